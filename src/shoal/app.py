@@ -62,8 +62,7 @@ from shoal.permissions.access import AccessRules, Audiences, is_among
 from shoal.permissions.profiles import Profiles
 from shoal.providers.catalog import Catalog, existing_model, key_lines, model_names
 from shoal.sandbox import processes as machine
-from shoal.sandbox.choose import open_sandbox
-from shoal.servers import make_mcp, make_pins, settled
+from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
 from shoal.store.files import open_files, open_folders
 from shoal.store.health import Health
@@ -75,7 +74,7 @@ from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.builtin.subagent import subagent_tools
 from shoal.tools.executor import Executor, ExecutorSettings
 from shoal.tools.fetch import GuardedFetcher
-from shoal.tools.mcp.connection import McpConnection
+from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins, any_tool_of
 from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
@@ -168,7 +167,7 @@ class App:
     agents: AgentRegistry
     tools: Registry
     pins: Pins
-    mcp: list[McpConnection]
+    mcp: McpServers
     executor: Executor
     prompts: PromptBuilder
     compactor: Compactor
@@ -222,7 +221,7 @@ class App:
             sandbox=self.sandbox.name,
             isolated=self.sandbox.isolated,
             notes=tuple(self.notices.notes),
-            mcp=tuple(server.state.told for server in self.mcp),
+            mcp=tuple(server.state.told for server in self.mcp.connections),
         )
 
 
@@ -309,8 +308,9 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         tools = standard_tools(bounds, web, config.tools.brave_api_key.reveal, with_hardware=config.tools.hardware)
         for tool in (*lookup_tools(store, artifacts, adapters, admissions.judge), *extension_tools()):
             tools.add(tool)
-        pins = make_pins(config, home, store, clock)
-        mcp = make_mcp(config, home, tools, clock, pins, notices.tell_owner) if role != "serve" else []
+        pins = Pins(store.settings, store.audit, clock, config.mcp)
+        servers = config.mcp if role != "serve" else {}
+        mcp = McpServers(servers, home, tools, clock, server_enclosure(config.sandbox), pins, notices.tell_owner)
         executor = Executor(
             tools,
             sandbox,
@@ -413,8 +413,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         # ---- agents and commands ----
 
         def known_tools() -> list[str]:
-            up = {server.state.server for server in mcp if server.state.status == "up"}
-            away = [name for name, server in config.mcp.items() if server.enabled and name not in up]
+            away = [name for name, server in config.mcp.items() if server.enabled and name not in mcp.up]
             return [*tools.names(), *map(any_tool_of, away)]
 
         may_manage = partial(_is_one_of, (*config.agents.managers, *approvers))
@@ -520,7 +519,7 @@ def _add_services(app: App) -> None:
     backend.add_single("database check", partial(look_through_daily, app.health, clock))
     backend.add_single("backups", app.backups.run)
     backend.add_single("row retention", RowRetention(store.bookkeeping, clock, bookkeeping_days(config)).run)
-    for server in app.mcp:
+    for server in app.mcp.connections:
         backend.add_service(server.run)
     if app.role != "serve":
         backend.add_service(partial(watch_retries, app.orchestrator.retry_due, clock))
@@ -555,7 +554,7 @@ async def _running(app: App) -> AsyncGenerator[None]:
             await note_settings(app.config, app.store, app.home, app.agents.names())
         if app.backend.recovers:
             await app.orchestrator.recover()
-        await settled(app.mcp)
+        await app.mcp.wait_ready()
         app.state = "running"
         try:
             yield

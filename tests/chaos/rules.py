@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeAlias
 import psycopg
 
 from shoal.domain.posts import REPEATED, WRITING
-from shoal.testing.chat_server import People, answer_of
-from shoal.testing.node import TURN_TOKENS
+from tests.chaos.chat_server import People, answer_of
+from tests.chaos.node import TURN_TOKENS
 
 Fact: TypeAlias = Mapping[str, str]
 Rows: TypeAlias = Sequence[tuple[object, ...]]

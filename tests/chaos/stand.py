@@ -17,8 +17,8 @@ import psutil
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from shoal.testing.chat_server import People
 from tests.chaos import rules
+from tests.chaos.chat_server import People
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "postgres.sh"
@@ -155,7 +155,7 @@ class Stand:
         self.chats: list[str] = []
         for platform, log, people in zip(PLATFORMS, self.chat_logs, load.people(), strict=False):
             who = ["--threads", str(people.threads), "--turns", str(people.turns), "--first", str(people.first)]
-            chat = ["shoal.testing.chat_server", "--transcript", str(log), *who, "--seed", seed, "--trouble", trouble]
+            chat = ["tests.chaos.chat_server", "--transcript", str(log), *who, "--seed", seed, "--trouble", trouble]
             chat += ["--pause-seconds", str(load.people_pause_seconds)]
             chat += ["--mixed"] * people.mixed + ["--keyless"] * (platform == "keyless")
             self.chats.append(self._peer(chat))
@@ -177,7 +177,7 @@ class Stand:
             "context-tokens": str(self.load.context_tokens),
         }  # fmt: skip
         options = [part for key, value in given.items() for part in (f"--{key}", value)]
-        command = [sys.executable, "-m", "shoal.testing.node", role, *options]
+        command = [sys.executable, "-m", "tests.chaos.node", role, *options]
         return Node(name, role, command, self.folder / f"{name}.log")
 
     def state(self) -> State:

@@ -263,7 +263,7 @@ async def test_a_spent_budget_is_not_overdrawn(peer: Discord) -> None:
         await peer.adapter.post(OutboundPost(peer.thread, "k5", "x"))
     assert caught.value.retry_after_seconds == pytest.approx(5, abs=0.1)
     assert not caught.value.everywhere
-    assert peer.server.too_many == 0
+    assert peer.server.exceeded == 0
 
 
 async def test_a_limit_of_the_whole_account_is_told_so(peer: Discord) -> None:

@@ -13,7 +13,8 @@ from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Inbox, post, serving
 from shoal.testing.platforms.slack import SIGNING_SECRET, STARTED_AT, FakeSlack
 from shoal.testing.platforms.slack_methods import BOT
-from shoal.testing.platforms.slack_wire import Given, Sent
+from shoal.testing.platforms.slack_wire import Sent
+from shoal.testing.platforms.wire import Given
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from shoal.domain.webhooks import HttpInbound
 from shoal.testing.contracts.chat_peer import Inbox, post, serving
 from shoal.testing.platforms.slack import STARTED_AT, FakeSlack
 from shoal.testing.platforms.slack_methods import BOT
-from shoal.testing.platforms.slack_wire import Refused, Room, Sent, refusal_of
+from shoal.testing.platforms.slack_wire import Room, Sent, refused
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ async def test_the_longest_text_has_room_for_buttons(peer: Slack) -> None:
 
 
 async def test_a_failing_platform_is_tried_again(peer: Slack) -> None:
-    peer.server.failed = refusal_of(Refused("service_unavailable"))
+    peer.server.failed = refused("service_unavailable").answer
     peer.server.troubles.append(("fail", 0.0))
     with pytest.raises(PlatformError) as caught:
         await peer.adapter.post(post(peer, "later"))

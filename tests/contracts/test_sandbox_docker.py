@@ -1,12 +1,14 @@
 """The sandbox's contract in Docker containers, against a real daemon that this suite starts, where that is possible."""
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shoal.domain.errors import SandboxError
@@ -159,10 +161,12 @@ async def containers(daemon: Path) -> list[str]:
 def test_the_network_is_off_unless_turned_on(tmp_path: Path) -> None:
     os.chown(tmp_path, SANDBOX_USER, SANDBOX_USER)
     mounts = (Mount(tmp_path, "/workspace", writable=True),)
-    off = DockerSandbox(tmp_path, image=IMAGE)._spec(mounts)
-    on = DockerSandbox(tmp_path, image=IMAGE, network="on")._spec(mounts)
-    assert (off.network_disabled, off.host_config.network_mode) == (True, "none")
-    assert (on.network_disabled, on.host_config.network_mode) == (False, "bridge")
+    asked = {
+        network: json.loads(msgspec.json.encode(DockerSandbox(tmp_path, image=IMAGE, network=network)._spec(mounts)))
+        for network in ("off", "on")
+    }
+    assert (asked["off"]["NetworkDisabled"], asked["off"]["HostConfig"]["NetworkMode"]) == (True, "none")
+    assert (asked["on"]["NetworkDisabled"], asked["on"]["HostConfig"]["NetworkMode"]) == (False, "bridge")
 
 
 class TestDockerDisk(DiskContract):

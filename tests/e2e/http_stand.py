@@ -39,7 +39,7 @@ from shoal.domain.messages import Author, Inbound, Prompt, Receipt, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, SignalKind
 from shoal.domain.records import Commit, Opening
-from shoal.domain.settings import BackupSettings
+from shoal.domain.settings import BackupSettings, McpServerSettings
 from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.engine.local import LocalEngine
 from shoal.permissions.access import AccessRules, Audiences, People, Person
@@ -198,7 +198,7 @@ class Stand:
         self.pairing = Pairing(self.store, self.clock)
         links = Links(PEOPLE, RULES)
         self.tokens = AccessTokens(self.store, self.clock, self.pairing, links, self.agents.names)
-        self.pins = Pins(self.store.settings, self.store.audit, self.clock, {"odd": "x"})
+        self.pins = Pins(self.store.settings, self.store.audit, self.clock, {"odd": McpServerSettings(command="x")})
         settings, send = ProcessSettings("here 1 2 3"), self.orchestrator.send
         table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
         self.processes = ProcessService(self.store.processes, self.home, self.clock, send, str, table, settings)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.chat import webhook
-from shoal.chat.discord import receive as discord
+from shoal.chat.discord import wire as discord
 from shoal.chat.discord.wire import DiscordChannel, DiscordMessage
 from shoal.chat.google_chat import wire as google_chat
-from shoal.chat.slack import receive as slack
+from shoal.chat.slack import wire as slack
 from shoal.chat.slack.wire import EventCall, SlackBot
 from shoal.chat.teams import wire as teams
 from shoal.chat.telegram import wire as telegram

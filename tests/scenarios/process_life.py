@@ -17,9 +17,10 @@ from shoal.domain.messages import Author, Prompt
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted
-from shoal.testing.crash import OneModel, World, serve_forked
+from shoal.testing.crash import World, serve_forked
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import Call, FakeModel, Reply, Seen
+from shoal.testing.scenario import FakeModels
 
 THREAD: ThreadId = make_thread_id("fake", "harbour", "1")
 SECONDS_MAX = 30.0
@@ -61,7 +62,7 @@ async def live(life: Life) -> int:
 
     chat = FakeChat(on_post=show)
     parts = Overrides(
-        models=OneModel(FakeModel(script=answer)),
+        models=FakeModels(FakeModel(script=answer)),
         sandbox=HostSandbox(),
         adapters=(chat,),
         access={chat.platform: OPEN},

@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.chaos.chat_server import KINDS, Kind, People
+from tests.chaos.node import TURN_TOKENS
 from tests.chaos.rules import Fact, Platform, Record, broken, broken_chains, nobody_waits_long_without_cause
 from tests.chaos.soak import growth, is_flat
-
-from shoal.testing.chat_server import KINDS, Kind, People
-from shoal.testing.node import TURN_TOKENS
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_SECONDS_MAX = 60

@@ -54,7 +54,7 @@ async def test_a_locked_agent_is_not_told_of_them(tmp_path: Path) -> None:
 
 async def test_a_broken_server_stops_nothing_and_is_known(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("Hello."), settings=SETTINGS) as world:
-        states = {one.state.server: one.state for one in world.app.mcp}
+        states = {one.state.server: one.state for one in world.app.mcp.connections}
         await world.ada.says("hi")
         await world.ada.sees("Hello.")
     assert states["odd"].status == "up"

@@ -14,8 +14,8 @@ from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.contracts.sandbox import Witness
-from shoal.testing.crash import OneModel
 from shoal.testing.model import FakeModel
+from shoal.testing.scenario import FakeModels
 
 SERVER = """
 import asyncio, sys
@@ -63,6 +63,6 @@ async def test_a_command_of_a_killed_server_is_ended_before_the_next_one_runs_an
         server.kill()
         server.wait()
         config = load_config(tmp_path / "home", {}, {"sandbox": {"kind": "host"}})
-        async with open_app(config, Overrides(models=OneModel(FakeModel()), sandbox=HostSandbox())):
+        async with open_app(config, Overrides(models=FakeModels(FakeModel()), sandbox=HostSandbox())):
             assert witness.is_gone()
     assert not (folder / "acted").exists()

@@ -28,10 +28,10 @@ from shoal.store.driver import Driver
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.clock import ManualClock
-from shoal.testing.crash import OneModel, World, serve_forked
+from shoal.testing.crash import World, serve_forked
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import Call, FakeModel, Reply, Seen
-from shoal.testing.scenario import WatchedDriver, quiet
+from shoal.testing.scenario import FakeModels, WatchedDriver, quiet
 
 SECONDS_MAX = 60.0
 START = datetime(2026, 1, 5, 9, 59, tzinfo=UTC)
@@ -170,7 +170,7 @@ async def live(life: Life) -> int:
     chat = FakeChat(on_post=shore.show, clock=shore.clock)
     parts = Overrides(
         clock=shore.clock,
-        models=OneModel(FakeModel(script=shore.answer)),
+        models=FakeModels(FakeModel(script=shore.answer)),
         sandbox=HostSandbox(),
         adapters=(chat,),
         access={chat.platform: OPEN},

@@ -1,11 +1,12 @@
 """HTTP calls to a platform's API: whatever breaks becomes the PlatformError that delivery understands."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias, TypedDict, TypeVar, Union
 
 import msgspec
 
-from shoal.chat.tokens import Granted, TokenCache
+from shoal.chat.tokens import Granted
 from shoal.domain.clock import Clock, retry_after
 from shoal.domain.errors import PlatformError
 from shoal.domain.untrusted import UNREADABLE
@@ -22,6 +23,8 @@ TRANSFER_SECONDS = 300.0
 REASON_BYTES_MAX = 65_536
 """How much is read of an answer that refuses a file."""
 REASON_CHARS_MAX = 300
+RENEW_SECONDS = 300.0
+"""An access token is renewed when it is valid for less than this."""
 
 Json: TypeAlias = Union[str, int, float, bool, "Mapping[str, Json]", "list[Json]", None]
 Fields: TypeAlias = Mapping[str, Json]
@@ -112,6 +115,10 @@ class PlatformHttp:
             raise PlatformError(f"The file has more than {bytes_max:,} bytes.", permanent=True)
         return Download(bytes(content), answer.headers.get("content-type", ""))
 
+    async def fetch(self, url: str, bytes_max: int) -> bytes:
+        """The content of a file that anybody may fetch. Raises PlatformError."""
+        return (await self.download(url, bytes_max)).body
+
     def decode(self, status: int, body: bytes, kind: type[T]) -> T:
         """The JSON of an answer. Raises PlatformError where it is not the API's: then nobody knows what was done."""
         try:
@@ -158,15 +165,22 @@ class RestApi(PlatformHttp):
         super().__init__(name)
         self._advice = advice
         self._clock = clock
-        self._tokens = TokenCache(self._grant, clock)
+        self._token = ""
+        self._token_until = 0.0
+        self._granting = asyncio.Lock()
 
     async def _grant(self) -> Granted:
         """A new access token. Raises PlatformError."""
         raise NotImplementedError
 
     async def token(self) -> str:
-        """The account's access token. Raises PlatformError."""
-        return await self._tokens.token()
+        """The account's access token, which is valid for a while. Raises PlatformError."""
+        async with self._granting:
+            if not self._token or self._clock.monotonic() >= self._token_until:
+                granted = await self._grant()
+                keep_seconds = max(granted.expires_in - RENEW_SECONDS, granted.expires_in / 2)
+                self._token, self._token_until = granted.access_token, self._clock.monotonic() + keep_seconds
+            return self._token
 
     async def call(
         self, method: str, url: str, kind: type[T], content: Fields | None = None, *, anonymous: bool = False,
@@ -179,13 +193,14 @@ class RestApi(PlatformHttp):
         body = b"" if content is None else msgspec.json.encode(content)
         for attempt in (1, 2):
             headers = {} if content is None else {"content-type": "application/json"}
-            token = "" if anonymous else await self._tokens.token()
+            token = "" if anonymous else await self.token()
             if token:
                 headers["authorization"] = f"Bearer {token}"
             answer = await self.send(method, url, body, headers, params=params, seconds=seconds)
             if answer.status_code != 401:
                 break
-            self._tokens.drop(token)
+            if token == self._token:
+                self._token = ""
             if attempt == 2 or not token:
                 raise PlatformError(f"{self.name} refused the access token. {self._advice}")
         status = answer.status_code
@@ -227,7 +242,6 @@ class RestApi(PlatformHttp):
             raise PlatformError(f"{self.name} asks us to slow down.", retry_after_seconds=wait_seconds)
         return answer
 
-    async def fetch(self, url: str, bytes_max: int, *, anonymous: bool = True) -> bytes:
-        """The content of a file. Raises PlatformError."""
-        headers = {} if anonymous else {"authorization": f"Bearer {await self._tokens.token()}"}
-        return (await self.download(url, bytes_max, headers)).body
+    async def fetch_own(self, url: str, bytes_max: int) -> bytes:
+        """The content of a file that our token opens. Raises PlatformError."""
+        return (await self.download(url, bytes_max, {"authorization": f"Bearer {await self.token()}"})).body

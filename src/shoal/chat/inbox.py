@@ -4,6 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, ItemsView
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
@@ -61,6 +62,15 @@ class Recent(Generic[V]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+def time_of(text: str, now: datetime) -> datetime:
+    """The time that a platform gives as ISO 8601 with an offset; `now` where it gives no such time."""
+    try:
+        at = datetime.fromisoformat(text)
+        return at.astimezone(UTC) if at.tzinfo is not None else now
+    except (ValueError, OverflowError):
+        return now
 
 
 # ---- commands and buttons ----

@@ -6,7 +6,6 @@ Sources: RFC 7519 (tokens), RFC 7517 (key sets), RFC 8725 (best practice: one al
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from datetime import datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -29,8 +28,6 @@ KEEP_KEYS_SECONDS = 86_400.0
 """Keys older than this are fetched again."""
 ASK_AGAIN_SECONDS = 60.0
 """An unknown key makes us fetch, but not more often than this, whatever strangers send."""
-RENEW_SECONDS = 300.0
-"""Our own token is renewed when it is valid for less than this."""
 
 Claims: TypeAlias = Mapping[str, object]
 Fetch: TypeAlias = Callable[[str, int], Awaitable[bytes]]
@@ -85,15 +82,60 @@ class KeyRing:
         self._fetched_at: float | None = None
         self._lock = asyncio.Lock()
 
-    async def key(self, kid: str) -> SigningKey:
-        """The key of this id. Raises BadToken when there is none, PlatformError when keys cannot be had."""
+    async def verify(
+        self, headers: Mapping[str, str], audiences: Sequence[str], issuers: Collection[str], channel: str | None = None
+    ) -> Claims:
+        """The claims of a call's bearer token whose signature, issuer, audience and times hold.
+
+        Where its key is endorsed for certain channels, `channel` has to be one of them. Raises BadToken, PlatformError
+        when keys cannot be had.
+        """
+        import jwt
+
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or len(token) > TOKEN_CHARS_MAX:
+            raise BadToken("it is not a token")
+        token = token.strip()
+        try:
+            header = jwt.get_unverified_header(token)
+        except (jwt.InvalidTokenError, UnicodeError, RecursionError) as error:
+            raise BadToken("it is not a token") from error
+        kid: object = header.get("kid")
+        if header.get("alg") != ALGORITHM or not isinstance(kid, str):
+            raise BadToken(f"it is not signed with {ALGORITHM}")
+        key = await self._key(kid)
+        if key.endorsements and channel not in key.endorsements:
+            raise BadToken("its key does not vouch for this channel")
+        if not audiences or not all(audiences):
+            raise BadToken("no audience is configured")
+        options = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "require": ["exp", "iss", "aud"]}
+        try:
+            claims: Claims = jwt.decode(
+                token, key.key, algorithms=[ALGORITHM], audience=list(audiences), issuer=list(issuers),
+                options=options,  # pyright: ignore[reportArgumentType]  # the times are checked by our own clock,
+            )  # fmt: skip
+        except (jwt.InvalidTokenError, UnicodeError, RecursionError) as error:
+            raise BadToken(type(error).__name__) from error
+        at = self._clock.now().timestamp()
+        if at > _seconds(claims, "exp", 0.0) + LEEWAY_SECONDS:
+            raise BadToken("it has expired")
+        if at < max(_seconds(claims, "nbf", 0.0), _seconds(claims, "iat", 0.0)) - LEEWAY_SECONDS:
+            raise BadToken("it is not valid yet")
+        return claims
+
+    async def _key(self, kid: str) -> SigningKey:
         async with self._lock:
             now = self._clock.monotonic()
             age = None if self._fetched_at is None else now - self._fetched_at
             is_stale = age is None or age > KEEP_KEYS_SECONDS
             if is_stale or (kid not in self._keys and age is not None and age >= ASK_AGAIN_SECONDS):
                 try:
-                    self._keys = await self._fetch_keys()
+                    body = await self._fetch(self._url, KEYS_BYTES_MAX)
+                    try:
+                        key_set_url = msgspec.json.decode(body, type=_KeysDescription).jwks_uri
+                    except UNREADABLE:
+                        key_set_url = ""
+                    self._keys = _keys_in(await self._fetch(key_set_url, KEYS_BYTES_MAX) if key_set_url else body)
                 except PlatformError:
                     if not self._keys:
                         raise
@@ -103,16 +145,8 @@ class KeyRing:
             raise BadToken("it is signed with an unknown key")
         return found
 
-    async def _fetch_keys(self) -> Mapping[str, SigningKey]:
-        body = await self._fetch(self._url, KEYS_BYTES_MAX)
-        try:
-            key_set_url = msgspec.json.decode(body, type=_KeysDescription).jwks_uri
-        except UNREADABLE:
-            key_set_url = ""
-        return keys_in(await self._fetch(key_set_url, KEYS_BYTES_MAX) if key_set_url else body)
 
-
-def keys_in(body: bytes) -> Mapping[str, SigningKey]:
+def _keys_in(body: bytes) -> Mapping[str, SigningKey]:
     """The RSA keys of a key set (RFC 7517), or of an object of certificates in PEM. Raises PlatformError."""
     try:
         listed = msgspec.json.decode(body, type=_Keys).keys
@@ -145,50 +179,6 @@ def _public(key: object) -> "RSAPublicKey":
     return key
 
 
-def bearer_of(headers: Mapping[str, str]) -> str:
-    """The token of an `Authorization: Bearer` header; empty without one, or where it is too long to be genuine."""
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" and len(token) <= TOKEN_CHARS_MAX else ""
-
-
-def key_id(token: str) -> str:
-    """The id of the key that a token says it is signed with. Raises BadToken."""
-    import jwt
-
-    try:
-        header = jwt.get_unverified_header(token)
-    except (jwt.InvalidTokenError, UnicodeError, RecursionError) as error:
-        raise BadToken("it is not a token") from error
-    kid: object = header.get("kid")
-    if header.get("alg") != ALGORITHM or not isinstance(kid, str):
-        raise BadToken(f"it is not signed with {ALGORITHM}")
-    return kid
-
-
-def verified(
-    token: str, key: "RSAPublicKey", now: datetime, *, audiences: Sequence[str], issuers: Collection[str]
-) -> Claims:
-    """The claims of a token whose signature, issuer, audience and times hold. Raises BadToken."""
-    import jwt
-
-    if not audiences or not all(audiences):
-        raise BadToken("no audience is configured")
-    options = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "require": ["exp", "iss", "aud"]}
-    try:
-        claims: Mapping[str, object] = jwt.decode(
-            token, key, algorithms=[ALGORITHM], audience=list(audiences), issuer=list(issuers),
-            options=options,  # pyright: ignore[reportArgumentType]  # the times are checked by our own clock,
-        )  # fmt: skip
-    except (jwt.InvalidTokenError, UnicodeError, RecursionError) as error:
-        raise BadToken(type(error).__name__) from error
-    at = now.timestamp()
-    if at > _seconds(claims, "exp", 0.0) + LEEWAY_SECONDS:
-        raise BadToken("it has expired")
-    if at < max(_seconds(claims, "nbf", 0.0), _seconds(claims, "iat", 0.0)) - LEEWAY_SECONDS:
-        raise BadToken("it is not valid yet")
-    return claims
-
-
 def _seconds(claims: Claims, name: str, missing: float) -> float:
     value = claims.get(name, missing)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -211,28 +201,3 @@ class Granted(msgspec.Struct, frozen=True):
 
     access_token: str
     expires_in: float = 3600.0
-
-
-class TokenCache:
-    """Our own access token, asked for when needed and renewed before it expires."""
-
-    def __init__(self, grant: Callable[[], Awaitable[Granted]], clock: Clock) -> None:
-        self._grant = grant
-        self._clock = clock
-        self._token = ""
-        self._until = 0.0
-        self._lock = asyncio.Lock()
-
-    async def token(self) -> str:
-        """A token that is valid for a while. Raises PlatformError."""
-        async with self._lock:
-            if not self._token or self._clock.monotonic() >= self._until:
-                granted = await self._grant()
-                keep = max(granted.expires_in - RENEW_SECONDS, granted.expires_in / 2)
-                self._token, self._until = granted.access_token, self._clock.monotonic() + keep
-            return self._token
-
-    def drop(self, token: str) -> None:
-        """Forget a token that was refused."""
-        if token == self._token:
-            self._token = ""

@@ -139,11 +139,6 @@ def revision_of(platform: str, call: EditCall | DeletionCall | ReactionCall) -> 
 # ---- what goes out ----
 
 
-class _ButtonOut(msgspec.Struct, frozen=True):
-    label: str
-    value: str
-
-
 class _FileOut(msgspec.Struct, frozen=True):
     name: str
     data: str
@@ -162,7 +157,7 @@ class WebhookPost(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str = ""
     kind: str = "text"
     text: str = ""
-    buttons: tuple[_ButtonOut, ...] = ()
+    buttons: tuple[Button, ...] = ()
     file: _FileOut | None = None
     reply_to: str = ""
     user: str = ""
@@ -178,10 +173,6 @@ def key_header(key: str) -> str:
     """A key as a header can carry it: percent-encoded where it is not visible ASCII; a long one as its digest."""
     visible = quote(key, safe=_VISIBLE, errors="surrogatepass")
     return visible if len(visible) <= KEY_HEADER_CHARS_MAX else hashlib.sha256(visible.encode()).hexdigest()
-
-
-def _buttons_out(buttons: tuple[Button, ...]) -> tuple[_ButtonOut, ...]:
-    return tuple(_ButtonOut(button.label, button.value) for button in buttons)
 
 
 class WebhookAdapter(ChatAccount):
@@ -293,15 +284,15 @@ class WebhookAdapter(ChatAccount):
         posted = await self._send(
             WebhookPost(
                 "post", address.channel, address.thread, key=post.key, kind=post.kind, text=post.markdown,
-                buttons=_buttons_out(post.buttons), file=file, reply_to=post.reply_to, user=post.user
+                buttons=post.buttons, file=file, reply_to=post.reply_to, user=post.user
             ),
         )  # fmt: skip
         return posted.id or post.key
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        address, shown = thread_address(thread), _buttons_out(buttons)
+        address = thread_address(thread)
         await self._send(
-            WebhookPost("edit", address.channel, address.thread, id=message_id, text=markdown, buttons=shown)
+            WebhookPost("edit", address.channel, address.thread, id=message_id, text=markdown, buttons=buttons)
         )
 
     async def typing(self, thread: ThreadId, status: str) -> None:

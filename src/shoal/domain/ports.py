@@ -1,6 +1,7 @@
 """The ports: what the core needs from the outside, each with one contract suite in shoal.testing.contracts."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
@@ -153,6 +154,11 @@ class Sandbox(Protocol):
     async def close(self) -> None:
         """Give back what is held between commands."""
         ...
+
+
+Enclose: TypeAlias = Callable[[Command], AbstractAsyncContextManager[tuple[str, ...]]]
+"""What a sandbox offers to hold a process for as long as it likes to run: the argument vector that runs the command
+inside, while the block lasts. Raises SandboxError."""
 
 
 class ToolOutput(msgspec.Struct, frozen=True):

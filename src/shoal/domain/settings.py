@@ -3,6 +3,7 @@
 Each key's default and description are what docs/configuration.md shows; `shoal.config` reads and checks them.
 """
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -435,6 +436,11 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
     """The tools to take, by the server's own names; empty takes all."""
     timeout_seconds: Annotated[float, Meta(gt=0, le=900)] = 60.0
     """Longest wait for it to start, and for each answer, in seconds."""
+
+    @property
+    def identity(self) -> str:
+        """What the server is: a change of it ends approvals."""
+        return self.url or shlex.join([self.command, *self.args])
 
 
 class AccountSettings(Section, frozen=True, kw_only=True):

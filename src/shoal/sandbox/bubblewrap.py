@@ -17,9 +17,10 @@ import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from shoal.domain.errors import ContentChanged, SandboxError
+from shoal.domain.mounts import from_host, from_inside
 from shoal.domain.ports import Command, CommandResult, Mount, RunFile
 from shoal.sandbox.limits import CommandLimits, ControlGroups, find_groups, limits_for, ulimit_line
 from shoal.sandbox.processes import Spawn, run_process
@@ -235,28 +236,20 @@ def _system() -> tuple[str, ...]:
 
 
 def to_inside(path: Path, mounts: Sequence[Mount]) -> str:
-    """The inside path of a host path; itself where no mount holds it. The deepest mount wins."""
-    plain = os.path.normpath(path)
-    deepest, found = -1, str(path)
-    for mount in mounts:
-        host = str(mount.host).rstrip("/")
-        if len(host) > deepest and (plain == host or plain.startswith(f"{host}/")):
-            deepest, found = len(host), mount.inside + plain[len(host) :]
-    return found
+    """The inside path of a host path; itself where no mount holds it."""
+    found = from_host(path, mounts)
+    return found.shown if found is not None else str(path)
 
 
 def to_outside(path: str, mounts: Sequence[Mount]) -> Path:
-    """The host path of an inside path; unchanged where no mount holds it. `..` is resolved before mounts are asked."""
-    plain = PurePosixPath(os.path.normpath(path))
-    for mount in sorted(mounts, key=lambda mount: len(mount.inside), reverse=True):
-        if plain.is_relative_to(mount.inside):
-            return mount.host / plain.relative_to(mount.inside)
-    return Path(path)
+    """The host path of an inside path; unchanged where no mount holds it."""
+    found = from_inside(path, mounts)
+    return found.host if found is not None else Path(path)
 
 
 def require_inside(path: Path, mounts: Sequence[Mount]) -> str:
     """The inside path of a working directory. Raises SandboxError when no mount holds it."""
-    inside = to_inside(path, mounts)
-    if not any(path.is_relative_to(mount.host) for mount in mounts) or ".." in path.parts:
+    found = from_host(path, mounts)
+    if found is None or ".." in path.parts:
         raise SandboxError(f"The working directory {path} is in none of the directories that the sandbox shows.")
-    return inside
+    return found.shown

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command, Mount, Sandbox
+from shoal.domain.ports import Command, Enclose, Mount, Sandbox
 from shoal.domain.settings import SANDBOX_KINDS, SandboxSettings
 from shoal.sandbox.bounded import BoundedSandbox
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
@@ -23,6 +23,14 @@ class Chosen(msgspec.Struct, frozen=True):
 
     sandbox: Sandbox
     note: str = ""
+
+
+def server_enclosure(settings: SandboxSettings) -> Enclose | None:
+    """What holds a server for as long as it runs: bubblewrap without a limit on processor time, where it is wanted."""
+    if settings.kind not in ("auto", "bubblewrap"):
+        return None
+    limits = msgspec.structs.replace(CommandLimits.of(settings), cpu_seconds_max=0)
+    return BubblewrapSandbox(limits, settings.network).enclosed
 
 
 async def open_sandbox(settings: SandboxSettings, extension: Callable[[str], Sandbox]) -> Chosen:

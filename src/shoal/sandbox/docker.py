@@ -101,12 +101,26 @@ class DockerSandbox:
         if not self._is_swept:
             await self._sweep()
             self._is_swept = True
-        container = await self._free_container(command.mounts)
+        container = self._container
+        if not container:
+            idle = next((one for one in self._idle if one[0] == command.mounts), None)
+            if idle is not None:
+                self._idle.remove(idle)
+            container = idle[1] if idle is not None else await self._api.create(self._spec(command.mounts))
         mark = f"{new_mark()}/{secrets.token_hex(8)}."
         output = _ExecOutput(0 if command.watch else command.output_bytes_max, mark, command.watch)
         is_clean = False
         try:
-            process = await self._start(container, command, cwd, mark)
+            if not self._shell:
+                shell = (await self._output_of(container, _SHELL)).strip()
+                if not shell.startswith("/"):
+                    raise SandboxError(
+                        f"The Docker image {self._image} has no shell; it needs /bin/sh, preferably also bash."
+                    )
+                self._shell = shell
+            environment = {**_ENVIRONMENT, **dict(command.env), MARK: mark}
+            words = (self._shell, "-c", _WRAPPER, "sh", self._shell, command.text, mark)
+            process = await self._api.prepare(container, words, environment, cwd)
             if command.watch is not None:
                 command.watch.started(0)
             try:
@@ -118,25 +132,22 @@ class DockerSandbox:
             is_clean = output.is_closed and (bool(self._container) or output.processes == _OWN_PROCESSES)
             return output.result(code)
         finally:
-            await to_the_end(asyncio.gather(self._give_back(command.mounts, container, mark, is_clean=is_clean)))
 
-    async def _free_container(self, mounts: tuple[Mount, ...]) -> str:
-        """A container with these mounts that runs no command, an idle one or a new one."""
-        if self._container:
-            return self._container
-        for number, (shown, container) in enumerate(self._idle):
-            if shown == mounts:
-                del self._idle[number]
-                return container
-        return await self._api.create(self._spec(mounts))
+            async def give_back() -> None:
+                if is_clean and not self._container:
+                    self._idle.append((command.mounts, container))
+                    if len(self._idle) > IDLE_MAX:
+                        await self._api.remove(self._idle.pop(0)[1])
+                elif not is_clean:
+                    await (self._kill_marked(mark) if self._container else self._api.remove(container))
+
+            await to_the_end(asyncio.gather(give_back()))
 
     async def _sweep(self) -> None:
         """Remove the containers of servers that died; in one that is not ours, kill their commands."""
         if self._container:
-            output, spec = _ExecOutput(MARKS_BYTES_MAX, ""), ExecSpec(("/bin/sh", "-c", _LIST, "sh", MARK), (), "/")
-            await self._read(await self._api.prepare(self._container, spec), output)
-            marks = output.result(0).stdout.decode(errors="replace").splitlines()
-            for mark in filter(is_orphaned, {line.removeprefix(f"{MARK}=") for line in marks}):
+            listed = await self._output_of(self._container, _LIST, MARK)
+            for mark in filter(is_orphaned, {line.removeprefix(f"{MARK}=") for line in listed.splitlines()}):
                 await self._kill_marked(mark)
             return
         for container, owner in await self._api.owned():
@@ -144,52 +155,52 @@ class DockerSandbox:
             if host == socket.gethostname() and not is_alive(process):
                 await self._api.remove(container)
 
-    def _spec(self, mounts: tuple[Mount, ...]) -> "ContainerSpec":
+    def _spec(self, mounts: tuple[Mount, ...]) -> dict[str, object]:
+        """The container to make, as the Engine API wants it."""
         limits = self._limits
-        binds: list[BindSpec] = []
+        binds: list[dict[str, object]] = []
         for mount in mounts:
             if mount.host.is_dir():
-                binds.append(BindSpec(str(mount.host), mount.inside, not mount.writable))
+                bind = {"Type": "bind", "Source": str(mount.host), "Target": mount.inside}
+                binds.append({**bind, "ReadOnly": not mount.writable})
             elif mount.writable:
                 raise SandboxError(f"The directory {mount.host} of the sandbox's {mount.inside} does not exist.")
+        ulimits = {
+            "core": 0,
+            "fsize": limits.file_bytes_max or -1,
+            "nofile": limits.open_files_max or 65_536,
+            "cpu": limits.cpu_seconds_max or -1,
+        }
         temporary = f"rw,nosuid,nodev,mode=1777,size={limits.temporary_bytes_max or GIBIBYTE}"
-        wanted = (
-            ("core", 0),
-            ("fsize", limits.file_bytes_max or -1),
-            ("nofile", limits.open_files_max or 65_536),
-            ("cpu", limits.cpu_seconds_max or -1),
-        )
-        return ContainerSpec(
-            image=self._image,
-            cmd=_INIT,
-            user=_owner(mounts),
-            labels={OWNER_LABEL: f"{socket.gethostname()} {identity_of(os.getpid())}"},
-            network_disabled=self._network == "off",
-            host_config=HostSpec(
-                mounts=tuple(binds),
-                tmpfs={"/tmp": temporary},
-                network_mode="none" if self._network == "off" else "bridge",
-                memory=limits.memory_bytes_max,
-                memory_swap=limits.memory_bytes_max,
-                pids_limit=limits.processes_max,
-                shm_size=limits.temporary_bytes_max,
-                ulimits=tuple(Ulimit(name, limit, limit) for name, limit in wanted),
-            ),
-        )
+        return {
+            "Image": self._image,
+            "Cmd": _INIT,
+            "Entrypoint": (),
+            "User": _owner(mounts),
+            "Hostname": "sandbox",
+            "Labels": {OWNER_LABEL: f"{socket.gethostname()} {identity_of(os.getpid())}"},
+            "NetworkDisabled": self._network == "off",
+            "HostConfig": {
+                "Mounts": binds,
+                "Tmpfs": {"/tmp": temporary},
+                "NetworkMode": "none" if self._network == "off" else "bridge",
+                "Memory": limits.memory_bytes_max,
+                "MemorySwap": limits.memory_bytes_max,
+                "PidsLimit": limits.processes_max,
+                "ShmSize": limits.temporary_bytes_max,
+                "Ulimits": [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in ulimits.items()],
+                "ReadonlyRootfs": True,
+                "CapDrop": ("ALL",),
+                "SecurityOpt": ("no-new-privileges",),
+                "AutoRemove": True,
+            },
+        }
 
-    async def _start(self, container: str, command: Command, cwd: str, mark: str) -> str:
-        """Prepare the wrapped command; the process's id."""
-        if not self._shell:
-            found, spec = _ExecOutput(4096, ""), ExecSpec(("/bin/sh", "-c", _SHELL), (), "/")
-            await self._read(await self._api.prepare(container, spec), found)
-            shell = found.result(0).stdout.decode(errors="replace").strip()
-            if not shell.startswith("/"):
-                raise SandboxError(f"The Docker image {self._image} has no shell; it needs /bin/sh, better also bash.")
-            self._shell = shell
-        environment = {**_ENVIRONMENT, **dict(command.env), MARK: mark}
-        words = (self._shell, "-c", _WRAPPER, "sh", self._shell, command.text, mark)
-        settings = tuple(f"{name}={value}" for name, value in environment.items())
-        return await self._api.prepare(container, ExecSpec(words, settings, cwd))
+    async def _output_of(self, container: str, script: str, *words: str) -> str:
+        """What a script of ours writes in a container."""
+        output = _ExecOutput(MARKS_BYTES_MAX, "")
+        await self._read(await self._api.prepare(container, ("/bin/sh", "-c", script, "sh", *words)), output)
+        return output.result(0).stdout.decode(errors="replace")
 
     async def _read(self, process: str, output: "_ExecOutput") -> None:
         """Read until everybody has closed the output, or for a short while after the command's shell has ended."""
@@ -204,23 +215,11 @@ class DockerSandbox:
                 except TimeoutError:
                     return
 
-    async def _give_back(self, mounts: tuple[Mount, ...], container: str, mark: str, *, is_clean: bool) -> None:
-        if self._container:
-            if not is_clean:
-                await self._kill_marked(mark)
-        elif not is_clean:
-            await self._api.remove(container)
-        else:
-            self._idle.append((mounts, container))
-            if len(self._idle) > IDLE_MAX:
-                await self._api.remove(self._idle.pop(0)[1])
-
     async def _kill_marked(self, mark: str) -> None:
         """Kill a command's processes in a container that is not ours."""
-        spec = ExecSpec(("/bin/sh", "-c", _KILL, "sh", f"{MARK}={mark}"), (), "/")
         for _ in range(_KILLS):
             async with asyncio.timeout(KILL_SECONDS):
-                await self._read(await self._api.prepare(self._container, spec), _ExecOutput(4096, ""))
+                await self._output_of(self._container, _KILL, f"{MARK}={mark}")
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
         return to_inside(path, mounts)
@@ -299,78 +298,14 @@ def _owner(mounts: Sequence[Mount]) -> str:
 # ---- the Engine API ----
 
 
-class ExecSpec(msgspec.Struct, frozen=True, rename="pascal"):
-    """A process to run in a container."""
+class _Answer(msgspec.Struct, rename="pascal"):
+    """What is read of the daemon's answers; each has some of these."""
 
-    cmd: tuple[str, ...]
-    env: tuple[str, ...]
-    working_dir: str
-    attach_stdout: bool = True
-    attach_stderr: bool = True
-
-
-class Ulimit(msgspec.Struct, frozen=True, rename="pascal"):
-    """A resource limit of each process."""
-
-    name: str
-    soft: int
-    hard: int
-
-
-class BindSpec(msgspec.Struct, frozen=True, rename="pascal"):
-    """A directory of the host and its place in a container."""
-
-    source: str
-    target: str
-    read_only: bool
-    type: str = "bind"
-
-
-class HostSpec(msgspec.Struct, frozen=True, rename="pascal"):
-    """What a container may use of the host."""
-
-    mounts: tuple[BindSpec, ...]
-    tmpfs: dict[str, str]
-    network_mode: str
-    memory: int
-    memory_swap: int
-    pids_limit: int
-    shm_size: int
-    ulimits: tuple[Ulimit, ...]
-    readonly_rootfs: bool = True
-    cap_drop: tuple[str, ...] = ("ALL",)
-    security_opt: tuple[str, ...] = ("no-new-privileges",)
-    auto_remove: bool = True
-
-
-class ContainerSpec(msgspec.Struct, frozen=True, rename="pascal"):
-    """A container to make."""
-
-    image: str
-    cmd: tuple[str, ...]
-    user: str
-    labels: dict[str, str]
-    host_config: HostSpec
-    network_disabled: bool
-    hostname: str = "sandbox"
-    entrypoint: tuple[str, ...] = ()
-
-
-class _Created(msgspec.Struct):
-    id: str = msgspec.field(name="Id")
-
-
-class _ExecState(msgspec.Struct, rename="pascal"):
+    id: str = ""
     exit_code: int | None = None
-
-
-class _ListedContainer(msgspec.Struct, rename="pascal"):
-    names: list[str]
-    labels: dict[str, str]
-
-
-class _ApiProblem(msgspec.Struct):
-    message: str = ""
+    names: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    message: str = msgspec.field(name="message", default="")
 
 
 class DockerApi:
@@ -380,7 +315,7 @@ class DockerApi:
         self._socket = daemon
         self._client: httpx2.AsyncClient | None = None
 
-    async def create(self, spec: ContainerSpec) -> str:
+    async def create(self, spec: dict[str, object]) -> str:
         """Make a container and start it; its name. Cancelled or refused, it leaves none."""
         name = f"shoal-{secrets.token_hex(8)}"
         try:
@@ -398,17 +333,21 @@ class DockerApi:
     async def owned(self) -> list[tuple[str, str]]:
         """The containers that any Shoal on this machine has made: name and owner."""
         answer = await self._call("GET", f'/containers/json?all=true&filters={{"label":["{OWNER_LABEL}"]}}')
-        listed = msgspec.json.decode(answer, type=list[_ListedContainer])
+        listed = msgspec.json.decode(answer, type=list[_Answer])
         return [(found.names[0].removeprefix("/"), found.labels[OWNER_LABEL]) for found in listed]
 
-    async def prepare(self, container: str, spec: ExecSpec) -> str:
+    async def prepare(
+        self, container: str, words: Sequence[str], environment: Mapping[str, str] | None = None, cwd: str = "/"
+    ) -> str:
         """Make a process ready to be started; its id."""
+        settings = [f"{name}={value}" for name, value in (environment or {}).items()]
+        spec = {"Cmd": words, "Env": settings, "WorkingDir": cwd, "AttachStdout": True, "AttachStderr": True}
         answer = await self._call("POST", f"/containers/{container}/exec", spec)
-        return msgspec.json.decode(answer, type=_Created).id
+        return msgspec.json.decode(answer, type=_Answer).id
 
     async def exit_code(self, process: str) -> int | None:
         """The exit code of a process that has ended."""
-        return msgspec.json.decode(await self._call("GET", f"/exec/{process}/json"), type=_ExecState).exit_code
+        return msgspec.json.decode(await self._call("GET", f"/exec/{process}/json"), type=_Answer).exit_code
 
     @asynccontextmanager
     async def start(self, process: str) -> AsyncGenerator["AsyncGenerator[tuple[int, bytes]]"]:
@@ -434,12 +373,7 @@ class DockerApi:
             self._client = None
 
     async def _call(
-        self,
-        method: str,
-        path: str,
-        body: msgspec.Struct | Mapping[str, str] | None = None,
-        *,
-        missing_ok: bool = False,
+        self, method: str, path: str, body: Mapping[str, object] | None = None, *, missing_ok: bool = False
     ) -> bytes:
         import httpx2
 
@@ -469,7 +403,7 @@ class DockerApi:
 
 def _refused(status: int, content: bytes) -> SandboxError:
     try:
-        message = msgspec.json.decode(content, type=_ApiProblem).message
+        message = msgspec.json.decode(content, type=_Answer).message
     except msgspec.MsgspecError:
         message = content.decode(errors="replace")[:200]
     return SandboxError(f"Docker refused ({status}): {message}")

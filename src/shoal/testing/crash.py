@@ -18,17 +18,18 @@ from typing import TypeVar
 
 import msgspec
 
-from shoal.app import App, Overrides, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Author, Prompt, Usage
+from shoal.domain.messages import Author, Prompt
 from shoal.domain.permissions import Action
-from shoal.domain.ports import Invocation, Route, Tool, ToolContext, ToolOutput
+from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import FakeModel, Reply, Seen, follow_directive
+from shoal.testing.scenario import FakeModels
 from shoal.tools.functions import Prepared, tool
 
 T = TypeVar("T")
@@ -96,21 +97,6 @@ def note_tool(world: World, name: str = "note") -> Tool:
     return note
 
 
-class OneModel:
-    """Routes every name to the fake."""
-
-    def __init__(self, model: FakeModel) -> None:
-        self._model = model
-
-    def route(self, name: str) -> Route:
-        """See `domain.ports.Models`."""
-        return Route(self._model, name, 200_000)
-
-    def usd(self, route: Route, usage: Usage) -> float | None:
-        """See `domain.ports.Models`."""
-        return None
-
-
 def thread_of(number: int) -> ThreadId:
     """The thread of a person."""
     return make_thread_id("fake", "harbour", f"person-{number}")
@@ -125,18 +111,16 @@ def sayings(order: Order) -> list[tuple[int, str, str]]:
         person = drawn.choice(sorted(left))
         number = left[person]
         rounds = drawn.choice((0, 1, 2))
-        found.append((person, f"{person}.{number}", _said(order, f"{person}.{number}", rounds)))
+        key = f"{person}.{number}"
+        said = f"tools={rounds} tool=note words=3 id={key}"
+        if order.delegating:
+            task = json.dumps({"task": f"id=c{key} tools=1 tool=note words=3"})
+            said = f"id={key} tools=1 tool={order.delegating} words=3 args={task}"
+        found.append((person, key, said))
         left[person] += 1
         if left[person] == order.messages:
             del left[person]
     return found
-
-
-def _said(order: Order, key: str, rounds: int) -> str:
-    if not order.delegating:
-        return f"tools={rounds} tool=note words=3 id={key}"
-    task = json.dumps({"task": f"id=c{key} tools=1 tool=note words=3"})
-    return f"id={key} tools=1 tool={order.delegating} words=3 args={task}"
 
 
 async def live(order: Order) -> int:
@@ -160,7 +144,7 @@ async def live(order: Order) -> int:
 
     chat = FakeChat(on_post=show)
     parts = Overrides(
-        models=OneModel(FakeModel(script=answer)),
+        models=FakeModels(FakeModel(script=answer)),
         sandbox=HostSandbox(),
         adapters=(chat,),
         access={chat.platform: OPEN},
@@ -172,49 +156,38 @@ async def live(order: Order) -> int:
         app.tools.add(note_tool(world))
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             for person, key, text in sayings(order):
-                await _say(app, thread_of(person), key, text)
-            await _all_answered(app, world, order)
+                author, at = Author("someone", trusted=True), app.clock.now()
+                prompt = Prompt(thread_of(person), key, text, author, at, message_id=key)
+                while (await app.orchestrator.send(prompt)).status == "busy":
+                    await app.clock.sleep(0.01)
+            wanted = {key for _, key, _ in sayings(order)}
+            while not (
+                wanted <= {str(line["text"]).split()[2] for line in world.read("chat")}
+                and not await app.store.inbox.waiting()
+                and await app.store.outbox.depth() == 0
+            ):
+                await app.clock.sleep(0.02)
     return drivers[0].writes
-
-
-async def _say(app: App, thread: ThreadId, key: str, text: str) -> None:
-    while True:
-        prompt = Prompt(thread, key, text, Author("someone", trusted=True), app.clock.now(), message_id=key)
-        if (await app.orchestrator.send(prompt)).status != "busy":
-            return
-        await app.clock.sleep(0.01)
-
-
-async def _all_answered(app: App, world: World, order: Order) -> None:
-    wanted = {f"{person}.{number}" for person in range(order.threads) for number in range(order.messages)}
-    while True:
-        answered = {str(line["text"]).split()[2] for line in world.read("chat")}
-        if wanted <= answered and not await app.store.inbox.waiting() and await app.store.outbox.depth() == 0:
-            return
-        await app.clock.sleep(0.02)
 
 
 def serve_forked(kind: type[T], live: Callable[[T], Coroutine[object, object, int]]) -> None:
     """Serve orders of a kind until standard input ends: each is lived in a forked child, whose end is told."""
     for line in sys.stdin:
-        outcome = _run_forked(live, msgspec.json.decode(line, type=kind))
+        order = msgspec.json.decode(line, type=kind)
+        receive, send = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(receive)
+            writes = asyncio.run(live(order))
+            os.write(send, str(writes).encode())
+            os._exit(0)
+        os.close(send)
+        with os.fdopen(receive) as answers:
+            text = answers.read()
+        _, status = os.waitpid(child, 0)
+        outcome = Outcome(os.waitstatus_to_exitcode(status), int(text or 0))
         sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
         sys.stdout.flush()
-
-
-def _run_forked(live: Callable[[T], Coroutine[object, object, int]], order: T) -> Outcome:
-    receive, send = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(receive)
-        writes = asyncio.run(live(order))
-        os.write(send, str(writes).encode())
-        os._exit(0)
-    os.close(send)
-    with os.fdopen(receive) as answers:
-        text = answers.read()
-    _, status = os.waitpid(child, 0)
-    return Outcome(os.waitstatus_to_exitcode(status), int(text or 0))
 
 
 if __name__ == "__main__":

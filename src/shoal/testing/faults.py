@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Awaitable
 from typing import Literal, TypeVar
 
 from shoal.store.driver import Driver, Script
@@ -11,14 +12,34 @@ T = TypeVar("T")
 Side = Literal["before", "after"]
 
 
-class KillingDriver:
-    """Passes everything on to a driver; write number `at` (from 1) never returns, for the process is gone.
+class WrappedDriver:
+    """Passes everything on to a driver; a subclass says what happens around each script."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def write(self, script: Script[T]) -> T:
+        return await self.around(self._driver.write(script))
+
+    async def read(self, script: Script[T]) -> T:
+        return await self.around(self._driver.read(script))
+
+    async def close(self) -> None:
+        await self._driver.close()
+
+    async def around(self, work: Awaitable[T]) -> T:
+        """Wait for one script."""
+        return await work
+
+
+class KillingDriver(WrappedDriver):
+    """Write number `at` (from 1) never returns, for the process is gone.
 
     `before`: the write is not made. `after`: it is durable, but nobody learns so. `writes` counts them.
     """
 
     def __init__(self, driver: Driver, side: Side, at: int) -> None:
-        self._driver = driver
+        super().__init__(driver)
         self._side = side
         self._at = at
         self.writes = 0
@@ -33,11 +54,3 @@ class KillingDriver:
         if mine:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
-
-    async def read(self, script: Script[T]) -> T:
-        """Read."""
-        return await self._driver.read(script)
-
-    async def close(self) -> None:
-        """Close."""
-        await self._driver.close()

@@ -21,8 +21,9 @@ from shoal.domain.permissions import Asker
 from shoal.domain.ports import Completion, Route, Sandbox, Tool
 from shoal.domain.records import Approval
 from shoal.permissions.access import AccessRules
-from shoal.store.driver import Driver, Script
+from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted
+from shoal.testing.faults import WrappedDriver
 from shoal.testing.model import FakeModel
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock
 
@@ -45,7 +46,6 @@ class FakeModels:
         self.context_tokens = context_tokens
 
     def route(self, name: str) -> Route:
-        """See `domain.ports.Models`."""
         return Route(self._named.get(name, self._default), name, self.context_tokens)
 
     def usd(self, route: Route, usage: Usage) -> float | None:
@@ -53,24 +53,12 @@ class FakeModels:
         return None
 
 
-class WatchedDriver:
-    """Passes everything on to a driver, and knows how much of it is under way."""
+class WatchedDriver(WrappedDriver):
+    """Knows how much of a driver's work is under way."""
 
     def __init__(self, driver: Driver) -> None:
-        self._driver = driver
+        super().__init__(driver)
         self.begun = self.ended = 0
-
-    async def write(self, script: Script[T]) -> T:
-        """Write."""
-        return await self._watched(self._driver.write(script))
-
-    async def read(self, script: Script[T]) -> T:
-        """Read."""
-        return await self._watched(self._driver.read(script))
-
-    async def close(self) -> None:
-        """Close."""
-        await self._driver.close()
 
     async def rests(self) -> None:
         """Wait until nothing is under way, and what had been did not lead to more at once."""
@@ -81,10 +69,11 @@ class WatchedDriver:
             if self.begun == self.ended == begun:
                 return
 
-    async def _watched(self, working: Awaitable[T]) -> T:
+    async def around(self, work: Awaitable[T]) -> T:
+        """Count it."""
         self.begun += 1
         try:
-            return await working
+            return await work
         finally:
             self.ended += 1
 
@@ -171,15 +160,12 @@ class World:
     async def happens(self, thread: ThreadId, kind: str, times: int = 1) -> Event:
         """Wait until the journal has an event of this type that many times; returns the last."""
         async with asyncio.timeout(SECONDS_MAX):
-            return await self._nth(thread, kind, times)
-
-    async def _nth(self, thread: ThreadId, kind: str, times: int) -> Event:
-        with self.app.hub.subscribe(thread) as coming:
-            found = [event for event in await self.journal(thread) if event.type == kind]
-            while len(found) < times:
-                item = await anext(coming)
-                if isinstance(item, Event) and item.type == kind and item not in found:
-                    found.append(item)
+            with self.app.hub.subscribe(thread) as coming:
+                found = [event for event in await self.journal(thread) if event.type == kind]
+                while len(found) < times:
+                    item = await anext(coming)
+                    if isinstance(item, Event) and item.type == kind and item not in found:
+                        found.append(item)
         return found[times - 1]
 
     async def rests(self) -> None:

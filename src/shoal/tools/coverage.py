@@ -22,17 +22,19 @@ import re
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import PurePosixPath
 from threading import Lock
+from typing import TypeVar
 
 import msgspec
 
+from shoal.domain.mounts import MountedPath
 from shoal.domain.permissions import NO_COVERAGE, Action, Coverage, CoveredFile
 from shoal.domain.ports import Mount, RunFile
 from shoal.permissions.code_files import is_code
-from shoal.tools.jail import Resolved, is_systems, resolve
+from shoal.tools.jail import SANDBOX_FILES, is_systems, open_resolved, resolve
 
 DIGESTS_KEPT_MAX = 20_000
 """Digests of files that are kept by what `stat` tells of the file."""
@@ -62,6 +64,10 @@ _INCLUDES = re.compile(rb"^[ \t]*(?:#!|[-s]?include\b|source\b|\.[ \t]).*", re.M
 """Lines by which scripts and makefiles take in other files."""
 _WORD = re.compile(r"[\w@%+=:,./~-]+")
 _FOLDER = re.compile(r"(?:.*[=:,])?[./~]*")
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class CoverLimits(msgspec.Struct, frozen=True):
@@ -101,7 +107,9 @@ class ContentReader:
             look.uncovered(f"it may run {fetched}")
         named = [path for action in running for path in action.runs]
         others = [action for action in parts if action not in running]
-        others += [action for action in running if _moves_files(action)] if len(running) > 1 else []
+        if len(running) > 1:  # git changes files by what it stores in ways that are not covered
+            git = [one for one in running if one.text.partition(":")[2].partition(":")[2].startswith("git ")]
+            others += [action for action in git if not action.harmless]
         is_plain = all(action.harmless for action in others)
         if not is_plain or any(action.opaque for action in running):
             for action in others:
@@ -116,7 +124,11 @@ class ContentReader:
         # What a part writes for another to run, or an interpreter is told by a here-document, may name files too.
         says_more = not is_plain or any(action.opaque and not action.runs for action in hiding)
         listing = look.code(hiding, actions if says_more else hiding) if hiding else None
-        others_digest = self._note(listing) if listing is not None else ""
+        others_digest = ""
+        if listing is not None:
+            others_digest = hashlib.sha256(msgspec.json.encode(sorted(listing.items()))).hexdigest()
+            with self._lock:
+                _keep(self._listings, others_digest, listing, LISTINGS_KEPT_MAX)
         sends = all(action.text.startswith("tool:upload:") for action in running)
         coverage = Coverage(tuple(look.files), len(listing or ()), others_digest, look.why, sends)
         return Content(coverage, tuple(look.runs))
@@ -125,9 +137,28 @@ class ContentReader:
         """What differs, in words, a sentence a file; `since` ends "… changed since". Empty when nothing does."""
         old = {file.path: file for file in before.files}
         new = {file.path: file for file in now.files}
-        found = [
-            said for path in {**old, **new} if (said := _change(path, old.get(path), new.get(path), since))
-        ] + self._code_changes(before, now, since)
+        absent = CoveredFile("", -1, "")
+        found: list[str] = []
+        for path in {**old, **new}:
+            was, is_now = old.get(path, absent), new.get(path, absent)
+            if path in old and path in new and (was.size_bytes, was.digest) == (is_now.size_bytes, is_now.digest):
+                continue
+            if was.size_bytes < 0 <= is_now.size_bytes:
+                found.append(f"{short(path)} is new since {since}: {is_now.size_bytes:,} bytes.")
+            elif is_now.size_bytes < 0 <= was.size_bytes:
+                found.append(f"{short(path)} is gone since {since}.")
+            else:
+                found.append(f"{short(path)} changed since {since}: {was.size_bytes:,} → {is_now.size_bytes:,} bytes.")
+        if before.others_digest != now.others_digest:
+            with self._lock:
+                then, code = self._listings.get(before.others_digest), self._listings.get(now.others_digest)
+            if then is None or code is None:
+                found.append(f"Other code files changed since {since} ({before.others} then, {now.others} now).")
+            else:
+                for path in sorted({*then, *code} - {*old, *new}):
+                    if then.get(path) != code.get(path):
+                        what = "is new" if path not in then else "is gone" if path not in code else "changed"
+                        found.append(f"{short(path)} {what} since {since}.")
         more = len(found) - CHANGES_SHOWN_MAX
         return " ".join(found[:CHANGES_SHOWN_MAX]) + (f" {more} more files changed." if more > 0 else "")
 
@@ -142,34 +173,16 @@ class ContentReader:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         if os.stat(file).st_ctime_ns == found.st_ctime_ns < time.time_ns() - SETTLED_NS:
             with self._lock:
-                self._digests[key] = digest
-                while len(self._digests) > DIGESTS_KEPT_MAX:
-                    self._digests.popitem(last=False)
+                _keep(self._digests, key, digest, DIGESTS_KEPT_MAX)
         return digest
 
-    def _note(self, listing: Mapping[str, str]) -> str:
-        digest = hashlib.sha256(msgspec.json.encode(sorted(listing.items()))).hexdigest()
-        with self._lock:
-            self._listings[digest] = listing
-            self._listings.move_to_end(digest)
-            while len(self._listings) > LISTINGS_KEPT_MAX:
-                self._listings.popitem(last=False)
-        return digest
 
-    def _code_changes(self, before: Coverage, now: Coverage, since: str) -> list[str]:
-        if before.others_digest == now.others_digest:
-            return []
-        with self._lock:
-            old, new = self._listings.get(before.others_digest), self._listings.get(now.others_digest)
-        if old is None or new is None:
-            return [f"Other code files changed since {since} ({before.others} then, {now.others} now)."]
-        named = {*old, *new} - {file.path for file in (*before.files, *now.files)}
-        return [
-            f"{short(path)} {'changed' if path in old and path in new else 'is new' if path in new else 'is gone'}"
-            f" since {since}."
-            for path in sorted(named)
-            if old.get(path) != new.get(path)
-        ]
+def _keep(kept: OrderedDict[_Key, _Value], key: _Key, value: _Value, entries_max: int) -> None:
+    """Note it as used last, and drop what was used longest ago."""
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > entries_max:
+        kept.popitem(last=False)
 
 
 class _Look:
@@ -180,7 +193,6 @@ class _Look:
         self.runs: list[RunFile] = []
         self.why = ""
         self._said = ""
-        self._covers_all = False
         self._reader = reader
         self._mounts = mounts
         self._limits = limits
@@ -200,64 +212,97 @@ class _Look:
         shown = path if place.shown == path else f"{path} -> {place.shown}"
         if is_systems(place.shown):
             return
-        if place.mount is None:
+        if place.mount is SANDBOX_FILES:
             self.uncovered(f"{place.shown} is outside the folders of the conversation")
             return
+        why = ""
         for _ in range(TRIES):
-            folders = self._folders(place)
+            folders, why = self._folders(place), ""
             taken = len(self.files), len(self.runs), self._bytes_left
-            self._read(place, shown, folders, may_bind=may_bind)
+            try:
+                self._read(place, shown, folders, may_bind=may_bind)
+            except OSError as error:
+                why = error.strerror or str(error)
             if self._folders(place) == folders:
-                return
+                break
             del self.files[taken[0] :], self.runs[taken[1] :]
             self._bytes_left = taken[2]
-        self._unreadable(shown, "it is being moved about")
+        else:
+            why = "it is being moved about"
+        if why:
+            self.files.append(CoveredFile(shown, -1, "unreadable"))
+            self.uncovered(f"{short(shown)} cannot be read ({why})")
 
-    def _folders(self, place: Resolved) -> tuple[tuple[str, int, int], ...]:
+    def _folders(self, place: MountedPath) -> tuple[tuple[str, int, int], ...]:
         """The folders on the way to a file, as they have been for a moment: what is put into one later shows in it."""
-        assert place.mount is not None
-        hosts = [place.mount.host.joinpath(*place.parts[:depth]) for depth in range(len(place.parts))]
-        paths = [self._found_at(Resolved(place.shown, place.mount, place.parts[:depth])) for depth in range(len(hosts))]
+        ways = [MountedPath("", place.mount, place.parts[:depth]) for depth in range(len(place.parts))]
         try:
-            found = [host.lstat() for host in hosts]
-            latest = max((one.st_mtime_ns for one in found), default=0)
-            if latest > time.time_ns() - TICK_NS:
+            found = [way.host.lstat() for way in ways]
+            if max((one.st_mtime_ns for one in found), default=0) > time.time_ns() - TICK_NS:
                 time.sleep(TICK_NS / 1e9)
-                found = [host.lstat() for host in hosts]
+                found = [way.host.lstat() for way in ways]
         except OSError:
             return ()
-        return tuple((path, one.st_ino, one.st_mtime_ns) for path, one in zip(paths, found, strict=True))
+        return tuple((self._found_at(way), one.st_ino, one.st_mtime_ns) for way, one in zip(ways, found, strict=True))
 
-    def _read(self, place: Resolved, shown: str, folders: tuple[tuple[str, int, int], ...], *, may_bind: bool) -> None:
+    def _found_at(self, place: MountedPath) -> str:
+        """The path by which a command finds it."""
+        return str(PurePosixPath(place.mount.inside, *place.parts) if self._mapped else place.host)
+
+    def _read(
+        self, place: MountedPath, shown: str, folders: tuple[tuple[str, int, int], ...], *, may_bind: bool
+    ) -> None:
+        """Note what is there now. Raises OSError."""
         try:
-            file = place.open()
+            file = open_resolved(place)
         except FileNotFoundError:
             self.files.append(CoveredFile(shown, -1, ""))
             self.runs.append(RunFile(self._found_at(place), ""))
             return
-        except OSError as error:
-            self._unreadable(shown, error.strerror or str(error))
-            return
-        try:
-            self._take(file, shown, place, folders, may_bind=may_bind)
-        except _TooMuchError as error:
-            self._unreadable(shown, str(error))
-        except OSError as error:
-            self._unreadable(shown, error.strerror or str(error))
-        finally:
-            os.close(file)
+        with _closed(file):
+            found = os.fstat(file)
+            if stat.S_ISDIR(found.st_mode):
+                entries = sorted(self._all_below(file, f"{place.shown}/"))
+                size = sum(size for _, size, _ in entries)
+                digest = hashlib.sha256(msgspec.json.encode([(path, value) for path, _, value in entries])).hexdigest()
+                self.files.append(CoveredFile(f"{shown}/", size, digest))
+                return
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError("it is no file")
+            self._bytes_left -= found.st_size
+            if self._bytes_left < 0:
+                raise OSError(f"more than {self._limits.bytes_max:,} bytes in all")
+            content = None
+            with open(file, "rb", closefd=False) as stream:
+                if found.st_size <= BOUND_BYTES_MAX:
+                    content = stream.read(found.st_size)
+                    digest = hashlib.sha256(content).hexdigest()
+                    self._said += "\n".join(os.fsdecode(line) for line in _INCLUDES.findall(content))
+                else:
+                    digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        # A manifest or makefile may be written anew by the program that reads it; other files are only run.
+        suffix = PurePosixPath(place.shown).suffix.lower()
+        is_script = suffix in _SCRIPTS or (not suffix and found.st_mode & 0o111) or not is_code(place.shown)
+        if not is_script and not (content or b"").startswith(b"#!"):
+            content = None
+        elif content is None:
+            self.uncovered(f"{short(shown)} is too large to be held while it runs")
+        self.files.append(CoveredFile(shown, found.st_size, digest))
+        identity, mode = (found.st_dev, found.st_ino, found.st_ctime_ns), stat.S_IMODE(found.st_mode)
+        bound = content if may_bind else None
+        self.runs.append(RunFile(self._found_at(place), digest, place.host, identity, bound, mode, folders))
 
     def code(self, hiding: Sequence[Action], saying: Sequence[Action]) -> dict[str, str] | None:
         """The digests of what parts may run below the mounts, and links, and of what others name that are `saying` it,
         but the named files; None beyond the limits."""
         self._said = "\n".join([*(action.text for action in saying), self._said])
-        self._covers_all = any(_says_little(action, self._mounts) for action in hiding)
+        covers_all = any(_says_little(action, self._mounts) for action in hiding)
         named = {file.path.rpartition(" -> ")[2] for file in self.files}
         found: dict[str, str] = {}
         try:
             for mount in [mount for mount in self._mounts if mount.host.is_dir()]:
-                with closing(_Folder.open(mount)) as folder:
-                    self._add_code(folder, mount.inside, named, found, in_git=False, whole=self._covers_all)
+                with _closed(os.open(mount.host, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as folder:
+                    self._add_code(folder, mount.inside, named, found, in_git=False, whole=covers_all)
         except _TooMuchError as error:
             self.uncovered(str(error))
             return None
@@ -266,163 +311,86 @@ class _Look:
             return None
         return found
 
-    def _found_at(self, place: Resolved) -> str:
-        """The path by which a command finds it."""
-        if place.mount is None or not self._mapped:
-            return str(place.host)
-        return str(PurePosixPath(place.mount.inside, *place.parts))
-
-    def _unreadable(self, shown: str, why: str) -> None:
-        self.files.append(CoveredFile(shown, -1, "unreadable"))
-        self.uncovered(f"{short(shown)} cannot be read ({why})")
-
-    def _take(
-        self,
-        file: int,
-        shown: str,
-        place: Resolved,
-        folders: tuple[tuple[str, int, int], ...],
-        *,
-        may_bind: bool,
-    ) -> None:
-        found = os.fstat(file)
-        if stat.S_ISDIR(found.st_mode):
-            entries = sorted(self._all_below(_Folder(os.dup(file)), f"{place.shown}/"))
-            size = sum(size for _, size, _ in entries)
-            digest = hashlib.sha256(msgspec.json.encode([(path, value) for path, _, value in entries])).hexdigest()
-            self.files.append(CoveredFile(f"{shown}/", size, digest))
-            return
-        if not stat.S_ISREG(found.st_mode):
-            self._unreadable(shown, "it is no file")
-            return
-        self._spend(found.st_size)
-        content = None
-        with open(file, "rb", closefd=False) as stream:
-            if found.st_size <= BOUND_BYTES_MAX:
-                content = stream.read(found.st_size)
-                digest = hashlib.sha256(content).hexdigest()
-                self._said += "\n".join(os.fsdecode(line) for line in _INCLUDES.findall(content))
+    def _all_below(self, folder: int, path: str) -> Iterator[tuple[str, int, str]]:
+        for entry, below in _entries(folder, path):
+            if entry.is_dir(follow_symlinks=False):
+                with _entered(folder, entry.name, below) as inner:
+                    yield from self._all_below(inner, f"{below}/")
             else:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        if not _is_script(place.shown, found, content):
-            content = None
-        elif content is None:
-            self.uncovered(f"{short(shown)} is too large to be held while it runs")
-        if not may_bind:
-            content = None
-        self.files.append(CoveredFile(shown, found.st_size, digest))
-        identity = (found.st_dev, found.st_ino, found.st_ctime_ns)
-        self.runs.append(
-            RunFile(self._found_at(place), digest, place.host, identity, content, stat.S_IMODE(found.st_mode), folders)
-        )
-
-    def _spend(self, size: int) -> None:
-        self._bytes_left -= size
-        if self._bytes_left < 0:
-            raise OSError(f"more than {self._limits.bytes_max:,} bytes in all")
-
-    def _all_below(self, folder: "_Folder", path: str) -> Iterator[tuple[str, int, str]]:
-        with closing(folder):
-            for entry in folder.entries():
-                below = f"{path}{_readable(entry.name)}"
-                if entry.is_dir(follow_symlinks=False):
-                    _require_shallow(below)
-                    yield from self._all_below(folder.enter(entry.name), f"{below}/")
-                else:
-                    yield (below, *self._value(folder, entry, below))
+                yield (below, *self._value(folder, entry, below))
 
     def _add_code(
-        self,
-        folder: "_Folder",
-        path: str,
-        named: Collection[str],
-        found: dict[str, str],
-        *,
-        in_git: bool,
-        whole: bool,
+        self, folder: int, path: str, named: Collection[str], found: dict[str, str], *, in_git: bool, whole: bool
     ) -> None:
-        for entry in folder.entries():
-            below = f"{path}/{_readable(entry.name)}"
+        for entry, below in _entries(folder, f"{path}/"):
             if below in named or (in_git and entry.name in _GIT_DATA):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                _require_shallow(below)
-                within_git = entry.name == ".git" or in_git
-                with closing(folder.enter(entry.name)) as inner:
-                    is_said = whole or entry.name in self._said
+                within_git, is_said = entry.name == ".git" or in_git, whole or entry.name in self._said
+                with _entered(folder, entry.name, below) as inner:
                     self._add_code(inner, below, named, found, in_git=within_git, whole=is_said)
-            elif whole or self._may_run(entry, below):
+            elif (  # what does not name all that it runs may run these
+                whole
+                or entry.is_symlink()
+                or is_code(entry.name)
+                or is_code(below)
+                or entry.name in self._said
+                or entry.stat(follow_symlinks=False).st_mode & 0o111
+            ):
                 _, found[below] = self._value(folder, entry, below)
                 if len(found) > self._limits.files_max:
                     raise _TooMuchError(f"it may run any of more than {self._limits.files_max:,} files")
 
-    def _may_run(self, entry: os.DirEntry[str], path: str) -> bool:
-        """Whether a file or link may be run by what does not name all that it runs."""
-        if entry.is_symlink() or is_code(entry.name) or is_code(path) or entry.name in self._said:
-            return True
-        return bool(entry.stat(follow_symlinks=False).st_mode & 0o111)
-
-    def _value(self, folder: "_Folder", entry: os.DirEntry[str], path: str) -> tuple[int, str]:
+    def _value(self, folder: int, entry: os.DirEntry[str], path: str) -> tuple[int, str]:
         """The size of a file and what it is: the digest of the content, and before that a link's text."""
+        text = ""
+        file: int | None = None
         if entry.is_symlink():
-            size, value = self._value_of(self._linked(path))
-            return size, f"-> {_readable(os.readlink(entry.name, dir_fd=folder.file))} {value}"
-        return self._value_of(folder.read(entry.name))
-
-    def _linked(self, path: str) -> int | None:
-        """A descriptor of what a link leads to; None for what is not there or in no mount."""
-        try:
-            place = resolve(path, self._mounts, mapped=self._mapped)
-            return place.open() if place is not None and place.mount in self._mounts else None
-        except OSError:
-            return None
-
-    def _value_of(self, file: int | None) -> tuple[int, str]:
+            text = f"-> {_readable(os.readlink(entry.name, dir_fd=folder))} "
+            with suppress(OSError):
+                place = resolve(path, self._mounts, mapped=self._mapped)
+                file = open_resolved(place) if place is not None and place.mount in self._mounts else None
+        else:
+            with suppress(OSError):  # it went, or cannot be opened, such as a pipe or a socket
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                file = os.open(entry.name, flags, dir_fd=folder)
         if file is None:
-            return 0, "no file"
-        try:
+            return 0, f"{text}no file"
+        with _closed(file):
             found = os.fstat(file)
             if not stat.S_ISREG(found.st_mode):
-                return 0, "no file"
+                return 0, f"{text}no file"
             self._bytes_left -= found.st_size
             if self._bytes_left < 0:
                 raise _TooMuchError(f"the code it may run has more than {self._limits.bytes_max:,} bytes")
-            return found.st_size, self._reader.digest(file, found)
-        finally:
-            os.close(file)
+            return found.st_size, f"{text}{self._reader.digest(file, found)}"
 
 
-class _TooMuchError(Exception):
+class _TooMuchError(OSError):
     """There is more than may be read; the text says what."""
 
 
-class _Folder:
-    """An open directory; what is in it is opened without following links."""
+@contextmanager
+def _closed(file: int) -> Generator[int]:
+    """The descriptor, closed afterwards."""
+    try:
+        yield file
+    finally:
+        os.close(file)
 
-    def __init__(self, file: int) -> None:
-        self.file = file
 
-    @classmethod
-    def open(cls, mount: Mount) -> "_Folder":
-        return cls(os.open(mount.host, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+def _entered(folder: int, name: str, path: str) -> AbstractContextManager[int]:
+    """A descriptor of a folder in an open one, no link followed. Raises OSError, also where it lies too deep."""
+    if path.count("/") > DEPTH_MAX:
+        raise _TooMuchError(f"the code it may run lies more than {DEPTH_MAX} folders deep")
+    return _closed(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
 
-    def entries(self) -> Iterator[os.DirEntry[str]]:
-        with os.scandir(self.file) as scan:
-            yield from scan
 
-    def enter(self, name: str) -> "_Folder":
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        return _Folder(os.open(name, flags, dir_fd=self.file))
-
-    def read(self, name: str) -> int | None:
-        """A descriptor of a file; None for what went or cannot be opened, such as a pipe or a socket."""
-        try:
-            return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.file)
-        except OSError:
-            return None
-
-    def close(self) -> None:
-        os.close(self.file)
+def _entries(folder: int, path: str) -> Iterator[tuple[os.DirEntry[str], str]]:
+    """What is in an open folder, each with its path."""
+    with os.scandir(folder) as scan:
+        for entry in scan:
+            yield entry, f"{path}{_readable(entry.name)}"
 
 
 def coverage_key(coverage: Coverage) -> str:
@@ -448,16 +416,6 @@ def short(path: str) -> str:
     return path.removeprefix("/workspace/")
 
 
-def _moves_files(action: Action) -> bool:
-    """Whether it is git that changes files, by what it stores in ways that are not covered."""
-    return not action.harmless and action.text.partition(":")[2].partition(":")[2].startswith("git ")
-
-
-def _require_shallow(path: str) -> None:
-    if path.count("/") > DEPTH_MAX:
-        raise _TooMuchError(f"the code it may run lies more than {DEPTH_MAX} folders deep")
-
-
 def _says_little(action: Action, mounts: Sequence[Mount]) -> bool:
     """Whether words of a part that may run any file are known only when it runs, or name a whole mount."""
     if action.runs and not action.opaque:
@@ -470,26 +428,7 @@ def _says_little(action: Action, mounts: Sequence[Mount]) -> bool:
     )
 
 
-def _is_script(path: str, found: os.stat_result, content: bytes | None) -> bool:
-    """Whether a file is only run: a manifest or makefile may be written anew by the program that reads it."""
-    suffix = PurePosixPath(path).suffix.lower()
-    if suffix in _SCRIPTS or (not suffix and found.st_mode & 0o111) or not is_code(path):
-        return True
-    return content is not None and content.startswith(b"#!")
-
-
 def _readable(name: str) -> str:
     """A name as text: one that is no UTF-8 by its bytes."""
     raw = os.fsencode(name)
     return name if raw == name.encode(errors="replace") else f"bytes:{raw.hex()}"
-
-
-def _change(path: str, old: CoveredFile | None, new: CoveredFile | None, since: str) -> str:
-    if old is not None and new is not None and (old.size_bytes, old.digest) == (new.size_bytes, new.digest):
-        return ""
-    name, was, now = short(path), old.size_bytes if old else -1, new.size_bytes if new else -1
-    if was < 0 <= now:
-        return f"{name} is new since {since}: {now:,} bytes."
-    if now < 0 <= was:
-        return f"{name} is gone since {since}."
-    return f"{name} changed since {since}: {was:,} → {now:,} bytes."

@@ -19,10 +19,10 @@ Nothing here raises but CancelledError and the store's errors.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -33,7 +33,7 @@ from shoal.domain.events import ApprovalRequested, ToolFinished, ToolStarted, Ve
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import ToolCall, ToolSpec
-from shoal.domain.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision, Ruling
+from shoal.domain.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision
 from shoal.domain.ports import Invocation, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
 from shoal.domain.records import AuditEntry, NewApproval
 from shoal.domain.settings import Config
@@ -165,32 +165,45 @@ class Executor:
 
     def specs(self, agent: AgentSpec, *profiles: Profile) -> tuple[ToolSpec, ...]:
         """The tools the agent has and no profile wholly denies; the same object while unchanged."""
-        return self.registry.specs(agent.tools, _hidden_by(profiles))
+        return self.registry.specs(agent.tools, lambda name: any(hidden(profile, name) for profile in profiles))
 
     async def admit(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
     ) -> Refused | Waits | Admitted:
         """Decide on a call. `request` is its allowed approval when it comes back from one."""
-        tool = self.registry.get(call.name)
-        if tool is None or not _has(context.agent, call.name):
-            names = ", ".join(spec.name for spec in self.specs(context.agent, context.profile, *context.bounds))
+        tool, agent, profiles = self.registry.get(call.name), context.agent, (context.profile, *context.bounds)
+        if tool is None or (agent.tools and call.name not in agent.tools):
+            names = ", ".join(spec.name for spec in self.specs(agent, *profiles))
             return _refuse(call, UNKNOWN_TOOL.format(name=call.name, names=names))
         try:
             invocation = tool.prepare(call.arguments, self._tool_context(call, context))
         except ToolError as error:
             return _refuse(call, str(error))
         actions = invocation.actions
-        decision, rulings = self._ruled(tool.spec, actions, context)
-        audit = tuple(self.redactor.entry(_audited(call, context, ruling)) for ruling in rulings)
+        # Of several profiles the strictest decides, the first of those that are.
+        by_profiles = [decide_all(profile, actions) for profile in profiles]
+        decision, rulings = max(by_profiles, key=lambda decided: STRICTNESS[decided[0]])
+        user, name, turn = context.asker.user, agent.name, context.turn
+        audit = tuple(
+            self.redactor.entry(AuditEntry("check", one.action, one.decision, one.rule, user, name, turn, call.id))
+            for one in rulings
+        )
         if decision == "deny":
             worst = next(ruling for ruling in rulings if ruling.decision == "deny")
             rule = f" (rule {worst.rule})" if worst.rule else ""
             return _refuse(call, DENIED.format(action=strip_controls(worst.action), rule=rule), audit)
-        asks = decision == "ask"
-        taint = await self._taint(decision, actions, context)
+        asks, taint = decision == "ask", context.taint
+        if not taint.active and self._gated(decision, actions, context, STEERED)[0] != decision:
+            # Marks are looked up only where they would change the decision.
+            taint = await self._marked_taint(actions, context) or taint
         decision, reason = self._gated(decision, actions, context, taint)
-        if decision == "allow" and taint.active and context.agent.taint:
-            decision, reason = await self._secrets(actions, context, taint)
+        if decision == "allow" and taint.active and agent.taint:
+            mapped = self._maps(context.mounts)
+            held = [action for action in actions if not all(trusted(profile, action) for profile in profiles)]
+            if secret := await in_thread(lambda: secret_below(held, context.mounts, mapped=mapped)):
+                why = f"this would touch something that looks like a secret ({secret})"
+                decision = "ask"
+                reason = f"Untrusted content was read in this conversation ({taint.shown}), and {why}."
         raised = decision == "ask" and not asks
         if decision == "allow" and tool.spec.runs_commands and self._settings.ask_commands:
             decision, reason = "ask", "No sandbox isolates commands on this machine."
@@ -259,11 +272,16 @@ class Executor:
         more it has not run, and waits for a person anew.
         """
         began = self._clock.monotonic()
+        actions, allowed = admitted.invocation.actions, admitted.content
         try:
-            await self._compare(admitted, context)
+            if allowed != NOTHING and await self._read_content(actions, context) != allowed:
+                raise ContentChanged
             output = await self._watched(admitted, context)
         except ContentChanged:
-            return await self._ask_anew(admitted, context)
+            now = await self._read_content(actions, context)
+            why = self._content.changes(allowed.coverage, now.coverage, SINCE_ALLOWED)
+            asking = _Asking(admitted.call, context, admitted.invocation, now, needs_trust=context.taint.active)
+            return self._ask(asking, why or "What it runs was changed just now.")
         if output.is_pending:
             return None
         if len(output.text) <= self._settings.bounds.stored_chars_min:
@@ -301,20 +319,6 @@ class Executor:
         mapped, fetched = self._maps(context.mounts), self._fetched(actions)
         return await in_thread(lambda: self._content.read(actions, context.mounts, mapped=mapped, fetched=fetched))
 
-    async def _compare(self, admitted: Admitted, context: CallContext) -> None:
-        """Raise ContentChanged when what the call runs is not what a person allowed any more."""
-        if admitted.content != NOTHING:
-            now = await self._read_content(admitted.invocation.actions, context)
-            if now != admitted.content:
-                raise ContentChanged
-
-    async def _ask_anew(self, admitted: Admitted, context: CallContext) -> Waits:
-        now = await self._read_content(admitted.invocation.actions, context)
-        before = admitted.content.coverage
-        why = self._content.changes(before, now.coverage, SINCE_ALLOWED) or "What it runs was changed just now."
-        tainted = context.taint.active
-        return self._ask(_Asking(admitted.call, context, admitted.invocation, now, needs_trust=tainted), why)
-
     async def _watched(self, admitted: Admitted, context: CallContext) -> ToolOutput:
         """Run it. Marked files that it reads and what it fetches taint its result; what it changes is marked where it
         was tainted, and stays marked where it changed no content. Raises ContentChanged."""
@@ -335,7 +339,15 @@ class Executor:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._marked.during(changing, steered_by, self._settings.call_seconds_max))
             if changes_home:
-                await stack.enter_async_context(self._amending(admitted, context, steered_by))
+                # What others' prompts may name tells nothing of a private conversation.
+                person = context.purpose.audience.person
+                is_for_person = spec.name in KEPT_FOR_PERSON
+                source = PRIVATE if steered_by and person and not is_for_person else steered_by
+                files = amended(spec.name, actions, self._tool_context(admitted.call, context))
+                amending = self._prompt_files.amending(
+                    files, source, self._settings.call_seconds_max, person if is_for_person else ""
+                )
+                await stack.enter_async_context(amending)
             output = await self._attempt(admitted.call.name, invocation)
         await self._marked.keep(marked, touched)
         if is_command and not read:  # what was marked while it ran, too
@@ -346,15 +358,6 @@ class Executor:
         if (output.tainted_by or read) and not steered_by:
             await self._marked.since(touched, began_ns, output.tainted_by or read)
         return msgspec.structs.replace(output, tainted_by=output.tainted_by or read)
-
-    def _amending(self, admitted: Admitted, context: CallContext, steered_by: str) -> AbstractAsyncContextManager[None]:
-        """Mark what the call changes in the home; what others' prompts may name tells nothing of a private one."""
-        name, person = admitted.spec.name, context.purpose.audience.person
-        files = amended(name, admitted.invocation.actions, self._tool_context(admitted.call, context))
-        seconds_max = self._settings.call_seconds_max
-        if name in KEPT_FOR_PERSON:
-            return self._prompt_files.amending(files, steered_by, seconds_max, person)
-        return self._prompt_files.amending(files, PRIVATE if steered_by and person else steered_by, seconds_max)
 
     def _bound(self, output: ToolOutput) -> BoundedOutput:
         text, bounds = self.redactor.redact(output.text), self._settings.bounds
@@ -386,40 +389,9 @@ class Executor:
             log.exception("tool %s failed", name)
             return ToolOutput(f"The tool failed: {type(error).__name__}: {error}", is_error=True)
 
-    def _ruled(
-        self, spec: ToolSpec, actions: Sequence[Action], context: CallContext
-    ) -> tuple[Decision, tuple[Ruling, ...]]:
-        """What the profiles alone decide."""
-        decision, rulings = decide_all(context.profile, actions)
-        for bound in context.bounds:
-            stricter, others = decide_all(bound, actions)
-            if STRICTNESS[stricter] > STRICTNESS[decision]:
-                decision, rulings = stricter, others
-        return decision, rulings
-
-    async def _taint(self, decision: Decision, actions: Sequence[Action], context: CallContext) -> TaintState:
-        """The taint that counts for a call: the turn's, or that of a marked file which the call reads or runs.
-
-        Marks are looked up only where they would change the decision.
-        """
-        if context.taint.active or self._gated(decision, actions, context, STEERED)[0] == decision:
-            return context.taint
-        return await self._marked_taint(actions, context) or context.taint
-
     async def _marked_taint(self, actions: Sequence[Action], context: CallContext) -> TaintState | None:
         source = await self._marked.steers(actions, context.mounts, mapped=self._maps(context.mounts))
         return TaintState((Source(0, source),), active=True) if source else None
-
-    async def _secrets(
-        self, actions: Sequence[Action], context: CallContext, taint: TaintState
-    ) -> tuple[Decision, str]:
-        """Whether a tainted call reads a folder in which something looks like a secret."""
-        profiles, mapped = (context.profile, *context.bounds), self._maps(context.mounts)
-        held = [action for action in actions if not all(trusted(profile, action) for profile in profiles)]
-        if not (name := await in_thread(lambda: secret_below(held, context.mounts, mapped=mapped))):
-            return "allow", ""
-        why = f"this would touch something that looks like a secret ({name})"
-        return "ask", f"Untrusted content was read in this conversation ({taint.shown}), and {why}."
 
     def _gated(
         self, decision: Decision, actions: Sequence[Action], context: CallContext, taint: TaintState
@@ -475,24 +447,24 @@ class Executor:
         )
 
 
-class _Asking:
+class _Asking(NamedTuple):
     """A call that only a person can allow, and the digests that their answer is bound to."""
 
-    def __init__(
-        self,
-        call: ToolCall,
-        context: CallContext,
-        invocation: Invocation,
-        content: Content,
-        reason: str = "",
-        audit: tuple[AuditEntry, ...] = (),
-        *,
-        needs_trust: bool = False,
-    ) -> None:
-        self.call, self.context, self.invocation = call, context, invocation
-        self.content, self.reason, self.audit, self.needs_trust = content, reason, audit, needs_trust
-        self.call_digest = approval_digest(call.name, invocation.canonical, context.agent.name)
-        self.digest = approval_digest(self.call_digest, coverage_key(content.coverage))
+    call: ToolCall
+    context: CallContext
+    invocation: Invocation
+    content: Content
+    reason: str = ""
+    audit: tuple[AuditEntry, ...] = ()
+    needs_trust: bool = False
+
+    @property
+    def call_digest(self) -> str:
+        return approval_digest(self.call.name, self.invocation.canonical, self.context.agent.name)
+
+    @property
+    def digest(self) -> str:
+        return approval_digest(self.call_digest, coverage_key(self.content.coverage))
 
 
 def _only_looks(action: Action) -> bool:
@@ -501,27 +473,5 @@ def _only_looks(action: Action) -> bool:
     return action.whole or (action.harmless and not action.also and program in _LOOKERS)
 
 
-def _hidden_by(profiles: Sequence[Profile]) -> Callable[[str], bool]:
-    return lambda name: any(hidden(profile, name) for profile in profiles)
-
-
-def _has(agent: AgentSpec, name: str) -> bool:
-    """Whether the agent has the tool; one that names none has all."""
-    return not agent.tools or name in agent.tools
-
-
 def _refuse(call: ToolCall, text: str, audit: tuple[AuditEntry, ...] = ()) -> Refused:
     return Refused(ToolFinished(call.id, call.name, text, is_error=True), audit)
-
-
-def _audited(call: ToolCall, context: CallContext, ruling: Ruling) -> AuditEntry:
-    return AuditEntry(
-        "check",
-        ruling.action,
-        ruling.decision,
-        ruling.rule,
-        context.asker.user,
-        context.agent.name,
-        context.turn,
-        call.id,
-    )

@@ -64,6 +64,13 @@ class PreparedCommand(NamedTuple):
         return await self.work(self.command, self.tainted_by)
 
 
+def planned(
+    name: str, detail: str, work: Callable[[], Awaitable[ToolOutput]], shown: str = "", /, **effect: object
+) -> Prepared:
+    """A call with the one action `tool:NAME:DETAIL`; people are shown that too, unless `shown` says more."""
+    return Prepared((Action(f"tool:{name}:{detail}"),), shown or f"{name} {detail}", canonical(name, **effect), work)
+
+
 def canonical(tool: str, **effect: object) -> str:
     """Canonical JSON of what determines a call's effect: keys sorted, no spaces."""
     return _canonical_encoder.encode({"tool": tool, **effect}).decode()

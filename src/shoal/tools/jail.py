@@ -1,6 +1,6 @@
 """Paths of tools and commands: where they lead, and opening them without a race between check and use.
 
-A path that a model gives is resolved once, into a `JailPath`: the root that holds it and its real location below it,
+A path that a model gives is resolved once, into a `MountedPath`: the mount that holds it and its real place below it,
 links followed. That is what permissions are asked for. It is opened beneath the root's descriptor and without following
 any link, so what is opened is what was named: a link put in the way meanwhile makes the call fail. Writing goes to a
 new file that takes the old one's name, inside one directory descriptor: a reader sees the old content or the new, and a
@@ -16,71 +16,53 @@ import os
 import secrets
 import stat
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol, runtime_checkable
 
-import msgspec
-
 from shoal.domain.errors import ToolError
+from shoal.domain.mounts import MountedPath, from_host, from_inside
 from shoal.domain.ports import Mount, ToolContext
 from shoal.domain.untrusted import is_text
 from shoal.tools.openat import WalkingOpener, best_opener, give_to
 
 LINKS_MAX = 40
 """Links followed for one path, as many as the kernel follows."""
+FILE_BYTES_MAX = 26_214_400
+"""Longest file that the file tools read or write whole."""
+PATH_BYTES_MAX = 4096
+"""Longest path; the kernel's own limit."""
+ENTRIES_MAX = 2000
+"""Most entries of a directory that are listed."""
+
+SANDBOX_FILES = Mount(Path(os.devnull), "/")
+"""Stands for the sandbox's own file system, which is nowhere on the host."""
+_HOST_FILES = Mount(Path("/"), "/")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt")
 _DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})
 _HOST = "host:"
-_ROOT = Mount(Path("/"), "/")
+_NEW_FILE_MODE = 0o644
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_RESERVED = ("/workspace", "/scratch", "/skills", "/docs")
 
 
-class Resolved(msgspec.Struct, frozen=True):
-    """A path without links: the mount that holds it (None: none does) and the names below that."""
-
-    shown: str
-    mount: Mount | None
-    parts: tuple[str, ...]
-
-    @property
-    def host(self) -> Path | None:
-        """The path on the host; None for one of the sandbox's own file system."""
-        return self.mount.host.joinpath(*self.parts) if self.mount is not None else None
-
-    def open(self) -> int:
-        """A descriptor of what is there now. Raises OSError, also where a link was put in the way."""
-        if self.mount is None:
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-        with self.parent() as folder:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-            return os.open(self.parts[-1] if self.parts else ".", flags, dir_fd=folder)
-
-    @contextmanager
-    def parent(self) -> Generator[int]:
-        """A descriptor of the folder it is in. Raises OSError."""
-        assert self.mount is not None
-        with best_opener().directory(self.mount.host, self.parts[:-1]) as folder:
-            yield folder
-
-
-def resolve(path: str, mounts: Sequence[Mount], *, mapped: bool) -> Resolved | None:
-    """Where an absolute path, as actions name it, leads; what is missing is kept as written. None for a circle of
-    links, and where commands do not know the host's path that it is."""
+def resolve(path: str, mounts: Sequence[Mount], *, mapped: bool) -> MountedPath | None:
+    """Where an absolute path, as actions name it, leads, without links; what is missing is kept as written. None for a
+    circle of links, and where commands do not know the host's path that it is."""
     if mapped and path.startswith(_HOST):
         return None
     if not mapped:
-        named = _in_mount(path, mounts)
-        host = named.host if named is not None and named.host is not None else Path(path.removeprefix(_HOST))
-        real = os.path.realpath(host)
-        held = _held(Path(real), mounts)
-        return held or Resolved(real, _ROOT, Path(real).parts[1:])
+        named = from_inside(path, mounts)
+        real = os.path.realpath(named.host if named is not None else path.removeprefix(_HOST))
+        return from_host(Path(real), mounts) or MountedPath(real, _HOST_FILES, Path(real).parts[1:])
     left = list(reversed(PurePosixPath(path).parts[1:]))
     at, links = PurePosixPath("/"), 0
     while left:
         name = left.pop()
         at = at.parent if name == ".." else at / name
-        held = _in_mount(str(at), mounts)
-        if name == ".." or held is None or held.host is None:
+        held = from_inside(str(at), mounts)
+        if name == ".." or held is None:
             continue
         try:
             target = os.readlink(held.host)
@@ -91,65 +73,18 @@ def resolve(path: str, mounts: Sequence[Mount], *, mapped: bool) -> Resolved | N
             return None
         at = PurePosixPath("/") if target.startswith("/") else at.parent
         left.extend(name for name in reversed(PurePosixPath(target).parts) if name != "/")
-    return _in_mount(str(at), mounts) or Resolved(str(at), None, ())
+    return from_inside(str(at), mounts) or MountedPath(str(at), SANDBOX_FILES, at.parts[1:])
+
+
+def open_resolved(place: MountedPath) -> int:
+    """A descriptor of what is there now. Raises OSError, also where a link was put in the way."""
+    with best_opener().directory(place.mount.host, place.parts[:-1]) as folder:
+        return os.open(place.parts[-1] if place.parts else ".", _READ, dir_fd=folder)
 
 
 def is_systems(path: str) -> bool:
     """Whether a path is of what a sandbox brings along and no command in it can change."""
     return path in _DEVICES or any(PurePosixPath(path).is_relative_to(folder) for folder in _SYSTEM)
-
-
-def _in_mount(path: str, mounts: Sequence[Mount]) -> Resolved | None:
-    """The path by the deepest mount whose inside name holds it."""
-    plain = PurePosixPath(os.path.normpath(path))
-    for mount in sorted(mounts, key=lambda mount: -len(mount.inside)):
-        if plain.is_relative_to(mount.inside):
-            return Resolved(str(plain), mount, plain.relative_to(mount.inside).parts)
-    return None
-
-
-def _held(path: Path, mounts: Sequence[Mount]) -> Resolved | None:
-    """The host path by the deepest mount that holds it."""
-    for mount in sorted(mounts, key=lambda mount: -len(mount.host.parts)):
-        if path.is_relative_to(mount.host):
-            parts = path.relative_to(mount.host).parts
-            return Resolved(str(PurePosixPath(mount.inside, *parts)), mount, parts)
-    return None
-
-
-FILE_BYTES_MAX = 26_214_400
-"""Longest file that the file tools read or write whole."""
-PATH_BYTES_MAX = 4096
-"""Longest path; the kernel's own limit."""
-ENTRIES_MAX = 2000
-"""Most entries of a directory that are listed."""
-_NEW_FILE_MODE = 0o644
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHUNK_BYTES = 1_048_576
-_RESERVED = ("/workspace", "/scratch", "/skills", "/docs")
-
-
-class Root(msgspec.Struct, frozen=True):
-    """An allowed directory: where it is on the host, how the model knows it, and whether it may be written."""
-
-    host: Path
-    shown: str
-    writable: bool = False
-
-
-class Place(msgspec.Struct, frozen=True):
-    """A resolved location: the root and the real names below it. What it names need not exist."""
-
-    root: Root
-    parts: tuple[str, ...]
-    shown: str
-    """The path as the model and the permissions know it."""
-
-    @property
-    def host(self) -> Path:
-        """The path on the host, for messages and as a key; never to be opened."""
-        return self.root.host.joinpath(*self.parts)
 
 
 class Entry(NamedTuple):
@@ -172,80 +107,70 @@ class RoomKeeper(Protocol):
 class Jail:
     """The directories that a call may use; relative paths start in the first."""
 
-    def __init__(self, roots: Sequence[Root], opener: WalkingOpener | None = None) -> None:
+    def __init__(self, roots: Sequence[Mount], opener: WalkingOpener | None = None) -> None:
         self._roots = tuple(roots)
         self._opener = opener or best_opener()
 
-    def resolve(self, path: str) -> Place:
-        """The place a path means: relative, as known inside the sandbox, or of the host. `..` is taken as text.
+    def resolve(self, path: str) -> MountedPath:
+        """What a path means: relative, as known inside the sandbox, or of the host. `..` is taken as text.
 
-        Raises ToolError when it is empty, or leads out of the allowed directories, by name or by a link.
+        A path of the host with the name of another root's inside is told apart from that by `host:`. Raises ToolError
+        when it is empty, or leads out of the allowed directories, by name or by a link; or to a name that no text can
+        have, which cannot be journaled or posted.
         """
         if not path or "\0" in path:
             raise ToolError("The path is empty." if not path else "A path cannot contain a NUL character.")
-        root, parts = self._locate(path)
+        plain = PurePosixPath(os.path.normpath(os.path.join(self._roots[0].inside, path)))
+        found = [
+            (len(PurePosixPath(start).parts), root, plain.relative_to(start).parts)
+            for root in self._roots
+            for start in (root.inside, str(root.host))
+            if plain.is_relative_to(start)
+        ]
+        if not found:
+            named = ", ".join(root.inside + ("" if root.writable else " (read only)") for root in self._roots)
+            raise ToolError(f"{path} is outside the directories you may use: {named}.")
+        _, root, parts = max(found, key=lambda entry: entry[0])
         with _told(path[:200]):
             if len(os.fsencode(path)) >= PATH_BYTES_MAX:
                 raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
             try:
-                return self._place(root, self._opener.real_parts(root.host, parts))
+                parts = self._opener.real_parts(root.host, parts)
             except OSError as error:
                 everything = self._roots[-1]
-                if error.errno != errno.EXDEV or everything.shown != "/":
+                if error.errno != errno.EXDEV or everything.inside != "/":
                     raise
                 below = root.host.joinpath(*parts).parts[1:]
-                return self._place(everything, self._opener.real_parts(everything.host, below))
-
-    def _place(self, root: Root, parts: tuple[str, ...]) -> Place:
-        """Names the place; a host path with the name of another root's inside is told apart from that by `host:`.
-
-        Raises ToolError for a name that no text can have, which cannot be journaled or posted.
-        """
-        shown = PurePosixPath(root.shown, *parts)
+                root, parts = everything, self._opener.real_parts(everything.host, below)
+        shown = PurePosixPath(root.inside, *parts)
         if not is_text(str(shown)):
             name = str(shown).encode("utf-8", "replace").decode()
-            raise ToolError(f"{name} has a name that is not UTF-8. Rename it first, by a command.")
-        others = (*_RESERVED, *(other.shown for other in self._roots if other is not root))
-        is_taken = root.shown == "/" and any(shown.is_relative_to(other) for other in others)
-        return Place(root, parts, f"host:{shown}" if is_taken else str(shown))
+            raise ToolError(f"{name} has a name that is not UTF-8. Rename it first, with a command.")
+        others = (*_RESERVED, *(other.inside for other in self._roots if other is not root))
+        is_taken = root.inside == "/" and any(shown.is_relative_to(other) for other in others)
+        return MountedPath(f"{_HOST}{shown}" if is_taken else str(shown), root, parts)
 
-    def _locate(self, path: str) -> tuple[Root, tuple[str, ...]]:
-        plain = PurePosixPath(os.path.normpath(os.path.join(self._roots[0].shown, path)))
-        found = [
-            (len(PurePosixPath(start).parts), root, plain.relative_to(start).parts)
-            for root in self._roots
-            for start in (root.shown, str(root.host))
-            if plain.is_relative_to(start)
-        ]
-        if not found:
-            raise ToolError(f"{path} is outside the directories you may use: {self._named()}.")
-        _, root, parts = max(found, key=lambda entry: entry[0])
-        return root, parts
-
-    def _named(self) -> str:
-        return ", ".join(root.shown + ("" if root.writable else " (read only)") for root in self._roots)
-
-    def read(self, place: Place, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+    def read(self, place: MountedPath, bytes_max: int = FILE_BYTES_MAX) -> bytes:
         """A regular file's content. Raises ToolError when it is missing, something else, or longer than `bytes_max`."""
         with self._parent(place) as parent:
             name = place.parts[-1]
             _require_file(os.stat(name, dir_fd=parent, follow_symlinks=False), place)
-            with open(os.open(name, _READ, dir_fd=parent), "rb", buffering=0) as file:
+            with open(os.open(name, _READ, dir_fd=parent), "rb") as file:
                 size = _require_file(os.fstat(file.fileno()), place)
-                content = b"" if size > bytes_max else _read(file.fileno(), bytes_max + 1)
+                content = b"" if size > bytes_max else file.read(bytes_max + 1)
         if size > bytes_max or len(content) > bytes_max:
             raise ToolError(f"{place.shown} has {size:,} bytes; the most that can be read is {bytes_max:,}.")
         return content
 
-    def size(self, place: Place) -> int | None:
+    def size(self, place: MountedPath) -> int | None:
         """The size of a file in bytes; None when nothing is there. Raises ToolError when something else is."""
         try:
-            with self._parent(place, is_missing_told=False) as parent:
+            with self._parent(place, FileNotFoundError) as parent:
                 return _require_file(os.stat(place.parts[-1], dir_fd=parent, follow_symlinks=False), place)
         except FileNotFoundError:
             return None
 
-    def write(self, place: Place, content: bytes) -> None:
+    def write(self, place: MountedPath, content: bytes) -> None:
         """Put `content` there in one step, keeping the mode of what was there, and making missing directories.
 
         Raises ToolError when the root is read-only, something other than a file is there, or the disk is full.
@@ -253,31 +178,59 @@ class Jail:
         self.require_writable(place)
         if len(content) > FILE_BYTES_MAX:
             raise ToolError(f"That is {len(content):,} bytes; the most a file tool writes is {FILE_BYTES_MAX:,}.")
-        with _told(place.shown):
-            self._opener.make_directories(place.root.host, place.parts[:-1])
-        with self._parent(place) as parent:
-            _replace(parent, place, content)
+        with self._parent(place, make=True) as parent:
+            name, mode = place.parts[-1], _NEW_FILE_MODE
+            owner = os.fstat(parent)
+            with suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                if stat.S_ISLNK(found.st_mode):
+                    raise ToolError(f"{place.shown} is a link. Write to the file that it leads to.")
+                _require_file(found, place)
+                owner, mode = found, stat.S_IMODE(found.st_mode)
+            temporary = f".{name[:100]}.{secrets.token_hex(6)}"
+            file = os.open(temporary, _CREATE, 0o600, dir_fd=parent)
+            try:
+                with open(file, "wb") as stream:
+                    stream.write(content)
+                    stream.flush()
+                    os.fchmod(stream.fileno(), mode & 0o777)
+                    give_to(owner, stream.fileno())
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=parent)
+                raise
 
-    def require_writable(self, place: Place) -> None:
-        """Raise ToolError when the place is under a read-only root."""
-        if not place.root.writable:
-            writable = ", ".join(root.shown for root in self._roots if root.writable) or "nothing"
+    def require_writable(self, place: MountedPath) -> None:
+        """Raise ToolError when the path is under a read-only root."""
+        if not place.mount.writable:
+            writable = ", ".join(root.inside for root in self._roots if root.writable) or "nothing"
             raise ToolError(f"{place.shown} is read only. You may write to: {writable}.")
 
-    def entries(self, place: Place) -> tuple[list[Entry], bool]:
+    def entries(self, place: MountedPath) -> tuple[list[Entry], bool]:
         """What a directory holds, sorted by name, and whether there is more than ENTRIES_MAX. Raises ToolError."""
-        with _told(place.shown), ExitStack() as stack:
-            folder = stack.enter_context(self._opener.directory(place.root.host, place.parts))
-            scan = stack.enter_context(os.scandir(folder))
-            found = [_entry(entry) for entry, _ in zip(scan, range(ENTRIES_MAX + 1), strict=False)]
+        found: list[Entry] = []
+        with (
+            _told(place.shown),
+            self._opener.directory(place.mount.host, place.parts) as folder,
+            os.scandir(folder) as scan,
+        ):
+            for entry, _ in zip(scan, range(ENTRIES_MAX + 1), strict=False):
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:
+                    found.append(Entry(entry.name, "gone", 0))
+                else:
+                    kind = _kind(status.st_mode).partition(" ")[2]
+                    found.append(Entry(entry.name, kind, status.st_size if kind == "file" else 0))
         return sorted(found[:ENTRIES_MAX]), len(found) > ENTRIES_MAX
 
     @contextmanager
-    def _parent(self, place: Place, *, is_missing_told: bool = True) -> Generator[int]:
+    def _parent(self, place: MountedPath, *passed: type[OSError], make: bool = False) -> Generator[int]:
         if not place.parts:
             raise ToolError(f"{place.shown} is a directory.")
-        passed = () if is_missing_told else (FileNotFoundError,)
-        with _told(place.shown, passed), self._opener.directory(place.root.host, place.parts[:-1]) as parent:
+        directory = self._opener.directory(place.mount.host, place.parts[:-1], make=make)
+        with _told(place.shown, *passed), directory as parent:
             yield parent
 
 
@@ -286,13 +239,12 @@ def jail_of(context: ToolContext) -> Jail:
 
     Outside the mounts a path is known by its name on the host.
     """
-    roots = [Root(mount.host, mount.inside, mount.writable) for mount in context.mounts]
     workspace = context.agent.workspace
-    roots.sort(key=lambda root: root.host != workspace)
+    roots = sorted(context.mounts, key=lambda mount: mount.host != workspace)
     if not roots or roots[0].host != workspace:
-        roots.insert(0, Root(workspace, "/workspace", writable=True))
+        roots.insert(0, Mount(workspace, "/workspace", writable=True))
     if not context.agent.restrict_to_workspace:
-        roots.append(Root(Path("/"), "/", writable=True))
+        roots.append(Mount(Path("/"), "/", writable=True))
         return Jail(roots, WalkingOpener())
     return Jail(roots)
 
@@ -303,73 +255,26 @@ async def require_room(context: ToolContext) -> None:
         await context.sandbox.require_room(context.mounts)
 
 
-def _read(file: int, bytes_max: int) -> bytes:
-    chunks: list[bytes] = []
-    left = bytes_max
-    while left and (chunk := os.read(file, min(left, _CHUNK_BYTES))):
-        chunks.append(chunk)
-        left -= len(chunk)
-    return b"".join(chunks)
-
-
-def _replace(parent: int, place: Place, content: bytes) -> None:
-    name, mode = place.parts[-1], _NEW_FILE_MODE
-    owner = os.fstat(parent)
-    with suppress(FileNotFoundError):
-        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        if stat.S_ISLNK(found.st_mode):
-            raise ToolError(f"{place.shown} is a link. Write to the file that it leads to.")
-        _require_file(found, place)
-        owner, mode = found, stat.S_IMODE(found.st_mode)
-    temporary = f".{name[:100]}.{secrets.token_hex(6)}"
-    file = os.open(temporary, _CREATE, 0o600, dir_fd=parent)
-    try:
-        with open(file, "wb", buffering=0) as stream:
-            left = memoryview(content)
-            while left:
-                left = left[stream.write(left) :]
-            os.fchmod(stream.fileno(), mode & 0o777)
-            give_to(owner, stream.fileno())
-        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=parent)
-        raise
-
-
-def _require_file(found: os.stat_result, place: Place) -> int:
+def _require_file(found: os.stat_result, place: MountedPath) -> int:
     """The size of a regular file; raises ToolError for anything else."""
-    mode = found.st_mode
-    if stat.S_ISREG(mode):
+    if stat.S_ISREG(found.st_mode):
         return found.st_size
-    if stat.S_ISLNK(mode):
+    if stat.S_ISLNK(found.st_mode):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    raise ToolError(f"{place.shown} is {_kind(mode)}, not a file.")
+    raise ToolError(f"{place.shown} is {_kind(found.st_mode)}, not a file.")
+
+
+_KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 def _kind(mode: int) -> str:
-    match stat.S_IFMT(mode):
-        case stat.S_IFREG:
-            return "a file"
-        case stat.S_IFDIR:
-            return "a directory"
-        case stat.S_IFLNK:
-            return "a link"
-        case stat.S_IFIFO:
-            return "a pipe"
-        case stat.S_IFSOCK:
-            return "a socket"
-        case _:
-            return "a device"
-
-
-def _entry(entry: os.DirEntry[str]) -> Entry:
-    try:
-        found = entry.stat(follow_symlinks=False)
-    except OSError:
-        return Entry(entry.name, "gone", 0)
-    kind = _kind(found.st_mode).partition(" ")[2]
-    return Entry(entry.name, kind, found.st_size if kind == "file" else 0)
+    return _KINDS.get(stat.S_IFMT(mode), "a device")
 
 
 _TOLD = {
@@ -389,7 +294,7 @@ _TOLD = {
 
 
 @contextmanager
-def _told(path: str, passed: tuple[type[OSError], ...] = ()) -> Generator[None]:
+def _told(path: str, *passed: type[OSError]) -> Generator[None]:
     """Turn the system's errors into sentences for the model, but for those that the caller wants itself."""
     try:
         yield

@@ -28,44 +28,22 @@ class WalkingOpener:
         Raises OSError: EXDEV when it leads out of the root, ELOOP in a circle of links.
         """
         base = os.path.realpath(root)
-        real = Path(os.path.realpath(os.path.join(base, *parts)))
-        if not real.is_relative_to(base):
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-        return real.relative_to(base).parts
+        return _below(os.path.realpath(os.path.join(base, *parts)), base)
 
     @contextmanager
-    def directory(self, root: Path, parts: tuple[str, ...]) -> Generator[int]:
-        """A descriptor of a directory below the root, closed afterwards. Raises OSError; ENOTDIR or ELOOP at a link."""
-        folder = self._open(root, parts)
+    def directory(self, root: Path, parts: tuple[str, ...], *, make: bool = False) -> Generator[int]:
+        """A descriptor of a directory below the root, closed afterwards; with `make`, missing ones are made.
+
+        Raises OSError; ENOTDIR or ELOOP at a link.
+        """
+        folder = walked(root, parts, make=True) if make else self._open(root, parts)
         try:
             yield folder
         finally:
             os.close(folder)
 
-    def make_directories(self, root: Path, parts: tuple[str, ...]) -> None:
-        """Make the directories below the root that are missing. Raises OSError."""
-        folder = os.open(root, _DIRECTORY)
-        try:
-            for name in parts:
-                try:
-                    below = _enter(folder, name)
-                except FileNotFoundError:
-                    _make(folder, name)
-                    below = _enter(folder, name)
-                os.close(folder)
-                folder = below
-        finally:
-            os.close(folder)
-
     def _open(self, root: Path, parts: tuple[str, ...]) -> int:
-        folder = os.open(root, _DIRECTORY)
-        for name in parts:
-            try:
-                below = _enter(folder, name)
-            finally:
-                os.close(folder)
-            folder = below
-        return folder
+        return walked(root, parts)
 
 
 class KernelOpener(WalkingOpener):
@@ -96,28 +74,66 @@ class KernelOpener(WalkingOpener):
             os.close(folder)
 
 
-def _name_of(folder: int, path: str) -> Path:
+def walked(root: Path, parts: tuple[str, ...], *, make: bool = False) -> int:
+    """A descriptor of a directory, opened component by component. Raises OSError."""
+    folder = os.open(root, _DIRECTORY)
+    for name in parts:
+        try:
+            try:
+                below = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                below = _made(folder, name)
+        finally:
+            os.close(folder)
+        folder = below
+    return folder
+
+
+def _made(folder: int, name: str) -> int:
+    """A descriptor of a new directory, which belongs to whom the one above it belongs; of one that is there by now."""
+    try:
+        os.mkdir(name, 0o755, dir_fd=folder)
+    except FileExistsError:
+        return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    made = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        give_to(os.fstat(folder), made)
+    except OSError:
+        os.close(made)
+        raise
+    return made
+
+
+def _name_of(folder: int, path: str) -> str:
     """Where a path below a directory leads, tried again while somebody puts another file in its place."""
     for _ in range(_TRIES):
         found = openat2(folder, path, os.O_PATH | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS)
         try:
             name = os.readlink(f"/proc/self/fd/{found}")  # of a file that was replaced: with " (deleted)" behind it
-            if _is_named(found, name):
-                return Path(name)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(name, follow_symlinks=False), os.fstat(found)):
+                    return name
         finally:
             os.close(found)
     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
-def _is_named(opened: int, name: str) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.stat(name, follow_symlinks=False), os.fstat(opened))
-    return False
+def _below(real: str, base: str) -> tuple[str, ...]:
+    if not Path(real).is_relative_to(base):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    return Path(real).relative_to(base).parts
 
 
+@cache
 def best_opener() -> WalkingOpener:
     """The kernel's where openat2 works and /proc is there, else the walking one."""
-    return KernelOpener() if _kernel_works() else WalkingOpener()
+    if sys.platform == "linux" and os.path.exists("/proc/self/fd"):
+        with suppress(OSError):
+            os.close(openat2(_AT_FDCWD, ".", os.O_PATH | os.O_CLOEXEC, 0))
+            return KernelOpener()
+    return WalkingOpener()
 
 
 def openat2(folder: int, path: str, flags: int, resolve: int) -> int:
@@ -144,40 +160,6 @@ def _syscall():
     call.restype = ctypes.c_long
     call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
     return call
-
-
-@cache
-def _kernel_works() -> bool:
-    if sys.platform != "linux" or not os.path.exists("/proc/self/fd"):
-        return False
-    try:
-        os.close(openat2(_AT_FDCWD, ".", os.O_PATH | os.O_CLOEXEC, 0))
-    except OSError:
-        return False
-    return True
-
-
-def _below(real: Path, base: str) -> tuple[str, ...]:
-    if not real.is_relative_to(base):
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))  # it was moved out of the root at this moment
-    return real.relative_to(base).parts
-
-
-def _enter(folder: int, name: str) -> int:
-    return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-
-
-def _make(folder: int, name: str) -> None:
-    """Make a directory that belongs to whom the one above it belongs."""
-    try:
-        os.mkdir(name, 0o755, dir_fd=folder)
-        made = _enter(folder, name)
-    except FileExistsError:
-        return
-    try:
-        give_to(os.fstat(folder), made)
-    finally:
-        os.close(made)
 
 
 def give_to(owner: os.stat_result, file: int) -> None:

@@ -1,6 +1,8 @@
 """The log files of processes: bounded, rotated, and read from any place."""
 
 import os
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -11,8 +13,6 @@ from shoal.domain.home import Home
 FILE_BYTES_MAX = 2_097_152
 FILES_MAX = 5
 """A process keeps this many files of FILE_BYTES_MAX each; the oldest output goes."""
-LINES_MAX = 1000
-"""Most lines that are read at once."""
 FOLDER = "processes"
 
 
@@ -55,30 +55,24 @@ class ProcessLog:
             self.close()
 
     def close(self) -> None:
-        """Write no more."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def _turn(self) -> None:
+        """Begin a file; a full one is renamed, and what goes for good is counted."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._file >= 0:
             self.close()
-            (self._path.with_name(f"{self._path.name}.gone")).write_text(str(self._rotate()), "ascii")
+            files, gone = _files(self._path), _gone(self._path)
+            if files[-1].exists():
+                gone += files[-1].stat().st_size
+            for newer, older in reversed(list(pairwise(files))):
+                if newer.exists():
+                    os.replace(newer, older)
+            _marker(self._path).write_text(str(gone), "ascii")
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._size = 0
-
-    def _rotate(self) -> int:
-        """Rename the files; returns how many bytes have gone for good."""
-        gone = _gone(self._path)
-        last = _numbered(self._path, FILES_MAX - 1)
-        if last.exists():
-            gone += last.stat().st_size
-        for number in range(FILES_MAX - 2, -1, -1):
-            older = _numbered(self._path, number)
-            if older.exists():
-                os.replace(older, _numbered(self._path, number + 1))
-        return gone
 
 
 def log_of(home: Home, process: Process) -> Path:
@@ -91,7 +85,10 @@ def read_log(path: Path, *, offset: int = -1, lines_max: int = 100, contains: st
 
     A log that was not written yet reads as empty. Blocks; raises OSError.
     """
-    lost, content = _content(path)
+    lost, content = _gone(path), b""
+    for file in reversed(_files(path)):
+        with suppress(FileNotFoundError):
+            content += file.read_bytes()
     total = lost + len(content)
     start = 0 if offset < 0 else max(0, min(offset - lost, len(content)))
     found: list[tuple[str, int]] = []
@@ -117,22 +114,12 @@ def tail(path: Path, lines_max: int, chars_max: int) -> str:
 
 def remove_log(path: Path) -> None:
     """Delete all of a log's files."""
-    for name in (path, *(_numbered(path, number) for number in range(1, FILES_MAX)), _marker(path)):
-        name.unlink(missing_ok=True)
-
-
-def _content(path: Path) -> tuple[int, bytes]:
-    lost = _gone(path)
-    pieces: list[bytes] = []
-    for number in range(FILES_MAX - 1, -1, -1):
-        try:
-            pieces.append(_numbered(path, number).read_bytes())
-        except FileNotFoundError:
-            continue
-    return lost, b"".join(pieces)
+    for file in (*_files(path), _marker(path)):
+        file.unlink(missing_ok=True)
 
 
 def _gone(path: Path) -> int:
+    """How many bytes of the beginning are gone."""
     try:
         return int(_marker(path).read_text("ascii"))
     except (FileNotFoundError, ValueError):
@@ -143,5 +130,6 @@ def _marker(path: Path) -> Path:
     return path.with_name(f"{path.name}.gone")
 
 
-def _numbered(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.name}.{number}") if number else path
+def _files(path: Path) -> list[Path]:
+    """A log's files, the newest first."""
+    return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, FILES_MAX))]

@@ -12,8 +12,7 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, Mount, Tool, ToolContext, ToolOutput
 from shoal.tools.builtin.shell import ShellActions, checked_command, command_environment
-from shoal.tools.functions import Prepared, PreparedCommand, canonical, tool
-from shoal.tools.process_logs import LogPiece
+from shoal.tools.functions import PreparedCommand, canonical, planned, tool
 from shoal.tools.processes import ProcessService, line_of
 
 HOOKS_MAX = 8
@@ -61,15 +60,17 @@ def process_tools(
         """Start a long-running command (a build, a server, a watcher) in the sandbox. It runs on when your turn is
         over, and ends when Shoal stops. Its output goes to a log that process_logs reads. With hooks you are told, by a
         turn in this conversation, when it ends, writes something or takes too long; so do not wait for it."""
-        text, checked = checked_command(command), tuple(_hook(hook) for hook in hooks)
-        try:
-            processes.check(checked)
-        except InvalidInput as error:
-            raise ToolError(str(error)) from error
+        text, checked = checked_command(command), _checked(hooks, processes)
         env = command_environment(context.agent.name)
-        planned = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=env)
-        actions = _start_actions(shell_actions, text, context)
-        cwd = context.sandbox.inside(planned.cwd, context.mounts)
+        run = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=env)
+
+        def reads() -> tuple[Action, ...]:
+            """The command's actions, and views of it by which rules that deny it to `bash` deny it here too."""
+            as_bash = shell_actions("bash", text, context)
+            views = (Action(f"tool:process_start:{text}", whole=True, also=(one.text, *one.also)) for one in as_bash)
+            return (*shell_actions("process_start", text, context), *views)
+
+        cwd = context.sandbox.inside(run.cwd, context.mounts)
         effect = canonical("process_start", command=text, cwd=cwd, sandbox=context.sandbox.name, hooks=checked)
         plain_name = " ".join("".join(char if char.isprintable() else " " for char in name).split())
 
@@ -86,19 +87,14 @@ def process_tools(
                 told_in=context.chat if context.chat != context.thread else ThreadId(""),
             )
             try:
-                found = await processes.start(
-                    spec,
-                    command,
-                    context.sandbox,
-                    lambda: sources(_start_actions(shell_actions, text, context), context.mounts),
-                )
+                found = await processes.start(spec, command, context.sandbox, lambda: sources(reads(), context.mounts))
             except InvalidInput as error:
                 raise ToolError(str(error)) from error
             then = "You are told by a turn when a hook fires." if checked else "It has no hooks: look at it yourself."
             return ToolOutput(f"Started process {line_of(found, context.clock.now())}. {then}")
 
         shown = "\n".join([text, *(f"then a turn on {_shown_hook(hook)}" for hook in checked)])
-        return PreparedCommand(actions, shown, effect, planned, work)
+        return PreparedCommand(reads(), shown, effect, run, work)
 
     @tool(read_only=True, idempotent=True)
     def process_list(
@@ -113,8 +109,8 @@ def process_tools(
             tainted_by = next((one.spec.tainted_by for one in found if one.spec.tainted_by), "")
             return ToolOutput("\n".join(lines) or "There are no processes.", tainted_by=tainted_by)
 
-        effect = canonical("process_list", agent=context.agent.name, which=which, within=context.within)
-        return Prepared((Action(f"tool:process_list:{which}"),), f"list {which} processes", effect, work)
+        effect = {"agent": context.agent.name, "which": which, "within": context.within}
+        return planned("process_list", which, work, f"list {which} processes", **effect)
 
     @tool(read_only=True, idempotent=True)
     def process_logs(
@@ -136,11 +132,16 @@ def process_tools(
                 raise ToolError(f"The log cannot be read: {error.strerror or error}.") from error
             reads = shell_actions("process_start", found.spec.command, context)
             source = found.spec.tainted_by or await sources(reads, context.mounts)
-            text = _shown_piece(piece, line_of(found, context.clock.now()))
+            lines = [line if len(line) <= LINE_CHARS_MAX else f"{line[:LINE_CHARS_MAX]}…" for line in piece.lines]
+            if piece.lost_bytes:
+                lines.insert(0, f"[{piece.lost_bytes:,} bytes before this are gone]")
+            head, end = line_of(found, context.clock.now()), f"{piece.next_offset} of {piece.total_bytes}"
+            text = "\n".join([f"[{head}]", *lines, *([] if piece.lines else ["[no lines]"]), f"[next offset {end}]"])
             return ToolOutput(text, is_piece=True, tainted_by=source)
 
-        effect = canonical("process_logs", process=process, tail=tail, offset=offset, grep=grep)
-        return Prepared((_action("process_logs", process),), f"read the log of process {process}", effect, work)
+        effect = {"process": process, "tail": tail, "offset": offset, "grep": grep}
+        shown = f"read the log of process {process}"
+        return planned("process_logs", " ".join(process.split()), work, shown, **effect)
 
     @tool(idempotent=True)
     def process_kill(context: ToolContext, process: ProcessId) -> Invocation:
@@ -157,19 +158,24 @@ def process_tools(
                 return ToolOutput("It ended just now.")
             return ToolOutput(f"Process {found.id} is being killed.")
 
-        effect = canonical("process_kill", process=process)
-        return Prepared((_action("process_kill", process),), f"kill process {process}", effect, work)
+        return planned("process_kill", " ".join(process.split()), work, f"kill process {process}", process=process)
 
     return process_start, process_list, process_logs, process_kill
 
 
-def _hook(given: HookArguments) -> Hook:
-    """Raises ToolError for one that says too little."""
-    if given.on == "output" and not given.pattern:
-        raise ToolError("A hook on output needs a `pattern`.")
-    if given.on == "timeout" and given.after_seconds <= 0:
-        raise ToolError("A hook on timeout needs `after_seconds`.")
-    return msgspec.convert(msgspec.to_builtins(given), Hook)
+def _checked(given: tuple[HookArguments, ...], processes: ProcessService) -> tuple[Hook, ...]:
+    """Raises ToolError for a hook that says too little, or whose pattern cannot be used."""
+    hooks = msgspec.convert(msgspec.to_builtins(given), tuple[Hook, ...])
+    for hook in hooks:
+        if hook.on == "output" and not hook.pattern:
+            raise ToolError("A hook on output needs a `pattern`.")
+        if hook.on == "timeout" and hook.after_seconds <= 0:
+            raise ToolError("A hook on timeout needs `after_seconds`.")
+    try:
+        processes.check(hooks)
+    except InvalidInput as error:
+        raise ToolError(str(error)) from error
+    return hooks
 
 
 def _shown_hook(hook: Hook) -> str:
@@ -183,33 +189,12 @@ def _shown_hook(hook: Hook) -> str:
     return f"{what}: {hook.note}" if hook.note else what
 
 
-def _shown_piece(piece: LogPiece, head: str) -> str:
-    """A piece of a log under a line that says what it is of."""
-    lines = [line if len(line) <= LINE_CHARS_MAX else f"{line[:LINE_CHARS_MAX]}…" for line in piece.lines]
-    notes = [f"[{piece.lost_bytes:,} bytes before this are gone]"] if piece.lost_bytes else []
-    end = f"[next offset {piece.next_offset} of {piece.total_bytes}]"
-    return "\n".join([f"[{head}]", *notes, *(lines or ["[no lines]"]), end])
-
-
-def _action(tool_name: str, process: str) -> Action:
-    return Action(f"tool:{tool_name}:{' '.join(process.split())}")
-
-
-def _start_actions(shell_actions: ShellActions, text: str, context: ToolContext) -> tuple[Action, ...]:
-    """Those of the command, and views of it by which rules that deny it to `bash` deny it here too."""
-    own = shell_actions("process_start", text, context)
-    as_bash = shell_actions("bash", text, context)
-    views = (Action(f"tool:process_start:{text}", whole=True, also=(one.text, *one.also)) for one in as_bash)
-    return (*own, *views)
-
-
 async def _own_process(processes: ProcessService, id: str, context: ToolContext) -> Process:
     """The agent's process of that id. Raises ToolError, the same for another's or one elsewhere as for none."""
     try:
         process = await processes.get(id.strip())
+        if process.spec.agent == context.agent.name and process.spec.chat.startswith(context.within):
+            return process
     except NotFound:
-        process = None
-    mine = process is not None and process.spec.agent == context.agent.name
-    if process is None or not mine or not process.spec.chat.startswith(context.within):
-        raise ToolError(f"There is no process {id.strip()[:80]} of yours. process_list shows them.")
-    return process
+        pass
+    raise ToolError(f"You have no process {id.strip()[:80]}. process_list shows those you have.")

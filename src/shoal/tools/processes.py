@@ -17,8 +17,8 @@ at the next start. Keys are unique in the mailbox, so a firing that is sent agai
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -28,13 +28,7 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 
-from shoal.domain.agents import (
-    PROCESS_KEY,
-    Hook,
-    Process,
-    ProcessEnd,
-    ProcessSpec,
-)
+from shoal.domain.agents import PROCESS_KEY, Hook, Process, ProcessEnd, ProcessSpec
 from shoal.domain.clock import Clock
 from shoal.domain.errors import (
     FolderFull,
@@ -48,7 +42,7 @@ from shoal.domain.errors import (
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Inbound, Prompt, Receipt
-from shoal.domain.ports import Command, CommandResult, Sandbox
+from shoal.domain.ports import Command, Sandbox
 from shoal.domain.untrusted import untrusted_block
 from shoal.permissions.patterns import Automaton, PatternRefused, Program
 from shoal.store.agents import ProcessStore as ProcessRows
@@ -121,7 +115,7 @@ def hook_prompt(process: Process, hook: Hook, what: str, said: str, output: str,
 
 
 def ending_of(process: Process) -> str:
-    """How it ended, as the end of a sentence."""
+    """How it ended, to complete a sentence."""
     after = f" after {lasted(process, process.ended_at)}" if process.ended_at is not None else ""
     match process.state:
         case "exited":
@@ -161,16 +155,6 @@ MATCHES_MAX = 32
 """Most matches that wait to be told; further ones are dropped, as each hook fires only so often."""
 
 
-class Match:
-    """A line that a hook waits for."""
-
-    __slots__ = ("hook", "line")
-
-    def __init__(self, hook: int, line: str) -> None:
-        self.hook = hook
-        self.line = line
-
-
 class LiveProcess:
     """Implements `domain.agents.Watch`. `limit` is what ends it; `changed` is set whenever there is news,
     `telling` is held while what a hook has to say is sent."""
@@ -182,8 +166,7 @@ class LiveProcess:
         identity_of: Callable[[int], str],
         sources: Callable[[], Awaitable[str]],
     ) -> None:
-        """`sources` tells what taints what it may read now. Raises InvalidInput for a hook's pattern that cannot be
-        used."""
+        """`sources` tells what taints what it may read now. Raises InvalidInput for a pattern that cannot be used."""
         self.process = process
         self.sources = sources
         self.identity = ""
@@ -192,9 +175,10 @@ class LiveProcess:
         self.begun = asyncio.Event()
         self.changed = asyncio.Event()
         self.telling = asyncio.Lock()
-        self.matches: deque[Match] = deque(maxlen=MATCHES_MAX)
-        self.fired: dict[int, int] = {}
-        self.fired_at: dict[int, float] = {}
+        self.matches: deque[tuple[int, str]] = deque(maxlen=MATCHES_MAX)
+        """The hooks, by number, that a line was written for, and the line."""
+        self.fired: dict[int, tuple[int, float]] = {}
+        """How often each hook has fired, and when last."""
         self.error: SandboxError | None = None
         self._log = log
         self._identity_of = identity_of
@@ -204,11 +188,9 @@ class LiveProcess:
 
     @property
     def hooks(self) -> tuple[Hook, ...]:
-        """When it starts a turn."""
         return self.process.spec.hooks
 
     def started(self, pid: int) -> None:
-        """It runs."""
         self.identity = self._identity_of(pid) if pid else ""
         self.begun.set()
 
@@ -216,27 +198,14 @@ class LiveProcess:
         """Log it, and look for what the hooks wait for."""
         self._log.write(data)
         if self._matcher is not None:
-            for found, line in self._matcher.take(data):
-                self._note(found, line)
+            self._note(self._matcher.take(data))
 
     def close(self) -> None:
         """It has ended: look at the last line too, and close the log."""
         if self._matcher is not None:
-            for found, line in self._matcher.end():
-                self._note(found, line)
+            self._note(self._matcher.end())
         self._log.close()
         self.begun.set()
-
-    @contextmanager
-    def ended_by(self, limit: asyncio.Timeout) -> Generator[None]:
-        """While the block runs, `end` ends it by this."""
-        self.limit = limit
-        if self.killed_by:
-            self.end(self.killed_by)
-        try:
-            yield
-        finally:
-            self.limit = None
 
     def end(self, by: str) -> None:
         """Have it killed, once; never waits."""
@@ -244,10 +213,10 @@ class LiveProcess:
         if self.limit is not None and not self.limit.expired():
             self.limit.reschedule(asyncio.get_running_loop().time())
 
-    def _note(self, found: tuple[int, ...], line: str) -> None:
-        for number in found:
-            self.matches.append(Match(self._numbers[number], line))
-        self.changed.set()
+    def _note(self, matches: Iterator[tuple[tuple[int, ...], str]]) -> None:
+        for found, line in matches:
+            self.matches.extend((self._numbers[number], line) for number in found)
+            self.changed.set()
 
 
 BEAT_SECONDS = 2.0
@@ -405,48 +374,48 @@ class ProcessService:
         """Serve until cancelled; then all processes are ended. Asleep while there is nothing to look after."""
         try:
             async with anyio.create_task_group() as self._tasks:
-                await self._recover()
+                for process in await self.rows.search(running=True, limit=1000):  # what a Shoal that died has left
+                    if process.id not in self._live and self._has_died(process):
+                        await self._lose(process)
                 while True:
                     await self._look()
-                    await self._wait()
+                    # Until there is news; now and then while something runs here or waits to be told, else only to see
+                    # what others run.
+                    if self._live or self._is_pending:
+                        await self._clock.wait(self._news, BEAT_SECONDS)
+                    elif self._settings.alone:
+                        await self._news.wait()
+                    else:
+                        await self._clock.wait(self._news, STALE_SECONDS)
+                    self._news.clear()
         finally:
             self._tasks = None
 
-    async def _wait(self) -> None:
-        """Until there is news; now and then while something runs here or waits to be told, else only for others'."""
-        if self._live or self._is_pending:
-            await self._clock.wait(self._news, BEAT_SECONDS)
-        elif self._settings.alone:
-            await self._news.wait()
-        else:
-            await self._clock.wait(self._news, STALE_SECONDS)
-        self._news.clear()
-
     async def _look(self) -> None:
+        """Show that this Shoal lives, end what is to be ended, tell what has ended, and forget what is old."""
         self._is_pending = False
         try:
-            await self._beat()
+            mine = {process.id: process for process in await self.rows.beat(self._settings.owner)}
+            for id, live in list(self._live.items()):
+                stored = mine.get(id)
+                if stored is None and await self.rows.get(id) is not None:
+                    live.end("somebody who took it for lost")
+                elif stored is not None and stored.killed_by:
+                    live.end(stored.killed_by)
             if not self._settings.alone:
                 await self._lose_stale()
-            await self._tell_ends()
-            await self._forget()
+            for process in await self.rows.untold():
+                if await self._tell_end(process):
+                    await self.rows.tell(process.id)
+                else:  # a full mailbox is tried again with the next look
+                    self._is_pending = True
+            if self._clock.monotonic() >= self._forgets_at:
+                for process in await self.rows.forget(self._clock.now() - timedelta(days=KEEP_DAYS)):
+                    await anyio.to_thread.run_sync(remove_log, self.log_path(process))
+                self._forgets_at = self._clock.monotonic() + FORGET_SECONDS
         except StoreUnavailable as error:
             log.warning("processes run on while the database is away", extra={"why": str(error)})
             self._is_pending = True
-
-    async def _recover(self) -> None:
-        """Account for what a Shoal that died has left."""
-        for process in await self.rows.search(running=True, limit=1000):
-            if process.id not in self._live and self._has_died(process):
-                await self._lose(process)
-
-    async def _forget(self) -> None:
-        """Drop what is old, with the first look and then once a day."""
-        if self._clock.monotonic() < self._forgets_at:
-            return
-        for process in await self.rows.forget(self._clock.now() - timedelta(days=KEEP_DAYS)):
-            await anyio.to_thread.run_sync(remove_log, self.log_path(process))
-        self._forgets_at = self._clock.monotonic() + FORGET_SECONDS
 
     def _has_died(self, process: Process) -> bool:
         host, _, identity = process.owner.partition(" ")
@@ -472,42 +441,49 @@ class ProcessService:
         await self.rows.end(process.id, ProcessEnd("lost", reason=DIED))
         log.warning("a process was lost", extra={"process_id": process.id, "agent": process.spec.agent})
 
-    async def _beat(self) -> None:
-        """Show that this Shoal lives; end what is to be killed, or what others took for lost."""
-        mine = {process.id: process for process in await self.rows.beat(self._settings.owner)}
-        for id, live in list(self._live.items()):
-            stored = mine.get(id)
-            if stored is None and await self.rows.get(id) is not None:
-                live.end("somebody who took it for lost")
-            elif stored is not None and stored.killed_by:
-                live.end(stored.killed_by)
-
     # ---- one process ----
 
     async def _serve(self, live: LiveProcess, command: Command, sandbox: Sandbox) -> None:
-        ending = ProcessEnd("lost", reason=STOPPED)
+        id, ending = live.process.id, ProcessEnd("lost", reason=STOPPED)
         try:
-            async with anyio.create_task_group() as beside:
-                beside.start_soon(self._tell_matches, live)
-                for number in (number for number, hook in enumerate(live.hooks) if hook.on == "timeout"):
-                    beside.start_soon(self._tell_timeout, live, number)
+            async with anyio.create_task_group() as hooks:
+                hooks.start_soon(self._tell_matches, live)
+                for number, hook in enumerate(live.hooks):
+                    if hook.on == "timeout":
+                        hooks.start_soon(self._tell_timeout, live, number)
                 ending = await self._run_in(live, command, sandbox)
                 live.close()
                 async with live.telling:  # what is half sent would be stored, and nobody woken for it
-                    beside.cancel_scope.cancel()
+                    hooks.cancel_scope.cancel()
             while live.matches:
                 await self._tell_next(live)
         finally:
             live.close()
             with anyio.CancelScope(shield=True):
-                await self._note_end(live, ending)
+                while True:  # however long the database is away; the next look tells the hooks
+                    try:
+                        await self._as_tainted(live)
+                        await self.rows.end(id, ending)
+                        break
+                    except StoreUnavailable:
+                        if ending.reason == STOPPED:
+                            break  # the next start accounts for it
+                        await asyncio.sleep(BEAT_SECONDS)
+            self._live.pop(id, None)
+            self._news.set()
+            log.info("a process ended", extra={"process_id": id, "state": ending.state, "exit_code": ending.exit_code})
 
     async def _run_in(self, live: LiveProcess, command: Command, sandbox: Sandbox) -> ProcessEnd:
         watched = msgspec.structs.replace(command, watch=live, output_bytes_max=0, timeout_seconds=2 * LIFE_SECONDS)
         try:
             async with asyncio.timeout(LIFE_SECONDS) as limit:
-                with live.ended_by(limit):
+                live.limit = limit
+                if live.killed_by:
+                    live.end(live.killed_by)
+                try:
                     result = await sandbox.run(watched)
+                finally:
+                    live.limit = None
         except TimeoutError:
             if live.killed_by:
                 return ProcessEnd("killed", told=True)
@@ -517,35 +493,14 @@ class ProcessService:
         except SandboxError as error:
             live.error = error
             return ProcessEnd("failed", reason=str(error), told=True)
-        return _ending(live, result)
-
-    async def _note_end(self, live: LiveProcess, ending: ProcessEnd) -> None:
-        """Store how it ended, however long the database is away; the next look tells the hooks."""
-        id = live.process.id
-        while True:
-            try:
-                await self._as_tainted(live)
-                await self.rows.end(id, ending)
-                break
-            except StoreUnavailable:
-                if ending.reason == STOPPED:
-                    break  # the next start accounts for it
-                await asyncio.sleep(BEAT_SECONDS)
-        self._live.pop(id, None)
-        self._news.set()
-        log.info("a process ended", extra={"process_id": id, "state": ending.state, "exit_code": ending.exit_code})
+        if live.killed_by:
+            return ProcessEnd("killed", result.exit_code, told=True)
+        return ProcessEnd("exited", result.exit_code)
 
     # ---- hooks ----
 
-    async def _tell_ends(self) -> None:
-        """Send the prompts for ends that are not told yet; a full mailbox is tried again with the next look."""
-        for process in await self.rows.untold():
-            if await self._tell_end(process):
-                await self.rows.tell(process.id)
-            else:
-                self._is_pending = True
-
     async def _tell_end(self, process: Process) -> bool:
+        """Send the prompts for an end; False where the mailbox is full."""
         fitting = [(number, hook) for number, hook in enumerate(process.spec.hooks) if fits(hook, process)]
         # What one read that was lost with its Shoal is not known; `process_logs` looks for marks.
         output = await asyncio.to_thread(self._tail, process) if fitting and process.state != "lost" else ""
@@ -600,21 +555,14 @@ class ProcessService:
                     await self._tell_next(live)
 
     async def _tell_next(self, live: LiveProcess) -> None:
-        match = live.matches.popleft()
-        hook, now = live.hooks[match.hook], self._clock.monotonic()
-        count = live.fired.get(match.hook, 0)
-        since = now - live.fired_at.get(match.hook, now - hook.interval_seconds)
-        if count >= hook.fires_max or since < hook.interval_seconds:
+        number, line = live.matches.popleft()
+        hook, now = live.hooks[number], self._clock.monotonic()
+        count, fired_at = live.fired.get(number, (0, now - hook.interval_seconds))
+        if count >= hook.fires_max or now - fired_at < hook.interval_seconds:
             return
-        live.fired[match.hook], live.fired_at[match.hook] = count + 1, now
-        what, said = f"match:{match.hook}:{count}", f"wrote what {hook.pattern!r} matches"
-        await self._fire(live, hook, what, said, self._redact(match.line))
+        live.fired[number] = count + 1, now
+        said = f"wrote what {hook.pattern!r} matches"
+        await self._fire(live, hook, f"match:{number}:{count}", said, self._redact(line))
 
     def _tail(self, process: Process) -> str:
         return self._redact(tail(self.log_path(process), TAIL_LINES, TAIL_CHARS))
-
-
-def _ending(live: LiveProcess, result: CommandResult) -> ProcessEnd:
-    if live.killed_by:
-        return ProcessEnd("killed", result.exit_code, told=True)
-    return ProcessEnd("exited", result.exit_code)

@@ -30,11 +30,13 @@ template/                                        what the files of a new agent a
 
 import os
 import shlex
+import stat
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from itertools import islice, pairwise
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from itertools import chain, islice, pairwise
 from pathlib import Path, PurePosixPath
 
 import anyio
@@ -89,7 +91,11 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         if len(spans) > SPANS_MAX:
             gaps = [(after.began - before.ended, place) for place, (before, after) in enumerate(pairwise(spans))]
             _, place = min(gaps)
-            spans[place : place + 2] = [_joined(spans[place], spans[place + 1])]
+            first, second = spans[place : place + 2]
+            named = first.source.removesuffix(_OTHERS)
+            source = first.source if named == second.source.removesuffix(_OTHERS) else f"{named}{_OTHERS}"
+            person = first.person if first.person == second.person else ""
+            spans[place : place + 2] = [Span(first.began, max(first.ended, second.ended), source, person)]
         return Marks(tuple(spans))
 
     def ended(self, span: Span, at: int) -> "Marks":
@@ -100,7 +106,11 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
     def within(self, changed: Iterable[int], settled: int) -> "Marks":
         """Only the spans in which one of these changes lies, and those that ended after `settled`."""
         times = sorted(changed)
-        return Marks(tuple([span for span in self.spans if span.ended > settled or _holds(span, times)]))
+
+        def holds(span: Span) -> bool:
+            return bisect_left(times, span.began) < bisect_right(times, span.ended)
+
+        return Marks(tuple([span for span in self.spans if span.ended > settled or holds(span)]))
 
     def source_of(self, changed: Iterable[int], person: str | None = None) -> str:
         """What steered the last change of any of these times, in what `person` may see (None: in anything); empty when
@@ -131,18 +141,6 @@ def encode_marks(marks: Marks) -> str:
 def decode_marks(text: str) -> Marks:
     """Invert `encode_marks`. Raises msgspec.DecodeError and msgspec.ValidationError."""
     return msgspec.json.decode(text, type=Marks)
-
-
-def _holds(span: Span, times: Sequence[int]) -> bool:
-    place = bisect_left(times, span.began)
-    return place < len(times) and times[place] <= span.ended
-
-
-def _joined(first: Span, second: Span) -> Span:
-    same = first.source.removesuffix(_OTHERS) == second.source.removesuffix(_OTHERS)
-    source = first.source if same else first.source.removesuffix(_OTHERS) + _OTHERS
-    person = first.person if first.person == second.person else ""
-    return Span(first.began, max(first.ended, second.ended), source, person)
 
 
 SCOPE = "marks"
@@ -212,15 +210,14 @@ class MarkedFiles:
 
     async def since(self, folders: Iterable[Path], began_ns: int, source: str) -> None:
         """Mark what changed below the folders from a time on until now. Raises StoreError."""
-        span = planned_span(began_ns, (self.clock.now_ns() - began_ns) / 1e9, source, slack_ns=self.clock.slack_ns)
+        span = Span(began_ns - self.clock.slack_ns, self.clock.now_ns(), source[:SOURCE_CHARS_MAX])
         for folder in folders:
             await self._change(folder, lambda marks: marks.with_span(span))
 
     async def note(self, folder: Path, files: Iterable[Path], source: str) -> None:
         """Mark these files of a folder as they are now; one that is gone is none. Raises StoreError."""
-        found = await in_thread(lambda: list(_changes(files)))
-        for changed in found:
-            span = Span(changed, changed, planned_span(0, 0, source).source)
+        for changed in await in_thread(lambda: [at for file in files for at in _changed(file)]):
+            span = Span(changed, changed, source[:SOURCE_CHARS_MAX])
             await self._change(folder, lambda marks, span=span: marks.with_span(span))
 
     async def renew(self, changed_at: Mapping[Path, int]) -> None:
@@ -231,7 +228,15 @@ class MarkedFiles:
                 marks, folder = decode_marks(kept), self._home.root / after
                 below = ((path, at) for path, at in changed_at.items() if path.is_relative_to(folder))
                 marked += [(folder, path, source) for path, at in below if (source := marks.source_of([at]))]
-        await in_thread(lambda: _touch({path for _, path, _ in marked}))
+
+        def touch() -> None:
+            """Have the files be changed later than all others, so that what marks them marks no other."""
+            time.sleep(SLACK_NS / 1e9)
+            for path in {path for _, path, _ in marked}:
+                status = path.stat()
+                os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+        await in_thread(touch)
         for folder, path, source in marked:
             await self.note(folder, [path], source)
 
@@ -253,10 +258,19 @@ class MarkedFiles:
         found = await self._source(named, mounts, mapped=mapped)
         hiding = [action for action in actions if action.runs_more and not action.whole]
         if not found and hiding:
-            words = {word for action in hiding if action.opaque for word in _file_names(action.text)}
-            found = await self._source(
-                None, mounts, mapped=mapped, wanted=lambda path: path.name in words or _may_be_code(path)
-            )
+            names: set[str] = set()  # the last part of each word, and of what follows a `=` in it
+            for action in hiding:
+                if action.opaque:
+                    try:
+                        words = shlex.split(action.text)
+                    except ValueError:
+                        words = action.text.split()
+                    names |= {PurePosixPath(word.rpartition("=")[2]).name for word in words}
+
+            def wanted(path: Path) -> bool:
+                return path.name in names or is_code(path.name) or os.access(path, os.X_OK)
+
+            found = await self._source(None, mounts, mapped=mapped, wanted=wanted)
         return found
 
     async def _source(
@@ -273,32 +287,65 @@ class MarkedFiles:
         paths = [mount.host for mount in mounts]
         if named is not None:
             paths = await in_thread(lambda: _places(named, mounts, mapped=mapped))
-        marks = {
-            mount.host: await self._marks_of(mount)
-            for mount in mounts
-            if any(path.is_relative_to(mount.host) or mount.host.is_relative_to(path) for path in paths)
-        }
-        home = self._home.root
+        marks, home = dict[Path, Marks](), self._home.root
+        for mount in mounts:
+            if any(path.is_relative_to(mount.host) or mount.host.is_relative_to(path) for path in paths):
+                spans = (await self._marks(mount.host)).spans
+                if not mount.writable:  # documents, skills: calls change these by other ways
+                    spans += (await self._marks(home)).spans
+                marks[mount.host] = Marks(spans)
         if any(path.is_relative_to(home) and not any(map(path.is_relative_to, marks)) for path in paths):
             marks[home] = await self._marks(home)
         if not any(kept.spans for kept in marks.values()):
             return ""
-        return await in_thread(lambda: _first_source(paths, marks, wanted))
+
+        def first() -> str:
+            left = ENTRIES_MAX
+            for file in (file for path in paths for file in _below(path)):
+                left -= 1
+                if left < 0:
+                    return _TOO_MANY
+                if (source := _source_of(file, marks)) and wanted(file):
+                    return f"{file.name!r}{_AFTER}{source.rpartition(_AFTER)[2]}"
+            return ""
+
+        return await in_thread(first)
 
     async def below(self, folders: Iterable[Path]) -> dict[Inode, MarkedFile]:
         """The marked files of folders; none, without a look at any file, where nothing is marked. Raises StoreError."""
         found: dict[Inode, MarkedFile] = {}
+
+        def look(folder: Path, marks: Marks) -> None:
+            for file in islice(_below(folder), ENTRIES_MAX):
+                if source := marks.source_of(_changed(file)):
+                    with suppress(OSError):
+                        status = file.lstat()
+                        digest = digest_of_file(file) if stat.S_ISREG(status.st_mode) else ""
+                        found[status.st_dev, status.st_ino] = MarkedFile(folder, status.st_size, digest, source)
+
         for folder in folders:
             if (marks := await self._marks(folder)).spans:
-                found |= await in_thread(lambda folder=folder, marks=marks: _marked_below(folder, marks))
+                await in_thread(partial(look, folder, marks))
         return found
 
     async def keep(self, before: Mapping[Inode, MarkedFile], folders: Iterable[Path]) -> None:
         """Mark again what a call has changed of marked files without changing their content. Raises StoreError."""
+
+        def lost(folder: Path, marks: Marks) -> list[Span]:
+            """When files were changed that are no longer marked, though they have the content that they had."""
+            found: list[Span] = []
+            for file in islice(_below(folder), ENTRIES_MAX):
+                with suppress(OSError):
+                    now = file.lstat()
+                    known, at = before.get((now.st_dev, now.st_ino)), now.st_ctime_ns
+                    if known is None or now.st_size != known.size_bytes or marks.source_of((at,)):
+                        continue
+                    if not known.digest or digest_of_file(file) == known.digest:
+                        found.append(Span(at, at, known.source))
+            return found
+
         for folder in folders if before else ():
-            marks = await self._marks(folder)
-            for changed, source in await in_thread(lambda folder=folder, marks=marks: _lost(folder, marks, before)):
-                span = Span(changed, changed, source)
+            for span in await in_thread(partial(lost, folder, await self._marks(folder))):
                 await self._change(folder, lambda marks, span=span: marks.with_span(span))
 
     async def forget_unused(self) -> int:
@@ -307,26 +354,26 @@ class MarkedFiles:
         For homes whose files every machine sees: what no file here was changed in counts as gone. Spans that may still
         be open stay, as do folders with too many files to look at, and those on a disk that may just be away.
         """
-        emptied, after = 0, ""
+        emptied, after, home = 0, "", self._home.root
         while page := await self._settings.page(SCOPE, after):
             for after, kept in page:
-                emptied += await self._forget_in(after, kept)
-        return emptied
+                marks, settled, folder = decode_marks(kept), time.time_ns() - SETTLED_NS, home / after
+                if not folder.is_dir() and (Path(after).is_absolute() or not folder.parent.parent.is_dir()):
+                    continue  # it may just be away
+                apart = _APART if folder == home else frozenset[str]()
 
-    async def _forget_in(self, key: str, kept: str) -> bool:
-        marks, settled, folder = decode_marks(kept), time.time_ns() - SETTLED_NS, self._home.root / key
-        is_away = not folder.is_dir() and (Path(key).is_absolute() or not folder.parent.parent.is_dir())
-        apart = _APART if folder == self._home.root else frozenset[str]()
-        changed = None if is_away else await in_thread(lambda: _changed_below(folder, apart))
-        if changed is None:
-            return False
-        used = marks.within(changed, settled)
-        if used == marks:
-            return False
-        if used.spans:
-            await self._settings.swap(SCOPE, key, kept, encode_marks(used))
-            return False
-        return await self._settings.drop(SCOPE, key, kept)
+                def changes(folder: Path = folder, apart: Collection[str] = apart) -> list[tuple[int, ...]]:
+                    return [_changed(file) for file in islice(_below(folder, apart), ENTRIES_MAX + 1)]
+
+                changed = await in_thread(changes)
+                if len(changed) > ENTRIES_MAX:
+                    continue
+                used = marks.within(chain.from_iterable(changed), settled)
+                if used != marks and used.spans:
+                    await self._settings.swap(SCOPE, after, kept, encode_marks(used))
+                elif used != marks:
+                    emptied += await self._settings.drop(SCOPE, after, kept)
+        return emptied
 
     async def _change(self, folder: Path, change: Callable[[Marks], Marks]) -> None:
         key = self._key(folder)
@@ -339,11 +386,6 @@ class MarkedFiles:
     async def _marks(self, folder: Path) -> Marks:
         kept = await self._settings.get(SCOPE, self._key(folder))
         return decode_marks(kept) if kept else Marks()
-
-    async def _marks_of(self, mount: Mount) -> Marks:
-        """Its own, and those of the home's files where calls change them by other ways (documents, skills)."""
-        own = await self._marks(mount.host)
-        return own if mount.writable else Marks((*own.spans, *(await self._marks(self._home.root)).spans))
 
     def _key(self, folder: Path) -> str:
         """The folder, below the home directory where it lies in it, so that it may lie elsewhere on other machines."""
@@ -377,27 +419,11 @@ def _read_by(actions: Sequence[Action], mounts: Sequence[Mount]) -> list[str | N
         tool, _, detail = action.text.removeprefix("tool:").partition(":")
         if tool in _NAMING_TOOLS:
             named.append(detail)
-        elif tool in _COMMAND_TOOLS and not action.whole and (action.reads or not _only_writes(action)):
-            named += (None,) if action.reads is None else (*action.reads, *action.runs)
+        elif tool in _COMMAND_TOOLS and not action.whole:
+            writes = bool(action.also) and all(name.startswith("tool:write:") for name in action.also)
+            if action.reads or not writes or action.opaque:  # else it is only a redirection to a file
+                named += (None,) if action.reads is None else (*action.reads, *action.runs)
     return named
-
-
-def _only_writes(action: Action) -> bool:
-    """Whether it is a redirection to a file."""
-    return bool(action.also) and all(name.startswith("tool:write:") for name in action.also) and not action.opaque
-
-
-def _file_names(text: str) -> list[str]:
-    """The last parts of a command's words, and of what stands behind a `=` in them."""
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        words = text.split()
-    return [PurePosixPath(word.rpartition("=")[2]).name for word in words]
-
-
-def _may_be_code(path: Path) -> bool:
-    return is_code(path.name) or os.access(path, os.X_OK)
 
 
 def _places(named: Iterable[str | None], mounts: Sequence[Mount], *, mapped: bool) -> list[Path]:
@@ -407,22 +433,9 @@ def _places(named: Iterable[str | None], mounts: Sequence[Mount], *, mapped: boo
         place = resolve(path, mounts, mapped=mapped) if path else None
         if place is None or (place.mount not in mounts and not is_systems(place.shown)):
             return [mount.host for mount in mounts]
-        if place.host is not None and os.path.lexists(place.host):
+        if os.path.lexists(place.host):
             found[place.host] = None
     return list(found)
-
-
-def _first_source(named: Sequence[Path], marks: Mapping[Path, Marks], wanted: Callable[[Path], bool]) -> str:
-    """What marked the first marked file below what is read."""
-    left = ENTRIES_MAX
-    for path in named:
-        for file in _below(path):
-            left -= 1
-            if left < 0:
-                return _TOO_MANY
-            if (source := _source_of(file, marks)) and wanted(file):
-                return f"{file.name!r}{_AFTER}{source.rpartition(_AFTER)[2]}"
-    return ""
 
 
 def _source_of(file: Path, marks: Mapping[Path, Marks], person: str | None = None) -> str:
@@ -431,33 +444,6 @@ def _source_of(file: Path, marks: Mapping[Path, Marks], person: str | None = Non
         kept = next((kept for folder, kept in marks.items() if path.is_relative_to(folder)), Marks())
         found = found or (kept.source_of(_changed(path), person) if kept.spans else "")
     return found
-
-
-def _marked_below(folder: Path, marks: Marks) -> dict[Inode, MarkedFile]:
-    found: dict[Inode, MarkedFile] = {}
-    for file in islice(_below(folder), ENTRIES_MAX):
-        if source := marks.source_of(_changed(file)):
-            try:
-                is_file, stood = file.is_file() and not file.is_symlink(), file.lstat()
-                digest = digest_of_file(file) if is_file else ""
-            except OSError:
-                continue
-            found[stood.st_dev, stood.st_ino] = MarkedFile(folder, stood.st_size, digest, source)
-    return found
-
-
-def _lost(folder: Path, marks: Marks, before: Mapping[Inode, MarkedFile]) -> Iterator[tuple[int, str]]:
-    """When the files were changed that are no longer marked and have the content that they had, and what marked it."""
-    for file in islice(_below(folder), ENTRIES_MAX):
-        try:
-            now = file.lstat()
-            known = before.get((now.st_dev, now.st_ino))
-            if known is None or now.st_size != known.size_bytes or marks.source_of((now.st_ctime_ns,)):
-                continue
-            if not known.digest or digest_of_file(file) == known.digest:
-                yield now.st_ctime_ns, known.source
-        except OSError:
-            continue
 
 
 def _below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
@@ -471,35 +457,14 @@ def _below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
         for name in names:
             yield Path(folder, name)
         for name in folders:
-            if os.path.islink(below := os.path.join(folder, name)) or not _has_entries(below):
+            below = os.path.join(folder, name)
+            try:
+                with os.scandir(below) as scan:
+                    is_empty = next(scan, None) is None
+            except OSError:
+                is_empty = False
+            if is_empty or os.path.islink(below):
                 yield Path(below)
-
-
-def _has_entries(folder: str) -> bool:
-    try:
-        with os.scandir(folder) as scan:
-            return next(scan, None) is not None
-    except OSError:
-        return True
-
-
-def _changed_below(folder: Path, apart: Collection[str] = ()) -> list[int] | None:
-    """When the files of a folder were changed, none where it is gone; None for more files than can be looked at."""
-    files = list(islice(_below(folder, apart), ENTRIES_MAX + 1))
-    return None if len(files) > ENTRIES_MAX else list(_changes(files))
-
-
-def _touch(files: Iterable[Path]) -> None:
-    """Have files be changed later than all others, so that what marks them marks no other."""
-    time.sleep(SLACK_NS / 1e9)
-    for file in files:
-        status = file.stat()
-        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-def _changes(files: Iterable[Path]) -> Iterator[int]:
-    for file in files:
-        yield from _changed(file)
 
 
 def _changed(file: Path) -> tuple[int, ...]:
@@ -564,7 +529,8 @@ def may_change(spec: ToolSpec, actions: Sequence[Action], *, isolated: bool) -> 
     """Whether a call may change files of the home outside of the agent's workspace; `isolated`: commands cannot."""
     if spec.read_only or spec.name in _ELSEWHERE or (spec.runs_commands and isolated):
         return False
-    return any(not action.text.startswith(_written_inside(spec.name)) for action in actions)
+    inside = tuple(f"tool:{spec.name}:{folder}" for folder in _INSIDE)
+    return any(not action.text.startswith(inside) for action in actions)
 
 
 def amended(name: str, actions: Collection[Action], context: ToolContext) -> list[Path]:
@@ -582,7 +548,3 @@ def amended(name: str, actions: Collection[Action], context: ToolContext) -> lis
             return [agent / "agent.toml"]
         case _:
             return []
-
-
-def _written_inside(name: str) -> tuple[str, ...]:
-    return tuple(f"tool:{name}:{folder}" for folder in _INSIDE)

@@ -8,19 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.chat.account import cut
-from shoal.chat.discord.receive import (
-    DiscordPlace,
-    author_of,
-    chain_of,
-    is_addressed,
-    is_said,
-    place_of,
-    prompt_of,
-    snowflake_at,
-    text_of,
-    thread_of,
-    time_of,
-)
 from shoal.chat.discord.send import (
     DiscordTarget,
     commands_of,
@@ -32,7 +19,22 @@ from shoal.chat.discord.send import (
     target_of,
     thread_body,
 )
-from shoal.chat.discord.wire import DiscordChannel, DiscordMessage, Threading
+from shoal.chat.discord.wire import (
+    DiscordChannel,
+    DiscordMessage,
+    DiscordPlace,
+    Threading,
+    author_of,
+    chain_of,
+    is_addressed,
+    is_said,
+    place_of,
+    prompt_of,
+    snowflake_at,
+    text_of,
+    thread_of,
+    time_of,
+)
 from shoal.chat.http import Json
 from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import PlatformError

@@ -6,17 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.chat.account import cut
-from shoal.chat.matrix.receive import (
-    MatrixBot,
-    MatrixPlace,
-    is_addressed,
-    is_said,
-    prompt_of,
-    text_of,
-    thread_of,
-    time_of,
-    unseen,
-)
 from shoal.chat.matrix.send import (
     CONTENT_BYTES_MAX,
     EVENT_BYTES_MAX,
@@ -35,9 +24,18 @@ from shoal.chat.matrix.wire import (
     EventContent,
     EventRelation,
     InReplyTo,
+    MatrixBot,
     MatrixEvent,
     MatrixMentions,
+    MatrixPlace,
+    is_addressed,
+    is_said,
     path_of,
+    prompt_of,
+    text_of,
+    thread_of,
+    time_of,
+    unseen,
 )
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import channel_of, make_thread_id, parse_thread_id

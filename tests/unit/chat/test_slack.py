@@ -6,9 +6,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.chat.slack.receive import command_in, is_addressed, is_written, prompt_of, text_of, thread_of
 from shoal.chat.slack.send import MRKDWN, channel_name, place_of
-from shoal.chat.slack.wire import EventCall, SlackBot, SlackMessage, SlashCommand, is_signed, signature_of
+from shoal.chat.slack.wire import (
+    EventCall,
+    SlackBot,
+    SlackMessage,
+    SlashCommand,
+    command_in,
+    is_addressed,
+    is_signed,
+    is_written,
+    prompt_of,
+    signature_of,
+    text_of,
+    thread_of,
+)
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import UNOPENED, make_thread_id, parse_thread_id, thread_address
 from shoal.domain.markup import render_markup

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.domain.errors import ToolError
+from shoal.domain.ports import Mount
 from shoal.testing.contracts.tool import tool_context
-from shoal.tools.jail import ENTRIES_MAX, Jail, Root, jail_of
+from shoal.tools.jail import ENTRIES_MAX, Jail, jail_of
 from shoal.tools.openat import KernelOpener, WalkingOpener, best_opener
 
 OPENERS = [KernelOpener(), WalkingOpener()]
@@ -50,7 +51,7 @@ def jail(root: Path, tmp_path: Path, outside: Path, opener: WalkingOpener) -> Ja
     """A workspace, and skills to read."""
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills" / "SKILL.md").write_text("a skill")
-    roots = Root(root, "/workspace", writable=True), Root(tmp_path / "skills", "/skills")
+    roots = Mount(root, "/workspace", writable=True), Mount(tmp_path / "skills", "/skills")
     return Jail(roots, opener)
 
 
@@ -308,7 +309,7 @@ def test_no_path_leads_out(opener: WalkingOpener, tmp_path_factory: pytest.TempP
         (root / "up").symlink_to("..")
         (root / "out").symlink_to("/etc")
         (root / "within").symlink_to("a")
-    jail = Jail((Root(root, "/workspace", writable=True),), opener)
+    jail = Jail((Mount(root, "/workspace", writable=True),), opener)
     try:
         place = jail.resolve(path)
         assert os.path.realpath(place.host).startswith(str(root))
@@ -343,7 +344,7 @@ def test_an_unrestricted_agent_reaches_everything_by_its_real_name(tmp_path: Pat
 
 
 def test_a_host_path_never_borrows_the_name_of_a_mount(tmp_path: Path) -> None:
-    roots = Root(tmp_path / "w", "/workspace", writable=True), Root(Path("/"), "/", writable=True)
+    roots = Mount(tmp_path / "w", "/workspace", writable=True), Mount(Path("/"), "/", writable=True)
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "link").symlink_to("/workspace/x")
     jail = Jail(roots, WalkingOpener())

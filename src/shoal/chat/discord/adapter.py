@@ -1,26 +1,34 @@
-"""The Discord adapter: what comes in by the gateway, and posts, threads and channels by the API."""
+"""The Discord adapter: events by the gateway, and posts, threads and channels by the API.
+
+Nothing is lost between connections: a session that was kept is resumed, also by a restarted process, and Discord sends
+again what came meanwhile. Where it cannot be resumed, the channels are read back from the newest message seen.
+"""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from importlib.util import find_spec
+from typing import TypeVar
 
+import anyio
+import anyio.abc
 import msgspec
 
-from shoal.chat.account import cut
-from shoal.chat.discord.receive import (
-    POSTED_MAX,
-    DiscordReceiver,
-    chain_of,
-    holds_text,
-    is_said,
-    prompt_of,
-    read_messages,
-    snowflake_at,
-    text_of,
+from shoal.chat.account import ChatAccount, cut
+from shoal.chat.discord.send import (
+    EPHEMERAL,
+    DiscordTarget,
+    commands_of,
+    is_try_of,
+    limits_of,
+    message_body,
+    nonce_of,
+    post_body,
+    target_of,
+    thread_body,
 )
-from shoal.chat.discord.send import DiscordTarget, is_try_of, message_body, nonce_of, post_body, target_of, thread_body
 from shoal.chat.discord.wire import (
     CANNOT_MESSAGE_USER,
     CHAIN,
@@ -28,24 +36,61 @@ from shoal.chat.discord.wire import (
     UNKNOWN_CHANNEL,
     UNKNOWN_MESSAGE,
     WHOLE,
+    DeletedMessages,
+    DiscordApi,
     DiscordChannel,
+    DiscordMember,
     DiscordMessage,
+    DiscordPlace,
     DiscordRefusal,
     DiscordUser,
+    Gateway,
+    GatewaySession,
+    Guild,
+    Interaction,
+    ReactionAdded,
+    answers,
+    author_of,
+    chain_of,
+    forwarded_in,
+    holds_text,
+    is_addressed,
+    is_said,
+    place_of,
+    prompt_of,
+    snowflake_at,
+    text_of,
+    thread_of,
 )
-from shoal.chat.http import Json
-from shoal.chat.inbox import Recent
-from shoal.domain.clock import Clock
-from shoal.domain.errors import ConfigError, PlatformError
+from shoal.chat.http import Fields, Json
+from shoal.chat.inbox import ChannelServers, Recent, parse_command, press
+from shoal.domain.clock import Clock, retry_delay
+from shoal.domain.commands import COMMANDS, CommandRequest
+from shoal.domain.errors import ConfigError, PlatformError, StoreError
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Prompt
-from shoal.domain.ports import Settings
+from shoal.domain.ids import ThreadId, make_thread_id, thread_address
+from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction
+from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import REPEATED, Button, OutboundPost
 from shoal.domain.settings import DiscordSettings
+from shoal.domain.untrusted import UNREADABLE
 
 log = logging.getLogger(__name__)
-
+T = TypeVar("T")
+MISSED_A_CHANNEL_MAX = 500
+"""How many messages of a channel are read that came while nobody listened; older ones are left."""
+MISSED_HOURS = 24.0
+"""Older messages are no longer answered."""
+DIRECT_MAX = 200
+"""Direct conversations that are remembered, since Discord lists bots none; the longest unused are forgotten."""
+SAVE_SECONDS = 5.0
+"""How long the session's number may lag behind in the store when nothing was taken in."""
+PLACES_MAX = 10_000
+WRITTEN_MAX = 4096
+"""Prompts whose authors are remembered, because Discord does not say whose message was deleted."""
+POSTED_MAX = 4096
+"""Posts whose ids are remembered by their nonce, for repeats that come later than Discord remembers."""
+DONE = "Done."
 LOOK_BACK = timedelta(days=1)
 LOOK_BACK_MAX = 300
 """How far back a post is looked for whose outcome is unknown: posts are tried for a day."""
@@ -56,11 +101,35 @@ EDIT_WAIT_SECONDS_MAX = 30.0
 WHISPERED = "I have something to tell you alone, but you do not accept direct messages from here."
 
 
+# ---- receiving ----
+
+
+class ConnectionState(msgspec.Struct):
+    """What of an account's connection outlives the process; `mark` is the newest message's id."""
+
+    session: GatewaySession
+    mark: int = 0
+
+
+class _SessionStartLimit(msgspec.Struct, frozen=True):
+    remaining: int = 1
+    reset_after: float = 0.0
+
+
+class _GatewayAddress(msgspec.Struct, frozen=True):
+    url: str
+    session_start_limit: _SessionStartLimit = _SessionStartLimit()
+
+
+class _ReadyGuilds(msgspec.Struct, frozen=True):
+    guilds: tuple[Guild, ...] = ()
+
+
 class _DiscordServer(msgspec.Struct, frozen=True):
     id: str
 
 
-class DiscordAdapter(DiscordReceiver):
+class DiscordAdapter(ChatAccount):
     """Implements `ChatAdapter`, `ChannelHost` and `ReadsBack`."""
 
     def __init__(self, platform: str, settings: DiscordSettings, home: Home, store: Settings, clock: Clock) -> None:
@@ -68,14 +137,296 @@ class DiscordAdapter(DiscordReceiver):
             raise ConfigError(
                 ["platforms.discord needs a package that is not installed: pip install 'shoal[discord]'."]
             )
-        super().__init__(platform, settings, home, store, clock)
+        super().__init__(platform, home, store, clock)
+        self.limits = limits_of(opens_threads=settings.opens_threads)
+        self._settings = settings
+        self._api = DiscordApi(settings, clock)
+        self._gateway = Gateway(settings, clock)
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._scope = f"discord:{platform}"
+        self._state = ConnectionState(GatewaySession())
+        self._saved_at = 0.0
+        self._missed_since = 0
+        self._expected: set[str] = set()
+        self._registered = False
+        self._places: Recent[DiscordPlace] = Recent(PLACES_MAX)
+        self._written: Recent[tuple[Author, str]] = Recent(WRITTEN_MAX)
+        self._posted: Recent[str] = Recent(POSTED_MAX)
+        self._servers = ChannelServers(platform, store)
         self._edit_locks: Recent[asyncio.Lock] = Recent(POSTED_MAX)
         self._moved: Recent[DiscordTarget] = Recent(POSTED_MAX)
 
-    async def close(self) -> None:
-        await self._api.close()
+    @property
+    def _me(self) -> str:
+        """The bot's user id; empty until the first connection."""
+        return self._state.session.user
+
+    async def _keep_connected(self, inbox: InboxPort) -> None:
+        async with anyio.create_task_group() as self._tasks:
+            await super()._keep_connected(inbox)
+
+    async def _connect(self, inbox: InboxPort) -> None:
+        saved = await self._store.get(self._scope, "session")
+        try:
+            self._state = msgspec.json.decode(saved or "", type=ConnectionState)
+        except UNREADABLE:  # at the very first start the mark is set, so that a slow first connection misses nothing
+            self._state = ConnectionState(GatewaySession(), snowflake_at(self._clock.now()))
+            await self._save_state()
+        url = self._settings.gateway_url
+        if not url:
+            gateway = await self._api.call("GET", "/gateway/bot", _GatewayAddress)
+            url, start = gateway.url, gateway.session_start_limit
+            if start.remaining < 1 and not self._state.session.id:
+                reason = "Discord lets this bot start no more sessions for now."
+                raise PlatformError(reason, retry_after_seconds=start.reset_after / 1000)
+
+        async def take(name: str, data: bytes, seq: int | None) -> None:
+            taken = await self._take_event(name, data, inbox)
+            self._state.session.seq = seq
+            if taken or self._clock.monotonic() - self._saved_at >= SAVE_SECONDS:
+                await self._save_state()
+
+        try:
+            ending = await self._gateway.serve(url, self._state.session, take)
+        finally:
+            was_connected = self.connected.is_set()
+            self.connected.clear()
+        if ending == "anew":
+            self._state.session = GatewaySession()
+            await self._save_state()
+        log.info("the connection ended", extra={"platform": self.platform, "next": ending})
+        if not was_connected and ending == "resume":
+            raise PlatformError("Discord ended the connection at once.")
+        await self._clock.sleep(retry_delay(1))
+
+    async def _save_state(self) -> None:
+        """Store how far the session is, for this process' next connection and for the next process."""
+        self._saved_at = self._clock.monotonic()
+        await self._store.put(self._scope, "session", msgspec.json.encode(self._state).decode())
+
+    async def _take_event(self, name: str, data: bytes, inbox: InboxPort) -> bool:
+        """Take an event in, or drop one that never can be. Raises PlatformError and StoreError to get it again."""
+        try:
+            match name:
+                case "READY" | "RESUMED":
+                    await self._begin(name, data, inbox)
+                    return True
+                case "GUILD_CREATE":
+                    return await self._catch_up(_decoded(data, Guild), inbox)
+                case "MESSAGE_CREATE":
+                    message = _decoded(data, DiscordMessage)
+                    if message.author is not None and message.author.id == self._me and message.nonce:
+                        self._posted.put(str(message.nonce), message.id)
+                    taken = await self._take_message(message, inbox)
+                    if not self._expected:  # else what a server missed still lies before this one
+                        self._state.mark = max(self._state.mark, int(message.id))
+                    return taken
+                case "MESSAGE_UPDATE":
+                    # Discord also tells of changes that it makes to a message itself.
+                    edited = _decoded(data, DiscordMessage)
+                    if edited.edited_timestamp is None or edited.author is None or not is_said(edited, self._me):
+                        return False
+                    text, known = text_of(edited, self._me), self._written.get(edited.id)
+                    thread = await self._prompt_thread(edited.channel_id, edited.guild_id, edited.id, inbox)
+                    if thread is None or not text or (known is not None and known[1] == text):
+                        return False
+                    author = author_of(edited.author, edited.member)
+                    self._written.put(edited.id, (author, text))
+                    tainted_by = forwarded_in(edited)
+                    await inbox.send(Edit(thread, edited.id, text, author, edited.id, tainted_by=tainted_by))
+                    return True
+                case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
+                    deleted = _decoded(data, DeletedMessages)
+                    for gone in (deleted.id, *deleted.ids):
+                        known = self._written.get(gone)  # only a prompt that this process has seen
+                        if known is not None:
+                            thread = await self._prompt_thread(deleted.channel_id, deleted.guild_id, gone, inbox)
+                            if thread is not None:
+                                await inbox.send(Deletion(thread, gone, known[0], gone))
+                    return True
+                case "MESSAGE_REACTION_ADD":
+                    reaction = _decoded(data, ReactionAdded)
+                    member, emoji, reacted = reaction.member, reaction.emoji.name, reaction.message_id
+                    user = member.user if member is not None else None
+                    if reaction.user_id == self._me or not emoji or (user is not None and user.bot):
+                        return False
+                    place = await self._place(reaction.channel_id, reaction.guild_id)
+                    thread = await inbox.thread_of(self._prefix(place.channel), reacted)
+                    author = author_of(user, member) if user is not None else Author(reaction.user_id, trusted=False)
+                    if thread is not None:
+                        await inbox.send(Reaction(thread, emoji, author, reacted))
+                    return thread is not None
+                case "INTERACTION_CREATE" if self._tasks is not None:
+                    self._tasks.start_soon(self._interact, _decoded(data, Interaction), inbox)
+                case _:
+                    pass
+        except DiscordRefusal as error:
+            log.warning("an event was dropped", extra={"platform": self.platform, "event": name, "why": str(error)})
+        return False
+
+    # ---- connecting, and what was missed ----
+
+    async def _begin(self, name: str, data: bytes, inbox: InboxPort) -> None:
+        """A connection stands. After another session, read back what came in between."""
+        self._reset_backoff()
+        if name == "READY":
+            oldest = snowflake_at(self._clock.now() - timedelta(hours=MISSED_HOURS))
+            self._missed_since = max(self._state.mark, oldest)
+            self._expected = {guild.id for guild in _decoded(data, _ReadyGuilds).guilds}
+            for channel in await self._direct_channels():
+                for message in await self._read_missed(channel):
+                    await self._take_message(message, inbox)
+        if not self._registered:
+            path = f"/applications/{self._state.session.application}/commands"
+            try:
+                await self._api.call("PUT", path, msgspec.Raw, commands_of(COMMANDS.values()))
+                self._registered = True
+            except PlatformError as error:  # without them the same words work as text
+                log.warning("slash commands could not be registered: %s", error, extra={"platform": self.platform})
+        self.connected.set()
+        log.info("connected", extra={"platform": self.platform, "bot": self._state.session.name, "how": name})
+
+    async def _catch_up(self, guild: Guild, inbox: InboxPort) -> bool:
+        """Take in what a server's channels have that was missed."""
+        if guild.unavailable or guild.id not in self._expected:
+            return False
+        for channel in (*guild.channels, *guild.threads):
+            if not holds_text(channel) or int(channel.last_message_id or 0) <= self._missed_since:
+                continue
+            for message in await self._read_missed(channel.id):
+                member: DiscordMember | None = None  # only events tell an author's roles
+                if message.author is not None and not message.author.bot and not message.webhook_id:
+                    path = f"/guilds/{guild.id}/members/{message.author.id}"
+                    try:
+                        member = await self._api.call("GET", path, DiscordMember)
+                    except DiscordRefusal as error:
+                        log.info("a member's roles are unknown", extra={"guild": guild.id, "why": str(error)})
+                await self._take_message(msgspec.structs.replace(message, guild_id=guild.id, member=member), inbox)
+        self._expected.discard(guild.id)
+        return True
+
+    async def _read_missed(self, channel: str) -> list[DiscordMessage]:
+        try:
+            return await self._api.messages(channel, self._missed_since, MISSED_A_CHANNEL_MAX)
+        except DiscordRefusal as error:
+            log.info("a channel could not be read back", extra={"channel": channel, "why": str(error)})
+            return []
+
+    async def _direct_channels(self) -> Sequence[str]:
+        """The direct conversations there were, the latest last. Raises StoreError."""
+        saved = await self._store.get(self._scope, "direct")
+        return msgspec.json.decode(saved, type=list[str]) if saved else []
+
+    # ---- messages ----
+
+    async def _take_message(self, message: DiscordMessage, inbox: InboxPort) -> bool:
+        """Take a message in; returns whether it was meant for the bot. Raises PlatformError and StoreError."""
+        if not is_said(message, self._me):
+            return False
+        place = await self._place(message.channel_id, message.guild_id)
+        thread = await self._thread(message, place, inbox)
+        prompt = prompt_of(thread, message, self._me) if thread is not None else None
+        if prompt is None:
+            return False
+        if parse_command(prompt.text) and place.topic == WHOLE and not message.answered_id:
+            prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # opens no thread
+        agent = self._settings.agent_in(place.guild)
+        prompt = msgspec.structs.replace(prompt, agent=agent, direct=place.direct)
+        if not await inbox.admits(prompt):
+            return True
+        await self._servers.note(place.channel, place.guild.removeprefix("?"))
+        if prompt.text or message.attachments:
+            self._written.put(message.id, (prompt.author, prompt.text))
+            if place.direct:
+                known = await self._direct_channels()
+                if place.channel not in known:
+                    kept = [*known, place.channel][-DIRECT_MAX:]
+                    await self._store.put(self._scope, "direct", msgspec.json.encode(kept).decode())
+            files = (
+                (
+                    Attachment(file.filename, file.content_type or "application/octet-stream", file.size),
+                    partial(self._api.fetch, file.url, self.download_bytes_max),
+                )
+                for file in message.attachments
+            )
+            await self._take_in(prompt, inbox, files)
+        return True
+
+    async def _thread(self, message: DiscordMessage, place: DiscordPlace, inbox: InboxPort) -> ThreadId | None:
+        """The thread a message is for; None when it is not meant for the bot."""
+        if place.direct:
+            return place.thread(self.platform)
+        answered = message.answered_id
+        known: ThreadId | None = None
+        if place.topic == WHOLE and answered:
+            known = await inbox.thread_of(self._prefix(place.channel), answered, answered)
+        opener = answered if answers(message, self._me) else message.id  # one of the bot's own opened a conversation
+        thread = known or thread_of(self.platform, place, opener, self._settings.threading_in(place.guild))
+        part = thread_address(thread).thread
+        if is_addressed(message, self._me):
+            if part != WHOLE and not part.startswith(CHAIN):
+                await self._subscribe(thread)
+            return thread
+        if known is not None and part.startswith(CHAIN):
+            return thread  # it answers something in the chain
+        return thread if place.topic != WHOLE and await self._is_subscribed(thread) else None
+
+    async def _place(self, channel: str, guild: str | None = None) -> DiscordPlace:
+        """Where a channel is; it is direct without a server, and asked for where that is None. Raises PlatformError."""
+        if guild == "":
+            return DiscordPlace(channel)
+        known = self._places.get(channel)
+        if known is None:
+            found = await self._api.call("GET", f"/channels/{channel}", DiscordChannel)
+            known = place_of(found, guild or "")
+            self._places.put(channel, known)
+        return known
+
+    async def _prompt_thread(self, channel: str, guild: str, message_id: str, inbox: InboxPort) -> ThreadId | None:
+        """The thread that the prompt of a message went to."""
+        place = await self._place(channel, guild)
+        return await inbox.thread_of(self._prefix(place.channel), "", message_id)
+
+    # ---- slash commands and buttons ----
+
+    async def _interact(self, interaction: Interaction, inbox: InboxPort) -> None:
+        """Acknowledge within Discord's three seconds, then do what was asked, then say how it went."""
+        base = f"/webhooks/{interaction.application_id}/{interaction.token}"
+        callback = f"/interactions/{interaction.id}/{interaction.token}/callback"
+        try:
+            acknowledged: Fields = {"type": 5, "data": {"flags": EPHEMERAL}}
+            await self._api.call("POST", callback, msgspec.Raw, acknowledged)
+            user = interaction.user or (interaction.member.user if interaction.member is not None else None)
+            name = interaction.data.name
+            if user is None or user.bot or interaction.channel is None:
+                answer = "I cannot do that here."
+            else:
+                place = place_of(interaction.channel, interaction.guild_id)
+                await self._servers.note(place.channel, place.guild.removeprefix("?"))
+                thread, author = place.thread(self.platform), author_of(user, interaction.member)
+                argument = " ".join(str(option.value) for option in interaction.data.options).strip()
+                if interaction.type == 3:
+                    answer = await press(interaction.data.custom_id, thread, author, inbox)
+                elif name not in COMMANDS:
+                    answer = f"There is no command /{name}."
+                else:
+                    now = self._clock.now()
+                    answer = await inbox.command(
+                        CommandRequest(
+                            thread, author, name, argument, interaction.id, now, direct=place.direct, private=True
+                        )
+                    )
+            first, *rest = cut(answer or DONE, self.limits)
+            await self._api.call("PATCH", f"{base}/messages/@original", msgspec.Raw, message_body(first))
+            for piece in rest:
+                await self._api.call("POST", base, msgspec.Raw, {**message_body(piece), "flags": EPHEMERAL})
+        except (PlatformError, StoreError) as error:
+            log.warning("a command or click was not answered: %s", error, extra={"platform": self.platform})
 
     # ---- posts ----
+
+    async def close(self) -> None:
+        await self._api.close()
 
     async def post(self, post: OutboundPost) -> str:
         """Post and return the message's id; a repeat of a post returns the same. Raises PlatformError."""
@@ -92,7 +443,13 @@ class DiscordAdapter(DiscordReceiver):
                     raise
                 post = msgspec.structs.replace(post, markdown=WHISPERED, file=None)
         if message_id is None:
-            message_id = await self._send(post)
+            target = self._target(post.thread)
+            try:
+                message_id = await self._create(post, target)
+            except DiscordRefusal as error:
+                if error.code != UNKNOWN_CHANNEL or not target.parent:
+                    raise
+                message_id = await self._create(post, await self._open(target))  # the first post opens its thread
         self._posted.put(nonce, message_id)
         return message_id
 
@@ -207,16 +564,6 @@ class DiscordAdapter(DiscordReceiver):
     async def _open_direct(self, user: str) -> DiscordChannel:
         return await self._api.call("POST", "/users/@me/channels", DiscordChannel, {"recipient_id": user})
 
-    async def _send(self, post: OutboundPost) -> str:
-        """Post to where it belongs; its thread is opened with the first post."""
-        target = self._target(post.thread)
-        try:
-            return await self._create(post, target)
-        except DiscordRefusal as error:
-            if error.code != UNKNOWN_CHANNEL or not target.parent:
-                raise
-        return await self._create(post, await self._open(target))
-
     async def _create(self, post: OutboundPost, target: DiscordTarget) -> str:
         path = f"/channels/{target.channel}/messages"
         return (await self._api.call("POST", path, DiscordMessage, post_body(post, target), file=post.file)).id
@@ -258,8 +605,16 @@ class DiscordAdapter(DiscordReceiver):
     async def _read(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
         """A channel's messages; none where a thread was not opened yet."""
         try:
-            return await read_messages(self._api, channel, after, limit)
+            return await self._api.messages(channel, after, limit)
         except DiscordRefusal as error:
             if error.code != UNKNOWN_CHANNEL:
                 raise
             return []
+
+
+def _decoded(data: bytes, kind: type[T]) -> T:
+    """The event. Raises DiscordRefusal for one of an unknown form, which is dropped."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except UNREADABLE as error:
+        raise DiscordRefusal(0, f"an event of an unknown form: {error}") from error

@@ -15,7 +15,7 @@ kept in the store, so that a restarted process goes on with it."""
 import mimetypes
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
@@ -26,11 +26,12 @@ from shoal.chat.http import TRANSFER_SECONDS, Fields, Json, PlatformHttp
 from shoal.chat.inbox import Recent, open_file
 from shoal.domain.clock import Clock, retry_after, retry_delay
 from shoal.domain.errors import PlatformError, StoreError
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Author, Prompt
 from shoal.domain.settings import DiscordSettings
-from shoal.domain.untrusted import UNREADABLE
+from shoal.domain.untrusted import FORWARDED, UNREADABLE, untrusted_block
 
 if TYPE_CHECKING:
-    import httpx2
     from websockets.asyncio.client import ClientConnection
 
 T = TypeVar("T")
@@ -42,6 +43,7 @@ WHOLE = "0"
 CHAIN = "r"
 """Before the id of a chain's first message, in the thread part of a conversation by replies."""
 
+PAGE = 100
 SPENT_ROUTES_MAX = 4096
 """Routes remembered as having used up their budget."""
 UNKNOWN_CHANNEL = 10003
@@ -71,7 +73,7 @@ _REFUSALS = {
 _ID_IN_PATH = re.compile(r"(?<=/messages/)\d+")
 
 
-# ---- REST ----
+# ---- what calls refuse ----
 
 
 class _DiscordError(msgspec.Struct, frozen=True):
@@ -87,6 +89,161 @@ class DiscordRefusal(PlatformError):
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"Discord refused: {reason} ({code})", permanent=True)
         self.code = code
+
+
+# ---- what events hold ----
+
+
+class DiscordUser(msgspec.Struct, frozen=True):
+    """A person or a bot."""
+
+    id: str
+    username: str = ""
+    global_name: str | None = None
+    bot: bool = False
+
+
+class DiscordMember(msgspec.Struct, frozen=True):
+    """A user in one server, with their name and roles there."""
+
+    user: DiscordUser | None = None
+    nick: str | None = None
+    roles: tuple[str, ...] = ()
+
+
+class DiscordFile(msgspec.Struct, frozen=True):
+    """An attachment on Discord's servers."""
+
+    id: str
+    filename: str
+    url: str
+    size: int = 0
+    content_type: str | None = None
+
+
+class _MessageReference(msgspec.Struct, frozen=True):
+    """The message that another one answers (type 0) or forwards (type 1)."""
+
+    message_id: str | None = None
+    type: int = 0
+
+
+class _RepliedMessage(msgspec.Struct, frozen=True):
+    id: str
+    author: DiscordUser | None = None
+
+
+class _SnapshotContent(msgspec.Struct, frozen=True):
+    content: str = ""
+
+
+class _MessageSnapshot(msgspec.Struct, frozen=True):
+    message: _SnapshotContent = _SnapshotContent()
+
+
+class DiscordMessage(msgspec.Struct, frozen=True):
+    """A message, as far as it is read."""
+
+    id: str
+    channel_id: str
+    guild_id: str = ""
+    author: DiscordUser | None = None
+    member: DiscordMember | None = None
+    content: str = ""
+    timestamp: datetime | None = None
+    edited_timestamp: datetime | None = None
+    type: int = 0
+    webhook_id: str | None = None
+    nonce: str | int | None = None
+    mentions: tuple[DiscordUser, ...] = ()
+    attachments: tuple[DiscordFile, ...] = ()
+    message_reference: _MessageReference | None = None
+    referenced_message: _RepliedMessage | None = None
+    message_snapshots: tuple[_MessageSnapshot, ...] = ()
+
+    @property
+    def answered_id(self) -> str:
+        """The id of the message that this one replies to; empty for none, and for forwarded ones."""
+        reference = self.message_reference
+        return reference.message_id or "" if reference is not None and reference.type == 0 else ""
+
+
+class DeletedMessages(msgspec.Struct, frozen=True):
+    """One or more messages were deleted."""
+
+    channel_id: str
+    id: str = ""
+    ids: tuple[str, ...] = ()
+    guild_id: str = ""
+
+
+class _Emoji(msgspec.Struct, frozen=True):
+    """An emoji; custom ones have a name of their own."""
+
+    name: str | None = None
+
+
+class ReactionAdded(msgspec.Struct, frozen=True):
+    """An emoji that somebody put on a message."""
+
+    user_id: str
+    channel_id: str
+    message_id: str
+    guild_id: str = ""
+    member: DiscordMember | None = None
+    emoji: _Emoji = _Emoji()
+
+
+class DiscordChannel(msgspec.Struct, frozen=True):
+    """A channel, a thread or a direct conversation."""
+
+    id: str
+    type: int = 0
+    guild_id: str = ""
+    parent_id: str | None = None
+    last_message_id: str | None = None
+
+
+class Guild(msgspec.Struct, frozen=True):
+    """A server, as it is told after connecting."""
+
+    id: str
+    channels: tuple[DiscordChannel, ...] = ()
+    threads: tuple[DiscordChannel, ...] = ()
+    unavailable: bool = False
+
+
+class _CommandOption(msgspec.Struct, frozen=True):
+    name: str
+    value: str | int | float | bool = ""
+
+
+class _InteractionData(msgspec.Struct, frozen=True):
+    name: str = ""
+    custom_id: str = ""
+    options: tuple[_CommandOption, ...] = ()
+
+
+class Interaction(msgspec.Struct, frozen=True):
+    """A slash command (type 2) or a pressed button (type 3)."""
+
+    id: str
+    token: str
+    type: int
+    application_id: str
+    data: _InteractionData = _InteractionData()
+    guild_id: str = ""
+    channel: DiscordChannel | None = None
+    member: DiscordMember | None = None
+    user: DiscordUser | None = None
+
+
+# ---- calls ----
+
+
+def _route(method: str, path: str) -> str:
+    """What has a budget of its own."""
+    return f"{method} {_ID_IN_PATH.sub('ID', path)}"
 
 
 class DiscordApi(PlatformHttp):
@@ -131,9 +288,38 @@ class DiscordApi(PlatformHttp):
             except ValueError:
                 seconds = 0.0
             self._spent.put(_route(method, path), self._clock.monotonic() + seconds)
-        if not 200 <= answer.status_code < 300:
-            raise self._error(answer)
-        return self.decode(answer.status_code, answer.content or b"null", kind)
+        status = answer.status_code
+        if 200 <= status < 300:
+            return self.decode(status, answer.content or b"null", kind)
+        try:
+            failure = msgspec.json.decode(answer.content, type=_DiscordError)
+        except UNREADABLE:
+            failure = None
+        if status == 429:
+            asked = failure.retry_after if failure is not None else None
+            wait = asked or retry_after(answer.headers) or 1.0
+            # Without JSON it is the network before Discord that blocks the whole address.
+            everywhere = failure is None or failure.everywhere or "x-ratelimit-global" in answer.headers
+            raise PlatformError("Discord asks us to slow down.", retry_after_seconds=wait, everywhere=everywhere)
+        if status == 401:
+            raise PlatformError(_REFUSALS[4004].format(account=self._account))
+        if 400 <= status < 500 and failure is not None:
+            raise DiscordRefusal(failure.code, failure.message or f"status {status}")
+        raise PlatformError(f"Discord failed with {status}.", outcome_unknown=True)
+
+    async def messages(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
+        """The newest messages of a channel with ids above `after`, at most `limit`, oldest first."""
+        found: list[DiscordMessage] = []
+        before = ""
+        while len(found) < limit:
+            size = min(PAGE, limit - len(found))
+            query = {"limit": str(size), **({"before": before} if before else {})}
+            page = await self.call("GET", f"/channels/{channel}/messages", list[DiscordMessage], query=query)
+            found += [message for message in page if int(message.id) > after]
+            if len(page) < size or int(page[-1].id) <= after:
+                break
+            before = page[-1].id
+        return found[::-1]
 
     def wait_seconds(self, method: str, path: str) -> float:
         """How long a route's budget is still used up."""
@@ -142,191 +328,6 @@ class DiscordApi(PlatformHttp):
         if wait <= 0:
             self._spent.pop(route)
         return max(0.0, wait)
-
-    async def fetch(self, url: str, bytes_max: int) -> bytes:
-        """The content of an attachment. Raises PlatformError."""
-        return (await self.download(url, bytes_max)).body
-
-    def _error(self, answer: "httpx2.Response") -> PlatformError:
-        """The error that an answer means for delivery."""
-        status = answer.status_code
-        try:
-            failure = msgspec.json.decode(answer.content, type=_DiscordError)
-        except UNREADABLE:
-            failure = None
-        if status == 429:
-            asked = failure.retry_after if failure is not None else None
-            seconds = asked or retry_after(answer.headers) or 1.0
-            # Without JSON it is the network before Discord that blocks the whole address.
-            everywhere = failure is None or failure.everywhere or "x-ratelimit-global" in answer.headers
-            return PlatformError("Discord asks us to slow down.", retry_after_seconds=seconds, everywhere=everywhere)
-        if status == 401:
-            return PlatformError(_REFUSALS[4004].format(account=self._account))
-        if 400 <= status < 500 and failure is not None:
-            return DiscordRefusal(failure.code, failure.message or f"status {status}")
-        return PlatformError(f"Discord failed with {status}.", outcome_unknown=True)
-
-
-def _route(method: str, path: str) -> str:
-    """What has a budget of its own."""
-    return f"{method} {_ID_IN_PATH.sub('ID', path)}"
-
-
-# ---- what events hold ----
-
-
-class DiscordUser(msgspec.Struct, frozen=True):
-    """A person or a bot."""
-
-    id: str
-    username: str = ""
-    global_name: str | None = None
-    bot: bool = False
-
-
-class DiscordMember(msgspec.Struct, frozen=True):
-    """A user in one server, with their name and roles there."""
-
-    user: DiscordUser | None = None
-    nick: str | None = None
-    roles: tuple[str, ...] = ()
-
-
-class DiscordFile(msgspec.Struct, frozen=True):
-    """An attachment on Discord's servers."""
-
-    id: str
-    filename: str
-    url: str
-    size: int = 0
-    content_type: str | None = None
-
-
-class MessageReference(msgspec.Struct, frozen=True):
-    """The message that another one answers (type 0) or forwards (type 1)."""
-
-    message_id: str | None = None
-    type: int = 0
-
-
-class RepliedMessage(msgspec.Struct, frozen=True):
-    """The message that is answered."""
-
-    id: str
-    author: DiscordUser | None = None
-
-
-class SnapshotContent(msgspec.Struct, frozen=True):
-    """The words of a forwarded message."""
-
-    content: str = ""
-
-
-class MessageSnapshot(msgspec.Struct, frozen=True):
-    """A forwarded message."""
-
-    message: SnapshotContent = SnapshotContent()
-
-
-class DiscordMessage(msgspec.Struct, frozen=True):
-    """A message, as far as it is read."""
-
-    id: str
-    channel_id: str
-    guild_id: str = ""
-    author: DiscordUser | None = None
-    member: DiscordMember | None = None
-    content: str = ""
-    timestamp: datetime | None = None
-    edited_timestamp: datetime | None = None
-    type: int = 0
-    webhook_id: str | None = None
-    nonce: str | int | None = None
-    mentions: tuple[DiscordUser, ...] = ()
-    attachments: tuple[DiscordFile, ...] = ()
-    message_reference: MessageReference | None = None
-    referenced_message: RepliedMessage | None = None
-    message_snapshots: tuple[MessageSnapshot, ...] = ()
-
-    @property
-    def answered_id(self) -> str:
-        """The id of the message that this one replies to; empty for none, and for forwarded ones."""
-        reference = self.message_reference
-        return reference.message_id or "" if reference is not None and reference.type == 0 else ""
-
-
-class DeletedMessages(msgspec.Struct, frozen=True):
-    """One or more messages were deleted."""
-
-    channel_id: str
-    id: str = ""
-    ids: tuple[str, ...] = ()
-    guild_id: str = ""
-
-
-class DiscordEmoji(msgspec.Struct, frozen=True):
-    """An emoji; custom ones have a name of their own."""
-
-    name: str | None = None
-
-
-class ReactionAdded(msgspec.Struct, frozen=True):
-    """An emoji that somebody put on a message."""
-
-    user_id: str
-    channel_id: str
-    message_id: str
-    guild_id: str = ""
-    member: DiscordMember | None = None
-    emoji: DiscordEmoji = DiscordEmoji()
-
-
-class DiscordChannel(msgspec.Struct, frozen=True):
-    """A channel, a thread or a direct conversation."""
-
-    id: str
-    type: int = 0
-    guild_id: str = ""
-    parent_id: str | None = None
-    last_message_id: str | None = None
-
-
-class Guild(msgspec.Struct, frozen=True):
-    """A server, as it is told after connecting."""
-
-    id: str
-    channels: tuple[DiscordChannel, ...] = ()
-    threads: tuple[DiscordChannel, ...] = ()
-    unavailable: bool = False
-
-
-class CommandOption(msgspec.Struct, frozen=True):
-    """What follows a slash command."""
-
-    name: str
-    value: str | int | float | bool = ""
-
-
-class InteractionData(msgspec.Struct, frozen=True):
-    """The command or the button."""
-
-    name: str = ""
-    custom_id: str = ""
-    options: tuple[CommandOption, ...] = ()
-
-
-class Interaction(msgspec.Struct, frozen=True):
-    """A slash command (type 2) or a pressed button (type 3)."""
-
-    id: str
-    token: str
-    type: int
-    application_id: str
-    data: InteractionData = InteractionData()
-    guild_id: str = ""
-    channel: DiscordChannel | None = None
-    member: DiscordMember | None = None
-    user: DiscordUser | None = None
 
 
 # ---- gateway ----
@@ -358,15 +359,10 @@ class _GatewayHello(msgspec.Struct, frozen=True):
     heartbeat_interval: float
 
 
-class _BotIdentity(msgspec.Struct, frozen=True):
-    id: str
-    username: str = ""
-
-
 class _SessionReady(msgspec.Struct, frozen=True):
     session_id: str
-    user: _BotIdentity
-    application: _BotIdentity
+    user: DiscordUser
+    application: DiscordUser
     resume_gateway_url: str = ""
 
 
@@ -488,3 +484,146 @@ def _decode(text: str | bytes | msgspec.Raw, kind: type[T]) -> T:
         return msgspec.json.decode(text, type=kind)
     except UNREADABLE as error:
         raise PlatformError("Discord's gateway sent something other than its frames.") from error
+
+
+_DISCORD_EPOCH_MS = 1_420_070_400_000
+_THREADS = frozenset({10, 11, 12})
+_DIRECT = frozenset({1, 3})
+_TEXT = frozenset({0, 2, 5, 13, 10, 11, 12})
+_SAID = frozenset({0, 19})
+"""Types of messages that somebody wrote: plain ones and replies; the others are notices."""
+_MENTION = re.compile(r"<@!?(\d+)>")
+_HANDLE = re.compile(r"[\w.]{2,32}")
+
+
+# ---- what events mean ----
+
+
+# ---- what messages mean ----
+
+
+class DiscordPlace(msgspec.Struct, frozen=True):
+    """Where something was said: a channel, in which thread of it (WHOLE for none), in which server (empty: direct)."""
+
+    channel: str
+    topic: str = WHOLE
+    guild: str = ""
+
+    @property
+    def direct(self) -> bool:
+        """Whether nobody else reads along."""
+        return not self.guild
+
+    def thread(self, platform: str) -> ThreadId:
+        """The thread that the place is by itself."""
+        return make_thread_id(platform, self.channel, self.topic)
+
+
+def place_of(channel: DiscordChannel, guild: str = "") -> DiscordPlace:
+    """The place a channel is; threads belong to the channel they hang below."""
+    guild = channel.guild_id or guild
+    if channel.type in _DIRECT:
+        return DiscordPlace(channel.id)
+    if channel.type in _THREADS and channel.parent_id:
+        return DiscordPlace(channel.parent_id, channel.id, guild or "?")
+    return DiscordPlace(channel.id, WHOLE, guild or "?")
+
+
+def holds_text(channel: DiscordChannel) -> bool:
+    """Whether messages can be written there."""
+    return channel.type in _TEXT or channel.type in _DIRECT
+
+
+def is_said(message: DiscordMessage, me: str) -> bool:
+    """Whether a person wrote it: no notice, no webhook, no bot, not this bot."""
+    author = message.author
+    is_person = author is not None and not author.bot and author.id != me
+    return is_person and message.type in _SAID and not message.webhook_id
+
+
+def is_addressed(message: DiscordMessage, me: str) -> bool:
+    """Whether a message in a server is meant for the bot: it mentions or answers the bot."""
+    return answers(message, me) or any(user.id == me for user in message.mentions)
+
+
+def answers(message: DiscordMessage, me: str) -> bool:
+    """Whether it is a reply to a message of the bot's own."""
+    replied = message.referenced_message
+    return bool(message.answered_id) and replied is not None and replied.author is not None and replied.author.id == me
+
+
+def thread_of(platform: str, place: DiscordPlace, message_id: str, threading: Threading) -> ThreadId:
+    """The thread that a message belongs to when it answers nothing known."""
+    if place.direct or place.topic != WHOLE or threading == "channel":
+        return place.thread(platform)
+    return make_thread_id(platform, place.channel, message_id if threading == "native" else f"{CHAIN}{message_id}")
+
+
+def author_of(user: DiscordUser, member: DiscordMember | None = None) -> Author:
+    """The user as Discord vouches for them; roles by id, since in a server of their own anybody can name a role."""
+    name = (member.nick if member is not None else None) or user.global_name or user.username
+    return Author(user.id, name, member.roles if member is not None else (), is_bot=user.bot, trusted=False)
+
+
+def text_of(message: DiscordMessage, me: str) -> str:
+    """What it says: without the bot's mention at its beginning, other people by their handle instead of number.
+
+    What somebody calls themselves is their words, and nobody else's; so is a bot's name that is not a handle.
+    """
+    content = message.content
+    if not content and message.message_snapshots:
+        return untrusted_block(FORWARDED, message.message_snapshots[0].message.content)
+    names = {user.id: user.username for user in message.mentions if _HANDLE.fullmatch(user.username)}
+    leading = _MENTION.match(content.lstrip())
+    if leading is not None and leading[1] == me:
+        content = _MENTION.sub("", content, count=1)
+
+    def name(found: re.Match[str]) -> str:
+        known = names.get(found[1]) or ("you" if found[1] == me else "")
+        return f"@{known}" if known else found[0]
+
+    return _MENTION.sub(name, content).strip()
+
+
+def forwarded_in(message: DiscordMessage) -> str:
+    """What of it is somebody else's words; empty when nothing is."""
+    return FORWARDED if message.message_snapshots else ""
+
+
+def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt | None:
+    """The prompt a message makes, without its files; None when nobody sent it."""
+    if message.author is None:
+        return None
+    return Prompt(
+        thread=thread,
+        key=message.id,
+        text=text_of(message, me),
+        author=author_of(message.author, message.member),
+        at=message.timestamp or time_of(message.id),
+        reply_to=message.answered_id,
+        message_id=message.id,
+        joins=answers(message, me),
+        tainted_by=forwarded_in(message),
+    )
+
+
+def time_of(snowflake: str) -> datetime:
+    """When something with this id was made; anything else counts as Discord's first."""
+    number = int(snowflake) if re.fullmatch(r"[0-9]{1,20}", snowflake) else 0
+    return datetime.fromtimestamp(((number >> 22) + _DISCORD_EPOCH_MS) / 1000, UTC)
+
+
+def snowflake_at(at: datetime) -> int:
+    """The smallest id of something made at this time."""
+    return max(0, int(at.timestamp() * 1000) - _DISCORD_EPOCH_MS) << 22
+
+
+def chain_of(messages: list[DiscordMessage], root: str) -> list[DiscordMessage]:
+    """Those of a channel's messages, oldest first, that answer `root` directly or through others."""
+    chain = {root}
+    found: list[DiscordMessage] = []
+    for message in messages:
+        if message.id == root or message.answered_id in chain:
+            chain.add(message.id)
+            found.append(message)
+    return found

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -16,7 +16,8 @@ from urllib.parse import quote
 import msgspec
 
 from shoal.chat.http import Fields, RestApi
-from shoal.chat.tokens import BadToken, Claims, Granted, KeyRing, bearer_of, key_id, signed, verified
+from shoal.chat.inbox import time_of
+from shoal.chat.tokens import BadToken, Claims, Granted, KeyRing, signed
 from shoal.domain.clock import Clock
 from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import ConfigError, PlatformError
@@ -45,7 +46,7 @@ PAGES_MAX = 20
 # ---- what events hold ----
 
 
-class GoogleUser(msgspec.Struct, frozen=True, rename="camel"):
+class _GoogleUser(msgspec.Struct, frozen=True, rename="camel"):
     """A person or an app, by resource name users/ID."""
 
     name: str = ""
@@ -62,15 +63,11 @@ class ChatSpace(msgspec.Struct, frozen=True, rename="camel"):
     space_threading_state: str = ""
 
 
-class SpaceThread(msgspec.Struct, frozen=True):
-    """A thread by resource name; empty where the space has none."""
-
+class _Named(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class AttachmentDataRef(msgspec.Struct, frozen=True, rename="camel"):
-    """What a file is fetched by."""
-
+class _DataRef(msgspec.Struct, frozen=True, rename="camel"):
     resource_name: str = ""
 
 
@@ -79,55 +76,35 @@ class SpaceAttachment(msgspec.Struct, frozen=True, rename="camel"):
 
     content_name: str = ""
     content_type: str = ""
-    attachment_data_ref: AttachmentDataRef | None = None
-    source: str = ""
-
-
-class QuotedMessage(msgspec.Struct, frozen=True):
-    """The message that another quotes, by resource name."""
-
-    name: str = ""
-
-
-class SlashCommandUse(msgspec.Struct, frozen=True, rename="camel"):
-    """Marks a message as a slash command."""
-
-    command_id: str | int = ""
+    attachment_data_ref: _DataRef | None = None
 
 
 class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
     """A message, as far as it is read."""
 
     name: str = ""
-    sender: GoogleUser = GoogleUser()
+    sender: _GoogleUser = _GoogleUser()
     create_time: str = ""
     last_update_time: str = ""
     text: str = ""
     argument_text: str | None = None
-    thread: SpaceThread = SpaceThread()
+    thread: _Named = _Named()
     space: ChatSpace = ChatSpace()
     attachment: tuple[SpaceAttachment, ...] = ()
-    quoted_message_metadata: QuotedMessage | None = None
-    slash_command: SlashCommandUse | None = None
+    quoted_message_metadata: _Named | None = None
+    slash_command: dict[str, object] | None = None
 
 
-class ActionParameter(msgspec.Struct, frozen=True):
-    """What a button brings back."""
-
+class _Parameter(msgspec.Struct, frozen=True):
     key: str = ""
     value: str = ""
 
 
-class CardAction(msgspec.Struct, frozen=True, rename="camel"):
-    """The button that was pressed."""
-
-    action_method_name: str = ""
-    parameters: tuple[ActionParameter, ...] = ()
+class _CardClick(msgspec.Struct, frozen=True, rename="camel"):
+    parameters: tuple[_Parameter, ...] = ()
 
 
-class AppCommand(msgspec.Struct, frozen=True, rename="camel"):
-    """A command chosen from the app's menu."""
-
+class _AppCommand(msgspec.Struct, frozen=True, rename="camel"):
     app_command_id: int | str = 0
 
 
@@ -137,40 +114,40 @@ class ChatEvent(msgspec.Struct, frozen=True, rename="camel"):
     type: str = ""
     event_time: str = ""
     space: ChatSpace = ChatSpace()
-    user: GoogleUser = GoogleUser()
+    user: _GoogleUser = _GoogleUser()
     message: SpaceMessage | None = None
-    action: CardAction | None = None
-    app_command_metadata: AppCommand | None = None
+    action: _CardClick | None = None
+    app_command_metadata: _AppCommand | None = None
 
 
-class UnicodeEmoji(msgspec.Struct, frozen=True):
+class _UnicodeEmoji(msgspec.Struct, frozen=True):
     """An emoji; `unicode` is empty for a custom one."""
 
     unicode: str = ""
 
 
-class ReactionEvent(msgspec.Struct, frozen=True):
+class _ReactionEvent(msgspec.Struct, frozen=True):
     """An emoji that somebody put to a message; `name` begins with the message's."""
 
     name: str = ""
-    user: GoogleUser = GoogleUser()
-    emoji: UnicodeEmoji = UnicodeEmoji()
+    user: _GoogleUser = _GoogleUser()
+    emoji: _UnicodeEmoji = _UnicodeEmoji()
 
 
 class _BatchEntry(msgspec.Struct, frozen=True):
     message: SpaceMessage | None = None
-    reaction: ReactionEvent | None = None
+    reaction: _ReactionEvent | None = None
 
 
 class SpaceChanges(msgspec.Struct, frozen=True):
     """What a Workspace event tells: one message or reaction, or several of a kind."""
 
     message: SpaceMessage | None = None
-    reaction: ReactionEvent | None = None
+    reaction: _ReactionEvent | None = None
     messages: tuple[_BatchEntry, ...] = ()
     reactions: tuple[_BatchEntry, ...] = ()
 
-    def found(self) -> tuple[Sequence[SpaceMessage], Sequence[ReactionEvent]]:
+    def found(self) -> tuple[Sequence[SpaceMessage], Sequence[_ReactionEvent]]:
         """All messages and all reactions, single or batched."""
         ones = (_BatchEntry(self.message, self.reaction), *self.messages, *self.reactions)
         return (
@@ -199,7 +176,7 @@ class PubSubMessage(msgspec.Struct, frozen=True):
             return b""
 
 
-class PubSubPush(msgspec.Struct, frozen=True):
+class _PubSubPush(msgspec.Struct, frozen=True):
     """A call by Pub/Sub, whose body always names the subscription."""
 
     message: PubSubMessage
@@ -209,10 +186,10 @@ class PubSubPush(msgspec.Struct, frozen=True):
 # ---- what they mean ----
 
 
-def push_in(body: bytes) -> PubSubPush | None:
+def push_in(body: bytes) -> _PubSubPush | None:
     """The push that a body is; None for an event of Google Chat's own."""
     try:
-        return msgspec.json.decode(body, type=PubSubPush)
+        return msgspec.json.decode(body, type=_PubSubPush)
     except UNREADABLE:
         return None
 
@@ -241,7 +218,7 @@ def thread_of(platform: str, message: SpaceMessage, space: ChatSpace) -> ThreadI
     return make_thread_id(platform, channel_of(message.name or space.name), thread or WHOLE)
 
 
-def author_of(user: GoogleUser) -> Author:
+def author_of(user: _GoogleUser) -> Author:
     """Who, by the id they have in all of Google."""
     return Author(user.name.removeprefix("users/"), user.display_name, is_bot=user.type == "BOT", trusted=False)
 
@@ -253,15 +230,6 @@ def text_of(message: SpaceMessage) -> str:
         return message.text[at:].strip() if at >= 0 else message.text.strip()
     text = message.argument_text if message.argument_text is not None else message.text
     return text.strip()
-
-
-def time_of(text: str, now: datetime) -> datetime:
-    """The given time, or now."""
-    try:
-        at = datetime.fromisoformat(text)
-        return at.astimezone(UTC) if at.tzinfo is not None else now
-    except (ValueError, OverflowError):
-        return now
 
 
 def prompt_of(platform: str, message: SpaceMessage, space: ChatSpace, now: datetime) -> Prompt:
@@ -349,9 +317,9 @@ class GoogleChatApi(RestApi):
         """Raise BadToken unless Google Chat makes this call, PlatformError when that cannot be known now."""
         audience = self._settings.audience
         if audience.isdecimal():
-            await self._claims(headers, self._certificates, (audience,), (CHAT_ACCOUNT,))
+            await self._certificates.verify(headers, (audience,), (CHAT_ACCOUNT,))
         else:
-            _check_email(await self._claims(headers, self._oidc_keys, (audience,), OIDC_ISSUERS), CHAT_ACCOUNT)
+            _check_email(await self._oidc_keys.verify(headers, (audience,), OIDC_ISSUERS), CHAT_ACCOUNT)
 
     async def check_push(self, headers: Mapping[str, str]) -> None:
         """Raise BadToken unless Pub/Sub pushes as the configured account, PlatformError as above."""
@@ -359,38 +327,14 @@ class GoogleChatApi(RestApi):
         if not settings.push_account:
             raise BadToken("platforms.google_chat.push_account is not set")
         audiences = [audience for audience in (settings.audience, self._inbound_url) if audience]
-        _check_email(await self._claims(headers, self._oidc_keys, audiences, OIDC_ISSUERS), settings.push_account)
-
-    async def _claims(
-        self, headers: Mapping[str, str], keys: KeyRing, audiences: Sequence[str], issuers: tuple[str, ...]
-    ) -> Claims:
-        token = bearer_of(headers)
-        key = await keys.key(key_id(token))
-        return verified(token, key.key, self._clock.now(), audiences=audiences, issuers=issuers)
+        _check_email(await self._oidc_keys.verify(headers, audiences, OIDC_ISSUERS), settings.push_account)
 
     async def create(self, space: str, content: Fields, request_id: str) -> SpaceMessage:
         """Post a message, once for each request id. Raises PlatformError."""
         params = {"requestId": request_id}
         if "thread" in content:
             params["messageReplyOption"] = "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD"
-        return await self._call("POST", f"{space}/messages", SpaceMessage, content, params)
-
-    async def update(self, name: str, content: Fields) -> None:
-        """Change a message of ours. Raises PlatformError."""
-        await self._call("PATCH", name, SpaceMessage, content, {"updateMask": "text,cardsV2"})
-
-    async def delete(self, name: str) -> None:
-        """Delete a message of ours. Raises PlatformError."""
-        await self._call("DELETE", name, msgspec.Raw)
-
-    async def get(self, name: str) -> SpaceMessage:
-        """A message. Raises PlatformError."""
-        return await self._call("GET", name, SpaceMessage)
-
-    async def direct_space(self, user: str) -> str:
-        """The space of direct messages with a person who has written to the app. Raises PlatformError."""
-        found = await self._call("GET", "spaces:findDirectMessage", SpaceMessage, params={"name": f"users/{user}"})
-        return found.name
+        return await self.resource("POST", f"{space}/messages", SpaceMessage, content, params)
 
     async def newest(self, space: str, thread: str, after: str, limit: int) -> Sequence[SpaceMessage]:
         """The newest `limit` messages, oldest first. Raises PlatformError."""
@@ -402,7 +346,7 @@ class GoogleChatApi(RestApi):
             params = {"pageSize": str(min(PAGE, limit)), "orderBy": "createTime desc"}
             params |= {"filter": " AND ".join(conditions)} if conditions else {}
             params |= {"pageToken": token} if token else {}
-            page = await self._call("GET", f"{space}/messages", _SpaceMessagePage, params=params)
+            page = await self.resource("GET", f"{space}/messages", _SpaceMessagePage, params=params)
             found += page.messages
             token = page.next_page_token
             if not token or len(found) >= limit:
@@ -412,17 +356,18 @@ class GoogleChatApi(RestApi):
     async def fetch_media(self, resource: str, bytes_max: int) -> bytes:
         """The content of a file that came with a message. Raises PlatformError."""
         url = f"{self._base}/v1/media/{quote(resource, safe='/=')}?alt=media"
-        return await self.fetch(url, bytes_max, anonymous=False)
+        return await self.fetch_own(url, bytes_max)
 
     async def pubsub(self, verb: str, kind: type[T], content: Fields, seconds: float) -> T:
         """Call the subscription: pull or acknowledge. Raises PlatformError."""
         url = f"{self._settings.pubsub_base.rstrip('/')}/v1/{self._settings.subscription}:{verb}"
         return await self.call("POST", url, kind, content, seconds=seconds)
 
-    async def _call(
+    async def resource(
         self, method: str, path: str, kind: type[T], content: Fields | None = None,
         params: Mapping[str, str] | None = None,
     ) -> T:  # fmt: skip
+        """Read or change what has this name: a message, a space. Raises PlatformError."""
         return await self.call(method, f"{self._base}/v1/{quote(path, safe='/:')}", kind, content, params=params)
 
 

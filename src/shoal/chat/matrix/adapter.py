@@ -1,4 +1,7 @@
-"""The Matrix adapter: what comes in, and posts, threads and rooms."""
+"""The Matrix adapter: events by syncing from where the last sync ended, and posts, threads and rooms.
+
+What a sync leaves out of a room is read back. Invitations are accepted from people who may speak.
+"""
 
 import asyncio
 import logging
@@ -7,23 +10,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.chat.account import cut
+from shoal.chat.account import ChatAccount, IncomingFile, cut
 from shoal.chat.http import Fields, Json
-from shoal.chat.inbox import read_file
-from shoal.chat.matrix.receive import (
-    DIRECT_MEMBERS,
-    ENCRYPTED_TYPE,
-    PAGE,
-    MatrixBot,
-    MatrixPlace,
-    MatrixReceiver,
-    answered_id,
-    content_of,
-    is_said,
-    prompt_of,
-    root_of,
-    time_of,
-)
+from shoal.chat.inbox import DECIDED, Recent, parse_command, press, read_file
 from shoal.chat.matrix.send import (
     LIMITS,
     MatrixTarget,
@@ -33,18 +22,77 @@ from shoal.chat.matrix.send import (
     target_of,
     transaction_of,
 )
-from shoal.chat.matrix.wire import POST, JsonObject, MatrixEvent, MatrixRefusal, media_type_of, path_of
+from shoal.chat.matrix.wire import (
+    MEDIA,
+    POST,
+    WHOLE,
+    Encryption,
+    EventContent,
+    JoinedRoom,
+    JsonObject,
+    MatrixApi,
+    MatrixBot,
+    MatrixEvent,
+    MatrixPlace,
+    MatrixRefusal,
+    SyncResult,
+    answered_id,
+    can_encrypt,
+    content_of,
+    is_addressed,
+    is_said,
+    media_type_of,
+    path_of,
+    prompt_of,
+    root_of,
+    text_of,
+    thread_of,
+    time_of,
+    unseen,
+)
 from shoal.domain.clock import Clock
-from shoal.domain.errors import ConfigError, PlatformError
+from shoal.domain.errors import ConfigError, InvalidId, PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Prompt
-from shoal.domain.ports import Settings
+from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction
+from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, OutboundPost
 from shoal.domain.settings import MatrixSettings
+from shoal.domain.untrusted import UNREADABLE
 
 log = logging.getLogger(__name__)
-
+POLL_SECONDS = 25
+"""How long the homeserver holds a sync open when there is nothing."""
+TIMELINE_MAX = 50
+MISSED_A_ROOM_MAX = 500
+"""How many messages of a room are read that came while nobody listened; older ones are left."""
+PAGE = 100
+ROOMS_MAX = 500
+"""Rooms whose members are remembered; the longest unused are asked for again."""
+DIRECT_MEMBERS = 2
+ENCRYPTED_TYPE = "application/octet-stream"
+YES = frozenset({"✅", "✔", "✔️", "👍", "👍️"})
+NO = frozenset({"❌", "✖", "✖️", "👎", "👎️"})
+"""What decides an approval when it is put on its card."""
+UNREADABLE_ROOM = (
+    "This room is encrypted, and I have no encryption installed, so I can read nothing here. "
+    "Write to me in a room without encryption, or have Shoal installed with: pip install 'shoal[matrix]'."
+)
+UNREADABLE_MESSAGE = "I could not decrypt your message; its key did not reach me. Please send it again."
+_TYPES = (
+    "m.room.message", "m.room.encrypted", "m.room.encryption", "m.room.redaction", "m.room.member", "m.reaction",
+)  # fmt: skip
+_NONE = {"types": ()}
+FILTER = msgspec.json.encode(
+    {
+        "presence": _NONE,
+        "account_data": _NONE,
+        "room": {
+            "timeline": {"types": _TYPES, "limit": TIMELINE_MAX}, "ephemeral": _NONE, "account_data": _NONE,
+            "state": {"types": ("m.room.member", "m.room.encryption")}
+        }
+    },
+).decode()  # fmt: skip
 TYPING_MILLISECONDS = 30_000
 READ_MAX = 1000
 """How far back a room is read for the messages of people in it."""
@@ -55,6 +103,25 @@ INVITED_MAX = 50
 NAME_CHARS_MAX = 100
 UPLOAD_BYTES_MAX = 104_857_600
 """Read into memory to be encrypted; homeservers take less (Synapse 50 MB by default) and say so."""
+
+
+# ---- receiving ----
+
+
+class _MatrixProfile(msgspec.Struct, frozen=True):
+    displayname: str | None = None
+
+
+class _MatrixMember(msgspec.Struct, frozen=True):
+    display_name: str | None = None
+
+
+class _JoinedMembers(msgspec.Struct, frozen=True):
+    joined: dict[str, _MatrixMember]
+
+
+class _RoomEncryption(msgspec.Struct, frozen=True):
+    algorithm: str = ""
 
 
 class _SentEvent(msgspec.Struct, frozen=True):
@@ -71,7 +138,7 @@ class _EventPage(msgspec.Struct, frozen=True):
     next_batch: str = ""
 
 
-class MatrixAdapter(MatrixReceiver):
+class MatrixAdapter(ChatAccount):
     """Implements `ChatAdapter`, `ChannelHost` and `ReadsBack`."""
 
     limits = LIMITS
@@ -81,8 +148,248 @@ class MatrixAdapter(MatrixReceiver):
     ) -> None:
         if not settings.homeserver:
             raise ConfigError(["platforms.matrix.homeserver is missing: the address of your homeserver."])
-        super().__init__(platform, settings, home, store, clock, seals=seals)
+        super().__init__(platform, home, store, clock, settings.agent)
         self._owner = settings.owner
+        self._scope = f"matrix:{platform}"
+        self._api = MatrixApi(settings, store, self._scope)
+        self._encryption = Encryption()
+        if seals and can_encrypt():
+            from shoal.chat.matrix.crypto import MegolmEncryption
+
+            self._encryption = MegolmEncryption(self._api, home.data / "matrix" / platform)
+        self._me = MatrixBot("")
+        self._joined: set[str] = set()
+        self._members: Recent[dict[str, str]] = Recent(ROOMS_MAX)
+        self._encrypted: dict[str, bool] = {}
+
+    async def _connect(self, inbox: InboxPort) -> None:
+        user = (await self._api.login()).user_id
+        try:
+            shown = (await self._api.call("GET", path_of("profile", user), _MatrixProfile)).displayname or ""
+        except MatrixRefusal:  # an account without a profile
+            shown = ""
+        self._me = MatrixBot(user, shown)
+        since = await self._store.get(self._scope, "since") or ""
+        begun = bool(since)
+        log.info("connected", extra={"platform": self.platform, "bot": user})
+        try:
+            poll_seconds = 0
+            while True:
+                query = {"timeout": str(poll_seconds * 1000), "filter": FILTER, **({"since": since} if since else {})}
+                raw = bytes(
+                    await self._api.call("GET", path_of("sync"), msgspec.Raw, query=query, seconds=POLL_SECONDS + 35)
+                )
+                try:
+                    synced = msgspec.json.decode(raw, type=SyncResult)
+                except UNREADABLE as error:
+                    raise PlatformError(f"The homeserver's sync has an unknown form: {error}") from error
+                self._reset_backoff()
+                poll_seconds = POLL_SECONDS
+                try:
+                    await self._encryption.take(raw)
+                except MatrixRefusal as error:  # plain rooms go on all the same
+                    log.warning("keys could not be exchanged: %s", error, extra={"platform": self.platform})
+                for room, invited in synced.rooms.invite.items():
+                    await self._take_invitation(room, invited.invite_state.events, inbox)
+                for room, joined in synced.rooms.join.items() if begun else ():
+                    await self._take_room(room, joined, since, inbox)
+                if synced.next_batch != since:
+                    since = synced.next_batch
+                    await self._store.put(self._scope, "since", since)
+                begun = True
+                self.connected.set()
+        finally:
+            self.connected.clear()
+
+    async def _take_room(self, room: str, joined: JoinedRoom, since: str, inbox: InboxPort) -> None:
+        """Take in the events of a room in their order, after those that the sync left out."""
+        me = self._me.user_id
+        events = joined.timeline.events
+        is_new = room in self._joined or len(unseen(events, me)) < len(events)
+        if joined.timeline.limited and joined.timeline.prev_batch:
+            # What came after `since` and before this, no further back than the bot's own invitation.
+            found: list[MatrixEvent] = []
+            start, until = joined.timeline.prev_batch, {"to": since} if since and not is_new else {}
+            while start and len(found) < MISSED_A_ROOM_MAX:
+                query = {"dir": "b", "from": start, "limit": str(PAGE), **until}
+                page = await self._api.call("GET", path_of("rooms", room, "messages"), _EventPage, query=query)
+                found += page.chunk
+                if not page.chunk or len(unseen(page.chunk[::-1], me)) < len(page.chunk):
+                    break
+                start = page.end
+            events = (*found[::-1], *events)
+        for event in events:
+            self._note(room, event)
+        for event in unseen(events, me):
+            self._note(room, event)
+            if event.sender == me:
+                continue
+            try:
+                await self._take_event(room, event, inbox)
+            except (MatrixRefusal, InvalidId) as error:
+                extra = {"platform": self.platform, "kind": event.type, "why": str(error)}
+                log.warning("an event was dropped", extra=extra)
+        self._joined.discard(room)
+
+    async def _take_invitation(self, room: str, events: tuple[MatrixEvent, ...], inbox: InboxPort) -> None:
+        """Join where somebody asks who may speak there, by the rules for messages; decline elsewhere."""
+        me = self._me.user_id
+        asked = next((one for one in events if one.type == "m.room.member" and one.state_key == me), None)
+        accepted = False
+        if asked is not None:
+            thread, author = make_thread_id(self.platform, room, WHOLE), Author(asked.sender, trusted=False)
+            accepted = await inbox.admits(Prompt(thread, f"invitation:{room}", "", author, self._clock.now()))
+        extra = {"platform": self.platform, "channel": room, "user": asked.sender if asked is not None else ""}
+        try:
+            await self._api.call("POST", path_of("rooms", room, "join" if accepted else "leave"), msgspec.Raw, {})
+            if accepted:
+                self._joined.add(room)  # all since the invitation is for us, also what came before the last sync
+            log.info("an invitation was %s", "accepted" if accepted else "declined", extra=extra)
+        except MatrixRefusal as error:
+            log.warning("an invitation could not be answered: %s", error, extra=extra)
+
+    # ---- rooms ----
+
+    def _note(self, room: str, event: MatrixEvent) -> None:
+        """Something happened in a room that may change what is known of it."""
+        if event.type == "m.room.member":
+            self._members.pop(room)
+        elif event.type == "m.room.encryption":
+            self._encrypted[room] = True
+
+    async def _members_of(self, room: str) -> dict[str, str]:
+        """Who is in a room, with the names they show there. Raises PlatformError."""
+        known = self._members.get(room)
+        if known is None:
+            found = await self._api.call("GET", path_of("rooms", room, "joined_members"), _JoinedMembers)
+            known = {user: member.display_name or "" for user, member in found.joined.items()}
+            self._members.put(room, known)
+        return known
+
+    async def _place(self, room: str) -> MatrixPlace:
+        """The room, and whether one person is alone in it with the bot. Raises PlatformError."""
+        return MatrixPlace(room, len(await self._members_of(room)) == DIRECT_MEMBERS)
+
+    async def _author(self, room: str, user: str) -> Author:
+        """Somebody in a room. Raises PlatformError."""
+        return Author(user, (await self._members_of(room)).get(user, ""), trusted=False)
+
+    async def _is_encrypted(self, room: str) -> bool:
+        """Whether what is written there is encrypted. Raises PlatformError."""
+        if room not in self._encrypted:
+            path = path_of("rooms", room, "state", "m.room.encryption")
+            try:
+                self._encrypted[room] = bool((await self._api.call("GET", path, _RoomEncryption)).algorithm)
+            except MatrixRefusal as error:
+                if error.code != "M_NOT_FOUND":
+                    raise
+                self._encrypted[room] = False
+        return self._encrypted[room]
+
+    # ---- events ----
+
+    def _decrypted(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
+        """The event, or the one inside it; None when its key is not known."""
+        return self._encryption.decrypt(room, event) if event.type == "m.room.encrypted" else event
+
+    async def _take_event(self, room: str, event: MatrixEvent, inbox: InboxPort) -> None:
+        """Take an event in. Raises MatrixRefusal and InvalidId to drop it, PlatformError and StoreError to retry."""
+        decrypted = self._decrypted(room, event)
+        if decrypted is None:
+            await self._refuse_unreadable(room, event)
+            return
+        event = decrypted
+        content = content_of(event)
+        if content is None:
+            log.info("an event of an unknown form was dropped", extra={"platform": self.platform, "kind": event.type})
+        elif event.type == "m.reaction":
+            await self._take_reaction(room, event, content, inbox)
+        elif event.type == "m.room.redaction":
+            key = content.redacts or event.redacts
+            thread = await inbox.thread_of(self._prefix(room), "", key) if key else None
+            if thread is not None:
+                await inbox.send(Deletion(thread, key, await self._author(room, event.sender), key))
+        elif event.type == "m.room.message" and content.relation.rel_type == "m.replace":
+            key, new = content.relation.event_id, content.new_content
+            thread = await inbox.thread_of(self._prefix(room), "", key) if new is not None else None
+            text = text_of(new.body, self._me, answers=False) if new is not None else ""
+            if thread is not None and text:
+                await inbox.send(Edit(thread, key, text, await self._author(room, event.sender), key))
+        elif is_said(event, content, self._me.user_id):
+            await self._take_message(room, event, content, inbox)
+
+    async def _take_message(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:
+        """Meant are direct messages, what mentions the bot, answers to what it or others said here, and the threads
+        where it was mentioned or spoke."""
+        place, prefix = await self._place(room), self._prefix(room)
+        root, answered = root_of(content), answered_id(content)
+        ours = await inbox.thread_of(prefix, answered) if answered else None
+        joins, thread = ours is not None, thread_of(self.platform, place, event, content)
+        known = ours or (await inbox.thread_of(prefix, "", answered) if answered and not root else None)
+        begun = make_thread_id(self.platform, room, answered) if answered and not root and known is None else None
+        if known is not None and not root:
+            thread = known
+        elif begun is not None and await self._is_subscribed(begun):
+            thread, joins = begun, True  # one of the bot's own opened a conversation
+        elif not place.direct:
+            if is_addressed(content, self._me):
+                await self._subscribe(thread)
+            elif not root or not (await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None):
+                return
+        prompt = prompt_of(thread, event, content, await self._author(room, event.sender), self._me)
+        if parse_command(prompt.text) and not root and not answered:
+            prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # opens no thread
+        prompt = msgspec.structs.replace(prompt, agent=self._agent, direct=place.direct, joins=joins)
+        if await inbox.admits(prompt):
+            files = (self._incoming(event, content),) if content.msgtype in MEDIA else ()
+            await self._take_in(prompt, inbox, files)
+
+    def _incoming(self, event: MatrixEvent, content: EventContent) -> IncomingFile:
+        async def fetch() -> bytes:
+            if content.file is None:
+                return await self._api.fetch_media(content.url, self.download_bytes_max)
+            data = await self._api.fetch_media(content.file.url, self.download_bytes_max)
+            return await asyncio.to_thread(self._encryption.decrypt_file, data, bytes(event.content))
+
+        name = content.filename or content.body or "file"
+        return Attachment(name, content.info.mimetype or ENCRYPTED_TYPE, content.info.size), fetch
+
+    async def _take_reaction(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:
+        """✅ and ❌ on an approval's card decide it; other emojis, and those on other messages, are passed on."""
+        emoji, target = content.relation.key, content.relation.event_id
+        thread = await inbox.thread_of(self._prefix(room), target) if emoji and target else None
+        if thread is None:
+            return
+        author, approval = await self._author(room, event.sender), ""
+        if emoji in YES | NO:
+            try:
+                card = await self._api.call("GET", path_of("rooms", room, "event", target), MatrixEvent)
+            except MatrixRefusal:
+                card = MatrixEvent("")
+            decrypted = self._decrypted(room, card) if card.sender == self._me.user_id else None
+            asked = content_of(decrypted) if decrypted is not None else None
+            approval = asked.approval if asked is not None else ""
+        if not approval:
+            await inbox.send(Reaction(thread, emoji, author, target))
+            return
+        answer = await press(f"{'allow' if emoji in YES else 'deny'}:{approval}", thread, author, inbox)
+        if answer not in DECIDED:
+            await self._say(thread, event.event_id, answer, reply_to=target)
+
+    async def _refuse_unreadable(self, room: str, event: MatrixEvent) -> None:
+        """Say once in a room that nothing can be read there, or of one message that its key is missing."""
+        place = await self._place(room)
+        if self._encryption.works:
+            log.warning("a message could not be decrypted", extra={"platform": self.platform, "channel": room})
+            if place.direct:
+                await self._say(place.thread(self.platform), event.event_id, UNREADABLE_MESSAGE)
+            return
+        scope = f"refused:{self.platform}"
+        if await self._store.get(scope, room) is None:
+            log.warning("%s", UNREADABLE_ROOM, extra={"platform": self.platform, "channel": room})
+            path = path_of("rooms", room, "send", "m.room.message", "encrypted-room-refused")
+            await self._api.call("PUT", path, msgspec.Raw, {"msgtype": "m.notice", "body": UNREADABLE_ROOM})
+            await self._store.put(scope, room, "1")
 
     async def close(self) -> None:
         self._encryption.close()

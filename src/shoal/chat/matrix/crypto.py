@@ -81,7 +81,18 @@ class MegolmEncryption(Encryption):
             raise PlatformError("The homeserver's sync has an unknown form.")
         client.receive_response(found)
         async with self._calling:
-            await self._exchange(client)
+            if client.should_upload_keys:
+                assert client.olm is not None
+                uploaded = await self._call("upload", client.olm.share_keys())
+                client.receive_response(_read(KeysUploadResponse.from_dict(uploaded), KeysUploadResponse))
+            await self._query(client)
+            if client.should_claim_keys:
+                await self._claim(client, client.get_users_for_key_claiming())
+            for message in tuple(client.outgoing_to_device_messages):
+                content: JsonObject = message.content  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+                body: JsonObject = {"messages": {message.recipient: {message.recipient_device: content}}}
+                await self._api.call("PUT", path_of("sendToDevice", message.type, uuid4().hex), msgspec.Raw, body)
+                client.receive_response(ToDeviceResponse(message))
 
     def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
         """The event inside an encrypted one; None when its key is not known."""
@@ -143,21 +154,6 @@ class MegolmEncryption(Encryption):
             client.restore_login(login.user_id, login.device_id, "unused")
             self._client = client
         return self._client
-
-    async def _exchange(self, client: Client) -> None:
-        """Publish our keys, ask for those of others, and answer who needs something of us."""
-        if client.should_upload_keys:
-            assert client.olm is not None
-            found = await self._call("upload", client.olm.share_keys())
-            client.receive_response(_read(KeysUploadResponse.from_dict(found), KeysUploadResponse))
-        await self._query(client)
-        if client.should_claim_keys:
-            await self._claim(client, client.get_users_for_key_claiming())
-        for message in tuple(client.outgoing_to_device_messages):
-            content: JsonObject = message.content  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            body: JsonObject = {"messages": {message.recipient: {message.recipient_device: content}}}
-            await self._api.call("PUT", path_of("sendToDevice", message.type, uuid4().hex), msgspec.Raw, body)
-            client.receive_response(ToDeviceResponse(message))
 
     async def _query(self, client: Client) -> None:
         if client.should_query_keys:

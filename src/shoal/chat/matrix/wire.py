@@ -2,7 +2,9 @@
 
 import asyncio
 import mimetypes
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -12,7 +14,10 @@ import msgspec
 
 from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Fields, Json, PlatformHttp
 from shoal.domain.clock import retry_after
+from shoal.domain.commands import ALIASES, COMMANDS
 from shoal.domain.errors import PlatformError
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import Settings
 from shoal.domain.settings import MatrixSettings
 from shoal.domain.untrusted import UNREADABLE
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLIENT = "/_matrix/client/v3"
-MEDIA = "/_matrix/media/v3"
+MEDIA_BASE = "/_matrix/media/v3"
 AUTHENTICATED_MEDIA = "/_matrix/client/v1/media"
 
 JsonObject: TypeAlias = dict[str, Json]
@@ -49,9 +54,7 @@ class _UploadedMedia(msgspec.Struct, frozen=True):
     content_uri: str
 
 
-class Login(msgspec.Struct, frozen=True):
-    """Who we are to the homeserver."""
-
+class _Login(msgspec.Struct, frozen=True):
     user_id: str
     device_id: str = ""
     access_token: str = ""
@@ -84,10 +87,10 @@ class MatrixApi(PlatformHttp):
         self._settings = settings
         self._store = store
         self._scope = scope
-        self._login: Login | None = None
+        self._login: _Login | None = None
         self._logging_in = asyncio.Lock()
 
-    async def login(self) -> Login:
+    async def login(self) -> _Login:
         """Who we are; logs in when that is not known. Raises PlatformError, ConfigError and StoreError.
 
         With the token, else with the password: always as the same device, so that encrypted rooms know it.
@@ -99,7 +102,7 @@ class MatrixApi(PlatformHttp):
             token = settings.access_token.reveal()
             if token:
                 answer = await self._send("GET", path_of("account", "whoami"), token)
-                self._login = msgspec.structs.replace(self._result(answer, Login), access_token=token)
+                self._login = msgspec.structs.replace(self._result(answer, _Login), access_token=token)
                 return self._login
             known = await self._store.get(self._scope, "device")
             body: Fields = {
@@ -109,7 +112,7 @@ class MatrixApi(PlatformHttp):
                 "initial_device_display_name": "Shoal",
                 **({"device_id": known} if known else {}),
             }
-            found = self._result(await self._send("POST", path_of("login"), "", body), Login)
+            found = self._result(await self._send("POST", path_of("login"), "", body), _Login)
             if found.device_id != known:
                 await self._store.put(self._scope, "device", found.device_id)
             self._login = found
@@ -126,7 +129,7 @@ class MatrixApi(PlatformHttp):
     async def upload(self, name: str, media_type: str, content: bytes) -> str:
         """Put a file into the homeserver's media; returns its mxc address. Raises PlatformError."""
         headers = {"content-type": media_type, "authorization": f"Bearer {(await self.login()).access_token}"}
-        url = f"{self._base}{path_of('upload', base=MEDIA)}"
+        url = f"{self._base}{path_of('upload', base=MEDIA_BASE)}"
         try:
             answer = await self.request(
                 "POST", url, seconds=TRANSFER_SECONDS, params={"filename": name}, content=content, headers=headers
@@ -135,7 +138,7 @@ class MatrixApi(PlatformHttp):
             raise PlatformError(f"The file {name!r} could not be uploaded. {error}") from error
         return self._result(answer, _UploadedMedia).content_uri
 
-    async def fetch(self, address: str, bytes_max: int) -> bytes:
+    async def fetch_media(self, address: str, bytes_max: int) -> bytes:
         """The content behind an mxc address. Raises PlatformError."""
         server, _, media = address.removeprefix("mxc://").partition("/")
         if not address.startswith("mxc://") or not server or not media:
@@ -147,7 +150,7 @@ class MatrixApi(PlatformHttp):
         except MatrixRefusal as error:
             if error.code != "M_UNRECOGNIZED":
                 raise
-            path = path_of("download", server, media, base=MEDIA)  # before Matrix 1.11
+            path = path_of("download", server, media, base=MEDIA_BASE)  # before Matrix 1.11
             found = await self.download(f"{self._base}{path}", bytes_max, headers, follow=True, refuse=self._error)
         return found.body
 
@@ -217,26 +220,15 @@ class MatrixMentions(msgspec.Struct, frozen=True):
     user_ids: tuple[str, ...] = ()
 
 
-class FileInfo(msgspec.Struct, frozen=True):
-    """What a message says about its file."""
-
+class _MediaInfo(msgspec.Struct, frozen=True):
     mimetype: str = ""
     size: int = 0
 
 
-class EncryptedFile(msgspec.Struct, frozen=True):
+class _EncryptedFile(msgspec.Struct, frozen=True):
     """Where an encrypted file lies; its key is in the event's raw content."""
 
     url: str = ""
-
-
-class NewContent(msgspec.Struct, frozen=True):
-    """What an edited message says now."""
-
-    body: str = ""
-    formatted_body: str = ""
-    msgtype: str = "m.text"
-    mentions: MatrixMentions | None = msgspec.field(name="m.mentions", default=None)
 
 
 class EventContent(msgspec.Struct, frozen=True):
@@ -247,27 +239,23 @@ class EventContent(msgspec.Struct, frozen=True):
     formatted_body: str = ""
     filename: str = ""
     url: str = ""
-    file: EncryptedFile | None = None
-    info: FileInfo = FileInfo()
+    file: _EncryptedFile | None = None
+    info: _MediaInfo = _MediaInfo()
     membership: str = ""
     redacts: str = ""
     relation: EventRelation = msgspec.field(name="m.relates_to", default=EventRelation())
     mentions: MatrixMentions | None = msgspec.field(name="m.mentions", default=None)
-    new_content: NewContent | None = msgspec.field(name="m.new_content", default=None)
+    new_content: "EventContent | None" = msgspec.field(name="m.new_content", default=None)
     approval: str = msgspec.field(name=APPROVAL, default="")
     post: str = msgspec.field(name=POST, default="")
 
 
-class RoomMembership(msgspec.Struct, frozen=True):
-    """Somebody's membership of a room: invite, join, leave or ban."""
-
+class _Membership(msgspec.Struct, frozen=True):
     membership: str = ""
 
 
-class UnsignedData(msgspec.Struct, frozen=True):
-    """What the homeserver adds to an event."""
-
-    prev_content: RoomMembership = RoomMembership()
+class _Unsigned(msgspec.Struct, frozen=True):
+    prev_content: _Membership = _Membership()
 
 
 class MatrixEvent(msgspec.Struct, frozen=True):
@@ -279,11 +267,11 @@ class MatrixEvent(msgspec.Struct, frozen=True):
     origin_server_ts: int = 0
     state_key: str | None = None
     redacts: str = ""
-    unsigned: UnsignedData = UnsignedData()
+    unsigned: _Unsigned = _Unsigned()
     content: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class RoomTimeline(msgspec.Struct, frozen=True):
+class _Timeline(msgspec.Struct, frozen=True):
     """What is new in a room; `limited`: there was more before it, back from `prev_batch`."""
 
     events: tuple[MatrixEvent, ...] = ()
@@ -294,33 +282,27 @@ class RoomTimeline(msgspec.Struct, frozen=True):
 class JoinedRoom(msgspec.Struct, frozen=True):
     """What is new in a room we are in."""
 
-    timeline: RoomTimeline = RoomTimeline()
+    timeline: _Timeline = _Timeline()
 
 
-class InviteState(msgspec.Struct, frozen=True):
-    """What is shown of a room before joining it."""
-
+class _InviteState(msgspec.Struct, frozen=True):
     events: tuple[MatrixEvent, ...] = ()
 
 
-class InvitedRoom(msgspec.Struct, frozen=True):
-    """A room we are invited to."""
-
-    invite_state: InviteState = InviteState()
+class _InvitedRoom(msgspec.Struct, frozen=True):
+    invite_state: _InviteState = _InviteState()
 
 
-class SyncedRooms(msgspec.Struct, frozen=True):
-    """What is new, by room."""
-
+class _SyncedRooms(msgspec.Struct, frozen=True):
     join: dict[str, JoinedRoom] = {}
-    invite: dict[str, InvitedRoom] = {}
+    invite: dict[str, _InvitedRoom] = {}
 
 
 class SyncResult(msgspec.Struct, frozen=True):
     """What is new since the last sync."""
 
     next_batch: str
-    rooms: SyncedRooms = SyncedRooms()
+    rooms: _SyncedRooms = _SyncedRooms()
 
 
 # ---- encryption ----
@@ -359,3 +341,129 @@ class Encryption:
 def can_encrypt() -> bool:
     """Whether the packages of the extra `matrix` are installed."""
     return all(find_spec(package) is not None for package in ("nio", "vodozemac", "peewee"))
+
+
+MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
+_SAID = MEDIA | {"m.text", "m.emote"}
+"""Kinds of messages that people write; programs write m.notice."""
+_QUOTED = re.compile(r"^(?:>.*\n?)+\n?")
+_BANG = re.compile(r"^!([A-Za-z]+)")
+
+
+# ---- what events mean ----
+
+
+# ---- what events mean ----
+
+
+class MatrixBot(msgspec.Struct, frozen=True):
+    """The bot: its user id and the name it shows."""
+
+    user_id: str
+    name: str = ""
+
+
+class MatrixPlace(msgspec.Struct, frozen=True):
+    """A room; `direct` where one person is alone in it with the bot."""
+
+    room: str
+    direct: bool = False
+
+    def thread(self, platform: str) -> ThreadId:
+        """The thread that the room is by itself."""
+        return make_thread_id(platform, self.room, WHOLE)
+
+
+def content_of(event: MatrixEvent) -> EventContent | None:
+    """What an event says; None where it has an unknown form."""
+    try:
+        return msgspec.json.decode(bytes(event.content), type=EventContent)
+    except UNREADABLE:
+        return None
+
+
+def is_said(event: MatrixEvent, content: EventContent, me: str) -> bool:
+    """Whether a person wrote it: no notice of another program, not this bot, no change of another message."""
+    is_new = event.type == "m.room.message" and content.relation.rel_type != "m.replace"
+    return is_new and event.sender != me and content.msgtype in _SAID
+
+
+def root_of(content: EventContent) -> str:
+    """The message whose thread an event is in; empty for none."""
+    return content.relation.event_id if content.relation.rel_type == "m.thread" else ""
+
+
+def answered_id(content: EventContent) -> str:
+    """The message that an event answers; empty for none, and where a thread only names its last one."""
+    return "" if content.relation.is_falling_back else content.relation.answered.event_id
+
+
+def thread_of(platform: str, place: MatrixPlace, event: MatrixEvent, content: EventContent) -> ThreadId:
+    """The thread that a message belongs to when it answers nothing known. Raises InvalidId for endless ids."""
+    return make_thread_id(platform, place.room, root_of(content) or (WHOLE if place.direct else event.event_id))
+
+
+def is_addressed(content: EventContent, me: MatrixBot) -> bool:
+    """Whether a message mentions the bot; clients say so, and where an old one does not, its words do."""
+    if content.mentions is not None:
+        return me.user_id in content.mentions.user_ids
+    named = f"matrix.to/#/{me.user_id}" in content.formatted_body or me.user_id in content.body
+    return named or bool(me.name and _leading(me).match(content.body))
+
+
+def text_of(body: str, me: MatrixBot, *, answers: bool) -> str:
+    """What a message says: without the quotation that old clients repeat, and without the bot's name in front.
+
+    `!stop` is `/stop` to us, since clients keep what begins with a slash for themselves.
+    """
+    text = _QUOTED.sub("", body, count=1) if answers else body
+    text = _leading(me).sub("", text, count=1).strip()
+    found = _BANG.match(text)
+    if found is not None and ALIASES.get(found[1].lower(), found[1].lower()) in COMMANDS:
+        text = f"/{text[1:]}"
+    return text
+
+
+def _leading(me: MatrixBot) -> re.Pattern[str]:
+    """The bot's name at the beginning of a text."""
+    local = me.user_id.removeprefix("@").partition(":")[0]
+    names = [me.user_id, f"@{local}", *([f"@{me.name}", me.name] if me.name else ()), local]
+    return re.compile(rf"\s*(?:{'|'.join(map(re.escape, names))})(?![\w@])\s*[:,]?\s*", re.IGNORECASE)
+
+
+def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot) -> Prompt:
+    """The prompt a message makes, without its file; a file's name is not text, its caption is."""
+    captioned = bool(content.filename) and content.filename != content.body
+    body = "" if content.msgtype in MEDIA and not captioned else content.body
+    text = text_of(body, me, answers=bool(content.relation.answered.event_id))
+    return Prompt(
+        thread=thread,
+        key=event.event_id,
+        text=f"* {text}" if content.msgtype == "m.emote" else text,
+        author=author,
+        at=time_of(event),
+        reply_to=answered_id(content),
+        message_id=event.event_id,
+    )
+
+
+def time_of(event: MatrixEvent) -> datetime:
+    """When it was sent, by its homeserver; nonsense counts as the first moment."""
+    milliseconds = event.origin_server_ts if 0 <= event.origin_server_ts < 1 << 47 else 0
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def unseen(events: tuple[MatrixEvent, ...], me: str) -> tuple[MatrixEvent, ...]:
+    """Those of a room's events that came after the bot was invited, or joined; all where neither is among them."""
+    entries = [number for number, event in enumerate(events) if _entry(event, me)]
+    invitations = [number for number in entries if _entry(events[number], me) == "invite"]
+    last = (invitations or entries or [-1])[-1]
+    return events[last + 1 :]
+
+
+def _entry(event: MatrixEvent, me: str) -> str:
+    """`invite` or `join` where the bot enters the room with this event; a new name is not an entry."""
+    content = content_of(event) if event.type == "m.room.member" and event.state_key == me else None
+    if content is None or content.membership not in ("invite", "join"):
+        return ""
+    return "" if event.unsigned.prev_content.membership == "join" else content.membership

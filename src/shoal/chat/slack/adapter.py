@@ -1,16 +1,27 @@
-"""The Slack adapter: what comes in, and posts, files, previews and channels by the Web API."""
+"""The Slack adapter: events by Socket Mode or signed calls, and posts, files, previews and channels by the Web API.
 
+Every event is confirmed after it was stored; one that is not comes again, and its key makes that harmless. Clicks and
+commands are confirmed at once, since Slack waits three seconds, and answered at their response_url. What was written
+while nobody was connected is read back.
+"""
+
+import asyncio
+import hashlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
+from urllib.parse import parse_qs
+from weakref import WeakValueDictionary
 
 import anyio
+import anyio.abc
 import msgspec
 
+from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, ChatAccount, IncomingFile
 from shoal.chat.http import Fields
-from shoal.chat.inbox import Recent
-from shoal.chat.slack.receive import PAGE, PAGES_MAX, SlackReceiver, prompt_of, was_said
+from shoal.chat.inbox import Recent, parse_command, press
 from shoal.chat.slack.send import (
     CHANNEL_NAME_CHARS_MAX,
     EVENT_TYPE,
@@ -25,19 +36,60 @@ from shoal.chat.slack.send import (
     place_of,
     rendered,
 )
-from shoal.chat.slack.wire import Ok, SlackBot, SlackRefusal, check_package
+from shoal.chat.slack.wire import (
+    PAGE,
+    PAGES_MAX,
+    Confirm,
+    Envelope,
+    EventCall,
+    Ok,
+    SlackApi,
+    SlackBot,
+    SlackFile,
+    SlackInteraction,
+    SlackMessage,
+    SlackRefusal,
+    SlashCommand,
+    SocketOpened,
+    check_package,
+    command_in,
+    is_about_message,
+    is_addressed,
+    is_signed,
+    is_written,
+    key_of,
+    listen,
+    prompt_of,
+    text_of,
+    thread_of,
+    was_said,
+)
 from shoal.domain.clock import Clock
-from shoal.domain.errors import PlatformError
+from shoal.domain.commands import OF_THREAD, CommandRequest
+from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, make_thread_id, unopened
-from shoal.domain.messages import Attachment, Author, Prompt
+from shoal.domain.ids import ThreadId, make_thread_id, thread_address, unopened
+from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import REPEATED, Button, OutboundPost
 from shoal.domain.settings import SlackSettings
 from shoal.domain.untrusted import UNREADABLE
+from shoal.domain.webhooks import HttpAnswer
 
 log = logging.getLogger(__name__)
-
+T = TypeVar("T")
+MISSED_MAX = 100
+"""Messages of one conversation that are taken in when they came while nobody was connected."""
+RECENT_THREADS_MAX = 30
+"""Threads looked into for what was missed, those last spoken in."""
+ASKERS_MAX = 5000
+DONE_MAX = 2000
+"""Messages remembered, so that the second event about one does not fetch its files again."""
+TAKEN = HttpAnswer(200)
+"""Without a body: Slack would show one as the answer to a command."""
+BAD_BODY = HttpAnswer(400, b'{"error":"bad_request","message":"The body is not one of Slack\'s."}')
+LOST = "That could not be stored. Try again in a moment."
+NO_THREAD_HERE = "I do not know which thread you mean. Write it there instead, with my name before it: `@{} /{}`."
 STATUS_SECONDS = 30.0
 """A status that was shown so recently is not shown again; Slack keeps it for two minutes."""
 STATUSES_MAX = 1000
@@ -53,27 +105,17 @@ NAMES_MAX = 9
 """Names tried when the first is taken: name, name-2, …"""
 
 
+# ---- receiving ----
+
+
+class _FileInfo(msgspec.Struct, frozen=True):
+    file: SlackFile
+
+
 class _PostedMessage(msgspec.Struct, frozen=True):
     ts: str = ""
     message_ts: str = ""
     channel: str = ""
-
-
-class _UploadSlot(msgspec.Struct, frozen=True):
-    upload_url: str
-    file_id: str
-
-
-class _FileShare(msgspec.Struct, frozen=True):
-    ts: str = ""
-
-
-class _SharedFile(msgspec.Struct, frozen=True):
-    shares: dict[str, dict[str, tuple[_FileShare, ...]]] = {}
-
-
-class _SharedFileInfo(msgspec.Struct, frozen=True):
-    file: _SharedFile
 
 
 class _SlackChannel(msgspec.Struct, frozen=True):
@@ -93,28 +135,319 @@ class _ChannelMembers(msgspec.Struct, frozen=True):
     members: tuple[str, ...] = ()
 
 
-class SlackAdapter(SlackReceiver):
-    """Implements `ChatAdapter`, `HttpInbound` and `ChannelHost`."""
+class SlackAdapter(ChatAccount):
+    """Implements `ChatAdapter`, `HttpInbound` and `ChannelHost`. Takes events of one channel in one after the other."""
 
     limits = LIMITS
+    whispers = True
 
     def __init__(self, platform: str, settings: SlackSettings, home: Home, store: Settings, clock: Clock) -> None:
         if settings.mode == "socket":
             check_package()
-        super().__init__(platform, settings, home, store, clock)
+        super().__init__(platform, home, store, clock, settings.agent)
+        self._settings = settings
+        self._api = SlackApi(settings, clock)
+        self._me = SlackBot()
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._askers: Recent[str] = Recent(ASKERS_MAX)
+        self._done: Recent[None] = Recent(DONE_MAX)
         self._streams = SlackStreams(self._api, clock)
         self._doubtful: Recent[None] = Recent(DOUBTFUL_MAX)
         self._statuses: Recent[tuple[str, float]] = Recent(STATUSES_MAX)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def _keep_connected(self, inbox: InboxPort) -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._end_idle_streams)
-            await super()._keep_connected(inbox)
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self._tasks.start_soon(self._end_idle_streams)
+                await super()._keep_connected(inbox)
+        finally:
+            self._tasks = None
+
+    async def _connect(self, inbox: InboxPort) -> None:
+        assert self._tasks is not None
+        tasks = self._tasks
+        self._me = await self._api.call("auth.test", SlackBot, {})
+        self._inbox = inbox
+
+        def hello() -> None:
+            self._reset_backoff()
+            extra = {"platform": self.platform, "bot": self._me.user, "workspace": self._me.team}
+            log.info("connected", extra=extra)
+            self.connected.set()
+            tasks.start_soon(self._catch_up, inbox)
+
+        if self._settings.mode == "http":
+            hello()
+            await asyncio.Event().wait()
+        opened = await self._api.call(
+            "apps.connections.open", SocketOpened, {}, token=self._settings.app_token.reveal()
+        )
+        await listen(
+            opened.url, hello, lambda envelope, confirm: tasks.start_soon(self._take_envelope, envelope, confirm, inbox)
+        )
+
+    async def _take_envelope(self, envelope: Envelope, confirm: Confirm, inbox: InboxPort) -> None:
+        match envelope.type:
+            case "events_api":
+                call = _decoded(envelope.payload, EventCall)
+                if call is None or await self._take_call(call, inbox):
+                    await confirm()
+            case "interactive":
+                await confirm()
+                click = _decoded(envelope.payload, SlackInteraction)
+                if click is not None:
+                    await self._take_click(click, inbox)
+            case "slash_commands":
+                await confirm()
+                slash = _decoded(envelope.payload, SlashCommand)
+                if slash is not None:
+                    await self._take_slash(slash, inbox)
+            case _:
+                await confirm()
+
+    async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        """A call of Slack's. Answers 401 without its signature, 503 when it has to be sent again."""
+        timestamp, signature = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
+        secret = self._settings.signing_secret.reveal()
+        if self._settings.mode != "http" or not is_signed(secret, timestamp, signature, body, self._clock.now()):
+            return UNAUTHORIZED
+        if not body.lstrip().startswith(b"{"):  # the signature does not cover the type that a header tells
+            # A command or a click, done while Slack has its answer already.
+            fields = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+            if self._inbox is None or self._tasks is None:
+                return NOT_READY
+            if "payload" in fields:
+                click = _decoded(fields["payload"].encode(), SlackInteraction)
+                if click is None:
+                    return BAD_BODY
+                self._tasks.start_soon(self._take_click, click, self._inbox)
+                return TAKEN
+            slash = msgspec.convert(fields, SlashCommand)
+            if not (slash.command and slash.channel_id and slash.user_id):
+                return BAD_BODY
+            self._tasks.start_soon(self._take_slash, slash, self._inbox)
+            return TAKEN
+        call = _decoded(body, EventCall)
+        if call is None:
+            return BAD_BODY
+        if call.type == "url_verification":
+            return HttpAnswer(200, call.challenge.encode(), "text/plain")
+        if self._inbox is None:
+            return NOT_READY
+        return TAKEN if await self._take_call(call, self._inbox) else NOT_STORED
+
+    # ---- events ----
+
+    async def _take_call(self, call: EventCall, inbox: InboxPort) -> bool:
+        """Take an event in; False when it could not be stored and has to come again."""
+        if call.event is None or not call.is_of(self._me.team_id):
+            return True
+        try:
+            await self._take_event(call.event, inbox)
+        except StoreError:
+            log.exception("an event was not stored; Slack sends it again", extra={"platform": self.platform})
+            return False
+        return True
+
+    async def _take_event(self, event: SlackMessage, inbox: InboxPort) -> None:
+        """Take in an event of the Events API; nothing comes of those that are nobody's words. Raises StoreError."""
+        item = event.item
+        async with self._locks.setdefault(item.channel if item is not None else event.channel, asyncio.Lock()):
+            match event.type, event.subtype:
+                case "message", "message_changed":
+                    await self._take_edit(event, inbox)
+                case "message", "message_deleted":
+                    before = event.previous_message
+                    if before is not None and not before.bot_id and is_about_message(event):
+                        await self._take_deletion(event.channel, event.deleted_ts, before.user, inbox)
+                case (("message" | "app_mention"), _):
+                    await self._take_message(event, inbox)
+                case "reaction_added", _:
+                    if (
+                        item is None
+                        or item.type != "message"
+                        or not item.channel
+                        or event.user in ("", self._me.user_id)
+                    ):
+                        return
+                    thread = await inbox.thread_of(self._prefix(item.channel), item.ts)
+                    author = await self._api.author(event.user)
+                    if thread is not None and not author.is_bot:
+                        await inbox.send(Reaction(thread, event.reaction, author, item.ts))
+                case _:
+                    pass
+
+    async def _take_message(self, event: SlackMessage, inbox: InboxPort) -> None:
+        """Meant are direct messages; in channels what mentions the bot, and all that follows in that thread or its
+        own."""
+        key = key_of(event.channel, event.ts)
+        if not is_written(event, self._me) or key in self._done:
+            return
+        prompt = prompt_of(self.platform, event, self._me)
+        if not prompt.direct:
+            if is_addressed(event, self._me):
+                await self._subscribe(prompt.thread)
+            elif not event.thread_ts or not (
+                event.parent_user_id == self._me.user_id or await self._is_subscribed(prompt.thread)
+            ):
+                return
+        author = await self._api.author(event.user)
+        if prompt.direct and prompt.reply_to:  # a thread under a message of ours goes on with that conversation
+            thread = await inbox.thread_of(self._prefix(event.channel), prompt.reply_to)
+            if thread is not None:
+                prompt = msgspec.structs.replace(prompt, thread=thread, joins=True)
+        prompt = msgspec.structs.replace(prompt, author=author, agent=self._agent)
+        if author.is_bot or not await inbox.admits(prompt):
+            return
+        await self._note_heard(prompt)
+        files = [await self._incoming(file) for file in event.files]
+        await self._take_in(prompt, inbox, files, self._me.user)
+        self._done.put(key, None)
+
+    async def _incoming(self, file: SlackFile) -> IncomingFile:
+        """A file that came with a message; one of another organisation is told of by its id alone."""
+        failure: PlatformError | None = None
+        if file.file_access == "check_file_info":
+            try:
+                file = (await self._api.call("files.info", _FileInfo, {"file": file.id})).file
+            except PlatformError as error:
+                failure = error
+
+        async def fetch() -> bytes:
+            if failure is not None:
+                raise failure
+            if file.is_external:
+                raise PlatformError("The file is stored outside of Slack; it was not fetched.")
+            found = await self._api.fetch_file(file.url_private_download or file.url_private, self.download_bytes_max)
+            if found.media_type.startswith("text/html") and not file.mimetype.startswith("text/"):
+                raise PlatformError("Slack showed a login page. Give the app the scope files:read.")
+            return found.body
+
+        return Attachment(file.label, file.mimetype or "application/octet-stream", file.size), fetch
+
+    async def _take_edit(self, event: SlackMessage, inbox: InboxPort) -> None:
+        after, before = event.message, event.previous_message
+        if after is None or after.user in ("", self._me.user_id) or after.bot_id or not is_about_message(event):
+            return
+        if after.subtype == "tombstone":  # what is left of a deleted message that has replies
+            await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
+            return
+        text = text_of(after.text or "", self._me)
+        if not text or (before is not None and before.text == after.text):
+            return  # Slack only added a picture of a linked page
+        place = make_thread_id(self.platform, event.channel, NO_THREAD)
+        author = await self._api.author(after.user)
+        await self._pending.send(Edit(place, key_of(event.channel, after.ts), text, author, after.ts), inbox)
+
+    async def _take_deletion(self, channel: str, ts: str, user: str, inbox: InboxPort) -> None:
+        place = make_thread_id(self.platform, channel, NO_THREAD)
+        await self._pending.send(Deletion(place, key_of(channel, ts), await self._api.author(user), ts), inbox)
+
+    # ---- clicks and slash commands ----
+
+    async def _take_click(self, click: SlackInteraction, inbox: InboxPort) -> None:
+        """Do what a button of ours says, and tell the person who pressed it."""
+        message = click.message
+        if click.type != "block_actions" or click.channel is None or message is None or not click.actions:
+            return
+        thread = thread_of(self.platform, click.channel.id, message.ts, message.thread_ts)
+        author = await self._api.author(click.user.id)
+        try:
+            answer = await press(click.actions[0].value, thread, author, inbox)
+        except StoreError:
+            log.exception("a click was lost", extra={"platform": self.platform})
+            answer = LOST
+        await self._respond(click.response_url, answer, message.thread_ts)
+
+    async def _take_slash(self, slash: SlashCommand, inbox: InboxPort) -> None:
+        """Do what a slash command asks, and tell the person who gave it."""
+        command, direct = command_in(slash), is_direct(slash.channel_id)
+        thread = make_thread_id(self.platform, slash.channel_id, NO_THREAD)
+        try:
+            # Slack does not say in which thread it was written: the one they last spoke in.
+            latest = None if direct else await self._store.get(
+                f"latest:{self.platform}", f"{slash.channel_id}:{slash.user_id}"
+            )  # fmt: skip
+            if command is None:
+                answer = f"I know no command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
+            elif not direct and not latest and command.name in OF_THREAD:
+                answer = NO_THREAD_HERE.format(self._me.user, command.name)
+            else:
+                thread = ThreadId(latest) if latest else thread
+                author = await self._api.author(slash.user_id)
+                key = f"slash/{slash.trigger_id or hashlib.sha256(msgspec.json.encode(slash)).hexdigest()}"
+                answer = await inbox.command(
+                    CommandRequest(
+                        thread, author, command.name, command.argument, key, self._clock.now(), direct=direct,
+                        private=True,
+                    )
+                )  # fmt: skip
+        except StoreError:
+            log.exception("a command was lost", extra={"platform": self.platform})
+            answer = LOST
+        await self._respond(slash.response_url, answer, "")
+
+    async def _respond(self, url: str, answer: str, thread_ts: str) -> None:
+        """Tell the person who clicked or asked, and nobody else. A failure is only logged."""
+        if not (url and answer):
+            return
+        content = {"response_type": "ephemeral", "replace_original": False, "text": rendered(answer)}
+        if thread_ts:
+            content["thread_ts"] = thread_ts
+        try:
+            await self._api.respond(url, content)
+        except PlatformError as error:
+            log.info("an answer was lost", extra={"platform": self.platform, "why": str(error)})
+
+    # ---- what was missed ----
+
+    async def _catch_up(self, inbox: InboxPort) -> None:
+        """Take in what was written while nobody was connected, where the bot spoke last; commands come too late."""
+        found: list[SlackMessage] = []
+        try:
+            threads, seen = await self._recent_threads()
+            places = dict.fromkeys(place_of(thread) for thread in threads)
+            places |= dict.fromkeys((channel, "") for channel, _ in places)
+            for channel, thread_ts in places:
+                try:
+                    newest = await self._api.newest(channel, thread_ts, seen, MISSED_MAX)
+                except SlackRefusal as refusal:  # the bot may no longer read there
+                    log.info("a conversation was not read", extra={"platform": self.platform, "why": str(refusal)})
+                    continue
+                for message in newest:
+                    meant = is_direct(channel) or thread_ts or is_addressed(message, self._me)
+                    if meant and parse_command(text_of(message.text or "", self._me)) is None:
+                        found.append(msgspec.structs.replace(message, type="message"))
+            for message in sorted(found, key=lambda message: message.ts):
+                await self._take_event(message, inbox)
+        except (PlatformError, StoreError) as error:
+            text = "missed messages could not be read; what people wrote meanwhile may stay unanswered: %s"
+            log.warning(text, error, extra={"platform": self.platform})
+
+    async def _note_heard(self, prompt: Prompt) -> None:
+        """Note who spoke where, and up to when everything was taken in. Raises StoreError."""
+        self._askers.put(prompt.thread, prompt.author.id)
+        channel = thread_address(prompt.thread).channel
+        if not is_direct(channel):
+            await self._store.put(f"latest:{self.platform}", f"{channel}:{prompt.author.id}", prompt.thread)
+        known, seen = await self._recent_threads()
+        recent = (prompt.thread, *(thread for thread in known if thread != prompt.thread))[:RECENT_THREADS_MAX]
+        noted = (recent, max(seen, prompt.message_id))
+        await self._store.put(f"heard:{self.platform}", "recent", msgspec.json.encode(noted).decode())
+
+    async def _recent_threads(self) -> tuple[Sequence[ThreadId], str]:
+        """The threads last spoken in, newest first, and the newest message's timestamp. Raises StoreError."""
+        found = await self._store.get(f"heard:{self.platform}", "recent")
+        try:
+            return msgspec.json.decode(found or "", type=tuple[tuple[ThreadId, ...], str])
+        except UNREADABLE:
+            return (), ""
+
+    # ---- posts ----
 
     async def close(self) -> None:
         await self._api.close()
-
-    # ---- posts ----
 
     async def post(self, post: OutboundPost) -> str:
         self._statuses.pop(post.thread)  # Slack removes the status
@@ -160,7 +493,7 @@ class SlackAdapter(SlackReceiver):
         channel, thread_ts = place_of(post.thread)
         cursor = ""
         for _ in range(PAGES_MAX):
-            page = await self._page(channel, thread_ts, self._look_back(), cursor, PAGE)
+            page = await self._api.page(channel, thread_ts, self._look_back(), cursor, PAGE)
             for message in page.messages:
                 metadata = message.metadata
                 if metadata is None or metadata.event_type != EVENT_TYPE:
@@ -192,21 +525,9 @@ class SlackAdapter(SlackReceiver):
         file_id = stored[1] if len(stored) == 2 and stored[0] == post.key else ""
         if file_id and (ts := await self._shared_at(file_id, channel)):
             return ts
-        try:
-            length = str(path.stat().st_size)
-        except OSError as error:
-            raise PlatformError(f"The file {path.name!r} cannot be read: {error.strerror}.", permanent=True) from error
-        given: Fields = {"filename": path.name, "length": length}
-        slot = await self._api.call("files.getUploadURLExternal", _UploadSlot, given)
-        file_id = slot.file_id
-        try:
-            await self._api.upload(slot.upload_url, path)
-        except PlatformError as error:  # nothing is shared yet, so it can be tried again without a doubt
-            if not error.outcome_unknown:
-                raise
-            raise PlatformError(str(error)) from error
+        file_id = await self._api.upload(path)
         await self._store.put(scope, post.thread, f"{post.key} {file_id}")
-        given = {
+        given: Fields = {
             "files": [{"id": file_id, "title": path.name}],
             "channel_id": channel,
             "thread_ts": thread_ts or None,
@@ -220,7 +541,7 @@ class SlackAdapter(SlackReceiver):
 
     async def _shared_at(self, file_id: str, channel: str) -> str:
         """The message that shares the file in the channel; empty when there is none."""
-        found = await self._api.call("files.info", _SharedFileInfo, {"file": file_id})
+        found = await self._api.call("files.info", _FileInfo, {"file": file_id})
         for channels in found.file.shares.values():
             for share in channels.get(channel, ()):
                 return share.ts
@@ -273,13 +594,13 @@ class SlackAdapter(SlackReceiver):
         """What others wrote in a thread, oldest first, the newest `limit` of it. Raises PlatformError."""
         channel, thread_ts = place_of(thread)
         oldest = f"{after.timestamp():.6f}" if after is not None else ""
-        for message in await self._newest(channel, thread_ts, oldest, limit):
+        for message in await self._api.newest(channel, thread_ts, oldest, limit):
             if not was_said(message, self._me):
                 continue
             if message.bot_id:
                 author = Author(message.user or message.bot_id, is_bot=True, trusted=False)
             else:
-                author = await self._author(message.user)
+                author = await self._api.author(message.user)
             files = tuple(Attachment(file.label, file.mimetype, file.size) for file in message.files)
             prompt = prompt_of(self.platform, message, self._me)
             yield msgspec.structs.replace(prompt, thread=thread, author=author, attachments=files)
@@ -293,21 +614,16 @@ class SlackAdapter(SlackReceiver):
             return ""
         asker = self._askers.get(post.thread)
         if post.maybe_posted or not asker:
-            found = await self._adopt_stream(channel, thread_ts, post.markdown)
-            if found or not asker:
-                return found
+            if not self._me.user_id:  # posts go out before it has connected for the first time
+                self._me = await self._api.call("auth.test", SlackBot, {})
+            for message in await self._api.newest(channel, thread_ts, self._look_back(), ADOPTED_MAX):
+                is_unfinished = message.metadata is None and not (message.files or message.subtype)
+                if is_unfinished and message.user == self._me.user_id:  # a killed process left it
+                    await self._change(channel, message.ts, post.markdown)
+                    return message.ts
+            if not asker:
+                return ""
         return await self._streams.start(channel, thread_ts, asker, self._me.team_id, post.markdown)
-
-    async def _adopt_stream(self, channel: str, thread_ts: str, markdown: str) -> str:
-        """Go on with the stream that a killed process left in this thread, if there is one."""
-        if not self._me.user_id:  # posts go out before it has connected for the first time
-            self._me = await self._api.call("auth.test", SlackBot, {})
-        for message in await self._newest(channel, thread_ts, self._look_back(), ADOPTED_MAX):
-            is_unfinished = message.metadata is None and not (message.files or message.subtype)
-            if is_unfinished and message.user == self._me.user_id:
-                await self._change(channel, message.ts, markdown)
-                return message.ts
-        return ""
 
     async def _end_idle_streams(self) -> None:
         """End streams that nobody writes to any more, with all they were given."""
@@ -333,26 +649,25 @@ class SlackAdapter(SlackReceiver):
             near = await self._channel(beside)
             private = near.is_private or near.is_im or near.is_mpim
         if private:
-            given: Fields = {"channel": beside, "limit": INVITED_MAX + 2}
-            members = (await self._api.call("conversations.members", _ChannelMembers, given)).members
+            asked: Fields = {"channel": beside, "limit": INVITED_MAX + 2}
+            members = (await self._api.call("conversations.members", _ChannelMembers, asked)).members
             if len(members) > INVITED_MAX + 1:
                 reason = f"The private channel has more than {INVITED_MAX} people to invite. Make the channel yourself."
                 raise PlatformError(reason, permanent=True)
             people = tuple(person for person in members if person != self._me.user_id)
-        made = await self._create(channel_name(name), private)
-        if people:
-            await self._api.call("conversations.invite", Ok, {"channel": made, "users": ",".join(people)})
-        return made
-
-    async def _create(self, name: str, private: bool) -> str:
+        name = channel_name(name)
         for number in range(1, NAMES_MAX + 1):
             ending = f"-{number}" if number > 1 else ""
             given: Fields = {"name": name[: CHANNEL_NAME_CHARS_MAX - len(ending)] + ending, "is_private": private}
             try:
-                return (await self._api.call("conversations.create", _ChannelInfo, given)).channel.id
+                made = (await self._api.call("conversations.create", _ChannelInfo, given)).channel.id
             except SlackRefusal as refusal:
                 if refusal.code != "name_taken":
                     raise
+                continue
+            if people:
+                await self._api.call("conversations.invite", Ok, {"channel": made, "users": ",".join(people)})
+            return made
         raise PlatformError(f"Channels named {name!r} exist already. Choose another name.", permanent=True)
 
     async def has_channel(self, channel: str) -> bool:
@@ -367,3 +682,10 @@ class SlackAdapter(SlackReceiver):
 
     async def _channel(self, channel: str) -> _SlackChannel:
         return (await self._api.call("conversations.info", _ChannelInfo, {"channel": channel})).channel
+
+
+def _decoded(body: bytes | msgspec.Raw, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except UNREADABLE:
+        return None

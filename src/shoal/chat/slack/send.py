@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.chat.http import Fields, Json
 from shoal.chat.inbox import Recent
-from shoal.chat.slack.wire import Ok, SlackApi, SlackRefusal
+from shoal.chat.slack.wire import NO_THREAD, Ok, SlackApi, SlackRefusal, is_direct
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import UNOPENED, ThreadId, thread_address
@@ -19,8 +19,6 @@ from shoal.domain.posts import WRITING, Button, ChatLimits, OutboundPost, Window
 
 log = logging.getLogger(__name__)
 
-NO_THREAD = "0"
-"""The thread part of a direct conversation's own messages, as opposed to threads under them."""
 TEXT_CHARS_MAX = 3000
 """What a section block holds, so that buttons can stand under any piece; a message alone would hold 4,000."""
 BUTTON_CHARS_MAX = 2000
@@ -74,11 +72,6 @@ LIMITS = ChatLimits(
     has_buttons=True,
     has_history=True,
 )
-
-
-def is_direct(channel: str) -> bool:
-    """Whether only one person and the bot are there."""
-    return channel.startswith("D")
 
 
 def place_of(thread: ThreadId) -> tuple[str, str]:
@@ -156,14 +149,11 @@ class _StreamStarted(msgspec.Struct, frozen=True):
     ts: str
 
 
-class _OpenStream:
-    __slots__ = ("at", "channel", "sent", "whole")
-
-    def __init__(self, channel: str, sent: str, whole: str, at: float) -> None:
-        self.channel = channel
-        self.sent = sent
-        self.whole = whole
-        self.at = at
+class _OpenStream(msgspec.Struct):
+    channel: str
+    sent: str
+    whole: str
+    at: float
 
 
 class SlackStreams:

@@ -5,8 +5,10 @@ Every call is sent as a form, which all methods take; lists and objects in it ar
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable
-from datetime import datetime
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -14,10 +16,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Download, Fields, PlatformHttp, RequestParts
-from shoal.chat.inbox import open_file
-from shoal.domain.clock import retry_after
+from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Download, Fields, Json, PlatformHttp, RequestParts
+from shoal.chat.inbox import ParsedCommand, Recent, open_file, parse_command
+from shoal.domain.clock import Clock, retry_after
 from shoal.domain.errors import ConfigError, PlatformError
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Author, Prompt
 from shoal.domain.settings import SlackSettings
 from shoal.domain.untrusted import UNREADABLE
 
@@ -52,6 +56,14 @@ _ADVICE = {
 }
 
 
+PAGE = 200
+PAGES_MAX = 20
+"""Pages read of one conversation; what is older is left out."""
+PEOPLE_MAX = 2000
+KNOWN_SECONDS = 3600.0
+"""How long a person's name and roles are remembered."""
+
+
 # ---- Web API ----
 
 
@@ -74,84 +86,15 @@ class SlackRefusal(PlatformError):
         self.code = code
 
 
-class SlackApi(PlatformHttp):
-    """Calls of one app."""
-
-    def __init__(self, settings: SlackSettings) -> None:
-        super().__init__("Slack")
-        self._base = settings.api_base.rstrip("/")
-        self._token = settings.bot_token.reveal
-        self._account = settings.account
-
-    async def call(self, method: str, kind: type[T], parameters: Fields, *, token: str = "") -> T:
-        """Call a method, with the bot's token unless another is given. Raises PlatformError."""
-        form = {
-            name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
-            for name, value in parameters.items()
-            if value is not None
-        }
-        headers = {"authorization": f"Bearer {token or self._token()}"}
-        answer = await self._post(f"{self._base}/{method}", data=form, headers=headers)
-        outcome = self.decode(answer.status_code, answer.content, _WebApiAnswer)
-        if outcome.ok:
-            return self.decode(answer.status_code, answer.content, kind)
-        raise self._error(method, outcome)
-
-    async def respond(self, url: str, content: Fields) -> None:
-        """Answer a command or a click at its response_url. Raises PlatformError."""
-        headers = {"content-type": "application/json"}
-        answer = await self._post(url, content=msgspec.json.encode(content), headers=headers)
-        if answer.status_code != 200:
-            raise PlatformError(f"Slack answered {answer.status_code} to a response.")
-
-    async def upload(self, url: str, path: Path) -> None:
-        """Send a file's content to the address from files.getUploadURLExternal. Raises PlatformError."""
-        with open_file(path) as content:
-            answer = await self._post(url, TRANSFER_SECONDS, files={"file": (path.name, content)})
-        if answer.status_code != 200:
-            raise PlatformError(f"Slack answered {answer.status_code} to the upload of {path.name!r}.")
-
-    async def fetch(self, url: str, bytes_max: int) -> Download:
-        """A file. Raises PlatformError, also for addresses to which the bot's token may not be shown."""
-        asked, own = urlsplit(url), urlsplit(self._base)
-        host = asked.hostname or ""
-        is_slack = host == "slack.com" or host.endswith((".slack.com", ".slack-files.com"))
-        is_own = (asked.scheme, asked.netloc) == (own.scheme, own.netloc)
-        if not (is_own or (is_slack and asked.scheme == "https")):
-            raise PlatformError("The file is stored outside of Slack; it was not fetched.", permanent=True)
-        return await self.download(url, bytes_max, {"authorization": f"Bearer {self._token()}"})
-
-    async def _post(
-        self, url: str, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]"
-    ) -> "httpx2.Response":
-        answer = await self.request("POST", url, seconds=seconds, **parts)
-        if answer.status_code == 429:
-            raise _slow_down(retry_after(answer.headers))
-        return answer
-
-    def _error(self, method: str, outcome: _WebApiAnswer) -> PlatformError:
-        """The error that an answer means for delivery."""
-        code = outcome.error
-        if code == "ratelimited":
-            return _slow_down(None)
-        if code in TOKEN_ERRORS:
-            which = "app token" if method == "apps.connections.open" else "bot token"
-            key = "app_token or SLACK_APP_TOKEN" if which == "app token" else "bot_token or SLACK_BOT_TOKEN"
-            return PlatformError(
-                f"Slack refused the {which} of {self._account!r}: {code}. Set platforms.slack.{key}, then restart."
-            )
-        if code in PASSING_ERRORS:
-            return PlatformError(f"Slack failed at {method}: {code}.")
-        if code in UNKNOWN_ERRORS or not code:
-            return PlatformError(f"Slack failed at {method}: {code}.", outcome_unknown=True)
-        return SlackRefusal(method, code, outcome.needed)
-
-
 def _slow_down(asked_seconds: float | None) -> PlatformError:
     return PlatformError("Slack asks us to slow down.", retry_after_seconds=max(asked_seconds or 0.0, 1.0))
 
 
 # ---- what events hold ----
+
+
+class _FileShare(msgspec.Struct, frozen=True):
+    ts: str = ""
 
 
 class SlackFile(msgspec.Struct, frozen=True):
@@ -166,21 +109,20 @@ class SlackFile(msgspec.Struct, frozen=True):
     url_private_download: str = ""
     is_external: bool = False
     file_access: str = ""
+    shares: dict[str, dict[str, tuple["_FileShare", ...]]] = {}
 
     @property
     def label(self) -> str:
         return self.name or self.title or "file"
 
 
-class ReactedItem(msgspec.Struct, frozen=True):
-    """What a reaction was put on."""
-
+class _ReactedItem(msgspec.Struct, frozen=True):
     type: str = ""
     channel: str = ""
     ts: str = ""
 
 
-class MessageMetadata(msgspec.Struct, frozen=True):
+class _MessageMetadata(msgspec.Struct, frozen=True):
     """What an app keeps with its message; ours has the post's key."""
 
     event_type: str = ""
@@ -204,11 +146,11 @@ class SlackMessage(msgspec.Struct, frozen=True):
     previous_message: "SlackMessage | None" = None
     deleted_ts: str = ""
     reaction: str = ""
-    item: ReactedItem | None = None
-    metadata: MessageMetadata | None = None
+    item: _ReactedItem | None = None
+    metadata: _MessageMetadata | None = None
 
 
-class AppAuthorization(msgspec.Struct, frozen=True):
+class _AppAuthorization(msgspec.Struct, frozen=True):
     """An installation of the app that may see an event."""
 
     team_id: str | None = None
@@ -221,7 +163,7 @@ class EventCall(msgspec.Struct, frozen=True):
     challenge: str = ""
     team_id: str = ""
     event: SlackMessage | None = None
-    authorizations: tuple[AppAuthorization, ...] = ()
+    authorizations: tuple[_AppAuthorization, ...] = ()
 
     def is_of(self, team: str) -> bool:
         """Whether it is for the app as installed in this workspace."""
@@ -229,24 +171,11 @@ class EventCall(msgspec.Struct, frozen=True):
         return not team or team in teams or teams == {""}
 
 
-class SlackUserRef(msgspec.Struct, frozen=True):
-    """The person who used a control."""
-
-    id: str = ""
-    name: str = ""
-    username: str = ""
-
-
-class SlackChannelRef(msgspec.Struct, frozen=True):
-    """The channel in which a control was used."""
-
+class _Ref(msgspec.Struct, frozen=True):
     id: str = ""
 
 
-class BlockAction(msgspec.Struct, frozen=True):
-    """The control that was used."""
-
-    action_id: str = ""
+class _BlockAction(msgspec.Struct, frozen=True):
     value: str = ""
 
 
@@ -254,10 +183,10 @@ class SlackInteraction(msgspec.Struct, frozen=True):
     """Somebody used a control; only buttons of messages are ours."""
 
     type: str = ""
-    user: SlackUserRef = SlackUserRef()
-    channel: SlackChannelRef | None = None
+    user: _Ref = _Ref()
+    channel: _Ref | None = None
     message: SlackMessage | None = None
-    actions: tuple[BlockAction, ...] = ()
+    actions: tuple[_BlockAction, ...] = ()
     response_url: str = ""
 
 
@@ -267,7 +196,6 @@ class SlashCommand(msgspec.Struct, frozen=True):
     command: str = ""
     text: str = ""
     user_id: str = ""
-    user_name: str = ""
     channel_id: str = ""
     response_url: str = ""
     trigger_id: str = ""
@@ -281,6 +209,178 @@ class SlackBot(msgspec.Struct, frozen=True):
     team_id: str = ""
     team: str = ""
     user: str = ""
+
+
+class _PageCursor(msgspec.Struct, frozen=True):
+    next_cursor: str = ""
+
+
+class MessagePage(msgspec.Struct, frozen=True):
+    """Messages as conversations.history and conversations.replies give them."""
+
+    messages: tuple[SlackMessage, ...] = ()
+    response_metadata: _PageCursor = _PageCursor()
+
+
+class _SlackProfile(msgspec.Struct, frozen=True):
+    display_name: str = ""
+    real_name: str = ""
+
+
+class _SlackUser(msgspec.Struct, frozen=True):
+    name: str = ""
+    real_name: str = ""
+    is_bot: bool = False
+    is_admin: bool = False
+    is_owner: bool = False
+    is_restricted: bool = False
+    is_ultra_restricted: bool = False
+    is_stranger: bool = False
+    profile: _SlackProfile = _SlackProfile()
+
+
+class _UserInfo(msgspec.Struct, frozen=True):
+    user: _SlackUser
+
+
+class _UploadSlot(msgspec.Struct, frozen=True):
+    upload_url: str
+    file_id: str
+
+
+class SlackApi(PlatformHttp):
+    """Calls of one app."""
+
+    def __init__(self, settings: SlackSettings, clock: Clock) -> None:
+        super().__init__("Slack")
+        self._clock = clock
+        self._people: Recent[tuple[float, Author]] = Recent(PEOPLE_MAX)
+        self._base = settings.api_base.rstrip("/")
+        self._token = settings.bot_token.reveal
+        self._account = settings.account
+
+    async def call(self, method: str, kind: type[T], parameters: Fields, *, token: str = "") -> T:
+        """Call a method, with the bot's token unless another is given. Raises PlatformError."""
+        form = {
+            name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            for name, value in parameters.items()
+            if value is not None
+        }
+        headers = {"authorization": f"Bearer {token or self._token()}"}
+        answer = await self._post(f"{self._base}/{method}", data=form, headers=headers)
+        outcome = self.decode(answer.status_code, answer.content, _WebApiAnswer)
+        if outcome.ok:
+            return self.decode(answer.status_code, answer.content, kind)
+        code = outcome.error
+        if code == "ratelimited":
+            raise _slow_down(None)
+        if code in TOKEN_ERRORS:
+            which = "app token" if method == "apps.connections.open" else "bot token"
+            key = "app_token or SLACK_APP_TOKEN" if which == "app token" else "bot_token or SLACK_BOT_TOKEN"
+            raise PlatformError(
+                f"Slack refused the {which} of {self._account!r}: {code}. Set platforms.slack.{key}, then restart."
+            )
+        if code in PASSING_ERRORS:
+            raise PlatformError(f"Slack failed at {method}: {code}.")
+        if code in UNKNOWN_ERRORS or not code:
+            raise PlatformError(f"Slack failed at {method}: {code}.", outcome_unknown=True)
+        raise SlackRefusal(method, code, outcome.needed)
+
+    async def respond(self, url: str, content: Fields) -> None:
+        """Answer a command or a click at its response_url. Raises PlatformError."""
+        headers = {"content-type": "application/json"}
+        answer = await self._post(url, content=msgspec.json.encode(content), headers=headers)
+        if answer.status_code != 200:
+            raise PlatformError(f"Slack answered {answer.status_code} to a response.")
+
+    async def upload(self, path: Path) -> str:
+        """Send a file, which is not shared by that; returns its id. Raises PlatformError."""
+        try:
+            length = str(path.stat().st_size)
+        except OSError as error:
+            raise PlatformError(f"The file {path.name!r} cannot be read: {error.strerror}.", permanent=True) from error
+        given: Fields = {"filename": path.name, "length": length}
+        slot = await self.call("files.getUploadURLExternal", _UploadSlot, given)
+        try:
+            with open_file(path) as content:
+                answer = await self._post(slot.upload_url, TRANSFER_SECONDS, files={"file": (path.name, content)})
+        except PlatformError as error:  # nothing is shared yet, so it can be tried again without a doubt
+            if not error.outcome_unknown:
+                raise
+            raise PlatformError(str(error)) from error
+        if answer.status_code != 200:
+            raise PlatformError(f"Slack answered {answer.status_code} to the upload of {path.name!r}.")
+        return slot.file_id
+
+    async def newest(self, channel: str, thread_ts: str, oldest: str, limit: int) -> Sequence[SlackMessage]:
+        """The newest `limit` messages after `oldest` (a timestamp, or empty), oldest first. Raises PlatformError.
+
+        With `thread_ts` those of that thread, else those in the channel itself.
+        """
+        found: deque[SlackMessage] = deque(maxlen=limit)
+        cursor = ""
+        for _ in range(PAGES_MAX):
+            page = await self.page(channel, thread_ts, oldest, cursor, min(PAGE, limit))
+            if thread_ts:  # Slack gives threads from their beginning, channels from their end
+                found.extend(page.messages)
+            else:
+                found.extendleft(page.messages[: limit - len(found)])
+            cursor = page.response_metadata.next_cursor
+            if not cursor or (not thread_ts and len(found) >= limit):
+                break
+        return [msgspec.structs.replace(message, channel=channel) for message in found if message.ts > oldest]
+
+    async def page(self, channel: str, thread_ts: str, oldest: str, cursor: str, limit: int) -> MessagePage:
+        """Some messages after `oldest`, and where the next begin. Raises PlatformError."""
+        given: dict[str, Json] = {
+            "channel": channel,
+            "limit": limit,
+            "oldest": oldest or None,
+            "cursor": cursor or None,
+            "include_all_metadata": True,
+        }
+        if thread_ts:
+            return await self.call("conversations.replies", MessagePage, {**given, "ts": thread_ts})
+        return await self.call("conversations.history", MessagePage, given)
+
+    async def author(self, user: str) -> Author:
+        """The user with name and roles (`admin`, `owner`, `guest`, `external`); the bare id when Slack does not say."""
+        now = self._clock.monotonic()
+        until, author = self._people.get(user) or (0.0, Author(user, trusted=False))
+        if now < until:
+            return author
+        try:
+            found = (await self.call("users.info", _UserInfo, {"user": user})).user
+        except PlatformError:
+            return author
+        name = found.profile.display_name or found.profile.real_name or found.real_name or found.name
+        roles = {
+            "admin": found.is_admin,
+            "owner": found.is_owner,
+            "guest": found.is_restricted or found.is_ultra_restricted,
+            "external": found.is_stranger,
+        }
+        author = Author(user, name, tuple(role for role, has in roles.items() if has), found.is_bot, trusted=False)
+        self._people.put(user, (now + KNOWN_SECONDS, author))
+        return author
+
+    async def fetch_file(self, url: str, bytes_max: int) -> Download:
+        """A file. Raises PlatformError, also for addresses to which the bot's token may not be shown."""
+        asked, own = urlsplit(url), urlsplit(self._base)
+        host = asked.hostname or ""
+        is_slack = host == "slack.com" or host.endswith((".slack.com", ".slack-files.com"))
+        is_own = (asked.scheme, asked.netloc) == (own.scheme, own.netloc)
+        if not (is_own or (is_slack and asked.scheme == "https")):
+            raise PlatformError("The file is stored outside of Slack; it was not fetched.", permanent=True)
+        return await self.download(url, bytes_max, {"authorization": f"Bearer {self._token()}"})
+
+    async def _post(
+        self, url: str, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]"
+    ) -> "httpx2.Response":
+        answer = await self.request("POST", url, seconds=seconds, **parts)
+        if answer.status_code == 429:
+            raise _slow_down(retry_after(answer.headers))
+        return answer
 
 
 def is_signed(secret: str, timestamp: str, signature: str, body: bytes, now: datetime) -> bool:
@@ -365,3 +465,114 @@ def _confirmer(socket: "ClientConnection", envelope_id: str) -> Confirm:
             return  # it comes again on the next connection, and is known by then
 
     return confirm
+
+
+_CHANNEL = re.compile(r"[A-Z0-9]{2,40}")
+_TIMESTAMP = re.compile(r"[0-9]{1,11}\.[0-9]{1,9}")
+_MARKED = re.compile(r"<([^<>]*)>")
+_SUBTYPES = frozenset({"", "file_share", "thread_broadcast", "me_message"})
+"""Messages that somebody wrote; all others are notes of what happened in the channel."""
+
+
+# ---- what events mean ----
+
+
+# ---- what messages mean ----
+
+
+NO_THREAD = "0"
+"""The thread part of a direct conversation's own messages, as opposed to threads under them."""
+
+
+def is_direct(channel: str) -> bool:
+    """Whether only one person and the bot are there."""
+    return channel.startswith("D")
+
+
+def key_of(channel: str, ts: str) -> str:
+    """A message's key, the same in each of the events that tell of it."""
+    return f"{channel}/{ts}"
+
+
+def thread_of(platform: str, channel: str, ts: str, thread_ts: str) -> ThreadId:
+    """The thread a message belongs to: the one it is in, or would begin; in direct conversations the whole."""
+    alone = NO_THREAD if is_direct(channel) else ts
+    return make_thread_id(platform, channel, thread_ts or alone)
+
+
+def is_written(message: SlackMessage, me: SlackBot) -> bool:
+    """Whether a person wrote it: not the bot itself, no other bot, no note of the platform."""
+    if message.subtype not in _SUBTYPES or message.bot_id or message.user in ("", me.user_id, "USLACKBOT"):
+        return False
+    return _is_place(message.channel, message.ts, message.thread_ts)
+
+
+def was_said(message: SlackMessage, me: SlackBot) -> bool:
+    """Whether somebody else said it, another bot maybe."""
+    own = message.user == me.user_id or (message.bot_id is not None and message.bot_id == me.bot_id)
+    said = message.subtype in _SUBTYPES or message.subtype == "bot_message"
+    return said and not own and _is_place(message.channel, message.ts, message.thread_ts)
+
+
+def is_about_message(event: SlackMessage) -> bool:
+    """Whether an edit or a deletion names a message that can exist."""
+    about = event.previous_message or event.message
+    return about is not None and _is_place(event.channel, event.deleted_ts or about.ts, about.thread_ts)
+
+
+def _is_place(channel: str, ts: str, thread_ts: str) -> bool:
+    threaded = not thread_ts or _TIMESTAMP.fullmatch(thread_ts) is not None
+    return _CHANNEL.fullmatch(channel) is not None and _TIMESTAMP.fullmatch(ts) is not None and threaded
+
+
+def is_addressed(message: SlackMessage, me: SlackBot) -> bool:
+    """Whether it mentions the bot."""
+    text = message.text or ""
+    return f"<@{me.user_id}>" in text or f"<@{me.user_id}|" in text
+
+
+def prompt_of(platform: str, message: SlackMessage, me: SlackBot) -> Prompt:
+    """The prompt a written message makes, without its files; the author has no name yet."""
+    channel = message.channel
+    return Prompt(
+        thread=thread_of(platform, channel, message.ts, message.thread_ts),
+        key=key_of(channel, message.ts),
+        text=text_of(message.text or "", me),
+        author=Author(message.user, is_bot=bool(message.bot_id), trusted=False),
+        at=datetime.fromtimestamp(float(message.ts), UTC),
+        reply_to=message.thread_ts if is_direct(channel) and message.thread_ts != message.ts else "",
+        message_id=message.ts,
+        direct=is_direct(channel),
+    )
+
+
+def text_of(text: str, me: SlackBot) -> str:
+    """The text without mentions of the bot, and with Slack's marks read: links, channels, announcements, entities.
+
+    Other people stay `<@ID>`, which is how one writes to them.
+    """
+    if me.user_id:
+        text = re.sub(rf"<@{re.escape(me.user_id)}(\|[^<>]*)?>[ \t]*", "", text)
+
+    def read(found: re.Match[str]) -> str:
+        target, _, label = found[1].partition("|")
+        if target.startswith("@"):
+            return f"<{target}>"
+        if target.startswith("#"):
+            return f"#{label}" if label else f"<{target}>"
+        if target.startswith("!"):
+            return label or f"@{target[1:].partition('^')[0]}"
+        if not label or label == target or target.removeprefix("mailto:") == label:
+            return label or target
+        return f"{label} ({target})"
+
+    plain = _MARKED.sub(read, text)
+    return plain.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").strip()
+
+
+def command_in(slash: SlashCommand) -> ParsedCommand | None:
+    """The command that was given, as `/stop all` or as `/shoal stop all`; `/shoal` alone asks for help."""
+    own = parse_command(f"{slash.command} {slash.text}")
+    if own is not None:
+        return own
+    return parse_command(f"/{slash.text.strip().removeprefix('/') or 'help'}")

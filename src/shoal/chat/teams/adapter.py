@@ -1,4 +1,4 @@
-"""The Teams adapter: what comes in, and posts, cards and files by the service that each conversation has.
+"""The Teams adapter: activities by HTTP, and posts, cards and files by the service that each conversation has.
 
 Sources: learn.microsoft.com, Teams platform: message size, rate limits, Adaptive Cards, files for bots.
 """
@@ -6,18 +6,40 @@ Sources: learn.microsoft.com, Teams platform: message size, rate limits, Adaptiv
 import asyncio
 import base64
 import html
+import logging
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from weakref import WeakValueDictionary
 
 import msgspec
 
-from shoal.chat.http import Fields, Json
-from shoal.chat.inbox import Recent, read_file
-from shoal.chat.teams.receive import UPLOAD_BYTES_MAX, OfferedFile, TeamsReceiver
-from shoal.chat.teams.wire import CHAT
-from shoal.chat.tokens import check_package
+from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount
+from shoal.chat.http import TRANSFER_SECONDS, Fields, Json
+from shoal.chat.inbox import DECIDED, Recent, press, read_file
+from shoal.chat.teams.wire import (
+    CHAT,
+    FileConsent,
+    TeamsActivity,
+    TeamsApi,
+    author_of,
+    channel_of,
+    consent_in,
+    emoji_of,
+    files_of,
+    is_addressed,
+    is_channel,
+    is_of_bot,
+    key_of,
+    pressed_in,
+    prompt_of,
+    text_of,
+    thread_of,
+)
+from shoal.chat.tokens import BadToken, check_package
 from shoal.domain.clock import Clock
-from shoal.domain.errors import PlatformError
+from shoal.domain.errors import InvalidId, PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import (
@@ -30,10 +52,21 @@ from shoal.domain.markup import (
     plain_link,
     render_markup,
 )
-from shoal.domain.ports import Settings
+from shoal.domain.messages import Attachment, Deletion, Edit, Reaction
+from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
 from shoal.domain.settings import TeamsSettings
+from shoal.domain.untrusted import UNREADABLE
+from shoal.domain.webhooks import HttpAnswer
 
+log = logging.getLogger(__name__)
+BAD_BODY = HttpAnswer(400, b'{"error":"bad_request","message":"The body is not an activity."}')
+NOT_IMPLEMENTED = HttpAnswer(501, b'{"error":"not_implemented","message":"This is not done here."}')
+OFFER_GONE = "This file is no longer offered."
+FILE_CARD = "application/vnd.microsoft.teams.card.file.info"
+UPLOAD_BYTES_MAX = 26_214_400
+CHANNELS_MAX = 1000
+PEOPLE_MAX = 200
 TYPING_SECONDS = 4.0
 """`typing` shown so recently is not shown again; each counts as a message, and is seen for a few seconds."""
 TYPED_MAX = 1000
@@ -48,7 +81,6 @@ IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gi
 CARD = "application/vnd.microsoft.card.adaptive"
 CONSENT = "application/vnd.microsoft.teams.card.file.consent"
 EMPTY = "…"
-
 _NAMED = re.compile(r"&lt;at&gt;(.{1,100}?)&lt;/at&gt;")
 _BREAK = re.compile(r" *\n(?=[^\n])")
 
@@ -76,6 +108,7 @@ TEAMS_MARKDOWN = Dialect(
     heading=lambda text, level: f"**{text}**" if text.strip() else text,
     blocks=_blocks,
 )
+
 LIMITS = ChatLimits(
     text_chars_max=TEXT_UNITS_MAX,
     markup=TEAMS_MARKDOWN,
@@ -89,15 +122,165 @@ LIMITS = ChatLimits(
 )
 
 
-class TeamsAdapter(TeamsReceiver):
-    """Implements `ChatAdapter` and `HttpInbound`."""
+class OfferedFile(msgspec.Struct, frozen=True):
+    """A file that was offered to somebody who has not answered yet."""
+
+    thread: ThreadId
+    path: str
+
+
+class TeamsAdapter(ChatAccount):
+    """Implements `ChatAdapter` and `HttpInbound`. Takes activities of one conversation in one after the other."""
 
     limits = LIMITS
+    whispers = True
 
     def __init__(self, platform: str, settings: TeamsSettings, home: Home, store: Settings, clock: Clock) -> None:
         check_package("teams")
-        super().__init__(platform, settings, home, store, clock)
+        super().__init__(platform, home, store, clock, settings.agent)
+        self._settings = settings
+        self._api = TeamsApi(platform, settings, store, clock)
+        self._offers = f"offers:{platform}"
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._people: Recent[dict[str, str]] = Recent(CHANNELS_MAX)
+        """Of each conversation, the ids of those who wrote since the start, by their names."""
         self._typed: Recent[float] = Recent(TYPED_MAX)
+
+    async def _connect(self, inbox: InboxPort) -> None:
+        """Activities come in at once; meanwhile see that there is an access token to answer with."""
+        self._inbox = inbox
+        self.connected.set()
+        if self._settings.emulator:
+            log.warning("platforms.teams.emulator is on: whoever reaches this server can speak as anybody in Teams")
+        else:
+            await self._api.token()
+        log.info("connected", extra={"platform": self.platform})
+        await asyncio.Event().wait()
+
+    async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        """An activity of Teams'. Answers 401 without its token, 503 when it has to be sent again."""
+        try:
+            activity = msgspec.json.decode(body, type=TeamsActivity)
+        except UNREADABLE:
+            return BAD_BODY
+        try:
+            await self._api.check(headers, activity)
+        except BadToken as error:
+            log.info("an activity was refused", extra={"platform": self.platform, "why": str(error)})
+            return UNAUTHORIZED
+        except PlatformError as error:
+            log.warning("activities cannot be checked: %s", error, extra={"platform": self.platform})
+            return NOT_READY
+        if self._inbox is None:
+            return NOT_READY
+        try:
+            await self._api.learn(activity)
+            return await self._take(activity, self._inbox)
+        except InvalidId:
+            return BAD_BODY
+        except StoreError:
+            log.exception("an activity was not stored", extra={"platform": self.platform})
+            return NOT_STORED
+
+    async def _take(self, activity: TeamsActivity, inbox: InboxPort) -> HttpAnswer:
+        """Take a checked activity in and say what Teams is answered. Raises StoreError, InvalidId."""
+        if is_of_bot(activity):
+            return TAKEN
+        channel, author = channel_of(activity), author_of(activity.sender)
+        async with self._locks.setdefault(activity.conversation.id, asyncio.Lock()):
+            match activity.type, activity.name:
+                case "message", _:
+                    await self._take_message(activity, inbox)
+                case "messageUpdate", _ if text := text_of(activity):
+                    thread, key = thread_of(self.platform, activity), key_of(channel, activity.id)
+                    await self._pending.send(Edit(thread, key, text, author, activity.id), inbox)
+                case "messageDelete", _:
+                    thread, key = thread_of(self.platform, activity), key_of(channel, activity.id)
+                    await self._pending.send(Deletion(thread, key, author, activity.id), inbox)
+                case "messageReaction", _ if activity.reply_to_id:
+                    reacted = await inbox.thread_of(self._prefix(channel), activity.reply_to_id)
+                    if reacted is not None:
+                        for reaction in activity.reactions_added or ():
+                            await inbox.send(Reaction(reacted, emoji_of(reaction), author, activity.reply_to_id))
+                case "invoke", "adaptiveCard/action":
+                    answer = await press(pressed_in(activity), thread_of(self.platform, activity), author, inbox)
+                    shown = {"statusCode": 200, "type": "application/vnd.microsoft.activity.message", "value": answer}
+                    return HttpAnswer(200, msgspec.json.encode(shown))
+                case "invoke", "fileConsent/invoke":
+                    consent = consent_in(activity)
+                    answer = await self._take_consent(consent) if consent is not None else ""
+                    if answer:
+                        await self._answer(prompt_of(self.platform, activity, self._clock.now()), answer)
+                case "invoke", _:
+                    return NOT_IMPLEMENTED
+                case _:
+                    pass
+        return TAKEN
+
+    async def _take_message(self, activity: TeamsActivity, inbox: InboxPort) -> None:
+        """Meant are chats with the bot; elsewhere what answers or mentions it, and in channels the threads where it was
+        mentioned."""
+        prompt = prompt_of(self.platform, activity, self._clock.now())
+        pressed = pressed_in(activity)
+        if pressed:
+            answer = await press(pressed, prompt.thread, prompt.author, inbox)
+            if answer not in DECIDED:
+                await self._answer(prompt, answer)
+            return
+        channel, sender, in_channel = channel_of(activity), activity.sender, is_channel(activity)
+        joins = bool(prompt.reply_to) and await inbox.thread_of(self._prefix(channel), prompt.reply_to) is not None
+        if not (joins or prompt.direct):
+            if is_addressed(activity):
+                if in_channel:
+                    await self._subscribe(prompt.thread)
+            elif not (in_channel and await self._is_subscribed(prompt.thread)):
+                return
+        prompt = msgspec.structs.replace(prompt, agent=self._agent, joins=joins)
+        if not await inbox.admits(prompt):
+            return
+        people = self._people.get(channel) or {}
+        if sender.name and (sender.name in people or len(people) < PEOPLE_MAX):
+            people[sender.name] = sender.id
+        self._people.put(channel, people)
+        files = (
+            (Attachment(name, media_type), partial(self._api.fetch_file, url, self.download_bytes_max))
+            for name, media_type, url in files_of(activity)
+        )
+        await self._take_in(prompt, inbox, files, activity.recipient.name or "")
+
+    async def _take_consent(self, consent: FileConsent) -> str:
+        """Put an offered file where it was accepted, once, or forget it; returns what to say. Raises StoreError."""
+        key = consent.context.shoal
+        stored = await self._store.get(self._offers, key) or ""
+        try:
+            offer = msgspec.json.decode(stored, type=OfferedFile)
+        except UNREADABLE:
+            return OFFER_GONE
+        if not await self._store.swap(self._offers, key, stored, ""):
+            return ""
+        upload = consent.upload_info
+        if consent.action != "accept" or upload is None:
+            return ""
+        try:
+            self._api.check_file_url(upload.upload_url)
+            content = await asyncio.to_thread(read_file, Path(offer.path), UPLOAD_BYTES_MAX)
+            headers = {
+                "content-type": "application/octet-stream",
+                "content-range": f"bytes 0-{len(content) - 1}/{len(content)}",
+            }
+            answer = await self._api.send("PUT", upload.upload_url, content, headers, seconds=TRANSFER_SECONDS)
+            if answer.status_code not in (200, 201, 202):
+                raise PlatformError(f"the upload was answered with {answer.status_code}.")
+            about: Json = {"uniqueId": upload.unique_id, "fileType": upload.file_type}
+            card: Json = {"contentType": FILE_CARD, "contentUrl": upload.content_url, "name": upload.name}
+            message: Fields = {"type": "message", "attachments": [{**card, "content": about}]}
+            await self._api.call_thread("POST", offer.thread, message)
+        except PlatformError as error:
+            await self._store.put(self._offers, key, stored)
+            return f"The file could not be sent: {error}"
+        return ""
+
+    # ---- out ----
 
     async def close(self) -> None:
         await self._api.close()
@@ -124,7 +307,13 @@ class TeamsAdapter(TeamsReceiver):
             offer = self._clock.new_id()
             offered = msgspec.json.encode(OfferedFile(post.thread, str(path))).decode()
             await self._store.put(self._offers, offer, offered)
-            return await self._send(post, offer_of(path.name, len(content), offer))
+            context: Json = {"shoal": offer}
+            about: Json = {
+                "description": path.name, "sizeInBytes": len(content), "acceptContext": context,
+                "declineContext": context,
+            }  # fmt: skip
+            asked: Json = {"contentType": CONSENT, "name": path.name, "content": about}
+            return await self._send(post, {"type": "message", "attachments": [asked]})
         note = f"The file {path.name} ({len(content):,} bytes) cannot be sent here: write to me directly to get it."
         post = msgspec.structs.replace(post, markdown=f"{post.markdown}\n\n{note}".strip())
         return await self._send(post, self._message(post))
@@ -233,10 +422,3 @@ def card_of(text: str, buttons: tuple[Button, ...]) -> Json:
         "body": [{"type": "TextBlock", "text": text, "wrap": True}],
         "actions": actions,
     }
-
-
-def offer_of(name: str, size: int, offer: str) -> Fields:
-    """A card that asks whether to take a file; the answer brings `offer` back."""
-    context: Json = {"shoal": offer}
-    content: Json = {"description": name, "sizeInBytes": size, "acceptContext": context, "declineContext": context}
-    return {"type": "message", "attachments": [{"contentType": CONSENT, "name": name, "content": content}]}

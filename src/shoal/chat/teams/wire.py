@@ -8,15 +8,15 @@ channelData, its authentication, and the Connector's REST API.
 import html
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from shoal.chat.http import Fields, RestApi
-from shoal.chat.inbox import ChannelServers, Recent
-from shoal.chat.tokens import BadToken, Granted, KeyRing, bearer_of, key_id, verified
+from shoal.chat.inbox import ChannelServers, Recent, time_of
+from shoal.chat.tokens import BadToken, Granted, KeyRing
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
@@ -71,9 +71,7 @@ class TeamsConversation(msgspec.Struct, frozen=True, rename="camel"):
     tenant_id: str | None = None
 
 
-class TeamsEntity(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a text with a meaning, such as a mention."""
-
+class _Entity(msgspec.Struct, frozen=True, rename="camel"):
     type: str = ""
     mentioned: TeamsAccount | None = None
     text: str | None = None
@@ -88,31 +86,22 @@ class TeamsAttachment(msgspec.Struct, frozen=True, rename="camel"):
     content: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class FileDownloadInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a file can be fetched for a while."""
-
+class _FileDownloadInfo(msgspec.Struct, frozen=True, rename="camel"):
     download_url: str = ""
     file_type: str | None = None
 
 
-class TeamsReaction(msgspec.Struct, frozen=True):
-    """A reaction: like, heart… or a code point and a name."""
-
+class _Reaction(msgspec.Struct, frozen=True):
     type: str = ""
 
 
-class TeamsGroup(msgspec.Struct, frozen=True):
-    """An organisation, or a team in it."""
-
+class _Group(msgspec.Struct, frozen=True):
     id: str = ""
 
 
-class ChannelData(msgspec.Struct, frozen=True, rename="camel"):
-    """What Teams adds to the Bot Framework."""
-
-    tenant: TeamsGroup | None = None
-    team: TeamsGroup | None = None
-    event_type: str | None = None
+class _ChannelData(msgspec.Struct, frozen=True, rename="camel"):
+    tenant: _Group | None = None
+    team: _Group | None = None
 
 
 class TeamsActivity(msgspec.Struct, frozen=True, rename="camel"):
@@ -128,12 +117,12 @@ class TeamsActivity(msgspec.Struct, frozen=True, rename="camel"):
     recipient: TeamsAccount = TeamsAccount()
     conversation: TeamsConversation = TeamsConversation()
     text: str | None = None
-    entities: tuple[TeamsEntity, ...] | None = None
+    entities: tuple[_Entity, ...] | None = None
     attachments: tuple[TeamsAttachment, ...] | None = None
     value: msgspec.Raw = msgspec.Raw(b"null")
     reply_to_id: str | None = None
-    reactions_added: tuple[TeamsReaction, ...] | None = None
-    channel_data: ChannelData | None = None
+    reactions_added: tuple[_Reaction, ...] | None = None
+    channel_data: _ChannelData | None = None
 
 
 class _ButtonData(msgspec.Struct, frozen=True):
@@ -195,12 +184,6 @@ def tenant_of(activity: TeamsActivity) -> str:
     return (told.id if told is not None else "") or activity.conversation.tenant_id or ""
 
 
-def team_of(activity: TeamsActivity) -> str:
-    """The team whose channel it is; empty for chats."""
-    told = activity.channel_data.team if activity.channel_data is not None else None
-    return told.id if told is not None else ""
-
-
 def channel_of(activity: TeamsActivity) -> str:
     """The chat or channel, without the thread."""
     return activity.conversation.id.partition(_ROOT)[0]
@@ -234,7 +217,7 @@ def is_addressed(activity: TeamsActivity) -> bool:
     return any(_names(entity, activity.recipient.id) for entity in activity.entities or ())
 
 
-def _names(entity: TeamsEntity, account: str) -> bool:
+def _names(entity: _Entity, account: str) -> bool:
     return (
         entity.type == "mention" and entity.mentioned is not None and bool(account) and entity.mentioned.id == account
     )
@@ -270,15 +253,6 @@ def text_of(activity: TeamsActivity) -> str:
     return untrusted_block(QUOTED, text) if text and quotes_others(activity) else text
 
 
-def time_of(activity: TeamsActivity, now: datetime) -> datetime:
-    """When it happened; now, where Teams gives no usable time."""
-    try:
-        at = datetime.fromisoformat(activity.timestamp or "")
-        return at.astimezone(UTC) if at.tzinfo is not None else now
-    except (ValueError, OverflowError):
-        return now
-
-
 def prompt_of(platform: str, activity: TeamsActivity, now: datetime) -> Prompt:
     """The prompt a message makes, without its files. Raises InvalidId."""
     channel = channel_of(activity)
@@ -287,7 +261,7 @@ def prompt_of(platform: str, activity: TeamsActivity, now: datetime) -> Prompt:
         key=key_of(channel, activity.id),
         text=text_of(activity),
         author=author_of(activity.sender),
-        at=time_of(activity, now),
+        at=time_of(activity.timestamp or "", now),
         reply_to="" if is_channel(activity) else activity.reply_to_id or "",
         message_id=activity.id,
         direct=is_direct(activity),
@@ -319,9 +293,9 @@ def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
         kind = attached.content_type
         if kind == DOWNLOAD:
             try:
-                info = msgspec.json.decode(attached.content, type=FileDownloadInfo)
+                info = msgspec.json.decode(attached.content, type=_FileDownloadInfo)
             except UNREADABLE:
-                info = FileDownloadInfo()
+                info = _FileDownloadInfo()
             found.append((attached.name or "file", "application/octet-stream", info.download_url))
         elif attached.content_url and not kind.startswith(("text/html", "application/vnd.microsoft.")):
             kind = "image/png" if kind == "image/*" else kind
@@ -330,7 +304,7 @@ def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
     return found
 
 
-def emoji_of(reaction: TeamsReaction) -> str:
+def emoji_of(reaction: _Reaction) -> str:
     """The emoji itself where Teams gives its code point, else its name."""
     found = _EMOJI.fullmatch(reaction.type)
     if found is None or int(found[1], 16) > 0x10FFFF:
@@ -359,7 +333,7 @@ def is_here(url: str) -> bool:
 # ---- the Bot Connector ----
 
 
-class TeamsPlace(msgspec.Struct, frozen=True):
+class _ConversationRef(msgspec.Struct, frozen=True):
     """What is known of a conversation: the address of its service, and whether it is with one person alone."""
 
     service_url: str
@@ -384,7 +358,7 @@ class TeamsApi(RestApi):
         self._store = store
         self._servers = ChannelServers(platform, store)
         self._keys = KeyRing(settings.openid_metadata_url, self.fetch, clock)
-        self._places: Recent[TeamsPlace] = Recent(PLACES_MAX)
+        self._places: Recent[_ConversationRef] = Recent(PLACES_MAX)
 
     async def _grant(self) -> Granted:
         settings = self._settings
@@ -399,14 +373,9 @@ class TeamsApi(RestApi):
 
     async def check(self, headers: Mapping[str, str], activity: TeamsActivity) -> None:
         """Raise BadToken unless Teams vouches for this activity, PlatformError when that cannot be known now."""
-        token = bearer_of(headers)
-        if not token and self._is_emulated(activity.service_url):
+        if not headers.get("authorization") and self._is_emulated(activity.service_url):
             return
-        key = await self._keys.key(key_id(token))
-        if key.endorsements and activity.channel_id not in key.endorsements:
-            raise BadToken("its key does not vouch for this channel")
-        app = self._settings.app_id
-        claims = verified(token, key.key, self._clock.now(), audiences=[app], issuers=ISSUERS)
+        claims = await self._keys.verify(headers, [self._settings.app_id], ISSUERS, activity.channel_id)
         vouched = claims.get("serviceurl")
         if not isinstance(vouched, str) or vouched.rstrip("/") != activity.service_url.rstrip("/"):
             raise BadToken("it is for another service URL")
@@ -418,21 +387,22 @@ class TeamsApi(RestApi):
     async def learn(self, activity: TeamsActivity) -> None:
         """Remember where answers to a checked activity go. Raises StoreError."""
         channel = channel_of(activity)
-        place = TeamsPlace(activity.service_url, is_direct(activity))
+        place = _ConversationRef(activity.service_url, is_direct(activity))
         if not channel:
             return
         if await self._place(channel) != place:
             await self._store.put(self._scope, channel, msgspec.json.encode(place).decode())
             self._places.put(channel, place)
-        await self._servers.note(channel, team_of(activity))
+        team = activity.channel_data.team if activity.channel_data is not None else None
+        await self._servers.note(channel, team.id if team is not None else "")
 
-    async def _place(self, channel: str) -> TeamsPlace | None:
+    async def _place(self, channel: str) -> _ConversationRef | None:
         """What is known of a conversation; None where nobody has written yet. Raises StoreError."""
         found = self._places.get(channel)
         if found is None:
             stored = await self._store.get(self._scope, channel)
             try:
-                found = msgspec.json.decode(stored or "", type=TeamsPlace)
+                found = msgspec.json.decode(stored or "", type=_ConversationRef)
             except UNREADABLE:
                 return None
             self._places.put(channel, found)
@@ -473,7 +443,7 @@ class TeamsApi(RestApi):
     async def fetch_file(self, url: str, bytes_max: int) -> bytes:
         """A file's content; the token is shown to trusted services alone. Raises PlatformError."""
         if self._trusts(url) and "/v3/attachments/" in url:
-            return await self.fetch(url, bytes_max, anonymous=False)
+            return await self.fetch_own(url, bytes_max)
         self.check_file_url(url)
         return await self.fetch(url, bytes_max)
 

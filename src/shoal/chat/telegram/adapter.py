@@ -13,11 +13,9 @@ from shoal.chat.http import Fields, Json
 from shoal.chat.inbox import press
 from shoal.chat.telegram.wire import (
     NO_TOPIC,
-    CallbackQuery,
     ChatMigrated,
     TelegramApi,
     TelegramBadRequest,
-    TelegramFile,
     TelegramMessage,
     TelegramUser,
     Update,
@@ -168,11 +166,18 @@ class TelegramAdapter(ChatAccount):
 
     async def _take(self, update: Update, inbox: InboxPort) -> None:
         """Take an update in. Raises StoreError to get it again."""
-        edited, reaction = update.edited_message, update.message_reaction
+        edited, reaction, click = update.edited_message, update.message_reaction, update.callback_query
         if update.message is not None:
             await self._take_message(update.message, inbox)
-        elif update.callback_query is not None:
-            await self._take_click(update.callback_query, inbox)
+        elif click is not None:
+            answer = "This message is too old."
+            if click.message is not None and not click.sender.is_bot:
+                thread = thread_of(self.platform, click.message)
+                answer = await press(click.data, thread, author_of(click.sender), inbox)
+            try:
+                await self._api.call("answerCallbackQuery", bool, {"callback_query_id": click.id, "text": answer[:200]})
+            except PlatformError as error:
+                log.info("a click was not answered", extra={"platform": self.platform, "why": str(error)})
         elif edited is not None:
             prompt = prompt_of(self.platform, edited, self._me)
             if prompt is not None and prompt.text and not prompt.author.is_bot:
@@ -183,48 +188,30 @@ class TelegramAdapter(ChatAccount):
                 await self._pending.send(change, inbox)
         elif reaction is not None and reaction.user is not None and not reaction.user.is_bot and reaction.new_reaction:
             message_id = str(reaction.message_id)  # Telegram does not say in which topic it stands
-            thread = await inbox.thread_of(self._prefix(str(reaction.chat.id)), message_id)
-            if thread is not None:
+            found = await inbox.thread_of(self._prefix(str(reaction.chat.id)), message_id)
+            if found is not None:
                 emoji = reaction.new_reaction[-1].emoji
-                await inbox.send(Reaction(thread, emoji, author_of(reaction.user), message_id))
+                await inbox.send(Reaction(found, emoji, author_of(reaction.user), message_id))
 
     async def _take_message(self, message: TelegramMessage, inbox: InboxPort) -> None:
+        """Meant are direct messages; in groups what addresses the bot, and all of a topic once addressed there."""
         prompt = prompt_of(self.platform, message, self._me)
-        if prompt is None or prompt.author.is_bot or not await self._is_meant(message, prompt.thread):
+        if prompt is None or prompt.author.is_bot:
             return
         is_direct = message.chat.type == "private"
+        if not is_direct and is_addressed(message, self._me):
+            if message.is_topic_message:
+                await self._subscribe(prompt.thread)
+        elif not is_direct and not (message.is_topic_message and await self._is_subscribed(prompt.thread)):
+            return
         prompt = msgspec.structs.replace(prompt, agent=self._agent, direct=is_direct)
         if await inbox.admits(prompt):
             file = file_of(message)
-            files = (self._incoming(file),) if file is not None else ()
+            files: list[IncomingFile] = []
+            if file is not None:
+                attachment = Attachment(file.file_name, file.mime_type or "application/octet-stream", file.file_size)
+                files.append((attachment, lambda: self._api.fetch_file(file.file_id, self.download_bytes_max)))
             await self._take_in(prompt, inbox, files, self._me.username)
-
-    async def _is_meant(self, message: TelegramMessage, thread: ThreadId) -> bool:
-        """Direct messages are; in groups what addresses the bot, and all of a topic once it was addressed there."""
-        if message.chat.type == "private":
-            return True
-        if is_addressed(message, self._me):
-            if message.is_topic_message:
-                await self._subscribe(thread)
-            return True
-        return message.is_topic_message and await self._is_subscribed(thread)
-
-    def _incoming(self, file: TelegramFile) -> IncomingFile:
-        async def fetch() -> bytes:
-            found = await self._api.call("getFile", TelegramFile, {"file_id": file.file_id})
-            return await self._api.fetch(found.file_path, self.download_bytes_max)
-
-        return Attachment(file.file_name, file.mime_type or "application/octet-stream", file.file_size), fetch
-
-    async def _take_click(self, click: CallbackQuery, inbox: InboxPort) -> None:
-        answer = "This message is too old."
-        if click.message is not None and not click.sender.is_bot:
-            thread = thread_of(self.platform, click.message)
-            answer = await press(click.data, thread, author_of(click.sender), inbox)
-        try:
-            await self._api.call("answerCallbackQuery", bool, {"callback_query_id": click.id, "text": answer[:200]})
-        except PlatformError as error:
-            log.info("a click was not answered", extra={"platform": self.platform, "why": str(error)})
 
     # ---- out ----
 

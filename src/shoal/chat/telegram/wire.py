@@ -86,30 +86,28 @@ class TelegramApi(PlatformHttp):
         answer = self.decode(response.status_code, response.content, _BotApiAnswer[kind])
         if answer.ok and answer.result is not msgspec.UNSET:
             return answer.result
-        raise self._error(answer.error_code or response.status_code, answer.description, answer.parameters)
-
-    async def fetch(self, path: str, bytes_max: int) -> bytes:
-        """The content of a file that getFile described. Raises PlatformError."""
-        return (await self.download(f"{self._file_base}/bot{self._token()}/{path}", bytes_max)).body
-
-    def _error(self, code: int, description: str, hints: _ResponseParameters) -> PlatformError:
-        """The error that an answer means for delivery."""
+        code, hints = answer.error_code or response.status_code, answer.parameters
         if code == 429:
-            return PlatformError("Telegram asks us to slow down.", retry_after_seconds=hints.retry_after or 1.0)
+            raise PlatformError("Telegram asks us to slow down.", retry_after_seconds=hints.retry_after or 1.0)
         if code in (401, 404):
-            return PlatformError(
+            raise PlatformError(
                 f"Telegram refused the token for {self._account!r}. "
                 "Set platforms.telegram.token or TELEGRAM_BOT_TOKEN, then restart."
             )
         if code == 409:
-            return PlatformError(
+            raise PlatformError(
                 f"Another program receives the updates of {self._account!r}. Stop it: a bot has one receiver."
             )
         if hints.migrate_to_chat_id is not None:
-            return ChatMigrated(hints.migrate_to_chat_id)
+            raise ChatMigrated(hints.migrate_to_chat_id)
         if 400 <= code < 500:
-            return TelegramBadRequest(description)
-        return PlatformError(f"Telegram failed with {code}: {description}", outcome_unknown=True)
+            raise TelegramBadRequest(answer.description)
+        raise PlatformError(f"Telegram failed with {code}: {answer.description}", outcome_unknown=True)
+
+    async def fetch_file(self, file_id: str, bytes_max: int) -> bytes:
+        """The content of a file. Raises PlatformError."""
+        path = (await self.call("getFile", TelegramFile, {"file_id": file_id})).file_path
+        return (await self.download(f"{self._file_base}/bot{self._token()}/{path}", bytes_max)).body
 
 
 # ---- updates ----
@@ -125,14 +123,12 @@ class TelegramUser(msgspec.Struct):
     username: str = ""
 
 
-class TelegramChat(msgspec.Struct):
-    """A direct conversation, a group or a channel."""
-
+class _Chat(msgspec.Struct):
     id: int
     type: str = "private"
 
 
-class TelegramEntity(msgspec.Struct):
+class _Entity(msgspec.Struct):
     """A marked part of a text; offsets in UTF-16 units."""
 
     type: str
@@ -152,27 +148,21 @@ class TelegramFile(msgspec.Struct):
     file_path: str = ""
 
 
-class ForwardOrigin(msgspec.Struct):
-    """Where a forwarded message is from."""
-
-    type: str = ""
-
-
 class TelegramMessage(msgspec.Struct):
     """A message, as far as it is read."""
 
     message_id: int
-    chat: TelegramChat
+    chat: _Chat
     date: int = 0
     sender: TelegramUser | None = field(name="from", default=None)
     message_thread_id: int = 0
     is_topic_message: bool = False
     text: str = ""
     caption: str = ""
-    entities: tuple[TelegramEntity, ...] = ()
-    caption_entities: tuple[TelegramEntity, ...] = ()
+    entities: tuple[_Entity, ...] = ()
+    caption_entities: tuple[_Entity, ...] = ()
     reply_to_message: "TelegramMessage | None" = None
-    forward_origin: ForwardOrigin | None = None
+    forward_origin: dict[str, object] | None = None
     document: TelegramFile | None = None
     audio: TelegramFile | None = None
     video: TelegramFile | None = None
@@ -189,19 +179,17 @@ class CallbackQuery(msgspec.Struct):
     data: str = ""
 
 
-class ReactionType(msgspec.Struct):
+class _ReactionType(msgspec.Struct):
     """A reaction; `emoji` is empty for those of other kinds."""
 
     emoji: str = ""
 
 
-class MessageReaction(msgspec.Struct):
-    """Somebody changed their reaction to a message."""
-
-    chat: TelegramChat
+class _MessageReaction(msgspec.Struct):
+    chat: _Chat
     message_id: int
     user: TelegramUser | None = None
-    new_reaction: tuple[ReactionType, ...] = ()
+    new_reaction: tuple[_ReactionType, ...] = ()
 
 
 class Update(msgspec.Struct):
@@ -210,7 +198,7 @@ class Update(msgspec.Struct):
     update_id: int
     message: TelegramMessage | None = None
     edited_message: TelegramMessage | None = None
-    message_reaction: MessageReaction | None = None
+    message_reaction: _MessageReaction | None = None
     callback_query: CallbackQuery | None = None
 
 

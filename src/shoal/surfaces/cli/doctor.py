@@ -303,18 +303,23 @@ def _account(platform: str, account: AccountSettings, package: str, extra: str) 
 
 async def _mcp(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
     from shoal.domain.clock import SystemClock
-    from shoal.servers import make_pins, probe
+    from shoal.sandbox.choose import server_enclosure
+    from shoal.tools.mcp.connection import McpServers
+    from shoal.tools.mcp.pins import Pins
+    from shoal.tools.registry import Registry
 
     if not config.mcp:
         return
+    clock = SystemClock()
     try:
         listed = await asyncio.to_thread(
-            context.read, lambda store: make_pins(config, context.home, store, SystemClock()).listed()
+            context.read, lambda store: Pins(store.settings, store.audit, clock, config.mcp).listed()
         )
     except ShoalError:  # the database check reports it
         listed = []
     pinned = {one.server: one for one in listed}
-    for state in await probe(config, context.home):
+    enclose = server_enclosure(config.sandbox)
+    for state in await McpServers(config.mcp, context.home, Registry(), clock, enclose).probe():
         check, known = f"mcp {state.server}", pinned.get(state.server)
         if state.status != "up":
             yield fail(check, state.why, f"Correct [mcp.{state.server}], or set enabled = false there.")

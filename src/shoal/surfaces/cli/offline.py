@@ -92,9 +92,9 @@ class OfflineApp:
     @cached_property
     def pins(self) -> "Pins":
         """What the owner allowed of MCP servers."""
-        from shoal.servers import make_pins
+        from shoal.tools.mcp.pins import Pins
 
-        return make_pins(self._config, self.home, self.store, self.clock)
+        return Pins(self.store.settings, self.store.audit, self.clock, self._config.mcp)
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Decide an approval; its turn continues at the next start."""

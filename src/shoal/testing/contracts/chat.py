@@ -52,19 +52,16 @@ class ChatContract(ChatOrder, ChatWeather):
     # ---- life ----
 
     async def test_it_stops_when_cancelled_and_starts_again(self, peer: Peer, inbox: Inbox) -> None:
-        """It stops when cancelled and starts again."""
         for _ in range(2):
             async with serving(peer.adapter, inbox) as task:
                 await asyncio.sleep(0)
                 assert not task.done()
 
     async def test_its_thread_ids_begin_with_its_platform(self, peer: Peer) -> None:
-        """Its thread ids begin with its platform."""
         assert parse_thread_id(peer.thread) == peer.thread
         assert thread_address(peer.thread).platform == peer.adapter.platform
 
     async def test_its_limits_leave_room_for_text(self, peer: Peer) -> None:
-        """Its limits leave room for text."""
         limits = peer.adapter.limits
         assert limits.text_chars_max >= 64
         assert all(window.posts > 0 and window.seconds > 0 for window in limits.windows)
@@ -72,7 +69,6 @@ class ChatContract(ChatOrder, ChatWeather):
     # ---- inbound ----
 
     async def test_what_a_person_writes_becomes_a_prompt(self, peer: Peer, inbox: Inbox) -> None:
-        """What a person writes becomes a prompt."""
         needs(peer, "people")
         async with serving(peer.adapter, inbox):
             message_id = await peer.says("What is the tide? 潮")
@@ -85,7 +81,6 @@ class ChatContract(ChatOrder, ChatWeather):
         assert prompt.at.tzinfo is not None
 
     async def test_prompts_keep_their_order_and_have_keys_of_their_own(self, peer: Peer, inbox: Inbox) -> None:
-        """Prompts keep their order and have keys of their own."""
         needs(peer, "people")
         async with serving(peer.adapter, inbox):
             for number in range(5):
@@ -95,7 +90,6 @@ class ChatContract(ChatOrder, ChatWeather):
         assert len({prompt.key for prompt in prompts}) == 5
 
     async def test_a_message_delivered_twice_has_the_same_key(self, peer: Peer, inbox: Inbox) -> None:
-        """A message delivered twice has the same key."""
         needs(peer, "people")
         async with serving(peer.adapter, inbox):
             await peer.says("once")
@@ -109,7 +103,6 @@ class ChatContract(ChatOrder, ChatWeather):
     async def test_a_captured_call_does_nothing_more_under_other_headers(
         self, peer: Peer, inbox: Inbox, text: str
     ) -> None:
-        """A captured call does nothing more under other headers."""
         needs(peer, "people")
         deliver = peer.server.deliver
         if deliver is None:
@@ -137,7 +130,6 @@ class ChatContract(ChatOrder, ChatWeather):
     async def test_it_ignores_who_may_not_speak(
         self, peer: Peer, inbox: Inbox, author: Literal["itself", "bot", "stranger"]
     ) -> None:
-        """It ignores who may not speak."""
         needs(peer, "people")
         inbox.strangers.add(peer.stranger)
         async with serving(peer.adapter, inbox):
@@ -151,7 +143,6 @@ class ChatContract(ChatOrder, ChatWeather):
         assert not inbox.commands
 
     async def test_a_file_comes_in_with_its_name(self, peer: Peer, inbox: Inbox) -> None:
-        """A file comes in with its name."""
         needs(peer, "people", "files_in")
         async with serving(peer.adapter, inbox):
             await peer.sends_file("tide table.txt", b"high at noon\n")
@@ -162,7 +153,6 @@ class ChatContract(ChatOrder, ChatWeather):
         assert await asyncio.to_thread(Path(file.path).read_bytes) == b"high at noon\n"
 
     async def test_a_command_is_obeyed_and_no_prompt(self, peer: Peer, inbox: Inbox) -> None:
-        """A command is obeyed and no prompt."""
         needs(peer, "people")
         async with serving(peer.adapter, inbox):
             await peer.says("/stop all")
@@ -173,7 +163,6 @@ class ChatContract(ChatOrder, ChatWeather):
         assert not inbox.came
 
     async def test_an_edit_names_the_message_it_changes(self, peer: Peer, inbox: Inbox) -> None:
-        """An edit names the message it changes."""
         needs(peer, "people", "edits")
         async with serving(peer.adapter, inbox):
             message_id = await peer.says("low tide")
@@ -187,7 +176,6 @@ class ChatContract(ChatOrder, ChatWeather):
         assert edit.author.id == prompt.author.id
 
     async def test_a_deletion_names_the_message(self, peer: Peer, inbox: Inbox) -> None:
-        """A deletion names the message."""
         needs(peer, "people", "deletions")
         async with serving(peer.adapter, inbox):
             message_id = await peer.says("never mind")
@@ -200,7 +188,6 @@ class ChatContract(ChatOrder, ChatWeather):
         assert (deletion.key, deletion.thread) == (prompt.key, prompt.thread)
 
     async def test_a_reaction_names_the_message_it_is_put_to(self, peer: Peer, inbox: Inbox) -> None:
-        """A reaction names the message it is put to."""
         needs(peer, "people", "reactions", "view")
         async with serving(peer.adapter, inbox):
             await peer.says("well?")
@@ -217,14 +204,12 @@ class ChatContract(ChatOrder, ChatWeather):
     # ---- outbound ----
 
     async def test_a_post_is_seen_and_has_an_id(self, peer: Peer) -> None:
-        """A post is seen and has an id."""
         message_id = await peer.adapter.post(post(peer, "Low tide is at **six**."))
         assert message_id
         needs(peer, "view")
         assert [(shown.id, shown.text) for shown in peer.shown()] == [(message_id, "Low tide is at six.")]
 
     async def test_an_edit_changes_the_message(self, peer: Peer) -> None:
-        """An edit changes the message."""
         if not peer.adapter.limits.can_edit:
             pytest.skip("messages cannot be edited there")
         message_id = await peer.adapter.post(post(peer, "one"))
@@ -234,12 +219,10 @@ class ChatContract(ChatOrder, ChatWeather):
         assert [shown.text for shown in peer.shown()] == ["two"]
 
     async def test_typing_is_harmless(self, peer: Peer) -> None:
-        """Typing is harmless."""
         await peer.adapter.typing(peer.thread, "thinking")
         await peer.adapter.typing(peer.thread, "")
 
     async def test_the_longest_text_goes_in_one_post(self, peer: Peer) -> None:
-        """The longest text goes in one post."""
         text = "x" * min(peer.adapter.limits.text_chars_max, 100_000)
         await peer.adapter.post(post(peer, text))
         needs(peer, "view")
@@ -247,11 +230,9 @@ class ChatContract(ChatOrder, ChatWeather):
 
     @pytest.mark.parametrize("text", ["**open", "`", "[a](b", "_*~[]()#+-=|{}.!\\", "漢字 🦈 <b>&", "# T\n- [x] a | b"])
     async def test_broken_markup_is_posted_all_the_same(self, peer: Peer, text: str) -> None:
-        """Broken markup is posted all the same."""
         assert await peer.adapter.post(post(peer, text))
 
     async def test_a_reply_names_what_it_answers(self, peer: Peer, inbox: Inbox) -> None:
-        """A reply names what it answers."""
         needs(peer, "people", "view", "replies")
         async with serving(peer.adapter, inbox):
             asked = await peer.says("well?")
@@ -260,7 +241,6 @@ class ChatContract(ChatOrder, ChatWeather):
         assert peer.shown()[-1].reply_to == asked
 
     async def test_a_file_goes_out_whole(self, peer: Peer, tmp_path: Path) -> None:
-        """A file goes out whole."""
         if not peer.adapter.limits.can_upload:
             pytest.skip("files cannot be sent there")
         file = tmp_path / "tides.bin"
@@ -289,7 +269,6 @@ class ChatContract(ChatOrder, ChatWeather):
         assert await peer.adapter.post(post(peer, "The table.", kind="file", file=file))
 
     async def test_a_file_that_is_gone_is_refused_for_good(self, peer: Peer, tmp_path: Path) -> None:
-        """A file that is gone is refused for good."""
         if not peer.adapter.limits.can_upload or "troubles" in peer.lacks:
             pytest.skip("files cannot be missed there")
         with pytest.raises(PlatformError) as caught:
@@ -297,7 +276,6 @@ class ChatContract(ChatOrder, ChatWeather):
         assert caught.value.permanent
 
     async def test_a_click_decides(self, peer: Peer, inbox: Inbox) -> None:
-        """A click decides."""
         needs(peer, "people", "view")
         if not peer.adapter.limits.has_buttons:
             pytest.skip("there are no buttons")
@@ -316,5 +294,4 @@ class ChatContract(ChatOrder, ChatWeather):
     # ---- history ----
 
     async def test_history_can_be_asked_for(self, peer: Peer) -> None:
-        """History can be asked for."""
         assert len([prompt async for prompt in peer.adapter.history(peer.thread, None, 10)]) <= 10

@@ -22,11 +22,12 @@ from shoal.domain.events import Event, TextStreamed, TurnFinished
 from shoal.domain.ids import TurnId
 from shoal.domain.posts import REPEATED, Deletes
 from shoal.domain.records import NewPost
-from shoal.store.driver import Driver, Script, T
+from shoal.store.driver import Driver, T
 from shoal.store.outbox import Outbox
 from shoal.store.sqlite import SqliteDriver
 from shoal.testing.clock import in_time
 from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Peer, needs, post
+from shoal.testing.faults import WrappedDriver
 from shoal.testing.platforms.fake import Trouble
 
 SEEDS = range(8)
@@ -36,30 +37,20 @@ OUTAGE: tuple[Trouble, ...] = (("fail", 0.0), ("fail", 0.0), ("fail", 0.0))
 STEP_SECONDS = 0.3
 
 
-class _Mortal:
+class _Mortal(WrappedDriver):
     """A database as a process sees it that may be killed: from then on nothing of it gets there."""
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        self.is_dead = False
-
-    async def write(self, script: Script[T]) -> T:
-        """Write, while it lives."""
-        return await self._alive(self._driver.write(script))
-
-    async def read(self, script: Script[T]) -> T:
-        """Read, while it lives."""
-        return await self._alive(self._driver.read(script))
+    is_dead = False
 
     async def close(self) -> None:
         """Nothing: others go on with the database."""
 
-    async def _alive(self, doing: Awaitable[T]) -> T:
+    async def around(self, work: Awaitable[T]) -> T:
         if self.is_dead:
-            if asyncio.iscoroutine(doing):
-                doing.close()
+            if asyncio.iscoroutine(work):
+                work.close()
             raise StoreUnavailable("This process was killed.")
-        return await doing
+        return await work
 
 
 class Process:

@@ -83,7 +83,6 @@ class ChatWeather:
     # ---- out ----
 
     async def test_a_refusal_says_how_long_to_wait(self, peer: Peer) -> None:
-        """A refusal says how long to wait."""
         needs(peer, "troubles")
         peer.refuse(7)
         with pytest.raises(PlatformError) as caught:
@@ -94,7 +93,6 @@ class ChatWeather:
         assert not peer.shown()
 
     async def test_a_refused_edit_says_how_long_to_wait(self, peer: Peer) -> None:
-        """A refused edit says how long to wait."""
         needs(peer, "weather")
         message_id = await peer.adapter.post(post(peer, "one"))
         peer.refuse(7)
@@ -105,7 +103,6 @@ class ChatWeather:
         assert [one.text for one in peer.shown()] == ["one"]
 
     async def test_a_lost_answer_is_told_and_the_key_makes_a_repeat_harmless(self, peer: Peer) -> None:
-        """A lost answer is told and the key makes a repeat harmless."""
         needs(peer, "troubles")
         peer.lose_answer()
         with pytest.raises(PlatformError) as caught:
@@ -242,7 +239,6 @@ class ChatWeather:
         assert len(inbox.came) == len(prompts)
 
     async def test_trouble_with_asking_for_events_loses_none(self, peer: Peer, inbox: Inbox) -> None:
-        """Trouble with asking for events loses none."""
         needs(peer, "people", "weather", "polls")
         peer.server.poll_troubles.extend([("lose", 0.0), ("refuse", 5.0), ("fail", 0.0), ("cut", 0.0)])
         async with serving(peer.adapter, inbox):
@@ -253,7 +249,6 @@ class ChatWeather:
         assert not peer.server.poll_troubles
 
     async def test_after_a_drop_it_receives_again(self, peer: Peer, inbox: Inbox) -> None:
-        """After a drop it receives again."""
         needs(peer, "people", "connection")
         async with serving(peer.adapter, inbox):
             await peer.says("before")
@@ -266,7 +261,6 @@ class ChatWeather:
     async def test_a_refused_token_is_told_and_tried_again(
         self, peer: Peer, inbox: Inbox, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A refused token is told and tried again."""
         needs(peer, "people", "connection")
         peer.server.token_refused = True
         async with serving(peer.adapter, inbox) as task:

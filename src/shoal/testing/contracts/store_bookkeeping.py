@@ -98,7 +98,6 @@ class BookkeepingRules:
     # ---- what is done once ----
 
     async def test_what_is_done_once_is_forgotten_with_the_messages(self, store: Store, clock: ManualClock) -> None:
-        """What is done once is forgotten with the messages."""
         for days, key in ((2, "old"), (DAYS - 1, "young"), (0, "new")):
             assert await store.settings.swap(ONCE, key, None, f"{to_micros(clock.now())} and more")
             await store.settings.put("other", key, "0")

@@ -118,7 +118,6 @@ class AnthropicWire:
     """Messages."""
 
     def read(self, body: bytes, path: str) -> Seen:
-        """See `Wire`."""
         request = _decoder.decode(body)
         raw = _raw_decoder.decode(body)
         messages = [SeenMessage("system", _text(request.system))]
@@ -133,7 +132,6 @@ class AnthropicWire:
         return seen
 
     def events(self, answer: Answer, seen: Seen) -> list[bytes]:
-        """See `Wire`."""
         frames = [named_frame("message_start", b'{"type":"message_start","message":' + self._message(answer) + b"}")]
         frames.append(named_frame("ping", b'{"type":"ping"}'))
         blocks: list[tuple[bytes, list[bytes]]] = []
@@ -191,7 +189,6 @@ class AnthropicWire:
         )
 
     def whole(self, answer: Answer) -> bytes:
-        """See `Wire`."""
         blocks: list[bytes] = []
         if answer.thinking:
             signature = sign(answer.thinking)
@@ -208,10 +205,8 @@ class AnthropicWire:
         return self._message(answer, b",".join(blocks), stop, answer.usage.output_tokens)
 
     def refuse(self, refusal: Refusal) -> bytes:
-        """See `Wire`."""
         kind = refusal.code or _ERRORS.get(refusal.status, "api_error")
         return fill('{"type":"error","error":{"type":~,"message":~},"request_id":"req_fake"}', kind, refusal.message)
 
     def refuse_in_stream(self, refusal: Refusal) -> bytes:
-        """See `Wire`."""
         return named_frame("error", self.refuse(refusal))

@@ -162,7 +162,6 @@ class GeminiWire:
         return seen
 
     def events(self, answer: Answer, seen: Seen) -> list[bytes]:
-        """See `Wire`."""
         parts = self._parts(answer, list(answer.pieces))
         if not parts:
             parts = [b'{"text":""}']
@@ -191,7 +190,6 @@ class GeminiWire:
         )
 
     def whole(self, answer: Answer) -> bytes:
-        """See `Wire`."""
         parts = b",".join(self._parts(answer, [answer.text] if answer.pieces else []))
         return self._chunk(answer, parts, b',"finishReason":' + text_json(_FINISH.get(answer.stop, "STOP")))
 
@@ -205,5 +203,4 @@ class GeminiWire:
         return fill(body, refusal.status, refusal.message, status, details)
 
     def refuse_in_stream(self, refusal: Refusal) -> bytes:
-        """See `Wire`."""
         return data_frame(self.refuse(refusal))

@@ -88,7 +88,6 @@ class OpenAiWire:
     """Chat Completions."""
 
     def read(self, body: bytes, path: str) -> Seen:
-        """See `Wire`."""
         request = _decoder.decode(body)
         raw = _raw_decoder.decode(body)
         seen = Seen(
@@ -105,7 +104,6 @@ class OpenAiWire:
         return seen
 
     def events(self, answer: Answer, seen: Seen) -> list[bytes]:
-        """See `Wire`."""
         head = fill('{"id":~,"object":"chat.completion.chunk","created":~,"model":~,', answer.id, CREATED, answer.model)
 
         def chunk(delta: bytes, finish: bytes = b"null") -> bytes:
@@ -130,7 +128,6 @@ class OpenAiWire:
         return frames
 
     def whole(self, answer: Answer) -> bytes:
-        """See `Wire`."""
         calls = b",".join(
             fill('{"id":~,"type":"function","function":{"name":~,"arguments":~}}', call.id, call.name, call.arguments)
             for call in answer.calls
@@ -149,11 +146,9 @@ class OpenAiWire:
         )
 
     def refuse(self, refusal: Refusal) -> bytes:
-        """See `Wire`."""
         kind = "invalid_request_error" if refusal.status < 500 else "server_error"
         code = text_json(refusal.code) if refusal.code else b"null"
         return fill('{"error":{"message":~,"type":~,"param":null,"code":~}}', refusal.message, kind, code)
 
     def refuse_in_stream(self, refusal: Refusal) -> bytes:
-        """See `Wire`."""
         return data_frame(self.refuse(refusal))

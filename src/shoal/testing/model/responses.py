@@ -119,7 +119,6 @@ class ResponsesWire:
     """Responses."""
 
     def read(self, body: bytes, path: str) -> Seen:
-        """See `Wire`."""
         request = _decoder.decode(body)
         raw = _raw_decoder.decode(body)
         items = [_Item(role="user", content=request.input)] if isinstance(request.input, str) else request.input
@@ -134,7 +133,6 @@ class ResponsesWire:
         return seen
 
     def events(self, answer: Answer, seen: Seen) -> list[bytes]:
-        """See `Wire`."""
         frames: list[bytes] = []
 
         def put(name: str, template: str, *values: str | bytes | int) -> None:
@@ -219,18 +217,15 @@ class ResponsesWire:
         )
 
     def whole(self, answer: Answer) -> bytes:
-        """See `Wire`."""
         status = "incomplete" if answer.stop in ("max_tokens", "refusal") else "completed"
         return self._document(answer, status, b",".join(item for _, item in self._items(answer)))
 
     def refuse(self, refusal: Refusal) -> bytes:
-        """See `Wire`."""
         kind = "invalid_request_error" if refusal.status < 500 else "server_error"
         code = text_json(refusal.code) if refusal.code else b"null"
         return fill('{"error":{"message":~,"type":~,"param":null,"code":~}}', refusal.message, kind, code)
 
     def refuse_in_stream(self, refusal: Refusal) -> bytes:
-        """See `Wire`."""
         failed = fill(
             '{"type":"response.failed","sequence_number":1,"response":{"id":"resp_failed","object":"response",'
             '"created_at":~,"status":"failed","error":{"code":~,"message":~},"incomplete_details":null,"model":"",'

@@ -14,19 +14,10 @@ import msgspec
 from shoal.domain.clock import Clock, SystemClock
 from shoal.testing.platforms.discord_gateway import FakeGateway
 from shoal.testing.platforms.discord_routes import Routes
-from shoal.testing.platforms.discord_wire import (
-    Given,
-    Heard,
-    Json,
-    Refusal,
-    Room,
-    Sent,
-    body_of,
-    query_of,
-)
+from shoal.testing.platforms.discord_wire import Heard, Room, Sent, body_of
 from shoal.testing.platforms.discord_world import ADA, APPLICATION, BOT, DiscordWorld
 from shoal.testing.platforms.fake import FakePlatform
-from shoal.testing.platforms.wire import Answered, Called, Part
+from shoal.testing.platforms.wire import Answered, Called, Given, Json, Part, Refused, ok, query_of
 
 TOKEN = "OTAw.fake.token-for-tests-only"
 PREFIX = "/api/v10"
@@ -46,9 +37,10 @@ class FakeDiscord(FakePlatform):
         self.gateway = FakeGateway(self)
         self.calls: list[tuple[str, str, Json]] = []
         self.answers: list[tuple[str, str, Json, int, Json]] = []
-        self.too_many = 0
+        self.exceeded = 0
         self.posted: list[tuple[float, str]] = []
         self._routes = Routes(self.world)
+        self._everywhere = False
         self._windows: dict[str, deque[float]] = {}
 
     async def start(self) -> None:
@@ -198,33 +190,37 @@ class FakeDiscord(FakePlatform):
             start: Json = {"total": 1000, "remaining": 999, "reset_after": 0, "max_concurrency": 1}
             content: Given = {"url": self.gateway.url, "shards": 1, "session_start_limit": start}
             self.answers.append((called.method, path, given, 200, content))
-            return await self.weathered(lambda: _json(content), _slow_down, polls=True)
-        if _LIMITED.fullmatch(f"{called.method} {path}"):
-            return await self._limited(called, path, given, files)
-        answer = self._answer(called, path, given, files)
-        await self.tell()
-        return answer
-
-    async def _limited(self, called: Called, path: str, given: Json, files: tuple[Part, ...]) -> Answered:
-        """A post or an edit: within its budget, unless trouble is due."""
-        everywhere = bool(self.troubles) and self.troubles[0][0] == "refuse_all"
+            return await self.weathered(lambda: ok(content), polls=True)
+        if not _LIMITED.fullmatch(f"{called.method} {path}"):
+            return self._answer(called, path, given, files)
+        # A post or an edit: within its budget, unless trouble is due.
+        self._everywhere = bool(self.troubles) and self.troubles[0][0] == "refuse_all"
         route = f"{called.method} {path.split('/')[2]}"
 
         def make() -> Answered:
             budget = self._budget(route)
             if budget is None:
-                return _slow_down(self._wait(route))
+                return self.too_many(self._wait(route))
             answer = self._answer(called, path, given, files)
             return answer._replace(headers=(*answer.headers, *budget))
 
-        return await self.weathered(make, lambda seconds: _slow_down(seconds, everywhere=everywhere))
+        return await self.weathered(make)
+
+    def too_many(self, seconds: float) -> Answered:
+        """A 429, for the whole account where that is due."""
+        content: Given = {"message": "You are being rate limited.", "retry_after": seconds, "global": self._everywhere}
+        headers = (("retry-after", f"{max(1, round(seconds))}"), ("via", "1.1 google"))
+        scope = (("x-ratelimit-scope", "user"),)
+        if self._everywhere:
+            scope = (("x-ratelimit-global", "true"), ("x-ratelimit-scope", "global"))
+        return ok(content, 429, (*headers, *scope))
 
     def _answer(self, called: Called, path: str, given: Json, files: tuple[Part, ...]) -> Answered:
         query = query_of(called)
         try:
             known, content = self._routes.answer(called.method, path, (given, files, query))
-        except Refusal as refusal:
-            return refusal.answer()
+        except Refused as refused:
+            return refused.answer
         if not known:
             return Answered(404, b'{"message": "404: Not Found", "code": 0}')
         if called.method == "POST" and path.endswith("/messages"):
@@ -241,7 +237,7 @@ class FakeDiscord(FakePlatform):
         while taken and taken[0] <= now - WINDOW_SECONDS:
             taken.popleft()
         if len(taken) >= POSTS_MAX:
-            self.too_many += 1
+            self.exceeded += 1
             return None
         taken.append(now)
         return (
@@ -279,16 +275,3 @@ class FakeDiscord(FakePlatform):
 
     def _sent(self, message_id: str) -> Sent:
         return next(found for found in self.world.messages if found.id == message_id)
-
-
-def _json(content: Json) -> Answered:
-    return Answered(200, msgspec.json.encode(content))
-
-
-def _slow_down(seconds: float, *, everywhere: bool = False) -> Answered:
-    content: Given = {"message": "You are being rate limited.", "retry_after": seconds, "global": everywhere}
-    headers = (("retry-after", f"{max(1, round(seconds))}"), ("via", "1.1 google"))
-    scope = (("x-ratelimit-global", "true"), ("x-ratelimit-scope", "global")) if everywhere else (
-        ("x-ratelimit-scope", "user"),
-    )  # fmt: skip
-    return Answered(429, msgspec.json.encode(content), (*headers, *scope))

@@ -2,14 +2,16 @@
 
 import asyncio
 import zlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.testing.platforms.discord_wire import Given, Json
+from shoal.testing.platforms.wire import Given, Json, LoopbackSocket
 
 if TYPE_CHECKING:
-    from websockets.asyncio.server import Server, ServerConnection
+    from websockets.asyncio.server import ServerConnection
+
+    from shoal.testing.platforms.discord import FakeDiscord
 
 HEARTBEAT_MS = 41_250
 BAD_TOKEN = 4004
@@ -25,22 +27,6 @@ class Told(msgspec.Struct):
     events: list[tuple[str, Given]]
     intents: int
     line: "Line | None" = None
-
-
-class World(Protocol):
-    """What the gateway asks of the platform."""
-
-    def welcomes(self, token: str) -> bool:
-        """Whether the token is good."""
-        ...
-
-    def ready(self, session: str, url: str) -> Given:
-        """The data of READY."""
-        ...
-
-    def servers(self) -> list[Given]:
-        """The data of each GUILD_CREATE."""
-        ...
 
 
 class Line:
@@ -64,41 +50,18 @@ class Line:
             return
 
 
-class FakeGateway:
-    """Serves on a free port of loopback between `start` and `stop`."""
+class FakeGateway(LoopbackSocket):
+    """Serves sessions that outlive connections."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._server: Server | None = None
-        self._port = 0
+    def __init__(self, discord: "FakeDiscord") -> None:
+        super().__init__()
+        self._discord = discord
         self._lines: set[Line] = set()
         self._numbers = 0
         self.sessions: dict[str, Told] = {}
         self.resumed = 0
         self.identified = 0
         self.deaf = False
-        self.url = ""
-
-    async def start(self) -> None:
-        """Listen; the port stays the same when it is started again."""
-        from websockets.asyncio.server import serve
-
-        self._server = await serve(self._serve, "127.0.0.1", self._port, compression=None, ping_interval=None)
-        self._port = int(next(iter(self._server.sockets)).getsockname()[1])
-        self.url = f"ws://127.0.0.1:{self._port}"
-
-    async def stop(self) -> None:
-        """Close the listener and every connection; sessions stay."""
-        server, self._server = self._server, None
-        if server is not None:
-            self.drop()
-            server.close()
-            await server.wait_closed()
-
-    def drop(self) -> None:
-        """Break every connection."""
-        for line in tuple(self._lines):
-            line.socket.transport.abort()
 
     def forget(self) -> None:
         """No session can be resumed any more."""
@@ -123,20 +86,24 @@ class FakeGateway:
                 if session.line is not None:
                     await session.line.send(0, seen, name, len(session.events))
 
-    async def _serve(self, socket: "ServerConnection") -> None:
+    async def serve(self, connection: "ServerConnection") -> None:
+        """Say hello, and take frames until it ends."""
         from websockets.exceptions import ConnectionClosed
 
-        path = socket.request.path if socket.request is not None else ""
-        line = Line(socket, compressed="compress=zlib-stream" in path)
+        path = connection.request.path if connection.request is not None else ""
+        line = Line(connection, compressed="compress=zlib-stream" in path)
         self._lines.add(line)
+        self.connections.append(connection)
         try:
             await line.send(10, {"heartbeat_interval": HEARTBEAT_MS})
-            async for text in socket:
+            async for text in connection:
                 await self._take(line, msgspec.json.decode(text))
         except ConnectionClosed:
             return
         finally:
             self._lines.discard(line)
+            if connection in self.connections:
+                self.connections.remove(connection)
             for session in self.sessions.values():
                 session.line = None if session.line is line else session.line
 
@@ -157,7 +124,7 @@ class FakeGateway:
 
     async def _identify(self, line: Line, given: Given) -> None:
         intents = given.get("intents")
-        if not self._world.welcomes(str(given.get("token"))):
+        if not self._discord.welcomes(str(given.get("token"))):
             await line.socket.close(BAD_TOKEN, "Authentication failed.")
             return
         if not isinstance(intents, int) or "properties" not in given:
@@ -166,8 +133,8 @@ class FakeGateway:
         self._numbers += 1
         self.identified += 1
         session = Told(f"session-{self._numbers}", [], intents, line)
-        session.events.append(("READY", self._world.ready(session.id, self.url)))
-        session.events += [("GUILD_CREATE", server) for server in self._world.servers()]
+        session.events.append(("READY", self._discord.ready(session.id, self.url)))
+        session.events += [("GUILD_CREATE", server) for server in self._discord.servers()]
         self.sessions[session.id] = session
         for seq, (name, data) in enumerate(tuple(session.events), 1):
             await line.send(0, data, name, seq)
@@ -175,7 +142,7 @@ class FakeGateway:
     async def _resume(self, line: Line, given: Given) -> None:
         session = self.sessions.get(str(given.get("session_id")))
         seq = given.get("seq")
-        if not self._world.welcomes(str(given.get("token"))):
+        if not self._discord.welcomes(str(given.get("token"))):
             await line.socket.close(BAD_TOKEN, "Authentication failed.")
             return
         if session is None or not isinstance(seq, int) or seq > len(session.events):

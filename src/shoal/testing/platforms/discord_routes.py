@@ -5,9 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from shoal.testing.platforms.discord_wire import (
-    Given,
     Heard,
-    Json,
     Refusal,
     Room,
     Sent,
@@ -17,7 +15,7 @@ from shoal.testing.platforms.discord_wire import (
     refused,
 )
 from shoal.testing.platforms.discord_world import APPLICATION, BOT, MESSAGES_MAX_A_PAGE, DiscordWorld
-from shoal.testing.platforms.wire import Part
+from shoal.testing.platforms.wire import Given, Json, Part
 
 Asked: TypeAlias = tuple[Json, tuple[Part, ...], Mapping[str, str]]
 Handler: TypeAlias = Callable[["Routes", tuple[str, ...], Asked], Json]

@@ -1,15 +1,11 @@
 """What Discord's calls and answers are made of, for the fake: refusals as Discord words them, and what it checks."""
 
 import re
-from typing import Literal, TypeAlias, Union
-from urllib.parse import parse_qsl
+from typing import Literal
 
 import msgspec
 
-from shoal.testing.platforms.wire import Answered, Called, Part, form_of
-
-Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
-Given: TypeAlias = dict[str, Json]
+from shoal.testing.platforms.wire import Called, Given, Json, Part, Refused, form_of, ok
 
 CONTENT_MAX = 2000
 NONCE_MAX = 25
@@ -42,22 +38,15 @@ _REASONS = {
 }
 
 
-class Refusal(Exception):
+class Refusal(Refused):
     """An error answer, by its JSON error code; `field` is what a 50035 is about."""
 
     def __init__(self, code: int, field: str = "", message: str = "") -> None:
-        super().__init__(_REASONS[code][1])
-        self.code = code
-        self.field = field
-        self.message = message
-
-    def answer(self) -> Answered:
-        """What is sent back."""
-        status, message = _REASONS[self.code]
-        content: Given = {"message": message, "code": self.code}
-        if self.field:
-            content["errors"] = {self.field: {"_errors": [{"code": "INVALID", "message": self.message}]}}
-        return Answered(status, msgspec.json.encode(content))
+        status, reason = _REASONS[code]
+        content: Given = {"message": reason, "code": code}
+        if field:
+            content["errors"] = {field: {"_errors": [{"code": "INVALID", "message": message}]}}
+        super().__init__(ok(content, status))
 
 
 class Sent(msgspec.Struct):
@@ -115,11 +104,6 @@ def body_of(called: Called) -> tuple[Json, tuple[Part, ...]]:
     if not called.body:
         return {}, ()
     return msgspec.json.decode(called.body), ()
-
-
-def query_of(called: Called) -> dict[str, str]:
-    """What stands behind the question mark."""
-    return dict(parse_qsl(called.path.partition("?")[2]))
 
 
 def checked_message(given: Given, files: tuple[Part, ...], *, new: bool) -> None:

@@ -5,16 +5,8 @@ from datetime import UTC, datetime
 
 from shoal.domain.clock import Clock
 from shoal.testing.platforms.discord_markup import shown_text
-from shoal.testing.platforms.discord_wire import (
-    EPOCH_MS,
-    Given,
-    Heard,
-    Json,
-    Refusal,
-    Room,
-    Sent,
-    user_json,
-)
+from shoal.testing.platforms.discord_wire import EPOCH_MS, Heard, Refusal, Room, Sent, user_json
+from shoal.testing.platforms.wire import Given, Json
 
 BOT = "900000000000000001"
 BOT_NAME = "Shoal"

@@ -25,7 +25,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from shoal.domain.posts import WRITING
 from shoal.domain.webhooks import HttpAnswer
-from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer
+from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, Refused, ok
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class FakePlatform:
     """
 
     def __init__(self) -> None:
-        self.server = LoopbackServer(self.respond)
+        self.server = LoopbackServer(self._served)
         self.troubles: deque[Trouble] = deque()
         self.poll_troubles: deque[Trouble] = deque()
         self.token_refused = False
@@ -69,8 +69,20 @@ class FakePlatform:
         self.server.drop()
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call."""
+        """Answer a call. Raises Refused."""
         raise NotImplementedError
+
+    def too_many(self, seconds: float) -> Answered:
+        """A 429 in the platform's words."""
+        return ok({}, 429, (("retry-after", f"{seconds:g}"),))
+
+    async def _served(self, called: Called) -> Answered:
+        try:
+            answer = await self.respond(called)
+        except Refused as refused:
+            answer = refused.answer
+        await self.tell()
+        return answer
 
     # ---- what people see ----
 
@@ -94,15 +106,13 @@ class FakePlatform:
 
     # ---- the weather ----
 
-    async def weathered(
-        self, make: Callable[[], Answered], refused: Callable[[float], Answered], *, polls: bool = False
-    ) -> Answered:
-        """Do what a call asks, unless trouble is due; `refused` words a 429 that says how long to wait."""
+    async def weathered(self, make: Callable[[], Answered], *, polls: bool = False) -> Answered:
+        """Do what a call asks, unless trouble is due."""
         troubles = self.poll_troubles if polls else self.troubles
         kind, seconds = troubles.popleft() if troubles else ("", 0.0)
         match kind:
             case "refuse" | "refuse_all":
-                answer = refused(seconds)
+                answer = self.too_many(seconds)
             case "fail":
                 answer = self.failed
             case "cut":

@@ -21,15 +21,14 @@ from shoal.testing.platforms.google_chat_wire import (
     ChatMessage,
     Given,
     Json,
-    Refused,
     buttons_of,
     check_assertion,
     check_message,
-    ok_of,
     page_of,
+    refused,
 )
 from shoal.testing.platforms.tokens import Signer, signer
-from shoal.testing.platforms.wire import Answered, Called
+from shoal.testing.platforms.wire import Answered, Called, ok
 
 PROJECT = "123456789012"
 CHAT_ACCOUNT = "chat@system.gserviceaccount.com"
@@ -232,36 +231,31 @@ class FakeGoogleChat(FakePlatform):
     async def respond(self, called: Called) -> Answered:
         """Answer a call to any of the sides."""
         self.calls.append((called.method, called.path, called.body))
-        try:
-            if called.path == f"/v1/{SUBSCRIPTION}:pull":
-                self._check_token(called, "pubsub")
-                await self.until(lambda: self.waiting)
-                held: list[Json] = [{"ackId": ack, "message": published} for ack, published in self.waiting]
-                return await self.weathered(lambda: ok_of({"receivedMessages": held}), _too_many, polls=True)
-            if called.method in ("PATCH", "DELETE") or (
-                called.method == "POST" and _MESSAGES.fullmatch(urlsplit(called.path).path)
-            ):
-                return await self.weathered(lambda: self._answer(called), _too_many)
-            answer = self._answer(called)
-        except Refused as refused:
-            answer = refused.answer
-        await self.tell()
-        return answer
+        if called.path == f"/v1/{SUBSCRIPTION}:pull":
+            self._check_token(called, "pubsub")
+            await self.until(lambda: self.waiting)
+            held: list[Json] = [{"ackId": ack, "message": published} for ack, published in self.waiting]
+            return await self.weathered(lambda: ok({"receivedMessages": held}), polls=True)
+        if called.method in ("PATCH", "DELETE") or (
+            called.method == "POST" and _MESSAGES.fullmatch(urlsplit(called.path).path)
+        ):
+            return await self.weathered(lambda: self._answer(called))
+        return self._answer(called)
 
     def _answer(self, called: Called) -> Answered:
         parts = urlsplit(called.path)
         match parts.path:
             case "/certs":
-                return ok_of({self.certificate_signer.kid: self.certificate_signer.certificate()})
+                return ok({self.certificate_signer.kid: self.certificate_signer.certificate()})
             case "/oidc":
-                return ok_of({"keys": [self.oidc_signer.jwk()]})
+                return ok({"keys": [self.oidc_signer.jwk()]})
             case "/token":
                 return self._grant(called)
             case path if path == f"/v1/{SUBSCRIPTION}:acknowledge":
                 self._check_token(called, "pubsub")
                 done = msgspec.json.decode(called.body)["ackIds"]
                 self.waiting = deque(one for one in self.waiting if one[0] not in done)
-                return ok_of({})
+                return ok({})
             case path:
                 self._check_token(called, "chat.bot")
                 params = {name: values[0] for name, values in parse_qs(parts.query).items()}
@@ -275,21 +269,21 @@ class FakeGoogleChat(FakePlatform):
         token = f"ya29-{self.fresh()}"
         self._tokens[token] = scope
         self.granted += 1
-        return ok_of({"access_token": token, "expires_in": 3599, "token_type": "Bearer"})
+        return ok({"access_token": token, "expires_in": 3599, "token_type": "Bearer"})
 
     def _check_token(self, called: Called, scope: str) -> None:
         held = self._tokens.get(called.headers.get("authorization", "").removeprefix("Bearer "))
         if held is None or self.token_refused:
-            raise Refused(401, "UNAUTHENTICATED")
+            raise refused(401, "UNAUTHENTICATED")
         if f"https://www.googleapis.com/auth/{scope}" not in held.split():
-            raise Refused(403, "PERMISSION_DENIED")
+            raise refused(403, "PERMISSION_DENIED")
 
     def _api(self, called: Called, path: str, params: Mapping[str, str]) -> Answered:
         if path.startswith("/v1/media/") and params == {"alt": "media"}:
             return Answered(200, self.contents[path.removeprefix("/v1/media/")])
         if path == "/v1/spaces:findDirectMessage":
             found = [space for space, kind in self.spaces.items() if kind == "DIRECT_MESSAGE"]
-            return ok_of(self.space(found[0]))
+            return ok(self.space(found[0]))
         inside, one = _MESSAGES.fullmatch(path), _MESSAGE.fullmatch(path)
         if inside is not None and inside[1] in self.spaces:
             if called.method == "POST":
@@ -298,22 +292,22 @@ class FakeGoogleChat(FakePlatform):
             return self._list(inside[1], params)
         message = next((found for found in self.messages if one is not None and found.name == one[1]), None)
         if message is None:
-            raise Refused(404, "NOT_FOUND")
+            raise refused(404, "NOT_FOUND")
         if called.method == "PATCH":
             self._change(message, msgspec.json.decode(called.body), params)
         if called.method == "DELETE":
             if message.sender != "app":
-                raise Refused(403, "PERMISSION_DENIED")
+                raise refused(403, "PERMISSION_DENIED")
             self.messages.remove(message)
-            return ok_of({})
-        return ok_of(self.about(message))
+            return ok({})
+        return ok(self.about(message))
 
     def _create(self, space: str, given: Given, params: Mapping[str, str]) -> Answered:
         known = self._requests.get(params.get("requestId", ""))
         if known is None:
             known = self._posted(space, given, params).name
             self._requests[params["requestId"]] = known
-        return ok_of(self.about(self.message(known)))
+        return ok(self.about(self.message(known)))
 
     def _posted(self, space: str, given: Given, params: Mapping[str, str]) -> ChatMessage:
         parts = check_message(given, {message.name: message.created_at for message in self.messages})
@@ -327,13 +321,13 @@ class FakeGoogleChat(FakePlatform):
 
     def _change(self, message: ChatMessage, given: Given, params: Mapping[str, str]) -> None:
         if message.sender != "app" or params.get("updateMask") != "text,cardsV2":
-            raise Refused(403 if message.sender != "app" else 400, "INVALID_ARGUMENT")
+            raise refused(403 if message.sender != "app" else 400, "INVALID_ARGUMENT")
         message.text, message.buttons = check_message(given, {}).text, buttons_of(given)
         message.edits += 1
 
     def _list(self, space: str, params: Mapping[str, str]) -> Answered:
         page, more = page_of([one for one in self.messages if one.space == space], params)
-        return ok_of({"messages": [self.about(one) for one in page], "nextPageToken": more})
+        return ok({"messages": [self.about(one) for one in page], "nextPageToken": more})
 
     def _keep(self, space: str, thread: str, sender: str, text: str, attachment: tuple[Given, ...] = ()) -> ChatMessage:
         number = self.fresh()
@@ -358,7 +352,3 @@ class FakeGoogleChat(FakePlatform):
 
 def _encoded(content: Mapping[str, Json] | Sequence[Json]) -> str:
     return base64.b64encode(msgspec.json.encode(content)).decode()
-
-
-def _too_many(seconds: float) -> Answered:
-    return Refused(429, "RESOURCE_EXHAUSTED", (("retry-after", str(int(seconds))),)).answer

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from shoal.testing.platforms.tokens import Signer
-from shoal.testing.platforms.wire import Answered
+from shoal.testing.platforms.wire import Refused, ok
 
 TEXT_CHARS_MAX = 4096
 MESSAGE_BYTES_MAX = 32_000
@@ -21,13 +21,9 @@ _STYLE = re.compile(r"(?<![\w*_~])([*_~])(?=\S)(.+?)(?<=\S)\1(?![\w*_~])")
 _CODE = re.compile(r"(```.*?```|`[^`\n]+`)", re.DOTALL)
 
 
-class Refused(Exception):
+def refused(status: int, code: str) -> Refused:
     """Google refuses a call."""
-
-    def __init__(self, status: int, code: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
-        super().__init__(code)
-        error = {"error": {"code": status, "message": code, "status": code}}
-        self.answer = Answered(status, msgspec.json.encode(error), headers)
+    return Refused(ok({"error": {"code": status, "message": code, "status": code}}, status))
 
 
 class _Named(msgspec.Struct):
@@ -96,16 +92,11 @@ class Parts(NamedTuple):
     quoted: str
 
 
-def ok_of(content: Mapping[str, object]) -> Answered:
-    """An answer."""
-    return Answered(200, msgspec.json.encode(content))
-
-
 def _read(given: Given) -> _Message:
     try:
         return msgspec.convert(given, _Message)
     except msgspec.ValidationError as error:
-        raise Refused(400, "INVALID_ARGUMENT") from error
+        raise refused(400, "INVALID_ARGUMENT") from error
 
 
 def check_message(given: Given, times: Mapping[str, str]) -> Parts:
@@ -115,7 +106,7 @@ def check_message(given: Given, times: Mapping[str, str]) -> Parts:
     quoted = message.quoted_message_metadata
     wrongly_quoted = quoted is not None and times.get(quoted.name) != quoted.last_update_time
     if too_long or wrongly_quoted or not (message.text or message.cards_v2):
-        raise Refused(400, "INVALID_ARGUMENT")
+        raise refused(400, "INVALID_ARGUMENT")
     viewer = message.private_message_viewer.name
     return Parts(message.text, message.thread.name, viewer, quoted.name if quoted is not None else "")
 
@@ -141,12 +132,12 @@ def check_assertion(form: Mapping[str, str], key: Signer, account: str, audience
             options={"verify_exp": False, "verify_iat": False},
         )  # fmt: skip
     except (KeyError, jwt.InvalidTokenError) as error:
-        raise Refused(400, "invalid_grant") from error
+        raise refused(400, "invalid_grant") from error
     issued, until = claims.get("iat"), claims.get("exp")
     if form.get("grant_type") != "urn:ietf:params:oauth:grant-type:jwt-bearer" or not (
         isinstance(issued, int) and isinstance(until, int) and issued <= now.timestamp() < until <= issued + 3600
     ):
-        raise Refused(400, "invalid_grant")
+        raise refused(400, "invalid_grant")
     return str(claims.get("scope", ""))
 
 

@@ -11,18 +11,10 @@ import msgspec
 
 from shoal.domain.clock import Clock, SystemClock
 from shoal.testing.platforms.fake import FakePlatform
-from shoal.testing.platforms.matrix_routes import Routes, encoded
-from shoal.testing.platforms.matrix_wire import (
-    Given,
-    Happened,
-    Refusal,
-    Written,
-    query_of,
-    shown_text,
-    text_in,
-)
+from shoal.testing.platforms.matrix_routes import Routes
+from shoal.testing.platforms.matrix_wire import Happened, Refusal, Written, shown_text, text_in
 from shoal.testing.platforms.matrix_world import ADA, BOT, SERVER, MatrixWorld, Room
-from shoal.testing.platforms.wire import Answered, Called
+from shoal.testing.platforms.wire import Answered, Called, Given, ok, query_of
 
 TOKEN = "syt_fake_token-for-tests-only"
 PASSWORD = "a fake password"
@@ -150,50 +142,38 @@ class FakeMatrix(FakePlatform):
     async def respond(self, called: Called) -> Answered:
         """Answer a call of the client-server API, or about media."""
         path = unquote(called.path.partition("?")[0])
-        try:
-            if path == f"{_CLIENT}/v3/login":
-                return self._login(called)
-            self._check_token(called)
-            if path == f"{_CLIENT}/v3/sync":
-                return await self._sync(query_of(called))
-            if path == _UPLOAD:
-                return Answered(200, encoded(self._routes.upload(query_of(called).get("filename", ""), called.body)))
-            if path.startswith(_DOWNLOAD):
-                found = self.world.files.get(path.removeprefix(_DOWNLOAD))
-                return Answered(200, found[1]) if found else Refusal("M_NOT_FOUND", "Not found").answer()
-            return await self._call(called)
-        except Refusal as refusal:
-            return refusal.answer()
-
-    def _login(self, called: Called) -> Answered:
-        given: Given = msgspec.json.decode(called.body)
-        if self.token_refused or given.get("password") != PASSWORD:
-            raise Refusal("M_FORBIDDEN", "Invalid username or password")
-        self.logins.append(given)
-        device = given.get("device_id") or "HARBOUR"
-        return Answered(200, encoded({"user_id": BOT, "device_id": device, "access_token": TOKEN}))
-
-    def _check_token(self, called: Called) -> None:
-        given = called.headers.get("authorization", "")
-        if not given:
+        if path == f"{_CLIENT}/v3/login":
+            login: Given = msgspec.json.decode(called.body)
+            if self.token_refused or login.get("password") != PASSWORD:
+                raise Refusal("M_FORBIDDEN", "Invalid username or password")
+            self.logins.append(login)
+            return ok({"user_id": BOT, "device_id": login.get("device_id") or "HARBOUR", "access_token": TOKEN})
+        token = called.headers.get("authorization", "")
+        if not token:
             raise Refusal("M_MISSING_TOKEN", "Missing access token")
-        if given != f"Bearer {TOKEN}" or self.token_refused:
+        if token != f"Bearer {TOKEN}" or self.token_refused:
             raise Refusal("M_UNKNOWN_TOKEN", "Invalid access token passed.")
-
-    async def _call(self, called: Called) -> Answered:
+        if path == f"{_CLIENT}/v3/sync":
+            return await self._sync(query_of(called))
+        if path == _UPLOAD:
+            return ok(self._routes.upload(query_of(called).get("filename", ""), called.body))
+        if path.startswith(_DOWNLOAD):
+            found = self.world.files.get(path.removeprefix(_DOWNLOAD))
+            return Answered(200, found[1]) if found else Refusal("M_NOT_FOUND", "Not found").answer
         given: Given = msgspec.json.decode(called.body) if called.body else {}
         parts = called.path.partition("?")[0].removeprefix(_CLIENT).split("/")
         path = "/".join(unquote(part).replace("/", "%2F") for part in parts)
         self.calls.append((called.method, path, given))
 
         def make() -> Answered:
-            return Answered(200, encoded(self._routes.answer(called.method, path, given, query_of(called))))
+            return ok(self._routes.answer(called.method, path, given, query_of(called)))
 
         if called.method == "PUT" and ("/send/" in path or "/redact/" in path):
-            return await self.weathered(make, _too_many)
-        answer = make()
-        await self.tell()
-        return answer
+            return await self.weathered(make)
+        return make()
+
+    def too_many(self, seconds: float) -> Answered:
+        return Refusal("M_LIMIT_EXCEEDED", "Too Many Requests", int(seconds * 1000)).answer
 
     async def _sync(self, query: dict[str, str]) -> Answered:
         since = int(query.get("since", "s0")[1:])
@@ -210,8 +190,4 @@ class FakeMatrix(FakePlatform):
         keys: Given = {"signed_curve25519": 50}
         news = self.world.news(since, self.timeline_max) or {}
         told: Given = {"next_batch": f"s{self.world.position}", "rooms": news, "device_one_time_keys_count": keys}
-        return await self.weathered(lambda: Answered(200, encoded(told)), _too_many, polls=True)
-
-
-def _too_many(seconds: float) -> Answered:
-    return Refusal("M_LIMIT_EXCEEDED", "Too Many Requests", int(seconds * 1000)).answer()
+        return await self.weathered(lambda: ok(told), polls=True)

@@ -4,10 +4,9 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias
 
-import msgspec
-
-from shoal.testing.platforms.matrix_wire import Given, Happened, Json, Refusal, check_message, part_of, text_in
-from shoal.testing.platforms.matrix_world import ADA, BOT, SERVER, MatrixWorld, Room
+from shoal.testing.platforms.matrix_wire import Happened, Refusal, check_message, part_of, text_in
+from shoal.testing.platforms.matrix_world import ADA, BOT, SERVER, MatrixWorld
+from shoal.testing.platforms.wire import Given, Json
 
 PAGE_MAX = 100
 Query: TypeAlias = dict[str, str]
@@ -71,7 +70,11 @@ class Routes:
             if self._world.thread_root(root):
                 raise Refusal("M_INVALID_PARAM", "Cannot start threads from an event with a relation")
         if relation.get("rel_type") == "m.replace":
-            self._check_edit(room, text_in(relation, "event_id"), given)
+            # A homeserver keeps such an edit, and clients show nothing of it; here it is told at once.
+            edited = self._world.event(room, text_in(relation, "event_id"))
+            reason = "This changes nothing: it needs m.new_content and a message of your own"
+            if edited.sender != BOT or not part_of(given, "m.new_content"):
+                raise Refusal("M_INVALID_PARAM", reason)
         event = self._world.happen(room, BOT, parts[1], given)
         self._world.transactions[parts] = event.event_id
         return {"event_id": event.event_id}
@@ -83,11 +86,6 @@ class Routes:
             raise Refusal("M_FORBIDDEN", "You don't have permission to redact events")
         redacted.content = {}
         return {"event_id": self._world.happen(room, BOT, "m.room.redaction", {}, redacts=parts[1]).event_id}
-
-    def _check_edit(self, room: Room, event_id: str, given: Given) -> None:
-        """A homeserver keeps such an edit, and clients show nothing of it; here it is told at once."""
-        if self._world.event(room, event_id).sender != BOT or not part_of(given, "m.new_content"):
-            raise Refusal("M_INVALID_PARAM", "This changes nothing: it needs m.new_content and a message of your own")
 
     def _typing(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
         self._world.room(parts[0])
@@ -173,8 +171,3 @@ class Routes:
         media = self._world.fresh("m")
         self._world.files[media] = (name, content)
         return {"content_uri": f"mxc://{SERVER}/{media}"}
-
-
-def encoded(given: Given) -> bytes:
-    """As JSON."""
-    return msgspec.json.encode(given)

@@ -1,15 +1,10 @@
 """What the fake homeserver's calls and answers are made of: refusals as Matrix words them, and what it checks."""
 
 from html.parser import HTMLParser
-from typing import TypeAlias, Union
-from urllib.parse import parse_qsl
 
 import msgspec
 
-from shoal.testing.platforms.wire import Answered, Called
-
-Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
-Given: TypeAlias = dict[str, Json]
+from shoal.testing.platforms.wire import Given, Refused, ok
 
 EVENT_BYTES_MAX = 65_536
 _TAGS = """
@@ -25,22 +20,16 @@ _STATUS = {
 }  # fmt: skip
 
 
-class Refusal(Exception):
+class Refusal(Refused):
     """An error answer."""
 
     def __init__(self, code: str, reason: str, retry_after_ms: int | None = None) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.retry_after_ms = retry_after_ms
-
-    def answer(self) -> Answered:
-        """What is sent back."""
-        content: Given = {"errcode": self.code, "error": str(self)}
+        content: Given = {"errcode": code, "error": reason}
         headers: tuple[tuple[str, str], ...] = ()
-        if self.retry_after_ms is not None:
-            content["retry_after_ms"] = self.retry_after_ms
-            headers = (("retry-after", str(-(-self.retry_after_ms // 1000))),)
-        return Answered(_STATUS[self.code], msgspec.json.encode(content), headers)
+        if retry_after_ms is not None:
+            content["retry_after_ms"] = retry_after_ms
+            headers = (("retry-after", str(-(-retry_after_ms // 1000))),)
+        super().__init__(ok(content, _STATUS[code], headers))
 
 
 class Happened(msgspec.Struct):
@@ -115,11 +104,6 @@ def shown_text(html: str) -> str:
     if reader.unknown:
         raise Refusal("M_BAD_JSON", f"clients do not show {sorted(reader.unknown)}")
     return "".join(reader.parts).strip()
-
-
-def query_of(called: Called) -> dict[str, str]:
-    """What stands behind the question mark."""
-    return dict(parse_qsl(called.path.partition("?")[2]))
 
 
 def text_in(content: Given, name: str) -> str:

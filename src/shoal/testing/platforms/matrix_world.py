@@ -3,7 +3,8 @@
 import msgspec
 
 from shoal.domain.clock import Clock
-from shoal.testing.platforms.matrix_wire import Given, Happened, Json, Refusal, part_of, text_in
+from shoal.testing.platforms.matrix_wire import Happened, Refusal, part_of, text_in
+from shoal.testing.platforms.wire import Given, Json
 
 SERVER = "harbour.example"
 BOT = f"@shoal:{SERVER}"

@@ -15,18 +15,8 @@ from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.slack_markup import shown_text
 from shoal.testing.platforms.slack_methods import APP, BOT, BOT_ID, STARTED_AT, TEAM, Workspace
 from shoal.testing.platforms.slack_socket import SocketSide
-from shoal.testing.platforms.slack_wire import (
-    Given,
-    Json,
-    Refused,
-    Room,
-    Sent,
-    ok_of,
-    parameters_of,
-    refusal_of,
-    text_in,
-)
-from shoal.testing.platforms.wire import Answered, Called, form_of
+from shoal.testing.platforms.slack_wire import Room, Sent, parameters_of, refused, text_in
+from shoal.testing.platforms.wire import Answered, Called, Given, Json, form_of, ok
 
 BOT_TOKEN = "xoxb-fake-for-tests-only"
 APP_TOKEN = "xapp-fake-for-tests-only"
@@ -240,38 +230,32 @@ class FakeSlack(FakePlatform, Workspace):
         if path.startswith("/respond/"):
             answer: Given = msgspec.json.decode(called.body)
             self.answers.append(answer)
-            await self.tell()
             return Answered(200, b"ok")
         if path.startswith("/files/"):
             return self._content(path.removeprefix("/files/"), called)
         return Answered(404)
 
     async def _call(self, method: str, called: Called) -> Answered:
-        try:
-            given = parameters_of(called, method)
-            token = called.headers.get("authorization", "").removeprefix("Bearer ") or text_in(given, "token")
-            self._check_token(method, token)
-            self.calls.append((method, given))
-            if method == "apps.connections.open":
-                return await self.weathered(lambda: ok_of({"url": self.socket.ticket()}), _too_many, polls=True)
-            found = self.methods.get(method)
-            if found is None:
-                raise Refused("unknown_method")
-            if method in POSTS:
-                return await self.weathered(lambda: ok_of(found(given)), _too_many)
-            answer = ok_of(found(given))
-        except Refused as refused:
-            answer = refusal_of(refused)
-        await self.tell()
-        return answer
-
-    def _check_token(self, method: str, token: str) -> None:
+        given = parameters_of(called, method)
+        token = called.headers.get("authorization", "").removeprefix("Bearer ") or text_in(given, "token")
         if not token:
-            raise Refused("not_authed")
+            raise refused("not_authed")
         if self.token_refused or token not in (BOT_TOKEN, APP_TOKEN):
-            raise Refused("invalid_auth")
+            raise refused("invalid_auth")
         if (token == APP_TOKEN) != (method == "apps.connections.open"):
-            raise Refused("not_allowed_token_type")
+            raise refused("not_allowed_token_type")
+        self.calls.append((method, given))
+        if method == "apps.connections.open":
+            return await self.weathered(lambda: ok({"ok": True, "url": self.socket.ticket()}), polls=True)
+        found = self.methods.get(method)
+        if found is None:
+            raise refused("unknown_method")
+        if method in POSTS:
+            return await self.weathered(lambda: ok({"ok": True, **found(given)}))
+        return ok({"ok": True, **found(given)})
+
+    def too_many(self, seconds: float) -> Answered:
+        return ok({"ok": False, "error": "ratelimited"}, 429, (("retry-after", f"{seconds:g}"),))
 
     def _uploaded(self, file: str, called: Called) -> Answered:
         if file not in self.files:
@@ -288,7 +272,3 @@ class FakeSlack(FakePlatform, Workspace):
         if file not in self.contents:
             return Answered(404)
         return Answered(200, self.contents[file], (("content-type", "application/octet-stream"),))
-
-
-def _too_many(seconds: float) -> Answered:
-    return refusal_of(Refused("ratelimited", retry_after=seconds))

@@ -11,17 +11,16 @@ from shoal.testing.platforms.slack_wire import (
     STREAM_CHARS_MAX,
     TEXT_CHARS_MAX,
     UPDATE_CHARS_MAX,
-    Given,
-    Json,
-    Refused,
     Room,
     Sent,
     check_blocks,
     check_metadata,
     check_text,
     is_true,
+    refused,
     text_in,
 )
+from shoal.testing.platforms.wire import Given, Json
 
 TEAM = "T1"
 APP = "A1"
@@ -122,7 +121,7 @@ class Workspace:
         """The channel a call is about. Raises Refused."""
         room = self.rooms.get(text_in(given, name))
         if room is None:
-            raise Refused("channel_not_found")
+            raise refused("channel_not_found")
         return room
 
     def find(self, given: Mapping[str, Json], name: str = "ts") -> Sent:
@@ -131,7 +130,7 @@ class Workspace:
         for message in self.messages:
             if message.channel == room.id and message.ts == ts and not message.only_for:
                 return message
-        raise Refused("message_not_found")
+        raise refused("message_not_found")
 
     def about(self, message: Sent, *, metadata: bool = False) -> Given:
         """A message as Slack describes one."""
@@ -156,12 +155,12 @@ class Workspace:
     def _place(self, given: Given) -> tuple[Room, str]:
         room = self.room(given)
         if room.is_archived:
-            raise Refused("is_archived")
+            raise refused("is_archived")
         if BOT not in room.members:
-            raise Refused("not_in_channel")
+            raise refused("not_in_channel")
         thread_ts = text_in(given, "thread_ts")
         if thread_ts and not _TS.fullmatch(thread_ts):
-            raise Refused("invalid_thread_ts")
+            raise refused("invalid_thread_ts")
         return room, thread_ts
 
     def _made(self, given: Given, only_for: str = "") -> Sent:
@@ -178,15 +177,15 @@ class Workspace:
 
     def _post_ephemeral(self, given: Given) -> Mapping[str, Json]:
         if text_in(given, "user") not in self.room(given).members:
-            raise Refused("user_not_in_channel")
+            raise refused("user_not_in_channel")
         return {"message_ts": self._made(given, text_in(given, "user")).ts}
 
     def _update(self, given: Given) -> Mapping[str, Json]:
         message = self.find(given)
         if message.user != BOT:
-            raise Refused("cant_update_message")
+            raise refused("cant_update_message")
         if message.streaming:
-            raise Refused("streaming_state_conflict")
+            raise refused("streaming_state_conflict")
         if "blocks" in given:  # left out, those that stand there stay
             message.blocks = check_blocks(given["blocks"])
         message.text = check_text(given, UPDATE_CHARS_MAX, has_blocks=bool(message.blocks))
@@ -198,18 +197,18 @@ class Workspace:
     def _delete(self, given: Given) -> Mapping[str, Json]:
         message = self.find(given)
         if message.user != BOT:
-            raise Refused("cant_delete_message")
+            raise refused("cant_delete_message")
         self.messages.remove(message)
         return {"channel": message.channel, "ts": message.ts}
 
     def _start_stream(self, given: Given) -> Mapping[str, Json]:
         if not self.streaming_offered:
-            raise Refused("feature_not_enabled")
+            raise refused("feature_not_enabled")
         room, thread_ts = self._place(given)
         if not thread_ts:
-            raise Refused("invalid_arguments")
+            raise refused("invalid_arguments")
         if room.kind != "im" and not (text_in(given, "recipient_user_id") and text_in(given, "recipient_team_id")):
-            raise Refused("missing_recipient_user_id")
+            raise refused("missing_recipient_user_id")
         text = self._stream_text(given)
         sent = Sent(self.stamp(), room.id, BOT, text, thread_ts, streaming=True, streamed=True, bot_id=BOT_ID)
         self.keep(sent)
@@ -229,46 +228,46 @@ class Workspace:
     def _streaming(self, given: Given) -> Sent:
         message = self.find(given)
         if not message.streaming:
-            raise Refused("message_not_in_streaming_state")
+            raise refused("message_not_in_streaming_state")
         return message
 
     def _stream_text(self, given: Given) -> str:
         chunks = given.get("chunks")
         told = [chunk for chunk in chunks if isinstance(chunk, dict)] if isinstance(chunks, list) else []
         if any(chunk.get("type") != "markdown_text" for chunk in told):
-            raise Refused("invalid_chunks")
+            raise refused("invalid_chunks")
         text = text_in(given, "markdown_text") + "".join(text_in(chunk, "text") for chunk in told)
         if len(text) > STREAM_CHARS_MAX:
-            raise Refused("msg_too_long")
+            raise refused("msg_too_long")
         return text
 
     def _set_status(self, given: Given) -> Mapping[str, Json]:
         room, thread_ts = self.room(given, "channel_id"), text_in(given, "thread_ts")
         if not _TS.fullmatch(thread_ts):
-            raise Refused("invalid_arguments")
+            raise refused("invalid_arguments")
         self.statuses.append((room.id, thread_ts, text_in(given, "status")))
         return {}
 
     def _history(self, given: Given) -> Mapping[str, Json]:
         room = self.room(given)
         if "history" in self.scopes_missing:
-            raise Refused("missing_scope", needed="channels:history")
+            raise refused("missing_scope", needed="channels:history")
         return self._page(given, [one for one in self.messages if one.channel == room.id and not one.thread_ts][::-1])
 
     def _replies(self, given: Given) -> Mapping[str, Json]:
         room, ts = self.room(given), text_in(given, "ts")
         if "history" in self.scopes_missing:
-            raise Refused("missing_scope", needed="channels:history")
+            raise refused("missing_scope", needed="channels:history")
         found = [one for one in self.messages if one.channel == room.id and ts in (one.ts, one.thread_ts)]
         if not found:
-            raise Refused("thread_not_found")
+            raise refused("thread_not_found")
         return self._page(given, found)
 
     def _page(self, given: Given, found: list[Sent]) -> Mapping[str, Json]:
         """Slack gives at most 999 messages; those after `oldest`, which is left out."""
         oldest, limit = text_in(given, "oldest"), int(text_in(given, "limit") or 100)
         if not 1 <= limit <= 999:
-            raise Refused("invalid_limit")
+            raise refused("invalid_limit")
         seen = [one for one in found if not one.only_for and (not oldest or float(one.ts) > float(oldest))]
         at = int(text_in(given, "cursor") or 0)
         page: list[Json] = []
@@ -291,15 +290,15 @@ class Workspace:
     def _user(self, given: Given) -> Given:
         user = self.users.get(text_in(given, "user"))
         if user is None:
-            raise Refused("user_not_found")
+            raise refused("user_not_found")
         return user
 
     def _create(self, given: Given) -> Mapping[str, Json]:
         name = text_in(given, "name")
         if not _NAME.fullmatch(name) or name != name.lower():
-            raise Refused("invalid_name_specials")
+            raise refused("invalid_name_specials")
         if any(room.name == name for room in self.rooms.values()):
-            raise Refused("name_taken")
+            raise refused("name_taken")
         kind = "private" if is_true(given, "is_private") else "channel"
         room = Room(f"C9{self.fresh():07d}", name, kind, [BOT])
         self.rooms[room.id] = room
@@ -308,7 +307,7 @@ class Workspace:
     def _open(self, given: Given) -> Mapping[str, Json]:
         user = text_in(given, "users")
         if user not in self.users:
-            raise Refused("user_not_found")
+            raise refused("user_not_found")
         for room in self.rooms.values():
             if room.kind == "im" and user in room.members:
                 return {"channel": self._shown(room)}
@@ -319,16 +318,16 @@ class Workspace:
     def _invite(self, given: Given) -> Mapping[str, Json]:
         room, people = self.room(given), text_in(given, "users").split(",")
         if BOT in people:
-            raise Refused("cant_invite_self")
+            raise refused("cant_invite_self")
         if any(person not in self.users for person in people):
-            raise Refused("user_not_found")
+            raise refused("user_not_found")
         room.members.extend(person for person in people if person not in room.members)
         return {"channel": self._shown(room)}
 
     def _join(self, given: Given) -> Mapping[str, Json]:
         room = self.room(given)
         if room.kind != "channel":
-            raise Refused("method_not_supported_for_channel_type")
+            raise refused("method_not_supported_for_channel_type")
         room.members.append(BOT)
         return {"channel": self._shown(room)}
 
@@ -349,7 +348,7 @@ class Workspace:
     def _upload_url(self, given: Given) -> Mapping[str, Json]:
         name, length = text_in(given, "filename"), text_in(given, "length")
         if not name or not length.isdecimal() or int(length) < 1:
-            raise Refused("invalid_arguments")
+            raise refused("invalid_arguments")
         file = self.new_file(name, int(length), BOT)
         return {"upload_url": f"{self.address}/upload/{file}", "file_id": file}
 
@@ -369,9 +368,9 @@ class Workspace:
         ids = [text_in(one, "id") for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
         for file in ids:
             if file not in self.contents:
-                raise Refused("file_not_found")
+                raise refused("file_not_found")
             if len(self.contents[file]) != self.files[file]["size"]:
-                raise Refused("file_update_failed")
+                raise refused("file_update_failed")
         comment = text_in(given, "initial_comment")
         sent = Sent(self.stamp(), room.id, BOT, comment, thread_ts, file_ids=tuple(ids), bot_id=BOT_ID)
         self.keep(sent)
@@ -382,5 +381,5 @@ class Workspace:
     def _file(self, given: Given) -> Given:
         file = self.files.get(text_in(given, "file"))
         if file is None:
-            raise Refused("file_not_found")
+            raise refused("file_not_found")
         return file

@@ -1,21 +1,18 @@
 """What the Web API's calls and answers are made of, for the fake, and what it refuses in a message."""
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, Union
+from typing import Literal
 from urllib.parse import parse_qs
 
 import msgspec
 
-from shoal.testing.platforms.wire import Answered, Called
+from shoal.testing.platforms.wire import Called, Given, Json, Refused, ok, query_of
 
 TEXT_CHARS_MAX = 40_000
 UPDATE_CHARS_MAX = 4_000
 STREAM_CHARS_MAX = 12_000
 SECTION_CHARS_MAX = 3_000
 BLOCKS_MAX = 50
-
-Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
-Given: TypeAlias = dict[str, Json]
 
 READS = frozenset(
     {
@@ -27,14 +24,10 @@ READS = frozenset(
 """Methods that take forms and queries and no JSON."""
 
 
-class Refused(Exception):
-    """An answer that says why not."""
-
-    def __init__(self, code: str, *, retry_after: float = 0.0, needed: str = "") -> None:
-        super().__init__(code)
-        self.code = code
-        self.retry_after = retry_after
-        self.needed = needed
+def refused(code: str, *, needed: str = "") -> Refused:
+    """An answer that says why not; Slack says so with 200."""
+    about = {"needed": needed, "provided": "chat:write"} if needed else {}
+    return Refused(ok({"ok": False, "error": code, **about}))
 
 
 class Sent(msgspec.Struct):
@@ -57,12 +50,10 @@ class Sent(msgspec.Struct):
     @property
     def buttons(self) -> tuple[tuple[str, str], ...]:
         """The labels and values of the buttons under it."""
-        return tuple((_inner(element), str(element.get("value", ""))) for element in self._elements())
-
-    def _elements(self) -> list[dict[str, Json]]:
         blocks = [block.get("elements") for block in self.blocks if isinstance(block, dict)]
         found = [element for elements in blocks if isinstance(elements, list) for element in elements]
-        return [element for element in found if isinstance(element, dict)]
+        elements = [element for element in found if isinstance(element, dict)]
+        return tuple((_inner(element), str(element.get("value", ""))) for element in elements)
 
     @property
     def source(self) -> str:
@@ -88,8 +79,7 @@ class Room(msgspec.Struct):
 
 def parameters_of(called: Called, method: str) -> Given:
     """The parameters of a call, wherever they stand; JSON only where the method takes it."""
-    query = parse_qs(called.path.partition("?")[2])
-    given: Given = {name: _plain(name, values[-1]) for name, values in query.items()}
+    given: Given = {name: _plain(name, value) for name, value in query_of(called).items()}
     kind = called.headers.get("content-type", "")
     if kind.startswith("application/json"):
         decoded: Given = msgspec.json.decode(called.body or b"{}")
@@ -105,7 +95,7 @@ def _plain(name: str, value: str) -> Json:
     try:
         decoded: Json = msgspec.json.decode(value)
     except msgspec.DecodeError as error:
-        raise Refused(f"invalid_{name}") from error
+        raise refused(f"invalid_{name}") from error
     return decoded
 
 
@@ -124,9 +114,9 @@ def check_text(given: Mapping[str, Json], chars_max: int, *, has_blocks: bool) -
     """The text of a message. Raises Refused for none, or for too much."""
     text = text_in(given, "text")
     if not text.strip() and not has_blocks:
-        raise Refused("no_text")
+        raise refused("no_text")
     if len(text) > chars_max:
-        raise Refused("msg_too_long")
+        raise refused("msg_too_long")
     return text
 
 
@@ -135,13 +125,13 @@ def check_blocks(value: Json) -> list[Json]:
     if value is None:
         return []
     if not isinstance(value, list) or len(value) > BLOCKS_MAX:
-        raise Refused("invalid_blocks")
+        raise refused("invalid_blocks")
     for block in value:
         kind = block.get("type") if isinstance(block, dict) else None
         if not isinstance(block, dict) or kind not in ("section", "actions", "divider", "header", "context"):
-            raise Refused("invalid_blocks")
+            raise refused("invalid_blocks")
         if kind == "section" and not 1 <= len(_text_of(block, ("mrkdwn", "plain_text"))) <= SECTION_CHARS_MAX:
-            raise Refused("invalid_blocks")
+            raise refused("invalid_blocks")
         if kind == "actions":
             _check_actions(block)
     return value
@@ -150,23 +140,23 @@ def check_blocks(value: Json) -> list[Json]:
 def _check_actions(block: dict[str, Json]) -> None:
     elements = block.get("elements")
     if not isinstance(elements, list) or not 1 <= len(elements) <= 25:
-        raise Refused("invalid_blocks")
+        raise refused("invalid_blocks")
     names: set[str] = set()
     for element in elements:
         if not isinstance(element, dict) or element.get("type") != "button":
-            raise Refused("invalid_blocks")
+            raise refused("invalid_blocks")
         name, value = text_in(element, "action_id"), text_in(element, "value")
         if not 1 <= len(_text_of(element, ("plain_text",))) <= 75 or len(value) > 2000 or len(name) > 255:
-            raise Refused("invalid_blocks")
+            raise refused("invalid_blocks")
         if name in names:
-            raise Refused("invalid_blocks")
+            raise refused("invalid_blocks")
         names.add(name)
 
 
 def _text_of(holder: dict[str, Json], kinds: tuple[str, ...]) -> str:
     text = holder.get("text")
     if not isinstance(text, dict) or text.get("type") not in kinds:
-        raise Refused("invalid_blocks")
+        raise refused("invalid_blocks")
     return str(text.get("text", ""))
 
 
@@ -175,21 +165,5 @@ def check_metadata(value: Json) -> Json:
     if value is None:
         return None
     if not isinstance(value, dict) or not value.get("event_type") or not isinstance(value.get("event_payload"), dict):
-        raise Refused("invalid_metadata_format")
+        raise refused("invalid_metadata_format")
     return value
-
-
-def ok_of(result: Mapping[str, Json]) -> Answered:
-    """An answer that succeeded."""
-    return Answered(200, msgspec.json.encode({"ok": True, **result}))
-
-
-def refusal_of(refused: Refused) -> Answered:
-    """An answer that says why not; Slack says so with 200, but for too many calls."""
-    content: Given = {"ok": False, "error": refused.code}
-    if refused.needed:
-        content |= {"needed": refused.needed, "provided": "chat:write"}
-    if refused.retry_after:
-        headers = (("retry-after", f"{refused.retry_after:g}"),)
-        return Answered(429, msgspec.json.encode({"ok": False, "error": "ratelimited"}), headers)
-    return Answered(200, msgspec.json.encode(content))

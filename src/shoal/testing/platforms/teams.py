@@ -17,7 +17,7 @@ from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.teams_cards import buttons_of, offer_of, picture_of, text_of
 from shoal.testing.platforms.teams_markup import shown_text
 from shoal.testing.platforms.tokens import Signer, signer
-from shoal.testing.platforms.wire import Answered, Called
+from shoal.testing.platforms.wire import Answered, Called, Refused, ok
 
 APP_ID = "00000000-0000-0000-0000-00000000b07a"
 PASSWORD = "fake-password-for-tests-only"
@@ -51,12 +51,9 @@ class TeamsPosted(msgspec.Struct):
     edits: int = 0
 
 
-class Refused(Exception):
+def refused(status: int, code: str) -> Refused:
     """The service refuses a call."""
-
-    def __init__(self, status: int, code: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
-        super().__init__(code)
-        self.answer = Answered(status, msgspec.json.encode({"error": {"code": code, "message": code}}), headers)
+    return Refused(ok({"error": {"code": code, "message": code}}, status))
 
 
 class FakeTeams(FakePlatform):
@@ -230,30 +227,27 @@ class FakeTeams(FakePlatform):
     async def respond(self, called: Called) -> Answered:
         """Answer a call to any of the sides."""
         self.calls.append((called.method, unquote(called.path)))
-        try:
-            if called.path.startswith("/service/"):
-                return await self._service(called)
-            answer = self._answer(called)
-        except Refused as refused:
-            answer = refused.answer
-        await self.tell()
-        return answer
-
-    def _answer(self, called: Called) -> Answered:
         path = called.path
+        if path.startswith("/service/"):
+            return await self._service(called)
         if path == "/.well-known/openidconfiguration":
-            return _ok({"issuer": ISSUER, "jwks_uri": f"{self.server.address}/keys"})
+            return ok({"issuer": ISSUER, "jwks_uri": f"{self.server.address}/keys"})
         if path == "/keys":
-            return _ok({"keys": [one.jwk(endorsements=["msteams"]) for one in self.published]})
+            return ok({"keys": [one.jwk(endorsements=["msteams"]) for one in self.published]})
         if path.startswith("/login/"):
             return self._grant(called)
         if path.startswith("/files/"):
             if "authorization" in called.headers:
-                raise Refused(400, "a token was shown to a file server")
+                raise refused(400, "a token was shown to a file server")
             return Answered(200, self.contents[path.removeprefix("/files/")])
         if path.startswith("/upload/"):
-            return self._uploaded(called)
-        raise Refused(404, "NotFound")
+            size = len(called.body)
+            ranged = called.headers.get("content-range") == f"bytes 0-{size - 1}/{size}"
+            if called.method != "PUT" or not ranged or "authorization" in called.headers:
+                raise refused(400, "invalidRange")
+            self.contents[path.removeprefix("/upload/")] = called.body
+            return ok({"id": "drive-item"}, 201)
+        raise refused(404, "NotFound")
 
     def _grant(self, called: Called) -> Answered:
         form = {name: values[0] for name, values in parse_qs(called.body.decode()).items()}
@@ -266,70 +260,61 @@ class FakeTeams(FakePlatform):
         token = f"access-{self.fresh()}"
         self._tokens.add(token)
         self.granted = True
-        return _ok({"token_type": "Bearer", "expires_in": 86399, "access_token": token})
+        return ok({"token_type": "Bearer", "expires_in": 86399, "access_token": token})
 
     def forget_tokens(self) -> None:
         """Every access token given out is refused from now on."""
         self._tokens.clear()
 
-    def _uploaded(self, called: Called) -> Answered:
-        size = len(called.body)
-        ranged = called.headers.get("content-range") == f"bytes 0-{size - 1}/{size}"
-        if called.method != "PUT" or not ranged or "authorization" in called.headers:
-            raise Refused(400, "invalidRange")
-        self.contents[called.path.removeprefix("/upload/")] = called.body
-        return _ok({"id": "drive-item"}, 201)
-
     async def _service(self, called: Called) -> Answered:
         """The Connector service, for those who have a token."""
         if called.headers.get("authorization", "").removeprefix("Bearer ") not in self._tokens:
-            raise Refused(401, "Unauthorized")
+            raise refused(401, "Unauthorized")
         if called.path.startswith("/service/v3/attachments/"):
             return Answered(200, self.contents[called.path.split("/")[4]])
         if len(_PICTURE.sub(b'""', called.body).decode().encode("utf-16-le")) > PAYLOAD_BYTES_MAX:
-            raise Refused(413, "MessageSizeTooBig")
+            raise refused(413, "MessageSizeTooBig")
         path, given = called.path.removeprefix("/service/v3/conversations"), msgspec.json.decode(called.body or b"{}")
         if path == "" and called.method == "POST":
-            return await self.weathered(lambda: self._opened(given), _too_many)
+            return await self.weathered(lambda: self._opened(given))
         _, conversation, kind, *ids = (unquote(part) for part in path.split("/"))
         if kind != "activities" or conversation.partition(";messageid=")[0] not in self.conversations:
-            raise Refused(404, "ConversationNotFound")
+            raise refused(404, "ConversationNotFound")
         if given.get("type") == "typing":
             self.typed.append(conversation)
-            await self.tell()
-            return _ok({"id": self.fresh()}, 201)
+            return ok({"id": self.fresh()}, 201)
         about = ids[0] if ids else ""
         if called.method == "DELETE":
-            return await self.weathered(lambda: self._deleted(about), _too_many)
+            return await self.weathered(lambda: self._deleted(about))
         if called.method == "PUT":
-            return await self.weathered(lambda: self._edited(about, given), _too_many)
-        return await self.weathered(lambda: self._posted(conversation, given, about), _too_many)
+            return await self.weathered(lambda: self._edited(about, given))
+        return await self.weathered(lambda: self._posted(conversation, given, about))
 
     def _opened(self, given: Given) -> Answered:
         if given.get("isGroup"):
             channel = msgspec.convert(given.get("channelData"), dict[str, dict[str, str]])["channel"]["id"]
             activity = given["activity"]
             if self.conversations.get(channel) != "channel" or not isinstance(activity, Mapping):
-                raise Refused(404, "ConversationNotFound")
+                raise refused(404, "ConversationNotFound")
             root = self.fresh()
             posted = TeamsPosted(root, f"{channel};messageid={root}", "")
             self._read(posted, dict(activity))
             self.messages.append(posted)
-            return _ok({"id": posted.conversation, "activityId": root}, 201)
+            return ok({"id": posted.conversation, "activityId": root}, 201)
         members = given.get("members")
         if self.direct_refused or not (isinstance(members, list) and given.get("bot") == {"id": BOT}):
-            raise Refused(403, "BotNotInConversationRoster")
+            raise refused(403, "BotNotInConversationRoster")
         (member,) = members
         assert isinstance(member, Mapping)
         conversation = f"a:{member['id']}"
         self.add(conversation, "personal")
-        return _ok({"id": conversation}, 201)
+        return ok({"id": conversation}, 201)
 
     def _posted(self, conversation: str, given: Given, answers: str) -> Answered:
         posted = TeamsPosted(self.fresh(), conversation, "", reply_to=answers)
         self._read(posted, given)
         self.messages.append(posted)
-        return _ok({"id": posted.id}, 201)
+        return ok({"id": posted.id}, 201)
 
     def _deleted(self, message_id: str) -> Answered:
         self.messages.remove(self._found(message_id))
@@ -338,27 +323,27 @@ class FakeTeams(FakePlatform):
     def _found(self, message_id: str) -> TeamsPosted:
         message = next((one for one in self.messages if one.id == message_id), None)
         if message is None:
-            raise Refused(404, "ActivityNotFoundInConversation")
+            raise refused(404, "ActivityNotFoundInConversation")
         return message
 
     def _edited(self, message_id: str, given: Given) -> Answered:
         message = self._found(message_id)
         self._read(message, given)
         message.edits += 1
-        return _ok({"id": message.id})
+        return ok({"id": message.id})
 
     def _read(self, message: TeamsPosted, given: Given) -> None:
         """What people see of an activity. Raises Refused for one that Teams would not show."""
         attachments = given.get("attachments") or []
         if given.get("type") != "message" or not isinstance(attachments, list):
-            raise Refused(400, "BadSyntax")
+            raise refused(400, "BadSyntax")
         message.source, message.entities = str(given.get("text", "")), given.get("entities")
         message.text, message.buttons = shown_text(message.source), ()
         for attached in attachments:
             assert isinstance(attached, Mapping)
             self._read_attached(message, attached)
         if not message.text and not attachments:
-            raise Refused(400, "BadSyntax")
+            raise refused(400, "BadSyntax")
 
     def _read_attached(self, message: TeamsPosted, attached: Mapping[str, Json]) -> None:
         kind, name = attached.get("contentType"), str(attached.get("name", ""))
@@ -374,12 +359,4 @@ class FakeTeams(FakePlatform):
             else:
                 message.file = (name, picture_of(attached))
         except (msgspec.MsgspecError, LookupError, TypeError, ValueError, AssertionError) as error:
-            raise Refused(400, "BadSyntax") from error
-
-
-def _ok(content: Mapping[str, object], status: int = 200) -> Answered:
-    return Answered(status, msgspec.json.encode(content))
-
-
-def _too_many(seconds: float) -> Answered:
-    return Refused(429, "Too Many Requests", (("retry-after", str(int(seconds))),)).answer
+            raise refused(400, "BadSyntax") from error

@@ -1,26 +1,12 @@
 """What the Bot API's calls and answers are made of, for the fake."""
 
 from collections.abc import Mapping
-from typing import TypeAlias, Union
 
 import msgspec
 
-from shoal.testing.platforms.wire import Answered, Called, Part, form_of
+from shoal.testing.platforms.wire import Called, Given, Json, Part, Refused, form_of, ok
 
 BUTTON_BYTES_MAX = 64
-
-Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
-Given: TypeAlias = dict[str, Json]
-
-
-class Refused(Exception):
-    """An error answer."""
-
-    def __init__(self, code: int, description: str, retry_after: float = 0.0, migrate_to: int = 0) -> None:
-        super().__init__(description)
-        self.code = code
-        self.retry_after = retry_after
-        self.migrate_to = migrate_to
 
 
 class Sent(msgspec.Struct):
@@ -63,7 +49,7 @@ def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
             assert isinstance(button, dict)
             value = str(button.get("callback_data", ""))
             if not 1 <= len(value.encode()) <= BUTTON_BYTES_MAX:
-                raise Refused(400, "Bad Request: BUTTON_DATA_INVALID")
+                raise refused(400, "Bad Request: BUTTON_DATA_INVALID")
             found.append((str(button["text"]), value))
     return tuple(found)
 
@@ -91,19 +77,10 @@ def int_of(given: Mapping[str, Json], name: str) -> int:
     return int(value) if isinstance(value, (int, str)) and str(value).lstrip("-").isdecimal() else 0
 
 
-def ok_of(result: Json) -> Answered:
-    """An answer that succeeded."""
-    return Answered(200, msgspec.json.encode({"ok": True, "result": result}))
-
-
-def refusal_of(refused: Refused) -> Answered:
-    """An answer that says why not."""
-    content: dict[str, Json] = {"ok": False, "error_code": refused.code, "description": str(refused)}
-    if refused.retry_after:
-        content["parameters"] = {"retry_after": refused.retry_after}
-    if refused.migrate_to:
-        content["parameters"] = {"migrate_to_chat_id": refused.migrate_to}
-    return Answered(refused.code, msgspec.json.encode(content))
+def refused(code: int, description: str, **parameters: Json) -> Refused:
+    """An error answer."""
+    content: Given = {"ok": False, "error_code": code, "description": description}
+    return Refused(ok(content | {"parameters": parameters} if parameters else content, code))
 
 
 def _plain_field(name: str, text: str) -> Json:

@@ -12,7 +12,7 @@ import msgspec
 from shoal.domain.clock import Clock
 from shoal.domain.webhooks import HttpAnswer, proof, proofs
 from shoal.testing.platforms.fake import FakePlatform
-from shoal.testing.platforms.wire import Answered, Called
+from shoal.testing.platforms.wire import Answered, Called, ok
 
 SECRET = "a-secret-that-both-sides-know"
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | int | float | bool | None"
@@ -91,14 +91,14 @@ class FakeHookChat(FakePlatform):
         out = msgspec.json.decode(called.body)
         key = called.headers.get("idempotency-key", "")
         if out["type"] in ("post", "edit"):
-            return await self.weathered(lambda: self._taken(out, key), _too_many)
+            return await self.weathered(lambda: self._taken(out, key))
         self.typed.append(str(out.get("text", "")))
         return Answered(200, b"{}")
 
     def _taken(self, out: Mapping[str, Json], key: str) -> Answered:
         if out["type"] == "post":
             message_id = self._keys.get(key) or self._posted(out, key)
-            return Answered(200, msgspec.json.encode({"id": message_id}))
+            return ok({"id": message_id})
         message = next((one for one in self.messages if one.id == out["id"]), None)
         if message is None:
             return Answered(404, b"{}")
@@ -120,10 +120,6 @@ class FakeHookChat(FakePlatform):
         )  # fmt: skip
         self._keys[key] = message_id
         return message_id
-
-
-def _too_many(seconds: float) -> Answered:
-    return Answered(429, b"{}", (("retry-after", str(int(seconds))),))
 
 
 def _buttons(out: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:

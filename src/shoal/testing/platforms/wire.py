@@ -4,9 +4,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from email.parser import BytesParser
 from email.policy import HTTP
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Union
+from urllib.parse import parse_qsl
 
 import msgspec
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server, ServerConnection
+
+
+Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
+Given: TypeAlias = dict[str, Json]
 
 
 class Called(msgspec.Struct):
@@ -28,6 +36,24 @@ class Answered(NamedTuple):
 
 Respond: TypeAlias = Callable[[Called], Awaitable[Answered]]
 BREAK = Answered(None)
+
+
+class Refused(Exception):
+    """What a call asks for is not done; `answer` says why."""
+
+    def __init__(self, answer: Answered) -> None:
+        super().__init__(answer.body.decode())
+        self.answer = answer
+
+
+def ok(content: object, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Answered:
+    """An answer in JSON."""
+    return Answered(status, msgspec.json.encode(content), headers)
+
+
+def query_of(called: Called) -> dict[str, str]:
+    """What stands behind the question mark."""
+    return dict(parse_qsl(called.path.partition("?")[2]))
 
 
 class Part(NamedTuple):
@@ -91,7 +117,13 @@ class LoopbackServer:
                 if answer.status is None:
                     writer.transport.abort()
                     return
-                writer.write(_encoded(answer))
+                typed = any(name == "content-type" for name, _ in answer.headers)
+                kind = () if typed else (("content-type", "application/json"),)
+                lines = [f"{name}: {value}" for name, value in (*kind, *answer.headers)]
+                head = "\r\n".join(
+                    (f"HTTP/1.1 {answer.status} Answer", *lines, f"content-length: {len(answer.body)}", "", "")
+                )
+                writer.write(head.encode("latin-1") + answer.body)
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             return  # asyncio would report a cancelled handler as a defect
@@ -110,25 +142,13 @@ async def _read(reader: asyncio.StreamReader) -> Called | None:
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
     method, path, _ = first.split(" ", 2)
     if headers.get("transfer-encoding", "") == "chunked":
-        return Called(method, path, headers, await _chunks(reader))
-    return Called(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
-
-
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
-    content = b""
-    while size := int((await reader.readuntil(b"\r\n")).strip(), 16):
-        content += await reader.readexactly(size)
+        content = b""
+        while size := int((await reader.readuntil(b"\r\n")).strip(), 16):
+            content += await reader.readexactly(size)
+            await reader.readexactly(2)
         await reader.readexactly(2)
-    await reader.readexactly(2)
-    return content
-
-
-def _encoded(answer: Answered) -> bytes:
-    typed = any(name == "content-type" for name, _ in answer.headers)
-    kind = () if typed else (("content-type", "application/json"),)
-    headers = (*kind, *answer.headers, ("content-length", str(len(answer.body))))
-    lines = [f"HTTP/1.1 {answer.status} Answer", *(f"{name}: {value}" for name, value in headers)]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + answer.body
+        return Called(method, path, headers, content)
+    return Called(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
 
 
 def form_of(headers: Mapping[str, str], body: bytes) -> dict[str, Part]:
@@ -142,3 +162,42 @@ def form_of(headers: Mapping[str, str], body: bytes) -> dict[str, Part]:
         assert isinstance(content, bytes)
         fields[name] = Part(part.get_filename() or "", content)
     return fields
+
+
+class LoopbackSocket:
+    """Serves WebSockets on a free port of loopback between `start` and `stop`, each by `serve`."""
+
+    def __init__(self) -> None:
+        self.connections: list[ServerConnection] = []
+        self._server: Server | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """The address."""
+        return f"ws://127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        """Listen. The port stays the same when it is started again."""
+        from websockets.asyncio.server import serve
+
+        self._server = await serve(self.serve, "127.0.0.1", self._port, compression=None, ping_interval=None)
+        self._port = int(next(iter(self._server.sockets)).getsockname()[1])
+
+    async def stop(self) -> None:
+        """Close the listener and every connection; what was told is kept."""
+        server, self._server = self._server, None
+        if server is not None:
+            self.drop()
+            server.close()
+            await server.wait_closed()
+
+    def drop(self) -> None:
+        """Break every connection."""
+        for connection in self.connections:
+            connection.transport.abort()
+        self.connections.clear()
+
+    async def serve(self, connection: "ServerConnection") -> None:
+        """Serve one connection until it ends."""
+        raise NotImplementedError

@@ -6,7 +6,10 @@ What was shown for the approval of an edit is exactly what is applied.
 
 import difflib
 import hashlib
+import re
 from bisect import bisect_right
+from functools import partial
+from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Annotated, NamedTuple
 
@@ -14,12 +17,11 @@ from msgspec import Meta
 
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.messages import Image
-from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.transcript import SHOWN_IMAGES
 from shoal.tools.attachments import fit_image, keep_copy, media_type_of
-from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
-from shoal.tools.jail import Place, jail_of, require_room
+from shoal.tools.functions import FunctionTool, planned, tool
+from shoal.tools.jail import jail_of, require_room
 from shoal.tools.locks import PathLocks
 from shoal.tools.output import is_binary
 from shoal.tools.threads import in_thread
@@ -42,14 +44,6 @@ class Change(NamedTuple):
     body: str
 
 
-class _Span(NamedTuple):
-    """A run of whole lines that changes: its first line (from 0), the old lines and the new ones."""
-
-    first: int
-    old: list[str]
-    new: list[str]
-
-
 def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: str) -> Change:
     """Replace `old` by `new`. In a file with CRLF line ends both are taken to have them.
 
@@ -58,10 +52,10 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: 
     if not old:
         raise ToolError("old_string is empty. To make a file or replace all of it, use the tool that writes files.")
     if content.count("\r\n") * 2 > content.count("\n"):
-        old, new = _with_crlf(old), _with_crlf(new)
+        old, new = (text.replace("\r\n", "\n").replace("\n", "\r\n") for text in (old, new))
     if old == new:
         raise ToolError("old_string and new_string are the same, so there is nothing to change.")
-    places = _occurrences(content, old)
+    places = [found.start() for found in re.finditer(re.escape(old), content)]
     if not places:
         raise ToolError(f"old_string is not in {shown}.{_nearest(content, old)}")
     if len(places) > 1 and not replace_all:
@@ -71,86 +65,50 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: 
             f"old_string occurs {len(places)} times in {shown} (lines {', '.join(map(str, lines))}{more}). "
             "Add lines around it to make it unique, or set replace_all to change all of them."
         )
-    hunks = [_rendered(hunk) for hunk in _hunks(content, old, new, places)]
-    head = f"--- {shown}\n+++ {shown}\n"
-    diff = head + "".join(f"{header}\n{body}" for header, body in hunks)
-    return Change(content.replace(old, new), len(places), diff, "".join(body for _, body in hunks))
+    diff, body = _diff(content, old, new, places)
+    return Change(content.replace(old, new), len(places), f"--- {shown}\n+++ {shown}\n{diff}", body)
 
 
-def _with_crlf(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\n", "\r\n")
-
-
-def _occurrences(content: str, old: str) -> list[int]:
-    places: list[int] = []
-    at = content.find(old)
-    while at >= 0:
-        places.append(at)
-        at = content.find(old, at + len(old))
-    return places
-
-
-def _hunks(content: str, old: str, new: str, places: list[int]) -> list[tuple[list[str], _Span, list[str], int]]:
-    """For each run of changed lines: the context before it, the run, the context after it, and how far lines shift."""
+def _diff(content: str, old: str, new: str, places: list[int]) -> tuple[str, str]:
+    """The hunks of a unified diff, and the same without line numbers; nothing changes but at these places."""
     lines = _split(content)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    hunks: list[tuple[list[str], _Span, list[str], int]] = []
-    shift = 0
-    for first, last in _runs(starts, places, len(old)):
-        before = lines[first : last + 1]
-        span = _trimmed(_Span(first, before, _split("".join(before).replace(old, new))))
-        end = span.first + len(span.old)
-        context = lines[max(0, span.first - CONTEXT_LINES) : span.first], lines[end : end + CONTEXT_LINES]
-        hunks.append((context[0], span, context[1], shift))
-        shift += len(span.new) - len(span.old)
-    return hunks
-
-
-def _runs(starts: list[int], places: list[int], length: int) -> list[tuple[int, int]]:
-    """First and last line of each group of places whose contexts do not touch."""
-    runs: list[tuple[int, int]] = []
-    final = len(starts) - 2
+    starts = [0, *accumulate(map(len, lines))]
+    runs: list[tuple[int, int]] = []  # first and last line of places whose contexts touch
     for place in places:
         first = bisect_right(starts, place) - 1
-        last = min(bisect_right(starts, place + length) - 1, final)
+        last = min(bisect_right(starts, place + len(old)), len(lines)) - 1
         if runs and first - runs[-1][1] <= 2 * CONTEXT_LINES:
-            runs[-1] = (runs[-1][0], last)
-        else:
-            runs.append((first, last))
-    return runs
-
-
-def _trimmed(span: _Span) -> _Span:
-    """Without the lines at both ends that stay the same."""
-    old, new, first = span.old, span.new, span.first
-    while old and new and old[0] == new[0]:
-        old, new, first = old[1:], new[1:], first + 1
-    while old and new and old[-1] == new[-1]:
-        old, new = old[:-1], new[:-1]
-    return _Span(first, old, new)
+            first, _ = runs.pop()
+        runs.append((first, last))
+    diff = body = ""
+    shift = 0
+    for first, last in runs:
+        before = lines[first : last + 1]
+        after = _split("".join(before).replace(old, new))
+        same = next((at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), None)
+        same = min(len(before), len(after)) if same is None else same
+        begin, before, after = first + same, before[same:], after[same:]
+        while before and after and before[-1] == after[-1]:
+            before.pop()
+            after.pop()
+        end = begin + len(before)
+        above, below = lines[max(0, begin - CONTEXT_LINES) : begin], lines[end : end + CONTEXT_LINES]
+        start, around = begin - len(above) + 1, len(above) + len(below)
+        marked = [(" ", above), ("-", before), ("+", after), (" ", below)]
+        hunk = "".join(
+            f"{mark}{line}" if line.endswith("\n") else f"{mark}{line}\n\\ No newline at end of file\n"
+            for mark, some in marked
+            for line in some
+        )
+        diff += f"@@ -{start},{around + len(before)} +{start + shift},{around + len(after)} @@\n{hunk}"
+        body += hunk
+        shift += len(after) - len(before)
+    return diff, body
 
 
 def _split(text: str) -> list[str]:
     """Lines with their `\\n`; other line separators are part of a line."""
-    lines = [f"{line}\n" for line in text.split("\n")]
-    lines[-1] = lines[-1][:-1]
-    return lines if lines[-1] else lines[:-1]
-
-
-def _rendered(hunk: tuple[list[str], _Span, list[str], int]) -> tuple[str, str]:
-    before, span, after, shift = hunk
-    start = span.first - len(before)
-    around = len(before) + len(after)
-    header = f"@@ -{start + 1},{around + len(span.old)} +{start + shift + 1},{around + len(span.new)} @@"
-    marked = [(" ", line) for line in before]
-    marked += [("-", line) for line in span.old] + [("+", line) for line in span.new] + [(" ", line) for line in after]
-    return header, "".join(mark + _ended(line) for mark, line in marked)
-
-
-def _ended(line: str) -> str:
-    return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def _nearest(content: str, old: str) -> str:
@@ -201,18 +159,20 @@ def read_tool(name: str = "read") -> FunctionTool[Invocation]:
         def read() -> ToolOutput:
             content = jail.read(place, TEXT_BYTES_MAX)
             if (media_type := media_type_of(content)) in SHOWN_IMAGES:
-                return _image(place, content, media_type, context)
+                try:
+                    image = fit_image(content, media_type, IMAGE_BYTES_MAX)
+                except InvalidInput as problem:
+                    raise ToolError(f"{place.shown} cannot be shown: {problem}.") from problem
+                kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image.content)
+                text = f"[The image {place.shown}, {media_type}, {len(content):,} bytes]"
+                return ToolOutput(text, images=(Image(str(kept), image.media_type),))
             if is_binary(content):
                 size = f"{len(content):,} bytes"
                 raise ToolError(f"{place.shown} is binary ({size}). Look at it with a command, such as `file`.")
             text = content.decode("utf-8", errors="replace")
             return ToolOutput(_numbered(text, offset, limit, place.shown), is_piece=True)
 
-        async def work() -> ToolOutput:
-            return await in_thread(read)
-
-        effect = canonical(name, path=place.shown, offset=offset, limit=limit)
-        return Prepared((Action(f"tool:{name}:{place.shown}"),), f"{name} {place.shown}", effect, work)
+        return planned(name, place.shown, partial(in_thread, read), path=place.shown, offset=offset, limit=limit)
 
     return read
 
@@ -242,9 +202,9 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
             lines = content.count("\n") + (not content.endswith("\n"))
             return ToolOutput(f"Wrote {place.shown}: {len(data):,} bytes, {lines:,} lines.")
 
-        effect = canonical(name, path=place.shown, content=hashlib.sha256(data).hexdigest())
         shown = f"{name} {place.shown} ({len(data):,} bytes, {does})\n\n{content}"
-        return Prepared((Action(f"tool:{name}:{place.shown}"),), shown, effect, work)
+        digest = hashlib.sha256(data).hexdigest()
+        return planned(name, place.shown, work, shown, path=place.shown, content=digest)
 
     return write
 
@@ -269,8 +229,7 @@ def list_directory(
             lines.append(f"[There is more; only {len(entries)} entries are shown.]")
         return ToolOutput("\n".join(lines) or f"[{place.shown} is empty.]")
 
-    effect = canonical("list", path=place.shown)
-    return Prepared((Action(f"tool:list:{place.shown}"),), f"list {place.shown}", effect, work)
+    return planned("list", place.shown, work, path=place.shown)
 
 
 def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
@@ -327,7 +286,6 @@ def _planned_edit(
         changed = replace_text(text, old, new, replace_all=replace_all, shown=place.shown)
         return changed, hashlib.sha256(content).hexdigest()
 
-    actions = (Action(f"tool:{name}:{place.shown}"),)
     effect = {"path": place.shown, "old": old, "new": new, "replace_all": replace_all}
     try:
         approved, before = change()
@@ -338,7 +296,7 @@ def _planned_edit(
             raise problem
 
         shown = f"{name} {place.shown}\n\nThis edit cannot be made, and running it only tells the agent why."
-        return Prepared(actions, shown, canonical(name, **effect, before=""), fail)
+        return planned(name, place.shown, fail, shown, **effect, before="")
 
     def apply() -> ToolOutput:
         """Make the change if it still reads as approved, at whatever lines. Raises ToolError when it does not."""
@@ -357,7 +315,7 @@ def _planned_edit(
         async with locks.hold(place.host, place.shown):
             return await in_thread(apply)
 
-    return Prepared(actions, f"{name} {place.shown}\n\n{approved.diff}", canonical(name, **effect, before=before), work)
+    return planned(name, place.shown, work, f"{name} {place.shown}\n\n{approved.diff}", **effect, before=before)
 
 
 def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
@@ -390,13 +348,3 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
     if lines[0].endswith("\r"):
         notes.append("[The lines of this file end with CRLF; edits keep that.]")
     return "\n".join(numbered + notes)
-
-
-def _image(place: Place, content: bytes, media_type: str, context: ToolContext) -> ToolOutput:
-    try:
-        image = fit_image(content, media_type, IMAGE_BYTES_MAX)
-    except InvalidInput as problem:
-        raise ToolError(f"{place.shown} cannot be shown: {problem}.") from problem
-    kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image.content)
-    text = f"[The image {place.shown}, {media_type}, {len(content):,} bytes]"
-    return ToolOutput(text, images=(Image(str(kept), image.media_type),))

@@ -1,20 +1,19 @@
 """The tools `i2c_scan`, `i2c_read`, `i2c_write` and `spi_transfer`: devices on the buses of this machine.
 
 They are there only when `tools.hardware` is on, and then only for agents whose profile allows them: a write to the
-wrong device can break it. `Hardware` is the port to the machine, so that a test, or another kind of bus, can stand in.
+wrong device can break it. Smbus2 and spidev (extra `hardware`) are loaded when they are first used.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import closing, suppress
 from importlib import import_module
 from typing import Annotated, Protocol, cast
 
 from msgspec import Meta
 
 from shoal.domain.errors import ToolError
-from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, Tool, ToolOutput
-from shoal.tools.functions import Prepared, canonical, tool
+from shoal.tools.functions import planned, tool
 from shoal.tools.threads import in_thread
 
 I2C_BYTES_MAX = 32
@@ -25,40 +24,26 @@ ADDRESSES = range(0x08, 0x78)
 """The addresses of devices; those below and above are reserved."""
 
 
-class I2cBus(Protocol):
-    """An open I2C bus. Every method raises OSError when no device answers."""
+class SMBus(Protocol):
+    """What is used of smbus2.SMBus. Every method raises OSError when no device answers."""
 
-    def probe(self, address: int) -> None:
-        """Read one byte, so as to see whether a device answers."""
-        ...
-
-    def read(self, address: int, register: int | None, length: int) -> bytes:
-        """Read so many bytes from a register, or from wherever the device stands."""
-        ...
-
-    def write(self, address: int, data: bytes) -> None:
-        """Write 1 to 33 bytes; the first is what many devices take as the register."""
-        ...
+    def read_byte(self, i2c_addr: int) -> int: ...
+    def read_i2c_block_data(self, i2c_addr: int, register: int, length: int) -> list[int]: ...
+    def write_byte(self, i2c_addr: int, value: int) -> None: ...
+    def write_byte_data(self, i2c_addr: int, register: int, value: int) -> None: ...
+    def write_i2c_block_data(self, i2c_addr: int, register: int, data: list[int]) -> None: ...
+    def close(self) -> None: ...
 
 
-class SpiDevice(Protocol):
-    """An open device on an SPI bus."""
+class SpiDev(Protocol):
+    """What is used of spidev.SpiDev."""
 
-    def transfer(self, data: bytes) -> bytes:
-        """Send the bytes and get as many back. Raises OSError."""
-        ...
+    max_speed_hz: int
+    mode: int
 
-
-class Hardware(Protocol):
-    """The machine's buses."""
-
-    def i2c(self, bus: int) -> AbstractContextManager[I2cBus]:
-        """Open a bus. Raises OSError, and ToolError when the package is missing."""
-        ...
-
-    def spi(self, bus: int, device: int, speed_hz: int, mode: int) -> AbstractContextManager[SpiDevice]:
-        """Open a device. Raises OSError, and ToolError when the package is missing."""
-        ...
+    def open(self, bus: int, device: int) -> None: ...
+    def xfer2(self, values: list[int]) -> Sequence[int]: ...
+    def close(self) -> None: ...
 
 
 BusNumber = Annotated[int, Meta(ge=0, le=255, description="Number of the bus, e.g. 1 for /dev/i2c-1.")]
@@ -66,9 +51,18 @@ Address = Annotated[int, Meta(ge=ADDRESSES[0], le=ADDRESSES[-1], description="Ad
 Hex = Annotated[str, Meta(description="Bytes as hexadecimal digits, e.g. 00ff.", min_length=2, max_length=3 * 4096)]
 
 
-def hardware_tools(hardware: Hardware | None = None) -> tuple[Tool, ...]:
-    """All of them, on the machine's own buses unless told."""
-    buses = hardware or LinuxHardware()
+def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool, ...]:
+    """All of them. `load` imports smbus2 or spidev."""
+
+    def package(name: str) -> object:
+        try:
+            return load(name)
+        except ImportError as error:
+            raise ToolError(f"The package {name} is missing: install shoal[hardware].") from error
+
+    def i2c(number: int) -> closing[SMBus]:
+        opened = cast("Callable[[int], SMBus]", getattr(package("smbus2"), "SMBus"))  # noqa: B009 (untyped package)
+        return closing(opened(number))
 
     @tool
     def i2c_scan(bus: BusNumber) -> Invocation:
@@ -76,10 +70,10 @@ def hardware_tools(hardware: Hardware | None = None) -> tuple[Tool, ...]:
 
         def work() -> str:
             found: list[str] = []
-            with buses.i2c(bus) as opened:
+            with i2c(bus) as opened:
                 for address in ADDRESSES:
                     with suppress(OSError):
-                        opened.probe(address)
+                        opened.read_byte(address)
                         found.append(f"0x{address:02x}")
             return f"Devices answer at {', '.join(found)}." if found else "No device answers on this bus."
 
@@ -98,8 +92,10 @@ def hardware_tools(hardware: Hardware | None = None) -> tuple[Tool, ...]:
         where = "" if register is None else f" 0x{register:02x}"
 
         def work() -> str:
-            with buses.i2c(bus) as opened:
-                return opened.read(address, register, length).hex(" ")
+            with i2c(bus) as opened:
+                if register is None:
+                    return bytes(opened.read_byte(address) for _ in range(length)).hex(" ")
+                return bytes(opened.read_i2c_block_data(address, register, length)).hex(" ")
 
         return _planned("i2c_read", f"{bus} 0x{address:02x}{where} {length}", f"I2C bus {bus}", work)
 
@@ -110,8 +106,14 @@ def hardware_tools(hardware: Hardware | None = None) -> tuple[Tool, ...]:
         content = _bytes(data, I2C_BYTES_MAX + 1)
 
         def work() -> str:
-            with buses.i2c(bus) as opened:
-                opened.write(address, content)
+            first, *rest = content
+            with i2c(bus) as opened:  # by the commands that every adapter knows: a byte, or one or more to a register
+                if not rest:
+                    opened.write_byte(address, first)
+                elif len(rest) == 1:
+                    opened.write_byte_data(address, first, rest[0])
+                else:
+                    opened.write_i2c_block_data(address, first, rest)
             return f"{len(content)} bytes written."
 
         return _planned("i2c_write", f"{bus} 0x{address:02x} {content.hex()}", f"I2C bus {bus}", work)
@@ -128,8 +130,11 @@ def hardware_tools(hardware: Hardware | None = None) -> tuple[Tool, ...]:
         content = _bytes(data, SPI_BYTES_MAX)
 
         def work() -> str:
-            with buses.spi(bus, device, speed_hz, mode) as opened:
-                return opened.transfer(content).hex(" ")
+            make = cast("Callable[[], SpiDev]", getattr(package("spidev"), "SpiDev"))  # noqa: B009 (untyped package)
+            with closing(make()) as opened:
+                opened.open(bus, device)
+                opened.max_speed_hz, opened.mode = speed_hz, mode
+                return bytes(opened.xfer2(list(content))).hex(" ")
 
         where, more = f"{bus}.{device}", f"{speed_hz} Hz, mode {mode}"
         return _planned("spi_transfer", f"{where} {content.hex()}", f"SPI device {where}", work, more)
@@ -152,7 +157,7 @@ def _planned(name: str, detail: str, device: str, work: Callable[[], str], more:
             raise ToolError(f"{device}: nothing answers ({error.strerror or error}).") from error
 
     shown = f"{name} {detail}" + (f" ({more})" if more else "")
-    return Prepared((Action(f"tool:{name}:{detail}"),), shown, canonical(name, detail=detail, more=more), run)
+    return planned(name, detail, run, shown, detail=detail, more=more)
 
 
 def _bytes(text: str, length_max: int) -> bytes:
@@ -163,98 +168,3 @@ def _bytes(text: str, length_max: int) -> bytes:
     if not 1 <= len(data) <= length_max:
         raise ToolError(f"data has {len(data)} bytes; it can have 1 to {length_max}.")
     return data
-
-
-class _SMBus(Protocol):
-    """What is used of smbus2.SMBus."""
-
-    def read_byte(self, i2c_addr: int) -> int: ...
-    def read_i2c_block_data(self, i2c_addr: int, register: int, length: int) -> list[int]: ...
-    def write_byte(self, i2c_addr: int, value: int) -> None: ...
-    def write_byte_data(self, i2c_addr: int, register: int, value: int) -> None: ...
-    def write_i2c_block_data(self, i2c_addr: int, register: int, data: list[int]) -> None: ...
-    def close(self) -> None: ...
-
-
-class _SpiDev(Protocol):
-    """What is used of spidev.SpiDev."""
-
-    max_speed_hz: int
-    mode: int
-
-    def open(self, bus: int, device: int) -> None: ...
-    def xfer2(self, values: list[int]) -> Sequence[int]: ...
-    def close(self) -> None: ...
-
-
-class LinuxHardware:
-    """The buses of a Linux machine, by smbus2 and spidev (extra `hardware`), each loaded when it is first used."""
-
-    def __init__(self, load: Callable[[str], object] = import_module) -> None:
-        self._load = load
-
-    def i2c(self, bus: int) -> AbstractContextManager[I2cBus]:
-        """Open /dev/i2c-BUS."""
-        make = cast("Callable[[int], _SMBus]", self._found("smbus2", "SMBus"))
-        return closing(LinuxI2c(make(bus)))
-
-    def spi(self, bus: int, device: int, speed_hz: int, mode: int) -> AbstractContextManager[SpiDevice]:
-        """Open /dev/spidevBUS.DEVICE."""
-        opened = cast("Callable[[], _SpiDev]", self._found("spidev", "SpiDev"))()
-        opened.open(bus, device)
-        opened.max_speed_hz, opened.mode = speed_hz, mode
-        return closing(LinuxSpi(opened))
-
-    def _found(self, package: str, name: str) -> object:
-        try:
-            return getattr(self._load(package), name)
-        except ImportError as error:
-            raise ToolError(f"The package {package} is missing: install shoal[hardware].") from error
-
-
-class LinuxI2c:
-    """An `I2cBus` over SMBus commands, which every adapter and the kernel's i2c-stub know."""
-
-    def __init__(self, bus: _SMBus) -> None:
-        self._bus = bus
-
-    def probe(self, address: int) -> None:
-        """Receive a byte."""
-        self._bus.read_byte(address)
-
-    def read(self, address: int, register: int | None, length: int) -> bytes:
-        """Read a block from a register, or one byte after the other."""
-        if register is None:
-            return bytes(self._bus.read_byte(address) for _ in range(length))
-        return bytes(self._bus.read_i2c_block_data(address, register, length))
-
-    def write(self, address: int, data: bytes) -> None:
-        """Write a byte, a byte to a register, or a block to a register."""
-        match list(data):
-            case [value]:
-                self._bus.write_byte(address, value)
-            case [register, value]:
-                self._bus.write_byte_data(address, register, value)
-            case [register, *values]:
-                self._bus.write_i2c_block_data(address, register, values)
-            case _:
-                raise OSError("nothing to write")
-
-    def close(self) -> None:
-        """Let go of it."""
-        self._bus.close()
-
-
-class LinuxSpi:
-    """A `SpiDevice` of spidev."""
-
-    def __init__(self, device: _SpiDev) -> None:
-        self._device = device
-
-    def transfer(self, data: bytes) -> bytes:
-        """One transfer with the chip selected throughout."""
-        return bytes(self._device.xfer2(list(data)))
-
-    def close(self) -> None:
-        """Let go of it."""
-        self._device.close()

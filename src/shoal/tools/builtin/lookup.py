@@ -8,9 +8,8 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-import msgspec
 from msgspec import Meta
 
 from shoal.domain.errors import PlatformError, ToolError
@@ -18,10 +17,9 @@ from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
 from shoal.domain.files import DIGEST_CHARS, Files
 from shoal.domain.ids import channel_of
 from shoal.domain.messages import Author, Judge, PlatformUser, Prompt
-from shoal.domain.permissions import Action
 from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
 from shoal.store.search import ArtifactStore, SearchIndex
-from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
+from shoal.tools.functions import FunctionTool, Prepared, planned, tool
 from shoal.tools.threads import in_thread
 
 AROUND_CHARS = 300
@@ -40,12 +38,12 @@ Query = Annotated[str, Meta(description="Words that must all occur.", min_length
 Limit = Annotated[int, Meta(ge=1, le=50, description="How many messages to show, the newest first.")]
 
 
-class _Hit(msgspec.Struct, frozen=True):
+class _Hit(NamedTuple):
     at: datetime
     author: PlatformUser
     text: str
     where: str
-    tainted_by: str
+    tainted_by: str = ""
 
 
 def search_history_tool(search: SearchIndex) -> FunctionTool[Invocation]:
@@ -88,9 +86,11 @@ def search_channel_tool(
             note = f"[The platform's own history could not be searched: {error}]"
         except TimeoutError:
             note = "[The platform's own history took too long; only the journal was searched.]"
-        authors = [await judge(context.thread, message.author) for message in found]
-        there = zip(found, authors, strict=True)
-        return [_hit_of(one.at, author, one.text, context.thread, one.tainted_by) for one, author in there], note
+        hits: list[_Hit] = []
+        for one in found:
+            author = await judge(context.thread, one.author)
+            hits.append(_Hit(one.at, author, one.text, context.thread, one.tainted_by or _untrusted(author)))
+        return hits, note
 
     @tool(read_only=True, idempotent=True)
     def search_channel(context: ToolContext, query: Query, limit: Limit = 10) -> Invocation:
@@ -115,32 +115,31 @@ def _prepared(name: str, query: str, limit: int, within: str, work: Callable[[],
     words = " ".join(_WORD.findall(query))
     if not words:
         raise ToolError("Give at least one word to look for.")
-    effect = canonical(name, query=query, limit=limit, within=within)
-    return Prepared((Action(f"tool:{name}:{words}"),), f"{name} {words}", effect, work)
+    return planned(name, words, work, query=query, limit=limit, within=within)
 
 
 def _hit(event: Event) -> _Hit:
     match event.data:
-        case UserSaid(text=text, author=author, caller=caller):
-            taint = event.data.tainted_by or (caller.tainted_by if caller is not None else "")
-            return _hit_of(event.at, author, text, event.thread, taint)
+        case UserSaid(text=text, author=author, caller=caller, tainted_by=taint):
+            taint = taint or (caller.tainted_by if caller is not None else "")
+            return _Hit(event.at, author, text, event.thread, taint or _untrusted(author))
         case Steered(text=text, author=author):
-            return _hit_of(event.at, author, text, event.thread)
+            return _Hit(event.at, author, text, event.thread, _untrusted(author))
         case AssistantSaid(text=text, tainted_by=taint):
             return _Hit(event.at, _AGENT, text, event.thread, f"an answer after {taint}" if taint else "")
         case _:
-            return _Hit(event.at, _AGENT, "", event.thread, "")
+            return _Hit(event.at, _AGENT, "", event.thread)
 
 
-def _hit_of(at: datetime, author: Author, text: str, where: str, tainted_by: str = "") -> _Hit:
-    return _Hit(at, author, text, where, tainted_by or ("" if author.trusted else f"message of {author.id}"))
+def _untrusted(author: Author) -> str:
+    return "" if author.trusted else f"message of {author.id}"
 
 
 def _output(hits: list[_Hit], query: str, limit: int, note: str = "") -> ToolOutput:
-    lines: list[str] = []
     shown = hits[:limit]
     if not shown:
         return ToolOutput(f"Nothing was found for {query!r}.\n{note}".rstrip())
+    lines: list[str] = []
     for hit in shown:
         text = " ".join(hit.text.split())
         if len(text) > AROUND_CHARS:
@@ -149,10 +148,8 @@ def _output(hits: list[_Hit], query: str, limit: int, note: str = "") -> ToolOut
             start = max(0, min(places, default=0) - AROUND_CHARS // 3)
             text = f"{'…' if start else ''}{text[start : start + AROUND_CHARS]}…"
         lines.append(f"{hit.at:%Y-%m-%d %H:%M} {hit.author.name or hit.author.id} in {hit.where}: {text}")
-    if note:
-        lines.append(note)
     taint = next((hit.tainted_by for hit in shown if hit.tainted_by), "")
-    return ToolOutput("\n".join(lines), tainted_by=taint, is_piece=True)
+    return ToolOutput("\n".join([*lines, note] if note else lines), tainted_by=taint, is_piece=True)
 
 
 def read_artifact_tool(artifacts: ArtifactStore, files: Files) -> FunctionTool[Invocation]:
@@ -198,9 +195,8 @@ def read_artifact_tool(artifacts: ArtifactStore, files: Files) -> FunctionTool[I
                 shown = f"[Nothing at offset {offset:,}: the artifact has {len(text):,} characters.]"
             return ToolOutput(shown, tainted_by=found.tainted_by, is_piece=True)
 
-        effect = canonical("read_artifact", artifact=name, offset=offset, limit=limit, grep=grep)
         shown = f"read_artifact {name} {grep}".rstrip()
-        return Prepared((Action(f"tool:read_artifact:{name}"),), shown, effect, work)
+        return planned("read_artifact", name, work, shown, artifact=name, offset=offset, limit=limit, grep=grep)
 
     return read_artifact
 

@@ -23,9 +23,8 @@ from shoal.domain.home import (
     only_for,
     shown_to,
 )
-from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.tools.functions import Prepared, canonical, tool
+from shoal.tools.functions import planned, tool
 from shoal.tools.threads import in_thread
 
 _REOPENS_MAX = 20
@@ -52,8 +51,8 @@ def remember(
             return ToolOutput(f"Remembered for scope {scope}: {words}")
         return ToolOutput(f"The memory of scope {scope} has that already. Nothing was added.")
 
-    effect = canonical("remember", scope=scope, file=str(path), line=line, person=person)
-    return Prepared((Action(f"tool:remember:{scope} {words}"),), f"remember ({scope})\n\n{line}", effect, work)
+    effect = {"scope": scope, "file": str(path), "line": line, "person": person}
+    return planned("remember", f"{scope} {words}", work, f"remember ({scope})\n\n{line}", **effect)
 
 
 @tool
@@ -69,8 +68,7 @@ def note_today(
         await _append(note_path(context.home, now.date()), line, person, once=False)
         return ToolOutput(f"Noted: {words}")
 
-    effect = canonical("note_today", text=words)
-    return Prepared((Action(f"tool:note_today:{words}"),), f"note_today\n\n{words}", effect, work)
+    return planned("note_today", words, work, f"note_today\n\n{words}", text=words)
 
 
 def _entry_line(text: str) -> str:

@@ -11,13 +11,14 @@ from shoal.domain.errors import InvalidId, ToolError
 from shoal.domain.events import UserSaid
 from shoal.domain.ids import UNOPENED, ThreadId, make_thread_id, parse_thread_id, thread_address
 from shoal.domain.messages import Author
+from shoal.domain.mounts import MountedPath
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
 from shoal.domain.records import NewPost
 from shoal.tools.attachments import keep_copy
 from shoal.tools.builtin.files import PathArgument
 from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
-from shoal.tools.jail import Place, jail_of
+from shoal.tools.jail import jail_of
 from shoal.tools.threads import in_thread
 
 UPLOAD_BYTES_MAX = 26_214_400
@@ -127,7 +128,7 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
     return message
 
 
-async def _copied(place: Place, context: ToolContext) -> tuple[str, int]:
+async def _copied(place: MountedPath, context: ToolContext) -> tuple[str, int]:
     """Where a copy of a file lies that no tool can change, and the file's size."""
     jail, name = jail_of(context), PurePosixPath(place.shown).name
     content = await in_thread(lambda: jail.read(place, UPLOAD_BYTES_MAX))

@@ -1,6 +1,6 @@
 """The tools `time`, `remind` and `schedule`: what time it is, and what starts turns of a conversation by the clock."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -8,11 +8,10 @@ from msgspec import Meta
 
 from shoal.domain.clock import iso
 from shoal.domain.errors import InvalidInput, ToolError
-from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.triggers import NewTrigger, Trigger, When, parse_when, zone_named
 from shoal.store.triggers import TriggerStore
-from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
+from shoal.tools.functions import FunctionTool, planned, tool
 
 LIST_MAX = 50
 TEXT_SHOWN_MAX = 120
@@ -40,7 +39,7 @@ def time(
         now = context.clock.now().astimezone(zone)
         return ToolOutput(f"{now.isoformat(timespec='seconds')} ({now:%A}, {timezone})")
 
-    return Prepared((Action(f"tool:time:{timezone}"),), f"time {timezone}", canonical("time", zone=zone.key), work)
+    return planned("time", timezone, work, zone=zone.key)
 
 
 @tool
@@ -55,44 +54,31 @@ def remind(
     ] = "UTC",
 ) -> Invocation:
     """Schedule a message to yourself in this conversation, once or repeatedly; you then act on it and answer."""
-    reminder = Reminder(when, text, timezone, context)
-    return reminder.prepared("remind", reminder.detail)
+    return _reminder("remind", "", when, text, timezone, context)
 
 
-class Reminder:
-    """A trigger for the conversation of a call, as the model asks for it. Raises ToolError for one that cannot be."""
+def _reminder(name: str, does: str, when: str, text: str, timezone: str, context: ToolContext) -> Invocation:
+    """A call that schedules a turn of its conversation. Raises ToolError for what cannot be scheduled."""
+    text, when = text.strip(), " ".join(when.split())
+    if not text:
+        raise ToolError("There is nothing to be reminded of: the text is empty.")
 
-    def __init__(self, when: str, text: str, timezone: str, context: ToolContext) -> None:
-        self.text = text.strip()
-        if not self.text:
-            raise ToolError("There is nothing to be reminded of: the text is empty.")
-        self.when = " ".join(when.split())
-        self.timezone = timezone
-        self._context = context
-        self._moment()
+    def moment() -> When:
+        try:
+            return parse_when(when, timezone, context.clock.now())
+        except InvalidInput as error:
+            raise ToolError(str(error)) from error
 
-    @property
-    def detail(self) -> str:
-        """What it does, in a line."""
-        return f"{self.when} {self.timezone} {' '.join(self.text.split())}"
-
-    def prepared(self, name: str, detail: str) -> Prepared:
-        """As a call of the tool of this name."""
-        shown = f"{name} {self.when} ({self.timezone})\n\n{self.text}"
-        thread = self._context.chat
-        effect = canonical(name, when=self.when, timezone=self.timezone, text=self.text, thread=thread)
-        return Prepared((Action(f"tool:{name}:{detail}"),), shown, effect, self._add)
-
-    async def _add(self) -> ToolOutput:
-        context, moment = self._context, self._moment()
+    async def add() -> ToolOutput:
+        found = moment()
         trigger = NewTrigger(
-            kind="one-shot" if moment.kind == "one-shot" else "periodic",
-            schedule=moment.schedule,
-            text=self.text,
+            kind="one-shot" if found.kind == "one-shot" else "periodic",
+            schedule=found.schedule,
+            text=text,
             author=context.purpose.person,
             tainted_by=context.purpose.tainted_by,
             thread=context.chat,
-            timezone=self.timezone,
+            timezone=timezone,
             agent=context.agent.name,
         )
         try:
@@ -100,13 +86,11 @@ class Reminder:
         except InvalidInput as error:
             raise ToolError(f"That schedule cannot be used: {error}") from error
         next_at = f", next at {iso(added.next_at)}" if added.next_at else ""
-        return ToolOutput(f"Reminder {added.id} is set{next_at}: {self.text}")
+        return ToolOutput(f"Reminder {added.id} is set{next_at}: {text}")
 
-    def _moment(self) -> When:
-        try:
-            return parse_when(self.when, self.timezone, self._context.clock.now())
-        except InvalidInput as error:
-            raise ToolError(str(error)) from error
+    moment()
+    detail, shown = f"{does}{when} {timezone} {' '.join(text.split())}", f"{name} {when} ({timezone})\n\n{text}"
+    return planned(name, detail, add, shown, when=when, timezone=timezone, text=text, thread=context.chat)
 
 
 def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[Invocation]:
@@ -144,10 +128,6 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
             raise ToolError(f"It is {trigger.state}, so there is nothing to resume.")
         return ToolOutput(f"{trigger.id} comes again, next at {iso(at)}.")
 
-    def prepared(detail: str, work: Callable[[], Awaitable[ToolOutput]]) -> Invocation:
-        detail = " ".join(detail.split())
-        return Prepared((Action(f"tool:schedule:{detail}"),), detail, canonical("schedule", do=detail), work)
-
     @tool
     def schedule(
         context: ToolContext,
@@ -168,13 +148,13 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
         and recurring tasks. To change one, cancel it and create another."""
         id = id.strip()
         if do == "create":
-            reminder = Reminder(when, text, timezone, context)
-            return reminder.prepared("schedule", f"create {reminder.detail}")
+            return _reminder("schedule", "create ", when, text, timezone, context)
         if do == "list":
-            return prepared("list", lambda: listed(context))
+            return planned("schedule", do, lambda: listed(context), do, do=do)
         if not id:
-            raise ToolError(f"To {do} something, give its `id`; list tells it.")
-        return prepared(f"{do} {id}", lambda: changed(do, id, context))
+            raise ToolError(f"To {do} something, give its `id`; list shows it.")
+        detail = " ".join(f"{do} {id}".split())
+        return planned("schedule", detail, lambda: changed(do, id, context), detail, do=detail)
 
     return schedule
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from shoal.domain.errors import ToolError
 from shoal.domain.permissions import Action
-from shoal.domain.ports import Command, CommandResult, Invocation, ToolContext, ToolOutput
+from shoal.domain.ports import Command, Invocation, ToolContext, ToolOutput
 from shoal.tools.functions import FunctionTool, PreparedCommand, canonical, tool
 from shoal.tools.output import text_of
 
@@ -67,7 +67,7 @@ def bash_tool(shell_actions: ShellActions, bounds: ShellBounds) -> FunctionTool[
         seconds = timeout_seconds or bounds.timeout_seconds
         if timeout_seconds > bounds.timeout_seconds_max:
             raise ToolError(f"timeout_seconds can be at most {bounds.timeout_seconds_max:g}.")
-        planned = Command(
+        run = Command(
             text=text,
             cwd=context.agent.workspace,
             mounts=context.mounts,
@@ -75,13 +75,28 @@ def bash_tool(shell_actions: ShellActions, bounds: ShellBounds) -> FunctionTool[
             output_bytes_max=bounds.output_bytes_max,
             env=command_environment(context.agent.name),
         )
-        cwd = context.sandbox.inside(planned.cwd, context.mounts)
+        cwd = context.sandbox.inside(run.cwd, context.mounts)
         effect = canonical("bash", command=text, cwd=cwd, sandbox=context.sandbox.name, timeout=seconds)
 
         async def work(command: Command, tainted_by: str) -> ToolOutput:
-            return _shown(await context.sandbox.run(command), seconds)
+            result = await context.sandbox.run(command)
+            parts: list[str] = []
+            for heading, name, data, is_cut in (
+                ("", "standard output", result.stdout, result.stdout_cut),
+                ("[standard error]\n", "standard error", result.stderr, result.stderr_cut),
+            ):
+                if data:
+                    cut = f"\n[{name} went on; only its first {len(data):,} bytes were kept]" if is_cut else ""
+                    parts.append(heading + text_of(data).removesuffix("\n") + cut)
+            if not parts:
+                parts.append("[no output]")
+            if result.timed_out:
+                parts.append(f"[killed with all its processes: it ran longer than {seconds:g} seconds]")
+            else:
+                parts.append(f"[exit code {result.exit_code}]")
+            return ToolOutput("\n".join(parts), is_error=result.timed_out)
 
-        return PreparedCommand(shell_actions("bash", text, context), text, effect, planned, work)
+        return PreparedCommand(shell_actions("bash", text, context), text, effect, run, work)
 
     return bash
 
@@ -93,22 +108,3 @@ def checked_command(text: str) -> str:
     if len(text.encode("utf-8", errors="replace")) > COMMAND_BYTES_MAX:
         raise ToolError(f"The command is longer than {COMMAND_BYTES_MAX:,} bytes. Write a script file and run that.")
     return text
-
-
-def _shown(result: CommandResult, timeout_seconds: float) -> ToolOutput:
-    """A command's end as the model reads it: output, errors under a heading, what was cut, and the exit code."""
-    parts: list[str] = []
-    for heading, name, data, is_cut in (
-        ("", "standard output", result.stdout, result.stdout_cut),
-        ("[standard error]\n", "standard error", result.stderr, result.stderr_cut),
-    ):
-        if data:
-            cut = f"\n[{name} went on; only its first {len(data):,} bytes were kept]" if is_cut else ""
-            parts.append(heading + text_of(data).removesuffix("\n") + cut)
-    if not parts:
-        parts.append("[no output]")
-    if result.timed_out:
-        parts.append(f"[killed with all its processes: it ran longer than {timeout_seconds:g} seconds]")
-    else:
-        parts.append(f"[exit code {result.exit_code}]")
-    return ToolOutput("\n".join(parts), is_error=result.timed_out)

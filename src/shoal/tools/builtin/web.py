@@ -11,11 +11,10 @@ import msgspec
 from msgspec import Meta
 
 from shoal.domain.errors import FetchError, ToolError
-from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolOutput
 from shoal.domain.untrusted import UNREADABLE, untrusted_block
 from shoal.domain.web import FETCH_BYTES_MAX, Fetched, Fetcher, FetchRequest, parse_target
-from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
+from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.pdf import pdf_text
 
 TEXT_CHARS_MAX = 50_000
@@ -79,8 +78,7 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
                 raise ToolError(str(error), tainted_by=f"the page {target}") from error
             return ToolOutput(untrusted(page.url, text), tainted_by=f"the page {page.url}")
 
-        action = Action(f"tool:read_url:{target}")
-        return Prepared((action,), f"read_url {target}", canonical("read_url", url=target), work)
+        return planned("read_url", target, work, url=target)
 
     return read_url
 
@@ -120,24 +118,21 @@ def web_search_tool(
             text = "\n\n".join(lines[:count]) or "Nothing was found."
             return ToolOutput(untrusted(f"search: {words}", text), tainted_by="results of a web search")
 
-        effect = canonical("web_search", query=words, count=count)
-        return Prepared((Action(f"tool:web_search:{words}"),), f"web_search {words}", effect, work)
+        return planned("web_search", words, work, query=words, count=count)
 
     return web_search
 
 
-class _BraveResult(msgspec.Struct):
-    title: str = ""
-    url: str = ""
-    description: str = ""
-
-
-class _BraveWeb(msgspec.Struct):
-    results: list[_BraveResult] = []
-
-
 class _BraveAnswer(msgspec.Struct):
-    web: _BraveWeb | None = None
+    class Web(msgspec.Struct):
+        class Result(msgspec.Struct):
+            title: str = ""
+            url: str = ""
+            description: str = ""
+
+        results: list[Result] = []
+
+    web: Web | None = None
 
 
 async def _fetch(fetcher: Fetcher, request: FetchRequest) -> Fetched:
@@ -199,33 +194,24 @@ def page_text(page: Fetched) -> str:
         page = msgspec.structs.replace(page, body=page.body[:FETCH_BYTES_MAX], cut=True)
     charset = _CHARSET.search(page.header("content-type"))
     if kind in ("text/html", "application/xhtml+xml", "") and b"<" in page.body:
-        text = _markdown(page, charset.group(1) if charset else "")
+        import turbohtml
+
+        document = turbohtml.parse(_decoded(page.body, charset[1]) if charset else page.body)
+        for element in document.select("a[href], area[href], img[src], form[action], iframe[src]"):
+            for name in ("href", "src", "action"):
+                if _LINK.match(_CONTROL.sub("", str(element.attr(name) or ""))):
+                    del element.attrs[name]
+        for element in document.select("script, style, noscript, template"):
+            element.decompose()
+        text = document.to_markdown().strip()
     elif kind.startswith("text/") or kind.endswith(("json", "xml", "javascript", "yaml")) or not kind:
-        text = _decoded(page.body, charset.group(1) if charset else _marked_charset(page.body))
+        is_utf_16 = page.body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = _decoded(page.body, charset[1] if charset else "utf-16" if is_utf_16 else "utf-8-sig")
     else:
         raise ToolError(f"{page.url} is {kind}, not text.")
     if len(text) > TEXT_CHARS_MAX or page.cut:
         return f"{text[:TEXT_CHARS_MAX]}\n[The page goes on.]"
     return text
-
-
-def _markdown(page: Fetched, charset: str) -> str:
-    import turbohtml
-
-    body = _decoded(page.body, charset) if charset else page.body
-    document = turbohtml.parse(body)
-    for element in document.select("a[href], area[href], img[src], form[action], iframe[src]"):
-        for name in ("href", "src", "action"):
-            if _LINK.match(_CONTROL.sub("", str(element.attr(name) or ""))):
-                del element.attrs[name]
-    for element in document.select("script, style, noscript, template"):
-        element.decompose()
-    return document.to_markdown().strip()
-
-
-def _marked_charset(body: bytes) -> str:
-    """The charset that a byte order mark names; UTF-8 without one."""
-    return "utf-16" if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
 
 
 def _decoded(body: bytes, charset: str) -> str:

@@ -27,6 +27,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Literal, TypeAlias, cast
 
 import msgspec
@@ -36,6 +37,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, NotFound, StoreCorrupt
 from shoal.domain.ports import Settings
 from shoal.domain.records import AuditEntry
+from shoal.domain.settings import McpServerSettings
 from shoal.permissions.approvals import strip_controls
 from shoal.store.approvals import AuditLog
 from shoal.tools.output import visible
@@ -90,15 +92,12 @@ def described(server: str, description: str) -> str:
 def fitted_schema(schema: Mapping[str, object]) -> str:
     """A JSON Schema of an object as compact JSON text, within the bounds: first texts go, then all but the names."""
     full = _object(_cleaned(cast("Json", dict(schema)), 0, keep_words=True))
-    for candidate in (full, _object(_cleaned(full, 0, keep_words=False)), _names_only(full)):
-        text = _encoded(candidate)
-        if len(text.encode()) <= SCHEMA_BYTES_MAX:
-            return text
-    return _encoded({"type": "object", "properties": {}})
-
-
-def _encoded(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    properties = list(cast("dict[str, Json]", full["properties"]))[:ENTRIES_MAX]
+    names: dict[str, Json] = {name[:WORD_CHARS_MAX]: {} for name in properties}
+    candidates = full, _object(_cleaned(full, 0, keep_words=False)), {"type": "object", "properties": names}
+    texts = (json.dumps(one, ensure_ascii=False, separators=(",", ":"), allow_nan=False) for one in candidates)
+    fitting = (text for text in texts if len(text.encode()) <= SCHEMA_BYTES_MAX)
+    return next(fitting, '{"type":"object","properties":{}}')
 
 
 def _object(schema: Json) -> dict[str, Json]:
@@ -112,44 +111,31 @@ def _object(schema: Json) -> dict[str, Json]:
     return {**rest, "type": "object", "properties": names, **({"required": kept} if kept else {})}
 
 
-def _names_only(schema: dict[str, Json]) -> dict[str, Json]:
-    properties = schema["properties"]
-    names = list(properties)[:ENTRIES_MAX] if isinstance(properties, dict) else []
-    return {"type": "object", "properties": {name[:WORD_CHARS_MAX]: {} for name in names}}
-
-
 def _cleaned(schema: Json, depth: int, *, keep_words: bool) -> Json:
     """A schema with only the keywords that are known, no deeper than SCHEMA_DEPTH_MAX; below that anything goes."""
     if isinstance(schema, bool):
         return schema
     if not isinstance(schema, dict) or depth >= SCHEMA_DEPTH_MAX:
         return {}
+    below = partial(_cleaned, depth=depth + 1, keep_words=keep_words)
     kept: dict[str, Json] = {}
     for key, value in schema.items():
-        cleaned = _keyword(key, value, depth, keep_words=keep_words)
-        if cleaned is not None:
-            kept[key] = cleaned
+        match value:
+            case str() if key in _WORDS and keep_words:
+                kept[key] = visible(value)[:WORD_CHARS_MAX]
+            case str() if key == "$ref" and re.fullmatch(r"#/(\$defs|definitions)/[^/]{1,200}", value):
+                kept[key] = value
+            case dict() if key in _TABLES:
+                kept[key] = {visible(name): below(one) for name, one in list(value.items())[:ENTRIES_MAX]}
+            case list() if key in _LISTS:
+                kept[key] = [below(one) for one in value[:ENTRIES_MAX]]
+            case dict() | bool() if key in _SCHEMAS:
+                kept[key] = below(value)
+            case _ if key in _PLAIN and (plain := _plain(value)) is not None:
+                kept[key] = plain
+            case _:
+                pass
     return kept
-
-
-def _keyword(key: str, value: Json, depth: int, *, keep_words: bool) -> Json:
-    """What remains of one keyword; None when it goes."""
-    match value:
-        case str() if key in _WORDS and keep_words:
-            return visible(value)[:WORD_CHARS_MAX]
-        case str() if key == "$ref" and re.fullmatch(r"#/(\$defs|definitions)/[^/]{1,200}", value):
-            return value
-        case dict() if key in _TABLES:
-            some = list(value.items())[:ENTRIES_MAX]
-            return {visible(name): _cleaned(one, depth + 1, keep_words=keep_words) for name, one in some}
-        case list() if key in _LISTS:
-            return [_cleaned(one, depth + 1, keep_words=keep_words) for one in value[:ENTRIES_MAX]]
-        case dict() | bool() if key in _SCHEMAS:
-            return _cleaned(value, depth + 1, keep_words=keep_words)
-        case _ if key in _PLAIN:
-            return _plain(value)
-        case _:
-            return None
 
 
 def _plain(value: Json) -> Json:
@@ -205,7 +191,7 @@ class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def state(self) -> State:
-        """How it stands."""
+        """Whether the owner has to decide on it, and what was decided."""
         if self.offered is None:
             return "allowed"
         if self.offered.digest in self.denied:
@@ -293,13 +279,15 @@ def compared(known: ServerPins, offered: Mapping[str, tuple[str, Definition]]) -
 
 
 class Pins:
-    """The pins of all servers, over any number of processes. `servers` are the identities of those in use, by name."""
+    """The pins of all enabled servers, over any number of processes."""
 
-    def __init__(self, settings: Settings, audit: AuditLog, clock: Clock, servers: Mapping[str, str]) -> None:
+    def __init__(
+        self, settings: Settings, audit: AuditLog, clock: Clock, servers: Mapping[str, McpServerSettings]
+    ) -> None:
         self._settings = settings
         self._audit = audit
         self._clock = clock
-        self._servers = servers
+        self._servers = {name: server for name, server in servers.items() if server.enabled}
         self.watchers: list[Callable[[], None]] = []
         """Called when something was decided in this process."""
 
@@ -347,7 +335,17 @@ class Pins:
             if known is None or name not in found:
                 raise NotFound(f"There is no tool {name[:80]!r} of an MCP server. `shoal mcp list` shows them.")
             pin = known.tools[found[name]]
-            changed = _decided(pin, digest, allow=allow)
+            offered = pin.offered
+            if offered is None:
+                raise NotFound(f"Nothing of {pin.name} waits: agents use what its server offers.")
+            if len(digest) < DIGEST_CHARS or not offered.digest.startswith(digest):
+                raise Conflict(
+                    f"The server now offers another {pin.name}. Look at it again with `shoal mcp show {pin.name}`."
+                )
+            if allow:
+                changed = replace(pin, allowed=offered, offered=None, is_told=False)
+            else:
+                changed = replace(pin, denied=(*pin.denied, offered.digest)[-DENIED_MAX:])
             if await self._swap(server, raw, replace(known, tools={**known.tools, found[name]: changed})):
                 await self._note("decide", [pin], "allow" if allow else "deny", by)
                 for stir in self.watchers:
@@ -366,7 +364,7 @@ class Pins:
         return await self._settings.swap(SCOPE, self._key(server), raw, msgspec.json.encode(found).decode())
 
     def _key(self, server: str) -> str:
-        return f"{server} {hashlib.sha256(self._servers[server].encode()).hexdigest()[:16]}"
+        return f"{server} {hashlib.sha256(self._servers[server].identity.encode()).hexdigest()[:16]}"
 
     async def _note(self, what: str, pins: Sequence[Pin], decision: str, by: str) -> None:
         entries = [
@@ -378,19 +376,6 @@ class Pins:
 
 
 _NONE = Definition("", "", "", "")
-
-
-def _decided(pin: Pin, digest: str, *, allow: bool) -> Pin:
-    offered = pin.offered
-    if offered is None:
-        raise NotFound(f"Nothing of {pin.name} waits: agents use what its server offers.")
-    if len(digest) < DIGEST_CHARS or not offered.digest.startswith(digest):
-        raise Conflict(
-            f"The server offers another {pin.name} by now. Look at it again with `shoal mcp show {pin.name}`."
-        )
-    if allow:
-        return replace(pin, allowed=offered, offered=None, is_told=False)
-    return replace(pin, denied=(*pin.denied, offered.digest)[-DENIED_MAX:])
 
 
 def told_text(server: str, waiting: Sequence[Pin], change_chars_max: int = 1500) -> str:

@@ -10,16 +10,17 @@ import shlex
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import anyio
-import msgspec
 
 from shoal.domain.errors import ShoalError
-from shoal.domain.ports import Command, Mount
+from shoal.domain.ports import Command, Enclose, Mount
+from shoal.domain.secret import Secret
+from shoal.domain.settings import McpServerSettings
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -30,33 +31,12 @@ STDERR_CHARS_KEPT = 2000
 HTTP_CONNECT_SECONDS = 10.0
 
 
-class McpServer(msgspec.Struct, frozen=True):
-    """One server as configured: `command` and `args` to start it, or the `url` of one that runs.
-
-    `env` and `headers` are asked for at each connection, since they may be secrets that expire. Empty `tools` are all;
-    `folder` is its own. `timeout_seconds` bounds connecting and each call.
-    """
+class McpServer(NamedTuple):
+    """One server of [mcp], and the folder it works in."""
 
     name: str
-    command: str = ""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, Callable[[], str]] = {}
-    url: str = ""
-    headers: Mapping[str, Callable[[], str]] = {}
-    tools: tuple[str, ...] = ()
-    timeout_seconds: float = 60.0
-    sandboxed: bool = False
+    settings: McpServerSettings
     folder: Path = Path()
-
-    @property
-    def identity(self) -> str:
-        """What the server is: a change of it ends approvals."""
-        return self.url or shlex.join([self.command, *self.args])
-
-
-Enclose: TypeAlias = Callable[[Command], AbstractAsyncContextManager[tuple[str, ...]]]
-"""What a sandbox offers to hold a process for as long as it likes to run: the argument vector that runs the command
-inside, while the block lasts. Raises SandboxError."""
 
 
 class WatchedStream:
@@ -67,7 +47,6 @@ class WatchedStream:
         self._on_end = on_end
 
     async def receive(self) -> "SessionMessage | Exception":
-        """The next message."""
         try:
             return await self._stream.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -75,7 +54,6 @@ class WatchedStream:
             raise
 
     async def aclose(self) -> None:
-        """Close it."""
         await self._stream.aclose()
 
     def __aiter__(self) -> Self:
@@ -126,16 +104,13 @@ async def opened(
     server: McpServer, enclose: Enclose | None, on_end: Callable[[], None], words: LastWords
 ) -> "AsyncGenerator[TransportStreams]":
     """The two streams to a server; `on_end` is called when it ends. Raises OSError, SandboxError, ConfigError."""
-    async with AsyncExitStack() as stack:
-        if server.url:
-            read, write = await stack.enter_async_context(_over_http(server))
-        else:
-            read, write = await stack.enter_async_context(_as_child(server, enclose, words))
+    opening = _over_http(server.settings) if server.settings.url else _as_child(server, enclose, words)
+    async with opening as (read, write):
         yield WatchedStream(read, on_end), write
 
 
 @asynccontextmanager
-async def _over_http(server: McpServer) -> "AsyncGenerator[TransportStreams]":
+async def _over_http(server: McpServerSettings) -> "AsyncGenerator[TransportStreams]":
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
@@ -152,15 +127,16 @@ async def _over_http(server: McpServer) -> "AsyncGenerator[TransportStreams]":
 async def _as_child(server: McpServer, enclose: Enclose | None, words: LastWords) -> "AsyncGenerator[TransportStreams]":
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    env = await _revealed(server.env)
+    env = await _revealed(server.settings.env)
     await asyncio.to_thread(server.folder.mkdir, mode=0o700, parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
-        argv = (server.command, *server.args)
+        argv = (server.settings.command, *server.settings.args)
         if enclose is not None:
             mounts = (Mount(server.folder, "/workspace", writable=True),)
             command = Command(f"exec {shlex.join(argv)}", server.folder, mounts, env=tuple(env.items()))
             argv, env = await stack.enter_async_context(enclose(command)), {}
-        argv = _tied(argv)
+        if sys.platform == "linux" and (setpriv := shutil.which("setpriv")):  # the kernel kills it when we end
+            argv = (setpriv, "--pdeathsig", "KILL", "--", *argv)
         parameters = StdioServerParameters(command=argv[0], args=list(argv[1:]), env=env, cwd=server.folder)
         reading, writing = os.pipe()
         stack.callback(os.close, reading)
@@ -174,15 +150,9 @@ async def _as_child(server: McpServer, enclose: Enclose | None, words: LastWords
             tasks.cancel_scope.cancel()
 
 
-def _tied(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The command, killed by the kernel when this process ends in whatever way."""
-    tie = shutil.which("setpriv") if sys.platform == "linux" else None
-    return (tie, "--pdeathsig", "KILL", "--", *argv) if tie else argv
-
-
-async def _revealed(values: Mapping[str, Callable[[], str]]) -> dict[str, str]:
-    """The values as they are now; a command may be asked for one, so this goes to a thread."""
-    return await asyncio.to_thread(lambda: {name: value() for name, value in values.items()})
+async def _revealed(values: Mapping[str, Secret]) -> dict[str, str]:
+    """The values as they are now, since they may expire; a command may be asked for one, so this goes to a thread."""
+    return await asyncio.to_thread(lambda: {name: value.reveal() for name, value in values.items()})
 
 
 def failures() -> tuple[type[Exception], ...]:

@@ -10,11 +10,9 @@ from tests.unit.surfaces.cli.conftest import Shoal, running
 
 from shoal.config import load_config
 from shoal.domain.clock import SystemClock
-from shoal.domain.home import Home
-from shoal.servers import make_pins
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.tools.mcp.pins import Definition, definition_digest, definition_text
+from shoal.tools.mcp.pins import Definition, Pins, definition_digest, definition_text
 
 SETTINGS = f"[mcp.odd]\ncommand = {sys.executable!r}\nargs = ['-c', 'pass']\n"
 
@@ -41,7 +39,7 @@ def sees(home: Path, **tools: str) -> dict[str, str]:
             )
             for name, words in tools.items()
         }
-        used = await make_pins(load_config(home, {}), Home(home), store, clock).in_force("odd", offered)
+        used = await Pins(store.settings, store.audit, clock, load_config(home, {}).mcp).in_force("odd", offered)
         await store.close()
         return {name: found.description for name, (_, found) in used.items()}
 

@@ -6,21 +6,27 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from shoal.domain.ports import ToolContext, ToolOutput
+from shoal.domain.ports import Enclose, ToolContext, ToolOutput
+from shoal.domain.settings import McpServerSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.mcp.connection import McpConnection, McpState, Status
 from shoal.tools.mcp.pins import Pins
-from shoal.tools.mcp.transport import Enclose, McpServer
+from shoal.tools.mcp.transport import McpServer
 from shoal.tools.registry import Registry
 
 ODD = str(Path(__file__).with_name("odd_server.py"))
 SECONDS_MAX = 30.0
 
 
+def configured(name: str, command: str = "", *args: str, folder: Path = Path(), **settings: object) -> McpServer:
+    """A server as it stands in [mcp]."""
+    return McpServer(name, McpServerSettings(command=command, args=args, **settings), folder)  # pyright: ignore
+
+
 def odd(folder: Path, *args: str, **settings: object) -> McpServer:
     """The odd server, working in a folder below `folder`."""
-    return McpServer("odd", sys.executable, (ODD, *args), folder=folder / "mcp" / "odd", **settings)  # pyright: ignore
+    return configured("odd", sys.executable, ODD, *args, folder=folder / "mcp" / "odd", **settings)
 
 
 class Stand:

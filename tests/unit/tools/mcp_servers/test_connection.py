@@ -11,12 +11,12 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-import msgspec
 import psutil
 import pytest
-from tests.unit.tools.mcp_servers.stand import ODD, connected, odd
+from tests.unit.tools.mcp_servers.stand import ODD, configured, connected, odd
 
 from shoal.domain.errors import ToolError
+from shoal.domain.secret import Secret
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.limits import CommandLimits
 from shoal.tools.mcp.transport import LastWords, McpServer
@@ -54,7 +54,7 @@ async def test_what_a_server_says_of_its_effects_is_not_believed(tmp_path: Path)
 async def test_a_child_gets_no_secret_of_ours(tmp_path: Path) -> None:
     os.environ["SHOAL_CANARY_KEY"] = "canary-in-the-environment"
     try:
-        async with connected(tmp_path, odd(tmp_path, env={"ITS_OWN": lambda: "given"})) as stand:
+        async with connected(tmp_path, odd(tmp_path, env={"ITS_OWN": Secret("value", "given")})) as stand:
             await stand.becomes("up")
             output = await stand.call("mcp_odd_environment")
     finally:
@@ -81,7 +81,7 @@ async def test_a_server_that_dies_in_a_call_comes_back_under_the_same_tools(tmp_
 async def test_a_server_that_stays_away_takes_its_tools_along_and_brings_them_back(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     shutil.copy(ODD, program)
-    server = McpServer("odd", sys.executable, (str(program),), folder=tmp_path / "f")
+    server = configured("odd", sys.executable, str(program), folder=tmp_path / "f")
     async with connected(tmp_path, server) as stand:
         await stand.becomes("up")
         program.rename(tmp_path / "away.py")
@@ -127,15 +127,15 @@ async def test_a_server_that_dies_again_and_again_is_not_started_in_a_loop(tmp_p
 @pytest.mark.parametrize(
     ("server", "why"),
     [
-        (McpServer("gone", "/nowhere/server"), "nowhere"),
-        (McpServer("gone", sys.executable, ("-c", "print('hello')")), "Connection closed"),
-        (McpServer("gone", sys.executable, (ODD, "mute"), timeout_seconds=0.3), "in time|Timed out"),
-        (McpServer("gone", url="http://127.0.0.1:9/mcp"), "(?i)connect"),
-        (McpServer("gone", sys.executable, (ODD,), sandboxed=True), "bubblewrap"),
+        (configured("gone", "/nowhere/server"), "nowhere"),
+        (configured("gone", sys.executable, "-c", "print('hello')"), "Connection closed"),
+        (configured("gone", sys.executable, ODD, "mute", timeout_seconds=0.3), "in time|Timed out"),
+        (configured("gone", url="http://127.0.0.1:9/mcp"), "(?i)connect"),
+        (configured("gone", sys.executable, ODD, sandbox=True), "bubblewrap"),
     ],
 )
 async def test_a_broken_server_is_a_state_and_no_error(tmp_path: Path, server: McpServer, why: str) -> None:
-    async with connected(tmp_path, msgspec.structs.replace(server, folder=tmp_path / "f")) as stand:
+    async with connected(tmp_path, server._replace(folder=tmp_path / "f")) as stand:
         state = await stand.becomes("down")
         assert re.search(why, state.why), state
         assert stand.registry.names() == ()
@@ -226,7 +226,7 @@ async def test_a_server_in_the_sandbox_sees_its_own_folder_only(tmp_path: Path) 
     if not python:
         pytest.skip("there is no /usr/bin/python3 for the inside of a sandbox")
     enclosure = BubblewrapSandbox(CommandLimits(cpu_seconds_max=0))
-    server = McpServer("odd", python, ("server.py",), sandboxed=True, folder=folder, env={"A": lambda: "b"})
+    server = configured("odd", python, "server.py", sandbox=True, folder=folder, env={"A": Secret("value", "b")})
     async with connected(tmp_path, server, enclosure.enclosed) as stand:
         await stand.becomes("up")
         where = (await stand.call("mcp_odd_where")).text

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.unit.tools.mcp_servers.stand import connected
+from tests.unit.tools.mcp_servers.stand import configured, connected
 
+from shoal.domain.secret import Secret
 from shoal.tools.mcp.transport import McpServer
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
@@ -39,8 +40,8 @@ async def serving(port: int) -> AsyncGenerator[None]:
 
 
 def scales(port: int, token: str = "the-token") -> McpServer:
-    headers = {"Authorization": lambda: f"Bearer {token}"}
-    return McpServer("scales", url=f"http://127.0.0.1:{port}/mcp", headers=headers, timeout_seconds=10)
+    headers = {"Authorization": Secret("value", f"Bearer {token}")}
+    return configured("scales", url=f"http://127.0.0.1:{port}/mcp", headers=headers, timeout_seconds=10)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.tools.mcp_servers.stand import Stand, connected, odd
 
 from shoal.domain.errors import Conflict, NotFound
+from shoal.domain.settings import McpServerSettings
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
@@ -54,7 +55,8 @@ class Owner:
         self.pins = self.process()
 
     def process(self, servers: Mapping[str, str] = SERVERS) -> Pins:
-        return Pins(self.store.settings, self.store.audit, self.clock, servers)
+        settings = {name: McpServerSettings(command=command) for name, command in servers.items()}
+        return Pins(self.store.settings, self.store.audit, self.clock, settings)
 
     async def tell(self, text: str) -> None:
         self.told.append(text)
@@ -344,7 +346,7 @@ async def test_without_a_store_no_tool_is_taken(tmp_path: Path, owner: Owner) ->
     pytest.importorskip("mcp", reason="the extra mcp is not installed")
     kept = MemorySettings()
     kept.broken = True
-    pins = Pins(kept, owner.store.audit, owner.clock, {"odd": "x"})
+    pins = Pins(kept, owner.store.audit, owner.clock, {"odd": McpServerSettings(command="x")})
     async with connected(tmp_path, odd(tmp_path), pins=pins) as stand:
         assert "disk is gone" in (await stand.becomes("down")).why
         assert stand.registry.names() == ()

@@ -8,9 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 from tests.tidy.source import ROOT
-from tests.unit.tools.mcp_servers.stand import connected
+from tests.unit.tools.mcp_servers.stand import configured, connected
 
-from shoal.tools.mcp.transport import McpServer
+from shoal.domain.secret import Secret
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mcp-servers")]
@@ -33,7 +33,7 @@ def node() -> str:
 
 async def test_everything(servers: Path, tmp_path: Path) -> None:
     program = str(servers / "server-everything" / "dist" / "index.js")
-    async with connected(tmp_path, McpServer("all", node(), (program, "stdio"), folder=tmp_path / "f")) as stand:
+    async with connected(tmp_path, configured("all", node(), program, "stdio", folder=tmp_path / "f")) as stand:
         state = await stand.becomes("up")
         assert {"mcp_all_echo", "mcp_all_get-sum", "mcp_all_get-tiny-image"} <= set(state.tools)
         for name in state.tools:
@@ -52,7 +52,7 @@ async def test_filesystem_keeps_to_its_folders(servers: Path, tmp_path: Path) ->
     shared.mkdir()
     (shared / "a.txt").write_text("tides of May")
     (tmp_path / "outside.txt").write_text("canary")
-    server = McpServer("files", node(), (program, str(shared)), folder=tmp_path / "f")
+    server = configured("files", node(), program, str(shared), folder=tmp_path / "f")
     async with connected(tmp_path, server) as stand:
         await stand.becomes("up")
         inside = await stand.call("mcp_files_read_text_file", json.dumps({"path": str(shared / "a.txt")}))
@@ -67,8 +67,8 @@ async def test_filesystem_keeps_to_its_folders(servers: Path, tmp_path: Path) ->
 
 async def test_memory_remembers_over_a_restart(servers: Path, tmp_path: Path) -> None:
     program = str(servers / "server-memory" / "dist" / "index.js")
-    env = {"MEMORY_FILE_PATH": lambda: str(tmp_path / "memory.json")}
-    server = McpServer("memory", node(), (program,), env=env, folder=tmp_path / "f")
+    env = {"MEMORY_FILE_PATH": Secret("value", str(tmp_path / "memory.json"))}
+    server = configured("memory", node(), program, env=env, folder=tmp_path / "f")
     entity = {"entities": [{"name": "Ada", "entityType": "person", "observations": ["likes tea"]}]}
     async with connected(tmp_path, server) as stand:
         await stand.becomes("up")

@@ -13,7 +13,7 @@ PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 50).decode()
 
 
 def told(*blocks: object, **more: object) -> str:
-    return output_of("odd", types.CallToolResult(content=list(blocks), **more), lambda name, _: name).text
+    return output_of("odd", types.CallToolResult(content=list(blocks), **more), lambda name, _: Path(name)).text
 
 
 def text(words: str) -> object:
@@ -41,7 +41,7 @@ def test_long_text_is_cut_and_says_so() -> None:
 
 def test_no_more_parts_and_pictures_than_the_bounds() -> None:
     picture = types.ImageContent(data=PNG, mime_type="image/png")
-    output = output_of("odd", types.CallToolResult(content=[picture] * 9), lambda name, _: name)
+    output = output_of("odd", types.CallToolResult(content=[picture] * 9), lambda name, _: Path(name))
     assert len(output.images) == connection.IMAGES_MAX
     assert "not shown" in output.text
     assert "more parts were left out" in told(*[text("x")] * (connection.BLOCKS_MAX + 3))
@@ -50,6 +50,6 @@ def test_no_more_parts_and_pictures_than_the_bounds() -> None:
 @pytest.mark.parametrize("data", ["", "no base64!", base64.b64encode(b"<svg onload=x>").decode(), "A" * 8_000_000])
 def test_what_is_no_picture_is_not_handed_on_as_one(data: str, tmp_path: Path) -> None:
     picture = types.ImageContent(data=data, mime_type="image/png")
-    output = output_of("odd", types.CallToolResult(content=[picture]), lambda name, _: str(tmp_path / name))
+    output = output_of("odd", types.CallToolResult(content=[picture]), lambda name, _: tmp_path / name)
     assert output.images == ()
     assert "cannot be shown" in output.text

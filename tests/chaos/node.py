@@ -1,6 +1,6 @@
-"""One process that is to be killed, alone or of a cluster: `python -m shoal.testing.node ROLE …` serves until SIGTERM.
+"""One process that is to be killed, alone or of a cluster: `python -m tests.chaos.node ROLE …` serves until SIGTERM.
 
-Its platforms are `shoal.testing.chat_server`s, its model `python -m shoal.testing.model`; all by their address. Its
+Its platforms are `tests.chaos.chat_server`s, its model `python -m shoal.testing.model`; all by their address. Its
 tools `note` and `guarded`, which is asked for, leave a line in `WORLD/tools.jsonl` each time they run. The wall clock
 is off by as many seconds as the file `WORLD/clock` says. Says `ready` when it serves.
 """
@@ -21,8 +21,8 @@ from shoal.domain.home import Home
 from shoal.domain.ids import format_ulid
 from shoal.maintenance import collect_seldom
 from shoal.testing.chat import OPEN
-from shoal.testing.chat_http import KEYLESS, HttpChat
 from shoal.testing.crash import World, note_tool
+from tests.chaos.chat_http import KEYLESS, HttpChat
 
 TURN_TOKENS = 250_000
 """What a turn may take: many times what most take."""
@@ -32,7 +32,7 @@ CATCH_UP_SECONDS = 1_209_600
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="shoal.testing.node", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.chaos.node", description=__doc__)
     parser.add_argument("role", choices=("all", "serve", "worker"))
     parser.add_argument("--name", required=True, help="told to the model with each request")
     parser.add_argument("--home", required=True)

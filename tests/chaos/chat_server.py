@@ -1,4 +1,4 @@
-"""A chat platform as a process of its own: `python -m shoal.testing.chat_server --transcript FILE` prints its address.
+"""A chat platform as a process of its own: `python -m tests.chaos.chat_server --transcript FILE` prints its address.
 
 Its people write by themselves: each says a few messages, at most `ahead` of what was answered. A bot asks for them
 (`GET /updates`), acknowledges each (`POST /ack`) and answers (`POST /post`, with an idempotency key). Of the posts a
@@ -346,7 +346,7 @@ async def serve(server: ChatServer, port: int) -> None:
 
 def main() -> None:
     """Run it as the command line says."""
-    parser = argparse.ArgumentParser(prog="shoal.testing.chat_server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.chaos.chat_server", description=__doc__)
     parser.add_argument("--transcript", type=Path, required=True)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--threads", type=int, default=10)

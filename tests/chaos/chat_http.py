@@ -1,4 +1,4 @@
-"""The bot's side of `shoal.testing.chat_server`: a `ChatAdapter` over HTTP that asks for messages and posts answers."""
+"""The bot's side of `tests.chaos.chat_server`: a `ChatAdapter` over HTTP that asks for messages and posts answers."""
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -15,7 +15,7 @@ from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.messages import Abort, Attachment, Author, Deletion, Edit, Prompt, Steer
 from shoal.domain.ports import InboxPort
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
-from shoal.testing.chat_server import Ack, Change, NewMessage, Update
+from tests.chaos.chat_server import Ack, Change, NewMessage, Update
 
 LIMITS = ChatLimits(text_chars_max=2000, idempotent_posts=True, has_buttons=True)
 KEYLESS = ChatLimits(text_chars_max=2000, can_edit=True, has_preview=True, has_buttons=True, edit_seconds_min=0.05)
