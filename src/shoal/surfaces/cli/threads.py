@@ -160,8 +160,9 @@ def _doing(info: ThreadSummary) -> str:
 def _whole(context: CommandContext, id: str, after: int = 0) -> tuple[ThreadSummary, list[msgspec.Raw]]:
     info = get(context, _path(id), ThreadSummary)
     events: list[msgspec.Raw] = []
-    while after < info.last_seq:
+    while True:
         batch = get(context, f"{_path(id)}/events", list[msgspec.Raw], after=after, limit=EVENTS_MAX)
         events += batch
-        after = decode_event(batch[-1]).seq if batch else info.last_seq
-    return info, events
+        if len(batch) < EVENTS_MAX:
+            return info, events
+        after = decode_event(batch[-1]).seq
