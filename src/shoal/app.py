@@ -321,7 +321,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             tainted_files,
             ExecutorSettings.of(config, isolated=sandbox.isolated),
         )
-        watch_secrets(config, executor.redactor.learn_one)
+        watch_secrets(config, executor.redactor.learn)
 
         # ---- the turn ----
 

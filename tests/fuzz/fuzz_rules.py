@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from shoal.domain.permissions import Action
 from shoal.domain.settings import ProfileSettings
-from shoal.permissions.patterns import Automaton, PatternRefused, Program
+from shoal.permissions.patterns import Automaton, PatternRefused
 from shoal.permissions.profiles import Profile, decide, hidden
 from tests.fuzz.target import Attempt
 
@@ -24,14 +24,14 @@ def target() -> Generator[Attempt]:
 def attempt(source: random.Random) -> None:
     """See the module."""
     pattern = "".join(source.choice(_CHARS) for _ in range(source.randint(1, 12)))
-    program = Program()
+    automaton = Automaton()
     try:
-        program.add(pattern)
+        automaton.add(pattern)
     except PatternRefused:
         return
     text = "".join(source.choice("ab:1 -\nA") for _ in range(source.randint(1, 8)))
     if "\n" not in text and r"\B" not in pattern:
-        matched = bool(Automaton(program).match(text))
+        matched = bool(automaton.match(text))
         assert matched == bool(re.fullmatch(pattern, text)), f"{pattern!r} on {text!r}: {matched}"
     profile = Profile("fuzzed", [ProfileSettings(deny=(pattern,), allow=(pattern,), ask=(".*",))])
     found = decide(profile, Action(text))

@@ -134,7 +134,7 @@ async def test_a_person_can_try_now_ask_another_model_or_stop(tmp_path: Path) ->
         stop = (await in_time(clock, world.ada.sees("Your message is kept"), 1)).buttons[-1]
         assert await press(stop.value, world.ada.thread, ADA, world.app.inbox) == "Stopping."
         assert [one.outcome for one in await finished(world, 2)] == ["done", "aborted"]
-        assert await press(stop.value, world.ada.thread, ADA, world.app.inbox) == "That is over."
+        assert await press(stop.value, world.ada.thread, ADA, world.app.inbox) == "That turn has ended."
 
 
 async def test_a_trigger_that_comes_in_an_outage_waits_it_out(tmp_path: Path) -> None:

@@ -81,9 +81,7 @@ class PlatformHttp:
         except httpx2.InvalidURL as error:
             raise PlatformError(f"The configured address of {self.name} is not a valid URL.", permanent=True) from error
         except UnicodeEncodeError as error:
-            reason = (
-                f"HTTP cannot carry what is sent to {self.name}. Check the token and the address for odd characters."
-            )
+            reason = f"A request to {self.name} has characters that HTTP cannot send. Check the token and the address."
             raise PlatformError(reason, permanent=True) from error
 
     async def download(
@@ -141,12 +139,12 @@ class PlatformHttp:
         return self._http
 
 
-class ApiRefusal(PlatformError):
-    """A REST API refuses this call for good, with this status."""
+class PlatformRefusal(PlatformError):
+    """A platform refuses this call for good; `code` is its reason, or the status where it gives none."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, code: str | int) -> None:
         super().__init__(message, permanent=True)
-        self.status = status
+        self.code = code
 
 
 class _ApiError(msgspec.Struct, frozen=True):
@@ -213,7 +211,7 @@ class RestApi(PlatformHttp):
             reason = f"{error.code} {error.message}"[:REASON_CHARS_MAX].strip()
         except UNREADABLE:
             reason = ""
-        raise ApiRefusal(f"{self.name} refused with {status}: {reason or 'it gave no reason.'}", status)
+        raise PlatformRefusal(f"{self.name} refused with {status}: {reason or 'it gave no reason.'}", status)
 
     async def request_token(self, url: str, form: Mapping[str, str]) -> Granted:
         """Ask an authorization server for an access token. Raises PlatformError; a refusal says what to configure."""

@@ -143,10 +143,10 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
                 change = Abort(thread, author, turn=turn) if stops else Retry(thread, author, turn, model)
                 receipt = await inbox.send(change)
                 if not receipt.delivered:
-                    return "That is over."
+                    return "That turn has ended."
                 return "Stopping." if stops else "Trying again."
             case _:
-                return "This button is no longer known."
+                return "This button no longer works."
     except (NotFound, Conflict, Gone, Forbidden, InvalidInput) as error:
         return str(error)
 

@@ -100,7 +100,7 @@ def _permissions(settings: PermissionsSettings) -> Iterator[Found]:
         )
     if not (profiles or overrides):
         return
-    from shoal.permissions.patterns import PatternRefused, Program
+    from shoal.permissions.patterns import Automaton, PatternRefused
     from shoal.permissions.profiles import layers_of
 
     is_sound = True
@@ -119,7 +119,7 @@ def _permissions(settings: PermissionsSettings) -> Iterator[Found]:
             patterns: tuple[str, ...] = getattr(rules, key)
             for pattern in patterns:
                 try:
-                    Program().add(pattern, dotall=key == "deny")
+                    Automaton().add(pattern, dotall=key == "deny")
                 except PatternRefused as refused:
                     is_sound = False
                     yield ("permissions", *where, key), f'has the pattern "{pattern}": {refused}'

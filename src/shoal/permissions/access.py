@@ -125,16 +125,14 @@ class Audiences:
         alone = asker.kind == "direct" or platform in OWN_PLATFORMS
         identities = self._people.asker(asker).identities
         is_owner = not self._owners.isdisjoint(identities)
+        rules = self._rules.get(platform, AccessRules())
+        takes_strangers = EVERYBODY in rules.allow and not rules.trust_everybody
+        takes_strangers = takes_strangers and (not rules.channels or channel in rules.channels)
         return Audience(
             everywhere=alone and is_owner and not is_personal(thread),
             person=(OWNER if is_owner else identities[0]) if alone else "",
-            guest=(self._takes_strangers(platform, channel) or is_personal(thread)) and not (alone and author.trusted),
+            guest=(takes_strangers or is_personal(thread)) and not (alone and author.trusted),
         )
-
-    def _takes_strangers(self, platform: str, channel: str) -> bool:
-        rules = self._rules.get(platform, AccessRules())
-        is_open = not rules.channels or channel in rules.channels
-        return is_open and EVERYBODY in rules.allow and not rules.trust_everybody
 
 
 def vouched(rules: AccessRules, user: str, paired: Sequence[str]) -> Admission:

@@ -13,16 +13,13 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
-import msgspec
-
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
 from shoal.permissions.code_files import is_code, runs_as_code
-from shoal.permissions.commands import Part
+from shoal.permissions.commands import Part, Taken
 from shoal.permissions.git import Repository, holds_repository, repository_at
 from shoal.permissions.options import Effect
 from shoal.permissions.shell import take_apart
-from shoal.permissions.shell_reader import Taken
 from shoal.permissions.shell_words import ANY, HERE, HOME, REST, SPLIT, Unreadable, Word, expand, quote
 
 PLACES_MAX = 16
@@ -65,15 +62,6 @@ def is_special(name: str) -> bool:
     return _SPECIAL.fullmatch(name) is not None and _PLAIN_SPECIAL.fullmatch(name) is None
 
 
-class FileEffects(msgspec.Struct, frozen=True):
-    """What a simple command does to files, by their names in actions. See `Action`."""
-
-    harmless: bool
-    reads: tuple[str, ...] | None
-    runs: tuple[str, ...]
-    runs_more: bool
-
-
 class CommandPaths:
     """Resolves the paths of one command."""
 
@@ -87,28 +75,33 @@ class CommandPaths:
         self._repositories: dict[str, Repository] = {}
         self._adds = any(part.effect.git == "add" for part in taken.parts)
 
-    def effects(self, part: Part) -> FileEffects:
-        """What a part reads, writes and runs."""
+    def action(self, begin: str, part: Part) -> Action:
+        """What a simple command reads, writes and runs."""
         effect = part.effect
         places = self._places(part.moves, part.sure)
         if effect.folders:
             places = self._joined(places, effect.folders)
-        reads = self._all(effect.reads, places)
+        reads = self._reads(effect.reads, places)
         runs = [name for word in effect.runs for name in self._of_word(word, places) or ()]
-        started = self._started(effect)
-        runs += started
-        harmless = effect.harmless and self._writes_are_harmless(effect, places) and not started
+        # What a program takes orders from at every start, where it exists.
+        startup = [name for word in effect.startup for name in self._of_word(word, ()) or ()]
+        startup = [name for name in startup if (host := self._to_host(name)) is not None and os.path.lexists(host)]
+        runs += startup
+        harmless = effect.harmless and self._writes_are_harmless(effect, places) and not startup
         if effect.git:
-            found = [self._repository(place) for place in places or ()]
-            runs += [name for one in found for path in one.files for name in self._seen(path)]
-            harmless = harmless and bool(found) and all(one.inert for one in found)
+            repositories = [self._repository(place) for place in places or ()]
+            runs += [name for one in repositories for path in one.files for name in self._seen(path)]
+            harmless = harmless and bool(repositories) and all(one.inert for one in repositories)
             # What `git add` puts into the index is entered by many a command after it, and by itself when run again.
-            harmless = harmless and not (self._adds and any(map(holds_repository, {one.top for one in found})))
-            read = [name for one in found for path in one.read for name in self._seen(path)]
-            reads = None if reads is None else (*reads, *read)
+            harmless = harmless and not (self._adds and any(map(holds_repository, {one.top for one in repositories})))
+            if reads is not None:
+                reads += [name for one in repositories for path in one.read for name in self._seen(path)]
         if effect.harmless and not harmless:
             reads = None
-        return FileEffects(
+        return Action(
+            begin + part.text,
+            opaque=part.opaque,
+            naming=begin + part.naming if part.naming else "",
             harmless=harmless,
             reads=None if reads is None else tuple(dict.fromkeys(reads)),
             runs=tuple(dict.fromkeys(runs)),
@@ -145,14 +138,11 @@ class CommandPaths:
                 return False
         for word in effect.makes:
             names = self._of_word(word, places)
-            if names is None or not all(map(_may_be_made, names)):
+            if names is None or any(
+                not name.startswith(_INSIDE) or _GIT.fullmatch(name) or _OPTION in name for name in names
+            ):
                 return False
         return True
-
-    def _started(self, effect: Effect) -> list[str]:
-        """The files that exist of those that a program takes orders from at every start."""
-        names = [name for word in effect.startup for name in self._of_word(word, ()) or ()]
-        return [name for name in names if (host := self._to_host(name)) is not None and os.path.lexists(host)]
 
     # ---- places and names ----
 
@@ -191,14 +181,15 @@ class CommandPaths:
             return None
         return text.replace(SPLIT, "").replace(HOME, self._home).replace(HERE, place)
 
-    def _all(self, words: Sequence[Word] | None, places: Sequence[str] | None) -> tuple[str, ...] | None:
+    def _reads(self, words: Sequence[Word] | None, places: Sequence[str] | None) -> list[str] | None:
+        """The files that words name which are read; None when that is not known, or they are too many."""
         names: list[str] = []
         for word in words or ():
             found = self._of_word(word, places, is_read=True)
             if found is None or any(is_special(name) for name in found):
                 return None
             names += found
-        return None if words is None or len(names) > NAMES_MAX else tuple(names)
+        return None if words is None or len(names) > NAMES_MAX else names
 
     def _of_word(self, word: Word, places: Sequence[str] | None, *, is_read: bool = False) -> list[str] | None:
         """Every file that a word may name, as the command's file system has them; None when that is not known. A file
@@ -271,8 +262,9 @@ class CommandPaths:
                 continue
             here = f"{done}/{part}"
             host = self._below_mount(here)
-            target = None if host is None else _link(host)
-            if target is None:
+            try:
+                target = os.readlink(host or "")
+            except OSError:  # it is no link, or beyond what is known
                 done = here
                 continue
             links += 1
@@ -326,19 +318,6 @@ class CommandPaths:
         return self._below_mount(self._follow(path)[0])
 
 
-def _may_be_made(name: str) -> bool:
-    """Whether a folder of this name changes nothing that something else executes."""
-    return name.startswith(_INSIDE) and not _GIT.fullmatch(name) and _OPTION not in name
-
-
-def _link(host: str) -> str | None:
-    """What a link says; None for what is none."""
-    try:
-        return os.readlink(host)
-    except OSError:
-        return None
-
-
 def _entries(folder: str, component: str) -> list[str]:
     """What a pattern for one component stands for in a folder; hidden files only where it begins with a dot."""
     pattern = re.compile(fnmatch.translate(re.sub(rf"{REST}.*", ANY, component, flags=re.DOTALL).replace(ANY, "*")))
@@ -375,15 +354,22 @@ def shell_actions(
     taken = _taken(command)
     whole = Action(f"tool:{tool_name}:{command}", whole=True)
     if taken is None:
-        unreadable = Action(f"tool:{tool_name}:{_one_line(command)}", opaque=True, runs_more=True, reads=None)
+        one_line = "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in command)
+        unreadable = Action(f"tool:{tool_name}:{one_line}", opaque=True, runs_more=True, reads=None)
         return (unreadable, whole, *_fragments(tool_name, command))
     host = cwd.resolve()
     paths = CommandPaths(host, tuple(mounts) or (Mount(host, "/workspace", writable=True),), taken, isolated=isolated)
     actions: list[Action] = []
+    begin = f"tool:{tool_name}:"
     for part in taken.parts:
-        actions += _part_actions(tool_name, part, paths)
+        if part.operator:
+            actions += _redirection(begin, part, paths)
+        elif part.view:
+            actions.append(Action(begin + part.text, whole=True))
+        else:
+            actions.append(paths.action(begin, part))
     if all(action.whole for action in actions):
-        actions.insert(0, Action(f"tool:{tool_name}:", harmless=True))
+        actions.insert(0, Action(begin, harmless=True))
     hidden = _fragments(tool_name, command) if any(action.opaque for action in actions) else []
     return tuple(dict.fromkeys([*actions, whole, *hidden]))
 
@@ -420,31 +406,6 @@ def _fragments(tool_name: str, command: str) -> list[Action]:
     pieces = (" ".join(piece.split()) for text in texts for piece in _BETWEEN.split(text))
     found = dict.fromkeys(piece for piece in pieces if piece)
     return [Action(f"tool:{tool_name}:{piece}", whole=True) for piece in list(found)[:FRAGMENTS_MAX]]
-
-
-def _one_line(command: str) -> str:
-    """The text on one line, so that patterns see it whole."""
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in command)
-
-
-def _part_actions(tool_name: str, part: Part, paths: CommandPaths) -> list[Action]:
-    begin = f"tool:{tool_name}:"
-    if part.operator:
-        return _redirection(begin, part, paths)
-    if part.view:
-        return [Action(begin + part.text, whole=True)]
-    found = paths.effects(part)
-    return [
-        Action(
-            begin + part.text,
-            opaque=part.opaque,
-            naming=begin + part.naming if part.naming else "",
-            harmless=found.harmless,
-            runs=found.runs,
-            runs_more=found.runs_more,
-            reads=found.reads,
-        )
-    ]
 
 
 def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:

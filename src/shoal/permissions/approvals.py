@@ -19,8 +19,8 @@ from shoal.domain.records import Approval
 ANSWER_CHARS_MAX = 200
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]*[0-OQ-WYZ`-~])")
-_NEWLINES = frozenset("\n\t")
-_PICTURE_OF_SPACE = frozenset("\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180e")
+_UNSEEN = re.compile("[\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180e\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
 _YES = "allow|yes|approve|ok|y|erlauben|ja|autoriser|oui|permitir|sí|si|consenti|sì|sim|разрешить|да|允许|許可|はい"
 _NO = "deny|no|reject|n|ablehnen|nein|refuser|non|denegar|rechazar|nega|negar|não|nao|запретить|нет|拒绝|拒否|いいえ"
@@ -51,16 +51,11 @@ def strip_controls(text: str) -> str:
     are invisible or change the direction of writing become `\\u{…}`. New lines, tabs and all other text stay."""
     if text.isascii() and text.isprintable():
         return text
-    text = _ESCAPES.sub("", text)
-    return "".join(char if _is_plain(char) else f"\\u{{{ord(char):x}}}" for char in text)
-
-
-def _is_plain(char: str) -> bool:
-    if char in _NEWLINES or char == " ":
-        return True
-    if char in _PICTURE_OF_SPACE or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
-        return False
-    return unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
+    return "".join(
+        char if char in "\n\t " or not (_UNSEEN.match(char) or unicodedata.category(char) in _HIDDEN)
+        else f"\\u{{{ord(char):x}}}"
+        for char in _ESCAPES.sub("", text)
+    )  # fmt: skip
 
 
 def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, allow: bool = True) -> bool:

@@ -51,25 +51,21 @@ def verify_chain(
     chain = ""
     for row in rows:
         chain = chain or row.chain
-        reason = _broken(row, chain, number + 1, previous)
-        if reason is not None:
-            return Break(chain, row.number if reason != "number" else number + 1, reason)
-        if head is not None and row.number > head[0]:
-            return Break(chain, row.number, "surplus")
-        number, previous = row.number, row.hash
+        number += 1
+        if row.number != number or row.chain != chain:
+            return Break(chain, number, "number")
+        if row.previous != previous:
+            return Break(chain, number, "previous")
+        if row.hash != entry_hash(previous, chain, number, row.at, row.entry):
+            return Break(chain, number, "hash")
+        if head is not None and number > head[0]:
+            return Break(chain, number, "surplus")
+        previous = row.hash
     if head is None:
         return None
     if number < head[0]:
         return Break(chain, number + 1, "missing")
     return Break(chain, number, "head") if previous != head[1] else None
-
-
-def _broken(row: AuditRow, chain: str, number: int, previous: str) -> Literal["number", "previous", "hash"] | None:
-    if row.number != number or row.chain != chain:
-        return "number"
-    if row.previous != previous:
-        return "previous"
-    return "hash" if row.hash != entry_hash(previous, chain, number, row.at, row.entry) else None
 
 
 def anchor_line(at: datetime, heads: Iterable[tuple[str, int, str]]) -> str:

@@ -1,13 +1,13 @@
 """Simple commands: their one spelling, what they do, and what deny patterns see of them besides."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from shoal.permissions.known_commands import effect_of, harmless_assignment
-from shoal.permissions.options import ARGUMENTS, Effect
-from shoal.permissions.shell_words import RESERVED, Variables, Word, expanded_braces, quote
+from shoal.permissions.options import ARGUMENTS, HARMLESS, UNKNOWN, Effect
+from shoal.permissions.shell_words import RESERVED, Value, Variables, Word, expanded_braces, quote
 
 SUFFIXES_MAX = 32
 INNER_MAX = 4
@@ -47,7 +47,16 @@ class Part(msgspec.Struct, frozen=True):
     moves: int = 0
     sure: tuple[int, ...] = ()
     command: str = ""
-    effect: Effect = Effect(harmless=True, reads=())
+    effect: Effect = HARMLESS
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A command taken apart: its parts, the directories it changes to in turn (None: no telling where), and what its
+    variables may hold."""
+
+    parts: tuple[Part, ...]
+    moves: tuple[Word | None, ...] = ()
+    variables: Mapping[str, tuple[Value, ...] | None] = {}
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -84,11 +93,11 @@ def command_parts(
     """The action of a simple command, the views of it, and the same of each command that it runs in its turn."""
     before = "".join(f"{item.text} " for item in assignments)
     text = before + spell(words)
-    effect = effect_of(words, variables) if words[0].value not in RESERVED else Effect(naming=1, runs_more=True)
+    effect = effect_of(words, variables) if words[0].value not in RESERVED else UNKNOWN
     if effect.naming is None and not all(harmless_assignment(item.name, item.value) for item in assignments):
         effect = Effect(naming=1, runs=effect.runs, runs_more=True)
     if effect.commands and depth >= INNER_MAX:
-        effect = Effect(naming=1, runs_more=True)
+        effect = UNKNOWN
     until = effect.naming
     naming = before + spell(words[:until]) if until is not None and words[0].value is not None else ""
     name = words[0].value or ""
@@ -137,3 +146,14 @@ def inner_commands(words: Sequence[Word]) -> list[str]:
     if base_name(words[0].value or "") in _RUNNERS and len(values) > 1:
         texts.append(" ".join(values))
     return texts
+
+
+def unique(parts: list[Part]) -> list[Part]:
+    """The parts without those that say the same in the same place."""
+    found: dict[tuple[object, ...], Part] = {}
+    for part in parts:
+        target = "" if part.target is None else part.target.text
+        found.setdefault(
+            (part.text, part.opaque, part.view, part.operator, target, part.naming, part.moves, part.sure), part
+        )
+    return list(found.values())

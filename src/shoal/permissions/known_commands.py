@@ -1,24 +1,27 @@
 """What simple commands do, from their words alone: what they run, read and write, and whether that is known.
 
-Known is a list: a program counts by its bare name, with options that are each on its own list (`programs.py`). Whatever
-is not known has to be named by whoever allows it (`Effect.naming`), is never harmless, and may read and run anything.
+Known is a list: a program counts by its bare name, with options that are each on its own list (`programs.txt`).
+Whatever is not known has to be named by whoever allows it (`Effect.naming`), is never harmless, and may read and run
+anything.
 Here is what the table cannot say: scripts among the words, settings, methods, expressions, commands that run commands,
-the shell's own. A check gets the words, how they were read, and the effect by roles, and returns the effect as it is.
+the shell's own.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import TypeAlias
 
-import msgspec
+from msgspec.structs import replace
 
-from shoal.permissions.git import GIT, INERT
+from shoal.permissions.git import INERT
 from shoal.permissions.options import (
     ARGUMENTS,
-    Check,
+    CHECKS,
+    HARMLESS,
     Effect,
-    Program,
     Reading,
+    check,
     literal,
     opaque,
     read_options,
@@ -37,6 +40,49 @@ from shoal.permissions.shell_words import (
     single,
     special_variable,
 )
+
+Own: TypeAlias = Callable[[Sequence[Word], Variables], Effect]
+"""What a command does that has no roles, from its words."""
+
+_OWN: dict[str, Own] = {}
+
+
+def _own(*names: str) -> Callable[[Own], Own]:
+    """Register what commands of these names do."""
+
+    def register(own: Own) -> Own:
+        _OWN.update(dict.fromkeys(names, own))
+        return own
+
+    return register
+
+
+# ---- any command ----
+
+_SAFE_VALUE = re.compile(r"(?![/:])(?!.*\.\.)[A-Za-z0-9_.,=+@/-]*")
+
+
+def effect_of(words: Sequence[Word], variables: Variables) -> Effect:
+    """What a simple command does. Total: whatever is not known is opaque."""
+    name = words[0].value
+    if not name or not name.isascii() or name.startswith("-"):
+        return opaque(words)
+    if "/" in name:
+        return opaque(words, 1, runs=words[:1])
+    if (own := _OWN.get(name)) is not None:
+        return own(words, variables)
+    program = PROGRAMS.get(name)
+    return opaque(words, 1) if program is None else table_effect(program, words, variables)
+
+
+def harmless_assignment(name: str, value: str | None) -> bool:
+    """Whether a program does the same with this variable: `TZ=:/FILE` would have it read a file."""
+    return (
+        harmless_variable(name) and value is not None and (name == "PYTHONPATH" or bool(_SAFE_VALUE.fullmatch(value)))
+    )
+
+
+# ---- scripts, settings, methods ----
 
 # Some seds let a delimiter stand between brackets, others end the pattern there: a script has to be plain both ways, or
 # an error the other way. `{0}` is the delimiter.
@@ -104,6 +150,7 @@ _CMAKE_SETTING = re.compile(
 )
 
 
+@check("sed")
 def _sed(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`sed`: its scripts have to be known, and `-i` writes what it reads."""
     operands = list(reading.operands)
@@ -113,36 +160,40 @@ def _sed(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
         operands = operands[1:]
     files = reading.values("-f", "--file")
     if files or not scripts or not all(word.value is not None and sed_is_plain(word.value) for word in scripts):
-        return opaque(words, len(words), runs=files)
+        return opaque(words, runs=files)
     if reading.values("-i", "--in-place"):
-        return msgspec.structs.replace(found, harmless=False, reads=None)
+        return replace(found, harmless=False, reads=None)
     if reading.has("-i", "--in-place"):
-        return msgspec.structs.replace(found, reads=tuple(operands), writes=tuple(operands))
-    return msgspec.structs.replace(found, reads=tuple(operands))
+        return replace(found, reads=tuple(operands), writes=tuple(operands))
+    return replace(found, reads=tuple(operands))
 
 
+@check("awk")
 def _awk(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     files = reading.values("-f", "--file")
     program = reading.operands[0].value if reading.operands and not files else None
     if program is None or not awk_is_plain(program):
-        return opaque(words, len(words), runs=files)
+        return opaque(words, runs=files)
     data = tuple(word for word in reading.operands[1:] if not _AWK_ASSIGNMENT.match(word.begins))
-    return msgspec.structs.replace(found, reads=data)
+    return replace(found, reads=data)
 
 
+@check("jq")
 def _jq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     script = reading.operands[0].value if reading.operands else ""
     if script is None or jq_reads_more(script) or reading.has("-f", "--from-file"):
-        return msgspec.structs.replace(found, reads=None)
+        return replace(found, reads=None)
     return found
 
 
+@check("yq")
 def _yq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     if not all(word.value is not None and yq_is_plain(word.value) for word in reading.operands[:2]):
-        return opaque(words, len(words))
+        return opaque(words)
     return found
 
 
+@check("git")
 def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`git`: settings on the command line have to be inert; a format may not ask for signatures to be checked."""
     for name, _, word in reading.options:
@@ -151,20 +202,20 @@ def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
             named = (place + 1 for place, one in enumerate(words) if one.begins.startswith("-c"))
             return opaque(words, next(named, len(words)))  # all of it where it stands in a cluster, as in `git -Pc…`
         if name in ("--format", "--pretty", "--group", "--sort") and (value is None or _SIGNATURE.search(value)):
-            return opaque(words, len(words))
+            return opaque(words)
         # Whether an option takes the next word differs by subcommand: what looks like an option may well be one.
         if word is not None and word in words and word.begins.startswith("-") and name not in ("-m", "--message"):
-            return opaque(words, len(words))
+            return opaque(words)
     for place, word in zip(reading.places, reading.operands, strict=True):
         if _HELPER.match(word.begins):
             return opaque(words, place + 1)
     reads = None if found.reads is None else (*found.reads, literal("."))
-    name = next((word.value or "" for word in words[1:] if word.value in GIT.subs), "git")
+    name = next((word.value or "" for word in words[1:] if word.value in PROGRAMS["git"].subs), "git")
     if name == "branch" and (reading.operands or any(option in _CHANGES_BRANCHES for option, _, _ in reading.options)):
-        found, reads = msgspec.structs.replace(found, harmless=False), None
+        found, reads = replace(found, harmless=False), None
     if name == "commit" and not reading.has("-m", "-F", "-C", "--message", "--file", "--reuse-message", "--no-edit"):
-        found = msgspec.structs.replace(found, harmless=False)  # an editor reads settings of its own
-    return msgspec.structs.replace(found, git=name, reads=reads)
+        found = replace(found, harmless=False)  # an editor reads settings of its own
+    return replace(found, git=name, reads=reads)
 
 
 _CHANGES_BRANCHES = frozenset(
@@ -175,55 +226,63 @@ _CHANGES_BRANCHES = frozenset(
 )
 
 
+@check("git-config")
 def _git_setting(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`git config`: reading is harmless, setting is known for what runs nothing."""
     if reading.has("--get", "--get-all", "--get-regexp", "--list", "-l"):
-        return _git(words, reading, msgspec.structs.replace(found, harmless=True, reads=()))
+        return _git(words, reading, replace(found, harmless=True, reads=()))
     name = reading.operands[0].value if reading.operands else None
     if name is None or not INERT.fullmatch(name.lower()):
         return opaque(words, 2)
     return _git(words, reading, found)
 
 
+@check("grep")
 def _grep(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`grep -r` without a file searches the working directory."""
     recursive = reading.has("-r", "-R", "--recursive", "--dereference-recursive", "-d", "--directories")
     if recursive and found.reads is not None and len(reading.operands) < 2:
-        return msgspec.structs.replace(found, reads=(*found.reads, literal(".")))
+        return replace(found, reads=(*found.reads, literal(".")))
     return found
 
 
+@check("rg")
 def _rg(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`rg --files` has no pattern among its operands."""
     if not reading.has("--files") or found.reads is None:
         return found
-    return msgspec.structs.replace(found, reads=(*found.reads, *reading.operands))
+    return replace(found, reads=(*found.reads, *reading.operands))
 
 
+@check("strings")
 def _strings(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`strings @FILE` takes options from the file, also where the value of an option should be."""
     named = all(word.value != "" and word.begins[:1] not in ("", "@") for word in words)
-    return found if named else msgspec.structs.replace(found, reads=None)
+    return found if named else replace(found, reads=None)
 
 
+@check("tee")
 def _tee(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`tee -a FILE` leaves what the file holds beside what it adds."""
-    return msgspec.structs.replace(found, reads=found.writes) if reading.has("-a", "--append") else found
+    return replace(found, reads=found.writes) if reading.has("-a", "--append") else found
 
 
+@check("xxd")
 def _xxd(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`xxd FILE -r` writes a file called `-r`; `xxd -r FILE OTHER` changes parts of the other."""
     if reading.places and reading.places != list(range(reading.places[0], len(words))):
-        return opaque(words, len(words))
-    return found if found.reads is None else msgspec.structs.replace(found, reads=(*found.reads, *found.writes))
+        return opaque(words)
+    return found if found.reads is None else replace(found, reads=(*found.reads, *found.writes))
 
 
+@check("zcat")
 def _zcat(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`zcat NAME` reads `NAME.gz` where there is no such file, unless the name ends like that."""
     named = all(word.value is not None and re.search(r"[.](?:gz|tgz|z)$", word.value) for word in reading.operands)
-    return found if named else msgspec.structs.replace(found, reads=None)
+    return found if named else replace(found, reads=None)
 
 
+@check("tar")
 def _tar(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`tar xzf FILE`: the first word is a cluster of options without a dash; `HOST:FILE` needs a remote shell."""
     first = words[1] if len(words) > 1 else literal("")
@@ -235,37 +294,42 @@ def _tar(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     return found
 
 
+@check("reading-call")
 def _reading_call(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`gh api` and `curl`: known while the method is one that reads."""
     methods = reading.values("-X", "--method", "--request")
     sends = reading.has("-f", "-F", "--field", "--raw-field") and words[0].value == "gh" and not methods
     if sends or any(word.value not in ("GET", "HEAD", "OPTIONS") for word in methods):
-        return opaque(words, len(words))
+        return opaque(words)
     # `gopher://HOST:PORT/_TEXT` sends any text.
     addresses = [*reading.operands, *reading.values("--url")]
     if any("://" in word.text and not _WEB.match(word.begins) for word in addresses):
-        return opaque(words, len(words))
+        return opaque(words)
     return found
 
 
+@check("go-run")
 def _go_run(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`go run NAME@VERSION` fetches what it runs."""
-    return opaque(words, len(words)) if any("@" in word.text for word in reading.operands) else found
+    return opaque(words) if any("@" in word.text for word in reading.operands) else found
 
 
+@check("gs")
 def _ghostscript(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`gs %pipe%COMMAND` runs the command."""
     named = all(word.value is not None and not re.search(r"[%|]", word.value) for word in words)
-    return found if named else opaque(words, len(words))
+    return found if named else opaque(words)
 
 
+@check("cmake")
 def _cmake(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`cmake -D NAME=VALUE`: known for what names no program."""
     if not all(word.value is not None and _CMAKE_SETTING.fullmatch(word.value) for word in reading.values("-D")):
-        return opaque(words, len(words))
-    return msgspec.structs.replace(found, runs=(*found.runs, literal("CMakeLists.txt")))
+        return opaque(words)
+    return replace(found, runs=(*found.runs, literal("CMakeLists.txt")))
 
 
+@check("make")
 def _make(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`make`: an assignment among its words could replace the shell it uses."""
     for place, word in zip(reading.places, reading.operands, strict=True):
@@ -273,54 +337,61 @@ def _make(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
             return opaque(words, place + 1)
     if not found.runs:
         names = [literal(name) for name in ("GNUmakefile", "makefile", "Makefile")]
-        return msgspec.structs.replace(found, runs=tuple(names))
+        return replace(found, runs=tuple(names))
     return found
 
 
-def _scripts_of(*names: str) -> Check:
+_SCRIPTS = {
+    "package.json": ("package.json",),
+    "Cargo.toml": (
+        "Cargo.toml",
+        "build.rs",
+    ),
+    "pom.xml": ("pom.xml",),
+    "build.gradle": (
+        "build.gradle",
+        "build.gradle.kts",
+        "settings.gradle",
+    ),
+    "pyproject.toml": (
+        "pyproject.toml",
+        "setup.py",
+        "setup.cfg",
+    ),
+    "conftest.py": (
+        "conftest.py",
+        "pytest.ini",
+        "pyproject.toml",
+        "setup.cfg",
+        "tox.ini",
+    ),
+    "Justfile": (
+        "justfile",
+        "Justfile",
+        ".justfile",
+    ),
+    "Rakefile": (
+        "Rakefile",
+        "rakefile",
+    ),
+    "setup.cfg": ("setup.cfg", "tox.ini", ".flake8"),
+    "tox.ini": ("tox.ini", "noxfile.py", "pyproject.toml", "setup.cfg"),
+    "Gemfile": ("Gemfile",),
+}
+
+
+def _runs_files(files: Sequence[str], words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """A program that runs what these files of the working directory say."""
-
-    def check(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-        return msgspec.structs.replace(found, runs=(*found.runs, *map(literal, names)))
-
-    return check
+    return replace(found, runs=(*found.runs, *map(literal, files)))
 
 
+CHECKS.update({name: partial(_runs_files, files) for name, files in _SCRIPTS.items()})
+
+
+@check("uniq")
 def _uniq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`uniq +N` is an old option, so that what follows is read and not written."""
-    return opaque(words, len(words)) if any(word.begins.startswith("+") for word in reading.operands) else found
-
-
-CHECKS: Mapping[str, Check] = {
-    "grep": _grep,
-    "rg": _rg,
-    "uniq": _uniq,
-    "tar": _tar,
-    "strings": _strings,
-    "tee": _tee,
-    "xxd": _xxd,
-    "zcat": _zcat,
-    "sed": _sed,
-    "awk": _awk,
-    "jq": _jq,
-    "yq": _yq,
-    "git": _git,
-    "git config": _git_setting,
-    "reading call": _reading_call,
-    "make": _make,
-    "cmake": _cmake,
-    "gs": _ghostscript,
-    "go run": _go_run,
-    "package.json": _scripts_of("package.json"),
-    "Cargo.toml": _scripts_of("Cargo.toml", "build.rs"),
-    "pom.xml": _scripts_of("pom.xml"),
-    "build.gradle": _scripts_of("build.gradle", "build.gradle.kts", "settings.gradle"),
-    "pyproject.toml": _scripts_of("pyproject.toml", "setup.py", "setup.cfg"),
-    "conftest.py": _scripts_of("conftest.py", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini"),
-    "Justfile": _scripts_of("justfile", "Justfile", ".justfile"),
-    "Rakefile": _scripts_of("Rakefile", "rakefile"),
-    "Gemfile": _scripts_of("Gemfile"),
-}
+    return opaque(words) if any(word.begins.startswith("+") for word in reading.operands) else found
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -334,33 +405,10 @@ _UNARY = re.compile(r"-[abcdefghknoprstuwxzGLNOSt]")
 _BINARY = re.compile(r"-(?:eq|ne|lt|le|gt|ge|nt|ot|ef|a|o)|==?|!=|[<>]")
 _SH_DIFFERS = re.compile(r"[\\{}\[\]()!`~]|\$['\"]|&>|\|&|<<|>&(?![12](?:\s|$))|<&")
 _NO_FILE = re.compile(r"[-+]|/dev/|/proc/|$")  # what an interpreter is given instead of a script
-_SAFE_VALUE = re.compile(r"(?![/:])(?!.*\.\.)[A-Za-z0-9_.,=+@/-]*")
 _CLUSTER_WITH_C = re.compile(r"-[euxl]*c")
 
 
-def effect_of(words: Sequence[Word], variables: Variables) -> Effect:
-    """What a simple command does. Total: whatever is not known is opaque."""
-    name = words[0].value
-    if not name or not name.isascii() or name.startswith("-"):
-        return opaque(words, len(words))
-    if "/" in name:
-        return opaque(words, 1, runs=words[:1])
-    own = _OWN.get(name)
-    if own is not None:
-        return own(words, variables)
-    program = PROGRAMS.get(name)
-    if program is None:
-        return opaque(words, 1)
-    return table_effect(program, words, variables, CHECKS)
-
-
-def harmless_assignment(name: str, value: str | None) -> bool:
-    """Whether a program does the same with this variable: `TZ=:/FILE` would have it read a file."""
-    return (
-        harmless_variable(name) and value is not None and (name == "PYTHONPATH" or bool(_SAFE_VALUE.fullmatch(value)))
-    )
-
-
+@_own("python", "python3", *(f"python3.{number}" for number in range(8, 16)))
 def _python(words: Sequence[Word], variables: Variables) -> Effect:
     """An interpreter of Python: `-m MODULE` ends its options as a script does."""
     place = 1
@@ -370,10 +418,11 @@ def _python(words: Sequence[Word], variables: Variables) -> Effect:
         return _interpreter(words, variables)
     if words[place].value != "-m" or read_options(PROGRAMS["python3"], words[:place], variables).offending is not None:
         return opaque(words, place + 1)
-    found = table_effect(PROGRAMS["python3 -m"], words[place:], variables, CHECKS)
+    found = table_effect(PROGRAMS["-m"], words[place:], variables)
     return opaque(words, place + 1) if found.naming is not None else found
 
 
+@_own("node", "ruby", "php", "Rscript", "julia", "lua", "tsx", "ts-node", "perl")
 def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
     """A program that runs the file that its first operand names; without one it reads commands."""
     program = PROGRAMS[words[0].value or ""]
@@ -381,9 +430,7 @@ def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
     if reading.offending is not None:
         return opaque(words, reading.offending + 1)
     if reading.has("--version", "-V", "-v", "--help", "-h") and len(words) == 2:
-        return (
-            Effect(harmless=True, reads=()) if (words[0].value or "").startswith("python") else Effect(runs_more=True)
-        )
+        return HARMLESS if (words[0].value or "").startswith("python") else Effect(runs_more=True)
     if reading.has("--test") and all(word.value is not None for word in reading.operands):
         return Effect(runs=tuple(reading.operands), runs_more=True)
     script = reading.operands[0] if reading.operands else literal("-")
@@ -393,6 +440,7 @@ def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
     return Effect(runs=(reading.operands[0], *scripts_of(reading)), runs_more=True)
 
 
+@_own("bash", "sh")
 def _shell(words: Sequence[Word], variables: Variables) -> Effect:
     """`bash FILE` runs a file, `bash -c TEXT` what the text says; `sh` only where every shell reads it alike."""
     if len(words) > 2 and words[1].value is not None and _CLUSTER_WITH_C.fullmatch(words[1].value):
@@ -404,6 +452,7 @@ def _shell(words: Sequence[Word], variables: Variables) -> Effect:
     return found if found.naming is None else opaque(words, 1, runs=found.runs)
 
 
+@_own(".", "source")
 def _source(words: Sequence[Word], variables: Variables) -> Effect:
     """`source FILE` runs a file in the shell itself: known for the one that turns on a virtual environment."""
     file = words[1] if len(words) == 2 and single(words[1]) else None
@@ -412,9 +461,10 @@ def _source(words: Sequence[Word], variables: Variables) -> Effect:
     return opaque(words, 1, runs=words[1:2])
 
 
+@_own("env")
 def _env(words: Sequence[Word], variables: Variables) -> Effect:
     """`env NAME=VALUE… COMMAND`: variables that change nothing but what the command shows."""
-    reading = read_options(Program(options="-i -u= --ignore-environment --unset=", style="posix"), words, variables)
+    reading = read_options(PROGRAMS["env"], words, variables)
     if reading.offending is not None:
         return opaque(words, 1)
     for number, word in enumerate(reading.operands):
@@ -427,18 +477,10 @@ def _env(words: Sequence[Word], variables: Variables) -> Effect:
     return Effect() if all(harmless_variable(name) for name in unset) else opaque(words, 1)
 
 
-_XARGS = Program(
-    style="posix",
-    options="-0rtx -n= -P= -L= -I= -d= -s= --null --no-run-if-empty --max-args= --max-procs= --max-lines= --delimiter=",
-)
-
-
+@_own("xargs")
 def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
     """`xargs COMMAND`: words that nobody knows are appended, or stand where `-I` says."""
-    options = (
-        "-0rtx -n= -P= -L= -I= -d= -s= --null --no-run-if-empty --max-args= --max-procs= --max-lines= --delimiter="
-    )
-    reading = read_options(Program(options=options, style="posix"), words, variables)
+    reading = read_options(PROGRAMS["xargs"], words, variables)
     if reading.offending is not None:
         return opaque(words, 1)
     inner = reading.operands or [literal("echo")]
@@ -483,6 +525,7 @@ _EXEC_MARKS = frozenset({";", "+", "{}"})
 _FIND_OTHERS = frozenset({"-o", "-or", "!", "-not", ",", "-L", "-follow"})
 
 
+@_own("find")
 def _find(words: Sequence[Word], variables: Variables) -> Effect:
     """`find`: paths, then an expression of which every word is known; `-exec` runs a command for what it finds."""
     place, paths = 1, list[Word]()
@@ -556,11 +599,12 @@ def _found_by_find(words: Sequence[Word], paths: Sequence[Word]) -> tuple[Word, 
     return tuple(_with_unknown(word, "{}", pieces, begins) for word in words)
 
 
+@_own("test", "[")
 def _test(words: Sequence[Word], variables: Variables) -> Effect:
     """`test` and `[`: `-v` and `-R` evaluate their operand, also where a variable's value takes an operator's place."""
     inner = list(words[1:])
     if words[0].value == "[" and (not inner or inner.pop().value != "]"):
-        return opaque(words, len(words))
+        return opaque(words)
     while inner and inner[0].value == "!":
         inner.pop(0)
     values = [word.value for word in inner]
@@ -573,9 +617,10 @@ def _test(words: Sequence[Word], variables: Variables) -> Effect:
         fine = fine and values[1] is not None and _BINARY.fullmatch(values[1]) is not None
     elif len(inner) > 3:
         fine = fine and None not in values
-    return Effect(harmless=True, reads=()) if fine else opaque(words, len(words))
+    return HARMLESS if fine else opaque(words)
 
 
+@_own("printf")
 def _printf(words: Sequence[Word], variables: Variables) -> Effect:
     """`printf FORMAT WORDS…`: the format is no option, and has conversions that are known where there are words for
     them: `%n` and `%ln` set the variable that a word names."""
@@ -583,71 +628,46 @@ def _printf(words: Sequence[Word], variables: Variables) -> Effect:
     for word in form:
         is_option = word is words[1] and word.value != "" and (not word.begins or word.begins.startswith("-"))
         if not single(word) or is_option or (more and (word.value is None or not _FORMAT.fullmatch(word.value))):
-            return opaque(words, len(words))
-    return _NOTHING
+            return opaque(words)
+    return HARMLESS
 
 
-_SETTING = {
-    "read": Program(options="-rsea -p= -n= -N= -t= -d= -u=", style="posix"),
-    "mapfile": Program(options="-t -n= -d= -s= -u=", style="posix"),
-    "readarray": Program(options="-t -n= -d= -s= -u=", style="posix"),
-    "unset": Program(options="-v", style="posix"),
-    "getopts": Program(style="posix"),
-}
-
-
+@_own("read", "mapfile", "readarray", "unset", "getopts")
 def _setter(words: Sequence[Word], variables: Variables) -> Effect:
     """`read` and the like: the names of the variables they set are spelled out and mean nothing to programs."""
     name = words[0].value or ""
-    reading = read_options(_SETTING[name], words, variables)
+    reading = read_options(PROGRAMS[name], words, variables)
     names = [word.value or "" for word in (reading.operands[1:2] if name == "getopts" else reading.operands)]
     if reading.offending is not None or not all(_NAME.fullmatch(one) for one in names):
-        return opaque(words, len(words))
-    return opaque(words, len(words)) if any(special_variable(one) and one != "REPLY" for one in names) else _NOTHING
+        return opaque(words)
+    return opaque(words) if any(special_variable(one) and one != "REPLY" for one in names) else HARMLESS
 
 
+@_own("export")
 def _export(words: Sequence[Word], variables: Variables) -> Effect:
     """`export NAME=VALUE…` of variables that change nothing but what programs show."""
     fine = all(
         word.value is not None and harmless_assignment(word.value.partition("=")[0], word.value.partition("=")[2])
         for word in words[1:]
     )
-    return _NOTHING if fine and len(words) > 1 else opaque(words, len(words))
+    return HARMLESS if fine and len(words) > 1 else opaque(words)
 
 
-_NOTHING = Effect(harmless=True, reads=())
-
-
+@_own("set")
 def _set(words: Sequence[Word], variables: Variables) -> Effect:
-    return _NOTHING if all(_SET_OPTION.fullmatch(word.value or "") for word in words[1:]) else opaque(words, 1)
+    return HARMLESS if all(_SET_OPTION.fullmatch(word.value or "") for word in words[1:]) else opaque(words, 1)
 
 
+@_own("command")
 def _command(words: Sequence[Word], variables: Variables) -> Effect:
     """`command -v NAME` looks a name up, `command NAME` runs it."""
     if len(words) > 1 and words[1].value in ("-v", "-V"):
-        return _NOTHING
+        return HARMLESS
     if len(words) > 1 and words[1].value is not None and not words[1].value.startswith("-"):
         return Effect(harmless=True, reads=(), commands=(tuple(words[1:]),))
     return opaque(words, 1)
 
 
+@_own("wait")
 def _wait(words: Sequence[Word], variables: Variables) -> Effect:
-    return _NOTHING if not any(may_be_option(word, variables) for word in words[1:]) else opaque(words, len(words))
-
-
-_OWN: Mapping[str, Callable[[Sequence[Word], Variables], Effect]] = {
-    **dict.fromkeys(("python", "python3", *(f"python3.{number}" for number in range(8, 16))), _python),
-    **dict.fromkeys(("node", "ruby", "php", "Rscript", "julia", "lua", "tsx", "ts-node", "perl"), _interpreter),
-    **dict.fromkeys(("bash", "sh"), _shell),
-    **dict.fromkeys((".", "source"), _source),
-    **dict.fromkeys(("test", "["), _test),
-    **dict.fromkeys(_SETTING, _setter),
-    "env": _env,
-    "xargs": _xargs,
-    "find": _find,
-    "printf": _printf,
-    "export": _export,
-    "set": _set,
-    "command": _command,
-    "wait": _wait,
-}
+    return HARMLESS if not any(may_be_option(word, variables) for word in words[1:]) else opaque(words)

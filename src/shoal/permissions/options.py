@@ -1,4 +1,4 @@
-"""How a program reads its words, and what it does by the roles that its entry in the table gives them.
+"""How a program reads its words, by its entry in the table of known ones (`programs.txt`), and what it may then do.
 
 | the program reads options | here |
 |---|---|
@@ -23,40 +23,23 @@ import msgspec
 
 from shoal.permissions.shell_words import Piece, Variables, Word, after, expand, may_be_option, single
 
+Kind: TypeAlias = Literal["pure", "change", "outside", "code"]
+Style: TypeAlias = Literal["gnu", "posix", "words", "compiler", "none"]
+
 
 class Program(msgspec.Struct, frozen=True, dict=True):
-    """What is known of a program: whatever is not written here has to be asked for.
-
-    `operands` has a role for each operand, a star behind one that repeats; `options` are those that are known to be
-    safe: `-abc` for letters, `-o=r` or `--output=w` for those with a value of that role, `=?` for an optional value
-    that can only be attached, `=2` for two values, `-#` for any number.
-
-    Roles: `r` a file or folder that is read, `w` a file that is written, `m` a folder that is made, `c` a file that is
-    run, `d` a folder to work in, `n` a plain name or number that cannot be a path, `!` reads what is not named (a flag
-    with it has no value), empty or `:` for data.
-
-    kinds      what it does beside its roles
-    ---------  ----------------------------------------------------------------------
-    pure       nothing: it shows, searches, counts, converts
-    change     removes files that it names, or changes what they are; runs nothing and makes no new names
-    outside    reads or changes what it does not name, or reaches the network
-    code       runs what stands in the workspace
-
-    `free` tells that none of its options, listed or not, runs or writes anything, so that a word which may become an
-    option does not matter. `here` programs read the working directory when no operand is a file. With `subs` the first
-    operand is a command of its own; with `rest` what follows the operands is another program's command. `startup` are
-    files that it takes orders from at every start where they exist; then it is not harmless, and runs them.
-    """
+    """What is known of a program: whatever is not written here has to be asked for. `programs.txt` says what each field
+    means; there every program has one."""
 
     operands: str = ""
     options: str = ""
-    kind: Literal["pure", "change", "outside", "code"] = "pure"
+    kind: Kind = "pure"
     startup: str = ""
     free: bool = False
     here: bool = False
     rest: bool = False
-    style: Literal["gnu", "posix", "words", "compiler", "none"] = "gnu"
-    subs: Mapping[str, "Program"] = {}
+    style: Style = "gnu"
+    subs: "dict[str, Program]" = {}
     check: str = ""
 
     @cached_property
@@ -82,10 +65,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
 
 class Reading(msgspec.Struct):
-    """The options in order, each with its value; the operands; and the place of the first word that is not known.
-
-    `unsure` tells that a word may turn into options, or into more words than it seems.
-    """
+    """The options in order, each with its role and value; the operands; and the place of the first word that is not
+    known. `unsure` tells that a word may turn into options, or into more words than it seems."""
 
     options: list[tuple[str, str, Word | None]] = []
     operands: list[Word] = []
@@ -109,16 +90,19 @@ def read_options(program: Program, words: Sequence[Word], variables: Variables, 
     ended = program.style == "none"
     while place < len(words):
         word = words[place]
-        if ended:
+        if word.value is not None:
+            is_operand = word.value == "-" or not word.value.startswith("-")
+        else:
+            may_be = may_be_option(word, variables)
+            is_operand = not may_be or (program.free and not word.begins.startswith("-"))
+            if not ended and is_operand:
+                reading.unsure |= may_be and expand(word, variables) is None
+        if ended or is_operand:
             reading.operands.append(word)
             reading.places.append(place)
+            ended |= program.style == "posix" or bool(program.subs)
         elif word.value == "--" and program.style not in ("words", "compiler"):
             ended = True
-        elif _is_operand(program, word, variables):
-            reading.unsure |= word.value is None and may_be_option(word, variables) and expand(word, variables) is None
-            reading.operands.append(word)
-            reading.places.append(place)
-            ended = program.style == "posix" or bool(program.subs)
         else:
             taken = _option(program, words, place, reading)
             if not taken:
@@ -129,17 +113,9 @@ def read_options(program: Program, words: Sequence[Word], variables: Variables, 
     return reading
 
 
-def _is_operand(program: Program, word: Word, variables: Variables) -> bool:
-    if word.value is not None:
-        return word.value == "-" or not word.value.startswith("-")
-    if not may_be_option(word, variables):
-        return True
-    return program.free and not word.begins.startswith("-")
-
-
 def _option(program: Program, words: Sequence[Word], place: int, reading: Reading) -> int:
     """Read the option at a place and return how many words it takes; 0 when it is not known."""
-    word = words[place]
+    word, known = words[place], program.known
     if not single(word):
         reading.unsure = True
         if not program.free:
@@ -147,10 +123,10 @@ def _option(program: Program, words: Sequence[Word], place: int, reading: Readin
     if program.style in ("words", "compiler") or word.begins.startswith("--"):
         return _long(program, words, place, reading)
     letters = word.begins[1:]
+    if letters and word.value is not None and "-#" in known and letters.isdigit():
+        return 1
     for number, letter in enumerate(letters):
-        if number == 0 and word.value is not None and "-#" in program.known and letters.isdigit():
-            return 1
-        role = program.known.get(f"-{letter}")
+        role = known.get(f"-{letter}")
         if role is None:
             return 0
         rest = after(word, number + 2)
@@ -166,12 +142,13 @@ def _option(program: Program, words: Sequence[Word], place: int, reading: Readin
 
 
 def _long(program: Program, words: Sequence[Word], place: int, reading: Reading) -> int:
-    word = words[place]
+    """The same for an option of several letters."""
+    word, known = words[place], program.known
     name, equals, _ = word.begins.partition("=")
-    role = program.known.get(name)
+    role = known.get(name)
     if role is None and program.style == "compiler" and word.value is not None:
         name = word.begins[:2]
-        role = program.known.get(name, "flag")
+        role = known.get(name, "flag")
         if role != "flag":
             reading.options.append((name, role, after(word, 2)))
         return int(role != "flag")
@@ -182,10 +159,10 @@ def _long(program: Program, words: Sequence[Word], place: int, reading: Reading)
             return 0
         reading.options.append((name, role, after(word, len(name) + 1)))
         return 1
-    if role in ("flag", "?", "!"):
-        reading.options.append((name, role, None))
-        return 1
-    return _with_value(name, role, words, place, reading, free=program.free)
+    if role not in ("flag", "?", "!"):
+        return _with_value(name, role, words, place, reading, free=program.free)
+    reading.options.append((name, role, None))
+    return 1
 
 
 def _with_value(name: str, role: str, words: Sequence[Word], place: int, reading: Reading, *, free: bool) -> int:
@@ -198,9 +175,6 @@ def _with_value(name: str, role: str, words: Sequence[Word], place: int, reading
     reading.unsure |= not sure
     reading.options += [(name, ":" if role == "2" else role, value) for value in values]
     return 1 + count
-
-
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@+=:, -]*")
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -226,27 +200,38 @@ class Effect(msgspec.Struct, frozen=True):
     git: str = ""
 
 
-def literal(value: str) -> Word:
-    """A word that is spelled out and needs no quotes."""
-    return Word(value, value, value)
-
-
+HARMLESS = Effect(harmless=True, reads=())
+UNKNOWN = Effect(naming=1, runs_more=True)
 ARGUMENTS = Word('"$@"', None, "", splits=True, pieces=(Piece("unknown"),))
 """Words that a program appends to a command it runs."""
 
 Check: TypeAlias = Callable[[Sequence[Word], Reading, Effect], Effect]
 """What a program's words say beside their roles: from the words, how they were read, and the effect by roles."""
-NO_CHECKS: Mapping[str, Check] = {}
+
+CHECKS: dict[str, Check] = {}
 
 
-def opaque(words: Sequence[Word], naming: int, *, runs: Sequence[Word] = ()) -> Effect:
-    """What is not known beyond the first words."""
-    return Effect(min(naming, len(words)), runs=tuple(runs), runs_more=True)
+def check(name: str) -> Callable[[Check], Check]:
+    """Register the check that entries of the table call by this name."""
+    return lambda found: CHECKS.setdefault(name, found)
 
 
-def table_effect(
-    program: Program, words: Sequence[Word], variables: Variables, checks: Mapping[str, Check] = NO_CHECKS
-) -> Effect:
+def literal(value: str) -> Word:
+    """A word that is spelled out and needs no quotes."""
+    return Word(value, value, value)
+
+
+def opaque(words: Sequence[Word], naming: int | None = None, *, runs: Sequence[Word] = ()) -> Effect:
+    """What is not known beyond the first words, or at all."""
+    return Effect(len(words) if naming is None else min(naming, len(words)), runs=tuple(runs), runs_more=True)
+
+
+def scripts_of(reading: Reading) -> list[Word]:
+    """The files that options tell the program to run."""
+    return [word for _, role, word in reading.options if role == "c" and word is not None]
+
+
+def table_effect(program: Program, words: Sequence[Word], variables: Variables) -> Effect:
     """The effect of a program, or of its subcommand, and what the check that its entry names makes of it."""
     start, above = 1, list[tuple[str, str, Word | None]]()
     startup = program.startup.split()
@@ -261,33 +246,17 @@ def table_effect(
         reading = read_options(program, words, variables, start)
     if reading.offending is not None:
         return opaque(words, reading.offending + 1, runs=scripts_of(reading))
-    check = checks.get(program.check)
     reading.options[:0] = above
-    found = _roles(program, words, reading, variables)
-    if found.naming is None and startup:
-        found = msgspec.structs.replace(found, startup=tuple(map(home_file, startup)))
-    return found if check is None or found.naming is not None else check(words, reading, found)
-
-
-def scripts_of(reading: Reading) -> list[Word]:
-    """The files that options tell the program to run."""
-    return [word for _, role, word in reading.options if role == "c" and word is not None]
-
-
-def _roles(program: Program, words: Sequence[Word], reading: Reading, variables: Variables) -> Effect:
-    """The effect by the roles of options and operands."""
     by_role = _by_role(program, words, reading)
-    if by_role is None:
-        return opaque(words, len(words))
-    if reading.unsure and by_role.keys() & {"w", "m", "c", "d"}:
-        return opaque(words, len(words))
+    if by_role is None or (reading.unsure and by_role.keys() & {"w", "m", "c", "d"}):
+        return opaque(words)
     names = [word for role, found in by_role.items() if role != "r" for word in found if word.value is None]
     known = not reading.unsure and not any(may_be_option(word, variables) for word in names)
     known = known and not any(role == "!" for _, role, _ in reading.options)
     reads = [*by_role.get("r", ()), *by_role.get("c", ())]
     if program.here and not by_role.get("r"):
         reads.append(literal("."))
-    return Effect(
+    found = Effect(
         harmless=program.kind == "pure",
         reads=tuple(reads) if known and program.kind in ("pure", "change") else None,
         writes=tuple(by_role.get("w", ())),
@@ -295,8 +264,13 @@ def _roles(program: Program, words: Sequence[Word], reading: Reading, variables:
         runs=tuple(by_role.get("c", ())),
         runs_more=program.kind == "code",
         folders=tuple(by_role.get("d", ())),
+        startup=tuple(Word(name, None, "", pieces=(Piece("tilde", "~"), Piece("text", name[1:]))) for name in startup),
         commands=(tuple(by_role["rest"]),) if by_role.get("rest") else (),
     )
+    return CHECKS[program.check](words, reading, found) if program.check else found
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@+=:, -]*")
 
 
 def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[str, list[Word]] | None:
@@ -334,8 +308,3 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
         if word is not None and role not in (":", "?", "flag", "n"):
             found.setdefault(role, []).append(word)
     return found
-
-
-def home_file(name: str) -> Word:
-    """`~/NAME` as a word."""
-    return Word(name, None, "", pieces=(Piece("tilde", "~"), Piece("text", name[1:])))

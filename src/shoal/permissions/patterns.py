@@ -1,366 +1,374 @@
 """Regular expressions of rules, matched in one step a character whatever the pattern and the text are.
 
 Python's `re` backtracks: a rule such as `.*a.*b.*c` can be made to cost hours by the text it is matched with, and that
-text is written by a model. So a pattern is parsed into a program, and all programs of a profile run together as one
-deterministic automaton that is built as it is used. A state is the set of places in the programs that the text so far
-can have led to. The move from a state by a character is computed once and kept, so a known text costs one dictionary
-lookup a character; the cost of a move that is not kept yet is bounded by the programs' length. What no automaton can
-run (backreferences, lookbehind, atomic groups) or what would grow too large is refused when the profile is loaded.
+text is written by a model. So `re` only says whether a pattern is valid, and which characters a class matches. The
+pattern is parsed here into instructions, and all patterns of a profile run together as one deterministic automaton that
+is built as it is used. A state is the set of instructions that the text so far can have led to. The move from a state
+by a character is computed once and kept, so a known text costs one dictionary lookup a character; the cost of a move
+that is not kept yet is bounded by the patterns' length. What no automaton can run (backreferences, lookbehind, atomic
+groups) or what would grow too large is refused when the profile is loaded. docs/decisions/039-google-re2.md says why
+this is not RE2.
 """
 
-import importlib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Protocol, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import msgspec
 
 PATTERN_CHARS_MAX = 1000
 PROGRAM_STEPS_MAX = 600
 COUNTED_STEPS_MAX = 100
-
-_CATEGORIES = {
-    "CATEGORY_DIGIT": r"\d",
-    "CATEGORY_NOT_DIGIT": r"\D",
-    "CATEGORY_SPACE": r"\s",
-    "CATEGORY_NOT_SPACE": r"\S",
-    "CATEGORY_WORD": r"\w",
-    "CATEGORY_NOT_WORD": r"\W",
-}
-_ANCHORS = {"AT_BEGINNING": "begin", "AT_BEGINNING_STRING": "begin", "AT_END": "end", "AT_END_STRING": "end"}
-_BOUNDARIES = {"AT_BOUNDARY": "boundary", "AT_NON_BOUNDARY": "inside"}
-_REFUSED = {
-    "GROUPREF": "a backreference",
-    "GROUPREF_EXISTS": "a conditional group",
-    "ATOMIC_GROUP": "an atomic group",
-    "POSSESSIVE_REPEAT": "a possessive repeat",
-}
-_TEST_FLAGS = int(re.IGNORECASE | re.ASCII)
+PLACES_KEPT_MAX = 200_000
+PREFIXES_MAX = 64
 
 
 class PatternRefused(ValueError):
     """A pattern cannot be used; the text says why, without naming the pattern."""
 
 
+# ---- what a pattern is parsed into ----
+
+
 class One(msgspec.Struct, frozen=True):
-    """Consume this character."""
+    """This character."""
 
     char: str
 
 
 class Test(msgspec.Struct, frozen=True):
-    """Consume a character that passes."""
+    """A character that passes; `chars` are all that do where they are spelled out."""
 
     passes: Callable[[str], object]
+    chars: str = ""
 
 
 class Every(msgspec.Struct, frozen=True):
-    """Consume any character."""
-
-
-class Fork(msgspec.Struct, frozen=True):
-    """Go on at every target."""
-
-    targets: tuple[int, ...]
+    """Any character."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """Go on if the place is right: `begin`, `end`, a word `boundary`, or `inside` (no boundary)."""
+    """Nothing, provided that the place is right: `begin`, `end`, a word `boundary`, or `inside` (no boundary)."""
 
-    place: str
+    place: Literal["begin", "end", "boundary", "inside"]
     ascii: bool
+
+    def holds(self, before: int, following: int) -> bool:
+        """Whether it does between characters of these kinds."""
+        if self.place == "begin":
+            return before == _AT_START
+        if self.place == "end":
+            return following == _AT_END
+        words = (_ASCII_WORD,) if self.ascii else (_ASCII_WORD, _WORD)
+        return ((before in words) != (following in words)) == (self.place == "boundary")
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Any of these; a group has at least one."""
+
+    options: "tuple[tuple[Node, ...], ...]"
+
+
+class Repeat(msgspec.Struct, frozen=True):
+    """At least `low` and at most `high` times, None for any number."""
+
+    low: int
+    high: int | None
+    body: "Node"
 
 
 class Look(msgspec.Struct, frozen=True):
-    """Go on, provided that what follows does (`wanted`) or does not match the other program."""
+    """Nothing, provided that what follows does (`wanted`) or does not begin with what is in it."""
 
     wanted: bool
-    ahead: int
+    ahead: Choice
 
 
 class Accept(msgspec.Struct, frozen=True):
-    """The pattern with this number matches if the text ends here."""
-
-    pattern: int
+    """The pattern's end: it matches if the text ends here."""
 
 
-Instruction: TypeAlias = One | Test | Every | Fork | Check | Look | Accept
-Node: TypeAlias = tuple[object, object]
+Node: TypeAlias = One | Test | Every | Check | Choice | Repeat | Look
+
+_FLAGS = {"i": re.IGNORECASE, "s": re.DOTALL, "x": re.VERBOSE, "a": re.ASCII, "u": re.UNICODE}
+_TEST_FLAGS = re.IGNORECASE | re.ASCII | re.DOTALL
+_PLAIN = re.compile(r"[^\\.^$*+?{}\[\]|()]+")
+_GROUP = re.compile(r"\((?:\?(P<[^>]*>|P=[^)]*\)|#[^)]*\)|\(|<?[=!]|>|[A-Za-z]*(?:-[A-Za-z]*)?[:)]))?")
+_CLASS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
+_SPELLED_OUT = re.compile(r"\[((?!\^)-?(?:[^-\\]|\\[^A-Za-z0-9])*-?)\]", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:x..|u.{4}|U.{8}|N\{[^}]*\}|0[0-7]{0,2}|[1-3][0-7]{2}|.)", re.DOTALL)
+_QUANTIFIER = re.compile(r"([*+?]|\{(?!\})([0-9]*)(,?)([0-9]*)\})([?+]?)")
+_IGNORED_IF_VERBOSE = re.compile(r"(?:[ \t\n\r\v\f]|#[^\n]*)*")
+_REFUSED = {
+    "P=": "has a backreference",
+    "(": "has a conditional group",
+    ">": "has an atomic group",
+    "<=": "looks behind",
+    "<!": "looks behind",
+}
 
 
-class _Parsed(Protocol):
-    """What Python's parser returns."""
-
-    @property
-    def state(self) -> "_ParserState": ...
-
-    def __iter__(self) -> Iterable[Node]: ...
+@lru_cache(maxsize=512)
+def _test(source: str, flags: int) -> Callable[[str], object]:
+    """Whether one character matches, by `re` itself, so that classes mean exactly what they mean there."""
+    return re.compile(source, flags & _TEST_FLAGS).fullmatch
 
 
-class _ParserState(Protocol):
-    @property
-    def flags(self) -> int: ...
+class _Parser:
+    """Reads a pattern that `re` has accepted. Raises PatternRefused for what cannot be matched in linear time."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.at = 0
+        self.moved = False  # an unlimited repeat stands before this place
+        self.looking = False
+        self.looks = 0
+
+    def _take(self, form: re.Pattern[str]) -> re.Match[str] | None:
+        """Go past what stands here, if it has this form."""
+        found = form.match(self.pattern, self.at)
+        self.at = found.end() if found is not None else self.at
+        return found
+
+    def choice(self, flags: int) -> Choice:
+        """Alternatives, up to the bracket that closes them or to the end."""
+        options: list[tuple[Node, ...]] = []
+        before, moved = self.moved, False
+        while not options or self.pattern[self.at - 1 : self.at] == "|":
+            self.moved = before
+            options.append(self._sequence(flags))
+            moved |= self.moved
+            self.at += 1  # the bar or the bracket
+        self.moved = moved
+        return Choice(tuple(options))
+
+    def _sequence(self, flags: int) -> tuple[Node, ...]:
+        nodes: list[Node] = []
+        looks = self.looks
+        while True:
+            if flags & re.VERBOSE:
+                self._take(_IGNORED_IF_VERBOSE)
+            elif not flags & re.IGNORECASE and (plain := self._take(_PLAIN)) is not None:
+                nodes += map(One, plain[0])
+                looks = self.looks
+            char = self.pattern[self.at : self.at + 1]
+            if char in ("", "|", ")"):
+                return tuple(nodes)
+            if nodes and char in "*+?{" and (found := self._take(_QUANTIFIER)) is not None:
+                if self.looks > looks:
+                    raise PatternRefused(_LOOKS_TOO_LATE)
+                nodes[-1] = self._repeat(nodes[-1], *found.groups())
+            else:
+                looks = self.looks
+                if (node := self._atom(char, flags)) is not None:
+                    nodes.append(node)
+
+    def _repeat(self, body: Node, sign: str, low: str, comma: str, high: str, mode: str) -> Repeat:
+        if mode == "+":
+            raise PatternRefused("it has a possessive repeat, which cannot be matched in linear time")
+        if sign in ("*", "+", "?"):
+            found = Repeat(int(sign == "+"), 1 if sign == "?" else None, body)
+        elif comma:
+            found = Repeat(int(low or 0), int(high) if high else None, body)
+        else:
+            found = Repeat(int(low), int(low), body)
+        self.moved |= found.high is None
+        return found
+
+    def _atom(self, char: str, flags: int) -> Node | None:
+        """One item that begins with this character, without what repeats it; None where nothing is to be matched."""
+        if char == "(" and (found := self._take(_GROUP)) is not None:
+            return self._group(found[1] or "", flags)
+        if char == "[" and (found := self._take(_CLASS)) is not None:
+            plain = None if flags & re.IGNORECASE else _SPELLED_OUT.fullmatch(found[0])
+            return Test(_test(found[0], flags), re.sub(r"\\(.)", r"\1", plain[1], flags=re.DOTALL) if plain else "")
+        if char == "\\" and (found := self._take(_ESCAPE)) is not None:
+            return self._escape(found[0], flags)
+        self.at += 1
+        if char in "^$":
+            return Check("begin" if char == "^" else "end", bool(flags & re.ASCII))
+        if char == ".":
+            return Every() if flags & re.DOTALL else Test(_test(".", 0))
+        return Test(_test(re.escape(char), flags)) if flags & re.IGNORECASE else One(char)
+
+    def _escape(self, source: str, flags: int) -> Node:
+        kind = source[1]
+        if kind in "dDsSwW":
+            return Test(_test(source, flags))
+        if kind in "AZz":
+            return Check("begin" if kind == "A" else "end", bool(flags & re.ASCII))
+        if kind in "bB":
+            return Check("boundary" if kind == "b" else "inside", bool(flags & re.ASCII))
+        if len(source) == 2 and kind in "123456789":
+            raise PatternRefused("it has a backreference, which cannot be matched in linear time")
+        char = source.encode().decode("unicode_escape") if kind.isascii() and kind.isalnum() else kind
+        return Test(_test(re.escape(char), flags)) if flags & re.IGNORECASE else One(char)
+
+    def _group(self, kind: str, flags: int) -> Node | None:
+        """What stands behind the opening of a group, `kind` being what follows its question mark."""
+        if kind.startswith("#"):
+            return None
+        if (reason := _REFUSED.get(kind[:2] if kind[:1] in ("P", "<") else kind)) is not None:
+            raise PatternRefused(f"it {reason}, which cannot be matched in linear time")
+        if kind in ("=", "!"):
+            if self.moved or self.looking:
+                raise PatternRefused(_LOOKS_TOO_LATE)
+            self.looks += 1
+            self.looking = True
+            ahead = self.choice(flags)
+            self.looking = self.moved = False
+            return Look(kind == "=", ahead)
+        if not kind.startswith("P<"):
+            on, _, off = kind[:-1].partition("-")
+            if "m" in on or "L" in on:
+                raise PatternRefused("the flags m and L are not supported")
+            if kind.endswith(")"):
+                return None  # flags of the whole pattern
+            if "u" in on or "a" in on:
+                flags &= ~re.ASCII
+            for flag in on:
+                flags |= _FLAGS[flag]
+            for flag in off:
+                flags &= ~_FLAGS.get(flag, 0)
+        return self.choice(flags)
 
 
-def _parse(pattern: str, flags: int) -> _Parsed:
+_LOOKS_TOO_LATE = "it looks ahead inside or after a repeat; put (?!…) first, or write a deny pattern"
+
+
+def _parse(pattern: str, flags: int) -> Choice:
+    """The alternatives of a pattern, with its own flags and these. Raises PatternRefused."""
     if len(pattern) > PATTERN_CHARS_MAX:
         raise PatternRefused(f"it is longer than {PATTERN_CHARS_MAX} characters")
-    parse = cast("Callable[[str, int], _Parsed]", importlib.import_module("re._parser").parse)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            parsed = parse(pattern, flags)
+            flags = re.compile(pattern, flags).flags
+        return _Parser(pattern).choice(flags)
     except Warning as warning:
         raise PatternRefused(f"it may mean something else to a later Python: {warning}") from warning
     except re.error as error:
         raise PatternRefused(f"it is not a regular expression: {error}") from error
     except (RecursionError, OverflowError) as error:
         raise PatternRefused("it is nested too deeply or counts too far") from error
-    if parsed.state.flags & (re.MULTILINE | re.LOCALE):
-        raise PatternRefused("the flags m and L are not supported")
-    return parsed
-
-
-@lru_cache(maxsize=512)
-def _test(source: str, flags: int) -> Callable[[str], object]:
-    """Whether one character matches, by `re` itself, so that classes mean exactly what they mean there."""
-    return re.compile(source, flags & (_TEST_FLAGS | re.DOTALL)).fullmatch
-
-
-def _code(char: object) -> str:
-    return f"\\U{cast('int', char):08x}"
-
-
-def _class_source(items: Sequence[Node]) -> str:
-    """The text of a character class from its parsed items."""
-    parts: list[str] = []
-    for op, value in items:
-        match str(op):
-            case "NEGATE":
-                parts.append("^")
-            case "LITERAL":
-                parts.append(_code(value))
-            case "RANGE":
-                low, high = cast("tuple[int, int]", value)
-                parts.append(f"{_code(low)}-{_code(high)}")
-            case _:
-                parts.append(_CATEGORIES[str(value)])
-    return f"[{''.join(parts)}]"
-
-
-class Program:
-    """The instructions of any number of patterns; `owners` tells for each instruction which pattern it is of."""
-
-    def __init__(self) -> None:
-        self.instructions: list[Instruction] = []
-        self.owners: list[int] = []
-        self.starts: list[int] = []
-        self.ahead: list[Program] = []
-
-    def add(self, pattern: str, *, dotall: bool = False) -> int:
-        """Compile one more pattern and return its number. Raises PatternRefused."""
-        parsed = _parse(pattern, int(re.DOTALL) if dotall else 0)
-        number = len(self.starts)
-        self.starts.append(len(self.instructions))
-        try:
-            _Compiler(self, number).sequence(cast("Sequence[Node]", parsed), parsed.state.flags)
-        except RecursionError as error:
-            raise PatternRefused("it is nested too deeply") from error
-        self.instructions.append(Accept(number))
-        self.owners.append(number)
-        return number
-
-
-class _Compiler:
-    """Appends one pattern's instructions to a program."""
-
-    def __init__(self, program: Program, number: int) -> None:
-        self.program = program
-        self.number = number
-        self.begin = len(program.instructions)
-        self.repeats = 0
-        self.moved = False  # an unlimited repeat stands before this place
-        self.looking = False
-
-    def emit(self, instruction: Instruction) -> int:
-        place = len(self.program.instructions)
-        if place - self.begin >= PROGRAM_STEPS_MAX:
-            raise PatternRefused(f"it expands to more than {PROGRAM_STEPS_MAX} steps; count less or write it shorter")
-        self.program.instructions.append(instruction)
-        self.program.owners.append(self.number)
-        return place
-
-    def set(self, place: int, *targets: int) -> None:
-        self.program.instructions[place] = Fork(targets)
-
-    @property
-    def here(self) -> int:
-        return len(self.program.instructions)
-
-    def sequence(self, nodes: Iterable[Node], flags: int) -> None:
-        for op, value in nodes:
-            self.node(str(op), value, flags)
-
-    def node(self, op: str, value: object, flags: int) -> None:
-        """Compile one node of the parsed pattern."""
-        match op:
-            case "LITERAL" if not flags & re.IGNORECASE:
-                self.emit(One(chr(cast("int", value))))
-            case "LITERAL":
-                self.emit(Test(_test(_code(value), flags)))
-            case "NOT_LITERAL":
-                self.emit(Test(_test(f"[^{_code(value)}]", flags)))
-            case "ANY":
-                self.emit(Every() if flags & re.DOTALL else Test(_test(".", 0)))
-            case "IN":
-                self.emit(Test(_test(_class_source(cast("Sequence[Node]", value)), flags)))
-            case "BRANCH":
-                self.branch(cast("tuple[object, Sequence[Sequence[Node]]]", value)[1], flags)
-            case "SUBPATTERN":
-                _, add, remove, body = cast("tuple[object, int, int, Sequence[Node]]", value)
-                self.sequence(body, (flags | add) & ~remove)
-            case "MAX_REPEAT" | "MIN_REPEAT":
-                self.repeat(cast("tuple[int, int, Sequence[Node]]", value), flags)
-            case "AT":
-                self.emit(_check(str(value), flags))
-            case "ASSERT" | "ASSERT_NOT":
-                direction, body = cast("tuple[int, Sequence[Node]]", value)
-                self.look(op == "ASSERT", direction, body, flags)
-            case "FAILURE":
-                self.emit(Fork(()))
-            case _:
-                raise PatternRefused(f"it has {_REFUSED.get(op, op.lower())}, which cannot be matched in linear time")
-
-    def branch(self, choices: Sequence[Sequence[Node]], flags: int) -> None:
-        fork = self.emit(Fork(()))
-        starts: list[int] = []
-        ends: list[int] = []
-        before, moved = self.moved, False
-        for choice in choices:
-            self.moved = before
-            starts.append(self.here)
-            self.sequence(choice, flags)
-            ends.append(self.emit(Fork(())))
-            moved = moved or self.moved
-        self.moved = moved
-        self.set(fork, *starts)
-        for end in ends:
-            self.set(end, self.here)
-
-    def repeat(self, value: tuple[int, int, Sequence[Node]], flags: int) -> None:
-        low, high, body = value
-        unlimited = str(high) == "MAXREPEAT"
-        self.repeats += 1
-        begin = self.here
-        for _ in range(low):
-            before = self.here
-            self.counted(begin)
-            self.sequence(body, flags)
-            if self.here == before:
-                break
-        if unlimited:
-            fork = self.emit(Fork(()))
-            self.sequence(body, flags)
-            self.emit(Fork((fork,)))
-            self.set(fork, fork + 1, self.here)
-            self.moved = True
-        else:
-            forks: list[int] = []
-            for _ in range(high - low):
-                self.counted(begin)
-                forks.append(self.emit(Fork(())))
-                self.sequence(body, flags)
-            for fork in forks:
-                self.set(fork, fork + 1, self.here)
-        self.repeats -= 1
-
-    def counted(self, begin: int) -> None:
-        """Bound what {m,n} unrolls to: each step of it may be active at every character of a text."""
-        if self.here - begin > COUNTED_STEPS_MAX:
-            raise PatternRefused(f"a counted repeat in it unrolls to more than {COUNTED_STEPS_MAX} steps; use * or +")
-
-    def look(self, wanted: bool, direction: int, body: Sequence[Node], flags: int) -> None:
-        if direction < 0:
-            raise PatternRefused("it looks behind, which cannot be matched in linear time")
-        if self.repeats or self.moved or self.looking:
-            raise PatternRefused("it looks ahead inside or after a repeat; put (?!…) first, or write a deny pattern")
-        ahead = Program()
-        ahead.starts.append(0)
-        compiler = _Compiler(ahead, 0)
-        compiler.looking = True
-        compiler.sequence(body, flags)
-        loop = compiler.emit(Fork(()))
-        compiler.emit(Every())
-        compiler.emit(Fork((loop,)))
-        compiler.set(loop, loop + 1, compiler.here)
-        compiler.emit(Accept(0))
-        self.program.ahead.append(ahead)
-        self.emit(Look(wanted, len(self.program.ahead) - 1))
-
-
-def _check(at: str, flags: int) -> Check:
-    ascii_only = bool(flags & re.ASCII)
-    if at in _ANCHORS:
-        return Check(_ANCHORS[at], ascii_only)
-    return Check(_BOUNDARIES[at], ascii_only)
 
 
 @lru_cache(maxsize=512)
 def literal_prefixes(pattern: str) -> frozenset[str]:
     """What every match of the pattern begins with: one prefix for each alternative, e.g. `(sudo|doas) ls.*` has two.
 
-    At most 64; a pattern with more alternatives counts as having the empty prefix. Raises PatternRefused.
+    At most PREFIXES_MAX; a pattern with more counts as having the empty prefix. Raises PatternRefused.
     """
-    parsed = _parse(pattern, 0)
-    if parsed.state.flags & re.IGNORECASE:
-        return frozenset({""})
-    prefixes, _ = _prefixes(cast("Sequence[Node]", parsed))
+    prefixes, _ = _prefixes((_parse(pattern, 0),))
     return frozenset(prefixes)
 
 
-def _prefixes(nodes: Iterable[Node]) -> tuple[set[str], bool]:
+def _prefixes(nodes: Sequence[Node]) -> tuple[set[str], bool]:
     """The literal beginnings of a sequence, and whether the sequence is literal to its end."""
     found = {""}
-    for op, value in nodes:
-        ends, whole = _node_prefixes(str(op), value)
-        if len(found) * len(ends) > 64:
-            return ({""}, False)
+    for node in nodes:
+        ends, whole = {""}, False
+        if isinstance(node, One):
+            ends, whole = {node.char}, True
+        elif isinstance(node, Test) and node.chars:
+            ends, whole = set(node.chars), True
+        elif isinstance(node, Choice):
+            options = [_prefixes(option) for option in node.options]
+            ends, whole = {text for texts, _ in options for text in texts}, all(is_whole for _, is_whole in options)
+        if len(found) * len(ends) > PREFIXES_MAX:
+            return {""}, False
         found = {begin + end for begin in found for end in ends}
         if not whole:
             return found, False
     return found, True
 
 
-def _node_prefixes(op: str, value: object) -> tuple[set[str], bool]:
-    match op:
-        case "LITERAL":
-            return {chr(cast("int", value))}, True
-        case "IN":
-            items = cast("Sequence[Node]", value)
-            if all(str(kind) == "LITERAL" for kind, _ in items):
-                return {chr(cast("int", char)) for _, char in items}, True
-        case "SUBPATTERN":
-            _, add, _, body = cast("tuple[object, int, int, Sequence[Node]]", value)
-            if not add & re.IGNORECASE:
-                return _prefixes(body)
-        case "BRANCH":
-            choices = [_prefixes(choice) for choice in cast("tuple[object, Sequence[Sequence[Node]]]", value)[1]]
-            return {text for texts, _ in choices for text in texts}, all(whole for _, whole in choices)
-        case _:
-            pass
-    return {""}, False
+# ---- what it is compiled into ----
 
 
-PLACES_KEPT_MAX = 200_000
+class Instruction:
+    """A node of pattern number `pattern` and what comes after it; without a node, any of several ways to go on. A
+    look has the instructions that begin it in `ahead`."""
+
+    __slots__ = ("ahead", "node", "onward", "pattern")
+
+    def __init__(self, pattern: int, node: Node | Accept | None, *onward: "Instruction") -> None:
+        self.pattern = pattern
+        self.node = node
+        self.onward = list(onward)
+        self.ahead: Instruction | None = None
+
+
+class _Compiler:
+    """Builds one pattern's instructions from its end to its beginning."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.steps = 0
+        self.sees_places = False
+
+    def step(self, node: Node | Accept | None, *onward: Instruction) -> Instruction:
+        if self.steps >= PROGRAM_STEPS_MAX:
+            raise PatternRefused(f"it expands to more than {PROGRAM_STEPS_MAX} steps; count less or write it shorter")
+        self.steps += 1
+        return Instruction(self.number, node, *onward)
+
+    def build(self, node: Node, onward: Instruction) -> Instruction:
+        """The first instruction of a node before what comes after it."""
+        match node:
+            case Choice(options):
+                starts: list[Instruction] = []
+                for option in options:
+                    start = onward
+                    for one in reversed(option):
+                        start = self.build(one, start)
+                    starts.append(start)
+                return starts[0] if len(starts) == 1 else self.step(None, *starts)
+            case Repeat():
+                return self._repeat(node, onward)
+            case Look(ahead=ahead):
+                self.sees_places = True
+                steps, self.steps = self.steps, 0  # they count by themselves
+                start = self.build(ahead, self.build(Repeat(0, None, Every()), self.step(Accept())))
+                self.steps = steps
+                look = self.step(node, onward)
+                look.ahead = start
+                return look
+            case Check():
+                self.sees_places = True
+                return self.step(node, onward)
+            case _:
+                return self.step(node, onward)
+
+    def _repeat(self, node: Repeat, onward: Instruction) -> Instruction:
+        end = onward
+        if node.high is None:
+            onward = self.step(None)
+            onward.onward += [self.build(node.body, onward), end]
+        begin = self.steps
+        for number in range(node.low if node.high is None else node.high):
+            if self.steps - begin > COUNTED_STEPS_MAX:  # each of them may be active at every character of a text
+                raise PatternRefused(
+                    f"a counted repeat in it unrolls to more than {COUNTED_STEPS_MAX} steps; use * or +"
+                )
+            before, onward = self.steps, self.build(node.body, onward)
+            if node.high is not None and number < node.high - node.low:
+                onward = self.step(None, onward, end)
+            if self.steps == before:
+                break
+        return onward
+
+
+# ---- matching ----
 
 _AT_START, _OTHER, _WORD, _ASCII_WORD, _AT_END = range(5)
 
-Promise: TypeAlias = tuple[bool, int, "State"]
-"""What a lookahead still asks for: wanted or not, the number of its program, and how far that has come."""
+Promise: TypeAlias = "tuple[bool, State]"
+"""What a lookahead still asks for: wanted or not, and how far what it looks for has come."""
 
-Thread: TypeAlias = tuple[int, frozenset[Promise]]
+Thread: TypeAlias = tuple[Instruction, frozenset[Promise]]
 _FREE: frozenset[Promise] = frozenset()
 
 
@@ -374,30 +382,35 @@ class State:
         self.before = before
         self.dead = not core
         self.moves: dict[str, State] = {}
-        self.threads: tuple[Thread, ...] | None = None
+        self.threads: list[Thread] | None = None
         self.accepted: tuple[int, ...] | None = None
 
 
-def _kind(char: str) -> int:
-    if char.isalnum() or char == "_":
-        return _ASCII_WORD if char.isascii() else _WORD
-    return _OTHER
-
-
 class Automaton:
-    """All patterns of a program. Matching is deterministic, total and linear in the text's length.
+    """Any number of patterns. Matching is deterministic, total and linear in the text's length.
 
-    States with at most `PLACES_KEPT_MAX` places in all are kept (some tens of megabytes in the worst case, some tens of
-    kilobytes as a rule); past that they are forgotten and computed again.
+    States with at most `PLACES_KEPT_MAX` instructions in all are kept (some tens of megabytes in the worst case, some
+    tens of kilobytes as a rule); past that they are forgotten and computed again.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._ahead = [Automaton(ahead) for ahead in program.ahead]
-        self._sees_places = any(isinstance(step, Check) for step in program.instructions) or bool(self._ahead)
+    def __init__(self) -> None:
+        self._starts: list[Instruction] = []
+        self._sees_places = False
         self._states: dict[tuple[frozenset[Thread], int], State] = {}
         self._kept_places = 0
-        self._first = self.start()
+        self._first = State(frozenset(), _AT_START)
+
+    def add(self, pattern: str, *, dotall: bool = False) -> int:
+        """Compile one more pattern and return its number. Raises PatternRefused."""
+        compiler = _Compiler(len(self._starts))
+        try:
+            tree = _parse(pattern, re.DOTALL if dotall else 0)
+            self._starts.append(compiler.build(tree, Instruction(compiler.number, Accept())))
+        except RecursionError as error:
+            raise PatternRefused("it is nested too deeply") from error
+        self._sees_places |= compiler.sees_places
+        self._forget()
+        return compiler.number
 
     def match(self, text: str) -> tuple[int, ...]:
         """The numbers of the patterns that match the whole text, ascending."""
@@ -407,82 +420,75 @@ class Automaton:
             state = self._move(state, char) if following is None else following
             if state.dead:
                 return ()
-        return self.accepted(state)
-
-    def start(self, before: int = _AT_START) -> State:
-        """The state before the first character."""
-        core = frozenset((start, _FREE) for start in self._program.starts)
-        return self._state(core, before)
-
-    def accepted(self, state: State) -> tuple[int, ...]:
-        """The patterns that match if the text ends here."""
-        if state.accepted is None:
-            found: set[int] = set()
-            for place, promises in self._closure(state, _AT_END):
-                step = self._program.instructions[place]
-                if isinstance(step, Accept) and all(self._kept(promise) for promise in promises):
-                    found.add(step.pattern)
-            state.accepted = tuple(sorted(found))
-        return state.accepted
+        return self._accepted(state)
 
     def after(self, prefix: str) -> tuple[frozenset[int], frozenset[int]]:
         """Of texts with this prefix: the patterns that may match some of them, and those that surely match all."""
-        state = self.start()
+        state = self._first
         for char in prefix:
             state = self._move(state, char)
-        alive = frozenset(self._program.owners[place] for place, promises in state.core if self._can_be_kept(promises))
-        return alive, self._matching_all(state)
+        alive = {
+            step.pattern
+            for step, promises in state.core
+            if not any(not wanted and self._matching_all(ahead) for wanted, ahead in promises)  # it has come true
+        }
+        return frozenset(alive), self._matching_all(state)
 
-    def _can_be_kept(self, promises: frozenset[Promise]) -> bool:
-        """Whether some text that follows keeps them: not when one that is unwanted has come true whatever follows."""
-        return not any(not wanted and self._ahead[number].is_certain(state) for wanted, number, state in promises)
+    def _forget(self) -> None:
+        self._states = {}
+        self._kept_places = 0
+        self._first = self._state(((start, _FREE) for start in self._starts), _AT_START)
 
-    def is_certain(self, state: State) -> bool:
-        """Whether every text that follows is accepted, for the automaton that looks ahead with this one."""
-        return bool(self._matching_all(state))
+    def _state(self, core: Iterable[Thread], before: int) -> State:
+        key = (frozenset(core), before)
+        state = self._states.get(key)
+        if state is None:
+            state = self._states[key] = State(*key)
+        return state
+
+    def _accepted(self, state: State) -> tuple[int, ...]:
+        """The patterns that match if the text ends here."""
+        if state.accepted is None:
+            found = {
+                step.pattern
+                for step, promises in self._closure(state, _AT_END)
+                if isinstance(step.node, Accept)
+                and all(bool(self._accepted(ahead)) == wanted for wanted, ahead in promises)
+            }
+            state.accepted = tuple(sorted(found))
+        return state.accepted
 
     def _matching_all(self, state: State) -> frozenset[int]:
         """The patterns of which `.*` is left, with a dot that matches every character."""
         found: set[int] = set()
-        for place, promises in self._closure(state, _OTHER):
-            if promises or not isinstance(self._program.instructions[place], Every):
-                continue
-            again = {at for at, _ in self._closure(self._state(frozenset({(place + 1, _FREE)}), _OTHER), _AT_END)}
-            here = {at for at, _ in self._closure(state, _AT_END)}
-            ends = {at for at in again & here if isinstance(self._program.instructions[at], Accept)}
-            if place in again:
-                found |= {self._program.owners[at] for at in ends}
+        here = {step for step, _ in self._closure(state, _AT_END)}
+        for step, promises in self._closure(state, _OTHER):
+            if isinstance(step.node, Every) and not promises:
+                further = self._state([(step.onward[0], _FREE)], _OTHER)
+                again = {one for one, _ in self._closure(further, _AT_END)}
+                if step in again and any(isinstance(one.node, Accept) for one in again & here):
+                    found.add(step.pattern)
         return frozenset(found)
-
-    def _state(self, core: frozenset[Thread], before: int) -> State:
-        key = (core, before)
-        state = self._states.get(key)
-        if state is None:
-            state = self._states[key] = State(core, before)
-        return state
 
     def _move(self, state: State, char: str) -> State:
         """The state after one more character, kept for the next time."""
-        kind = _kind(char)
+        kind = _OTHER
+        if char.isalnum() or char == "_":
+            kind = _ASCII_WORD if char.isascii() else _WORD
         core: set[Thread] = set()
-        instructions = self._program.instructions
-        for place, promises in self._closure(state, kind):
-            step = instructions[place]
-            if isinstance(step, One):
-                passes = step.char == char
-            elif isinstance(step, Test):
-                passes = step.passes(char) is not None
+        for step, promises in self._closure(state, kind):
+            node = step.node
+            if isinstance(node, One):
+                passes = node.char == char
+            elif isinstance(node, Test):
+                passes = node.passes(char) is not None
             else:
-                passes = isinstance(step, Every)
-            if passes:
-                left = self._advance(promises, char)
-                if left is not None:
-                    core.add((place + 1, left))
+                passes = isinstance(node, Every)
+            if passes and (left := self._advance(promises, char)) is not None:
+                core.add((step.onward[0], left))
         if self._kept_places >= PLACES_KEPT_MAX:
-            self._states = {}
-            self._kept_places = 0
-            self._first = self.start()
-        following = self._state(frozenset(core), kind if self._sees_places else _OTHER)
+            self._forget()
+        following = self._state(core, kind if self._sees_places else _OTHER)
         state.moves[char] = following
         self._kept_places += 1 + len(core)
         return following
@@ -492,66 +498,41 @@ class Automaton:
         if not promises:
             return _FREE
         left: set[Promise] = set()
-        for wanted, number, state in promises:
-            ahead = self._ahead[number]
-            following = state.moves.get(char) or ahead.move(state, char)
+        for wanted, ahead in promises:
+            following = ahead.moves.get(char) or self._move(ahead, char)
             if not following.dead:
-                left.add((wanted, number, following))
+                left.add((wanted, following))
             elif wanted:
                 return None
         return frozenset(left)
 
-    def move(self, state: State, char: str) -> State:
-        """One step, for the automaton that looks ahead with this one."""
-        return self._move(state, char)
-
-    def _kept(self, promise: Promise) -> bool:
-        wanted, number, state = promise
-        return bool(self._ahead[number].accepted(state)) == wanted
-
     def _closure(self, state: State, following: int) -> Sequence[Thread]:
-        """The places that consume or accept, reached without a character when the next one is of kind `following`."""
+        """What consumes or accepts, reached without a character when the next one is of kind `following`."""
         if state.threads is not None:
             return state.threads
         seen: set[Thread] = set()
         found: list[Thread] = []
         stack = list(state.core)
+        checked = False
         while stack:
             thread = stack.pop()
             if thread in seen:
                 continue
             seen.add(thread)
-            onward = self._onward(thread, state.before, following)
-            if onward is None:
-                found.append(thread)
+            step, promises = thread
+            node = step.node
+            if node is None:
+                stack += [(onward, promises) for onward in step.onward]
+            elif isinstance(node, Check):
+                checked = True
+                if node.holds(state.before, following):
+                    stack.append((step.onward[0], promises))
+            elif isinstance(node, Look):
+                assert step.ahead is not None
+                ahead = self._state([(step.ahead, _FREE)], state.before)
+                stack.append((step.onward[0], promises | {(node.wanted, ahead)}))
             else:
-                stack.extend(onward)
-        threads = tuple(found)
-        if not self._sees_places:
-            state.threads = threads
-        return threads
-
-    def _onward(self, thread: Thread, before: int, following: int) -> Iterable[Thread] | None:
-        """Where a thread goes without a character; None when it consumes or accepts."""
-        place, promises = thread
-        step = self._program.instructions[place]
-        if isinstance(step, Fork):
-            return [(target, promises) for target in step.targets]
-        if isinstance(step, Check):
-            return [(place + 1, promises)] if _holds(step, before, following) else []
-        if isinstance(step, Look):
-            promise = (step.wanted, step.ahead, self._ahead[step.ahead].start(before))
-            return [(place + 1, promises | {promise})]
-        return None
-
-
-def _holds(check: Check, before: int, following: int) -> bool:
-    match check.place:
-        case "begin":
-            return before == _AT_START
-        case "end":
-            return following == _AT_END
-        case _:
-            words = (_ASCII_WORD,) if check.ascii else (_ASCII_WORD, _WORD)
-            boundary = (before in words) != (following in words)
-            return boundary == (check.place == "boundary")
+                found.append(thread)
+        if not checked:
+            state.threads = found
+        return found

@@ -11,17 +11,17 @@ Of several actions the strictest answer counts. Views that only serve deny patte
 Every mistake in a profile is reported when it is loaded, none later.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.permissions import STRICTNESS, Action, Asker, Decision, Ruling
 from shoal.domain.settings import OverrideSettings, ProfileSettings
-from shoal.permissions.patterns import Automaton, PatternRefused, Program, literal_prefixes
+from shoal.permissions.patterns import Automaton, PatternRefused, literal_prefixes
 
 EVERYTHING = "(?s:.*)"
 """The one pattern that matches whatever there is and so names opaque commands too; the rule of `open`."""
@@ -152,7 +152,6 @@ EXTENDS_MAX = 16
 COMBINATIONS_KEPT_MAX = 256
 
 RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
-_LISTS: tuple[RuleList, ...] = ("deny", "allow", "ask", "trusted_allow")
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -183,21 +182,23 @@ class Profile:
 
     def __init__(self, name: str, layers: Sequence[ProfileSettings | OverrideSettings]) -> None:
         """Compile the layers, the first to be asked first. Raises ConfigError naming every pattern that is refused."""
-        program = Program()
+        automaton = Automaton()
         rules: list[Rule] = []
         problems: list[str] = []
-        for kind, pattern, number in _listed(layers):
-            try:
-                program.add(pattern, dotall=kind == "deny")
-                rules.append(Rule(kind, pattern, number))
-            except PatternRefused as refused:
-                problems.append(f"permission profile {name!r}, {kind}: the pattern {pattern!r}: {refused}.")
+        for number, layer in enumerate(layers):
+            lists = zip(get_args(RuleList), (layer.deny, layer.allow, layer.ask, layer.trusted_allow), strict=True)
+            for kind, pattern in ((kind, pattern) for kind, patterns in lists for pattern in patterns):
+                try:
+                    automaton.add(pattern, dotall=kind == "deny")
+                    rules.append(Rule(kind, pattern, number))
+                except PatternRefused as refused:
+                    problems.append(f"permission profile {name!r}, {kind}: the pattern {pattern!r}: {refused}.")
         if problems:
             raise ConfigError(problems)
         self.name = name
         self.layers = tuple(layers)
         self.rules = tuple(rules)
-        self.automaton = Automaton(program)
+        self.automaton = automaton
 
     def matching(self, text: str) -> list[Rule]:
         """The rules whose pattern matches the whole text, in the order they are asked. Linear in the text's length."""
@@ -205,26 +206,6 @@ class Profile:
 
     def __repr__(self) -> str:
         return f"<Profile {self.name}>"
-
-
-def _listed(layers: Sequence[ProfileSettings | OverrideSettings]) -> Iterator[tuple[RuleList, str, int]]:
-    """Every pattern with its list and the number of its layer."""
-    for number, layer in enumerate(layers):
-        for kind in _LISTS:
-            for pattern in _patterns(layer, kind):
-                yield kind, pattern, number
-
-
-def _patterns(layer: ProfileSettings | OverrideSettings, kind: RuleList) -> tuple[str, ...]:
-    match kind:
-        case "deny":
-            return layer.deny
-        case "allow":
-            return layer.allow
-        case "ask":
-            return layer.ask
-        case "trusted_allow":
-            return layer.trusted_allow
 
 
 def layers_of(name: str, source: ProfileSettings, others: Mapping[str, ProfileSettings]) -> list[ProfileSettings]:
@@ -326,31 +307,23 @@ class Profiles:
 
 def decide(profile: Profile, action: Action) -> Ruling:
     """The answer for one action. Total and deterministic; linear in the length of the action's text."""
-    allowing: Rule | None = None
-    asking: Rule | None = None
+    allowing: list[Rule] = []
+    asking: list[Rule] = []
     for text in (action.text, *action.also):
         for rule in profile.matching(text):
             if rule.list == "deny":
                 return Ruling(action.text, "deny", rule.shown)
             if rule.list == "ask":
-                asking = _nearer(asking, rule)
-            if rule.list == "allow" and _reaches(rule, action, text):
-                allowing = _nearer(allowing, rule)
-    if allowing is not None and (asking is None or allowing.layer <= asking.layer):
-        return Ruling(action.text, "allow", allowing.shown)
-    if asking is not None:
-        return Ruling(action.text, "ask", asking.shown)
+                asking.append(rule)
+            if rule.list == "allow" and (not action.opaque or rule.names(text, action.naming or text)):
+                allowing.append(rule)
+    allow = min(allowing, key=lambda rule: rule.layer, default=None)  # of one layer, the one that stands first
+    ask = min(asking, key=lambda rule: rule.layer, default=None)
+    if allow is not None and (ask is None or allow.layer <= ask.layer):
+        return Ruling(action.text, "allow", allow.shown)
+    if ask is not None:
+        return Ruling(action.text, "ask", ask.shown)
     return Ruling(action.text, "deny")
-
-
-def _nearer(one: Rule | None, other: Rule) -> Rule:
-    """The rule of the layer that is asked first; of one layer, the one that stands first."""
-    return other if one is None or other.layer < one.layer else one
-
-
-def _reaches(rule: Rule, action: Action, text: str) -> bool:
-    """Whether an allow rule counts: an opaque action has to be named."""
-    return not action.opaque or rule.names(text, action.naming or text)
 
 
 def decide_all(profile: Profile, actions: Sequence[Action]) -> tuple[Decision, tuple[Ruling, ...]]:

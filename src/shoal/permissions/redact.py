@@ -5,6 +5,7 @@ which is nearly every text, costs a handful of substring searches and is returne
 """
 
 import base64
+import contextlib
 import json
 import logging
 import re
@@ -84,27 +85,36 @@ class Redactor:
     """Replaces secrets by `[redacted:KIND]`. Total; linear in the text's length but for a fixed factor."""
 
     def __init__(self, known_secrets: Iterable[str] = ()) -> None:
+        self._learned: set[str] = set()
         self._known: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._learning = threading.Lock()
-        self.learn(known_secrets)
+        self.learn(*known_secrets)
 
-    def learn(self, secrets: Iterable[str]) -> None:
+    def learn(self, *secrets: str) -> None:
         """Add values to take out, with their URL, JSON and base64 spellings, and the password of an address by itself.
 
         Values shorter than `KNOWN_CHARS_MIN` characters are left alone, since they would hit ordinary words; at most
         `KNOWN_MAX` spellings are kept. Safe to call from any thread; cheap for what is known already.
         """
-        spellings = {spelling for secret in secrets for spelling in _spellings(secret.strip())}
         with self._learning:
-            if spellings <= self._known:
+            new = set(secrets) - self._learned
+            if not new:
                 return
-            known = sorted(self._known | spellings, key=lambda value: (-len(value), value))[:KNOWN_MAX]
+            self._learned = self._learned | new if len(self._learned) < KNOWN_MAX else new
+            found = set(self._known)
+            for secret in map(str.strip, new):
+                if len(secret) >= KNOWN_CHARS_MIN:
+                    raw = secret.encode(errors="surrogateescape")
+                    found |= {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
+                    found |= {base64.b64encode(raw).decode().rstrip("=")}
+                    found |= {base64.urlsafe_b64encode(raw).decode().rstrip("=")}
+                    with contextlib.suppress(ValueError):
+                        if "://" in secret and (password := urlsplit(secret).password):
+                            found |= {password, unquote(password)}
+            found = {spelling for spelling in found if len(spelling) >= KNOWN_CHARS_MIN}
+            known = sorted(found, key=lambda value: (-len(value), value))[:KNOWN_MAX]
             self._known, self._pattern = frozenset(known), re.compile("|".join(map(re.escape, known)))
-
-    def learn_one(self, secret: str) -> None:
-        """Add one value."""
-        self.learn((secret,))
 
     def redact(self, text: str) -> str:
         """The text without secrets; the same object when there are none."""
@@ -113,7 +123,8 @@ class Redactor:
         for shape in _SHAPES:
             seen = any(marker in text for marker in shape.markers)
             if seen and (not shape.glimpse or re.search(shape.glimpse, text)):
-                text = re.sub(shape.pattern, _replacement(shape), text)
+                keep = r"\g<keep>" if "(?P<keep>" in shape.pattern else ""
+                text = re.sub(shape.pattern, f"{keep}[redacted:{shape.kind}]", text)
         return text
 
     def entry(self, entry: AuditEntry) -> AuditEntry:
@@ -122,29 +133,6 @@ class Redactor:
         if action is entry.action and detail is entry.detail:
             return entry
         return msgspec.structs.replace(entry, action=action, detail=detail)
-
-
-def _replacement(shape: Shape) -> str:
-    keep = r"\g<keep>" if "(?P<keep>" in shape.pattern else ""
-    return f"{keep}[redacted:{shape.kind}]"
-
-
-def _spellings(secret: str) -> set[str]:
-    if len(secret) < KNOWN_CHARS_MIN:
-        return set()
-    raw = secret.encode(errors="surrogateescape")
-    found = {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]} | _password(secret)
-    found |= {base64.b64encode(raw).decode().rstrip("="), base64.urlsafe_b64encode(raw).decode().rstrip("=")}
-    return {spelling for spelling in found if len(spelling) >= KNOWN_CHARS_MIN}
-
-
-def _password(secret: str) -> set[str]:
-    """The password of an address, as written and as meant."""
-    try:
-        password = urlsplit(secret).password if "://" in secret else None
-    except ValueError:
-        return set()
-    return {password, unquote(password)} if password else set()
 
 
 class RedactingFormatter(logging.Formatter):

@@ -2,8 +2,9 @@
 
 The structure comes from tree-sitter's bash grammar, which is lenient: it makes sense of texts that bash reads in
 another way. So nothing is taken on trust. Every byte of the text has to belong to a node of a known kind, to a known
-separator, or to blanks between them; words are read again by themselves (`words.py`); here-documents are found again
-(`documents.py`). Wherever that fails, the whole text is unreadable, which makes it one opaque action.
+separator, or to blanks between them; words are read again by themselves (`shell_words.py`); where a here-document
+begins and ends is found without the grammar and compared with it. Wherever that fails, the whole text is unreadable,
+which makes it one opaque action.
 """
 
 import os
@@ -12,17 +13,32 @@ import selectors
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
-from shoal.permissions.commands import Part
-from shoal.permissions.shell_reader import SPACE, SimpleReader, Taken, text_of
-from shoal.permissions.shell_words import Unreadable, special_variable
+from msgspec.structs import replace
+
+from shoal.permissions.commands import INNER_MAX, Assignment, Part, Taken, command_parts, inner_commands, unique
+from shoal.permissions.options import HARMLESS, UNKNOWN
+from shoal.permissions.shell_survey import ALL_SETTERS, BEFORE_WORD, IDENTIFIER, Survey, text_of
+from shoal.permissions.shell_words import (
+    RESERVED,
+    Unreadable,
+    Word,
+    arithmetic_names,
+    here_document,
+    is_number,
+    plain_expansion,
+    special_variable,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
 DEPTH_MAX = 40
+PARTS_MAX = 1000
 BASH_SECONDS_MAX = 2.0
+NOWHERE = -1
 
 _LINE = frozenset({";", "&", "\n"})
 _CONTAINERS: dict[str, frozenset[str]] = {
@@ -47,52 +63,179 @@ _OPENING = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{",
 _LOOPS = frozenset({"while_statement", "for_statement", "function_definition"})
 _NOWHERE: frozenset[int] = frozenset()
 _LEAVES = re.compile(r"exit(?: [0-9]+)?")
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_BEFORE_COMMENT = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
+BLANK = re.compile(rb"(?:[ \t]|\\\n)*")
+SPACE = re.compile(rb"(?:[ \t\n]|\\\n)*")
+REDIRECTS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
+
+_DESCRIPTOR = re.compile(r"[0-9]+|'?\{.*")
+_MOVES_ANYWHERE = frozenset({"pushd", "popd", "eval", "source", ".", "trap", "builtin", "alias", "shopt", "exec"})
+_REGEX = re.compile(rb"(?:[A-Za-z0-9_.^*+?/:@%,=-]|\[[A-Za-z0-9_.:-]+\]|\((?:[A-Za-z0-9_.|*+?-])+\)|\$(?![\w({\[]))+")
+_EVALUATES = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"})
+_EXPRESSIONS = frozenset({"binary_expression", "unary_expression", "parenthesized_expression", "negation_expression"})
+_TEST_TOKENS = frozenset({"&&", "||", "!", "(", ")", "<", ">", "[[", "]]"})
+_DUPLICATES = re.compile(r"[0-9]+-?|-")
+_EXPANDED_TWICE = re.compile(r"[A-Za-z0-9_./-]+")  # bash expands the target of >& again after it was expanded
+_UNQUOTED_ONLY = RESERVED - {"coproc"}
+_REDIRECTIONS = frozenset({"<", ">", ">>", ">|", "&>", "&>>", ">&", "<&", "<>"})
 
 
-class ShellReader(SimpleReader):
-    """Reads a whole command."""
+class ShellReader:
+    """Gathers the parts of one command. `inner` counts how deep this is a command inside a command's argument."""
 
-    def __init__(self, source: bytes, inner: int = 0) -> None:
-        super().__init__(source, inner)
-        self._depth = 0
-
-    def take(self, root: "Node") -> Taken:
-        """Take the command apart. Raises Unreadable."""
+    def __init__(self, source: bytes, root: "Node", inner: int = 0) -> None:
+        """Raises Unreadable."""
         if root.has_error or root.type != "program":
             raise Unreadable("it is not a complete shell command")
-        self.survey(root)
-        self._sequence(root.children, 0, len(self.source), _LINE)
+        survey = Survey(source, root)
+        self.source = source
+        self.inner = inner
+        self.spans, self.words, self.variables = survey.spans, survey.words, survey.variables
+        self.compound = survey.compound
+        self.parts: list[Part] = []
+        self.spelled: list[tuple[int, int, str]] = []
+        self.loops = 0
+        self.sure: frozenset[int] = frozenset()
+        self.succeeded: frozenset[int] = frozenset()
+        self.changed = NOWHERE
+        self._root = root
+        self._functions, self._unvisited = survey.functions, survey.unvisited
+        self._moves: list[Word | None] = []
+        self._lost = False
+        self._sums: list[tuple[str, frozenset[str]]] = []
+        self._unsafe: set[str] = set()
+        self._documents: set[int] = set()
+        self._depth = 0
+
+    def take(self) -> Taken:
+        """Take the command apart. Raises Unreadable."""
+        self._sequence(self._root.children, 0, len(self.source), _LINE)
         return self.finish()
 
-    def script(self, text: str) -> Taken | None:
-        """A script that stands in an argument, taken apart; None when it cannot be read."""
-        try:
-            return take_apart(text, self.inner + 1)
-        except Unreadable:
-            return None
+    def finish(self) -> Taken:
+        """What was gathered. Raises Unreadable when anything that runs, reads or writes was not visited."""
+        if self._unvisited:
+            raise Unreadable("a part of it was not reached")
+        for place, part in enumerate(self.parts):
+            if part.command in self._functions:
+                self.parts[place] = replace(part, opaque=True, naming=part.naming or part.command, effect=UNKNOWN)
+        for raw, names in self._sums:
+            if names & self._unsafe:
+                self.add_opaque(raw)
+        if self._lost or (self._functions and self._moves):
+            self.parts = [replace(part, moves=NOWHERE) for part in self.parts]
+        pieces: list[bytes] = []  # the whole text with every simple command in its canonical spelling
+        at = 0
+        for start, stop, text in sorted(self.spelled):
+            pieces += [self.source[at:start], text.encode()]
+            at = stop
+        self.parts.append(Part(b"".join([*pieces, self.source[at:]]).decode(), view=True))
+        if len(self.parts) > PARTS_MAX:
+            raise Unreadable(f"it has more than {PARTS_MAX} parts")
+        return Taken(tuple(unique(self.parts)), tuple(self._moves), self.variables)
 
-    def inner_parts(self, text: str) -> Sequence[Part]:
-        """The parts of a command that stands in an argument; empty when it cannot be read."""
-        try:
-            return take_apart(text, self.inner + 1).parts
-        except Unreadable:
-            return ()
+    def reached(self, node: "Node") -> None:
+        """Note that a node which can run, read or write something was visited."""
+        self._unvisited.discard((node.type, node.start_byte))
+
+    # ---- bytes and words ----
+
+    def gap(self, start: int, end: int, allowed: re.Pattern[bytes]) -> bytes:
+        """The bytes between two nodes, which may only be blanks. A joined line alone would join words as well."""
+        gap = self.source[start:end]
+        if start > end or not allowed.fullmatch(gap) or (gap and not gap.replace(b"\\\n", b"")):
+            raise Unreadable("something stands where nothing should")
+        return gap
+
+    def items(self, node: "Node", allowed: re.Pattern[bytes] = BLANK) -> list["Node"]:
+        """The children of a node, which lie side by side with nothing but blanks between them."""
+        at = node.start_byte
+        for child in node.children:
+            self.gap(at, child.start_byte, allowed)
+            at = child.end_byte
+        self.gap(at, node.end_byte, allowed)
+        return node.children
+
+    def word(self, node: "Node") -> Word:
+        """The word at a node; what it substitutes is visited."""
+        word = self.words.word(node.start_byte, node.end_byte)
+        if self.source[node.end_byte : node.end_byte + 1] in (b"<", b">") and _DESCRIPTOR.fullmatch(word.text):
+            raise Unreadable("a word that belongs to a redirection")
+        self.visit_expansions(node)
+        return word
+
+    def visit_expansions(self, node: "Node") -> None:
+        """Visit the commands that expansions run, and note expansions that hide what they do."""
+        self.reached(node)
+        match node.type:
+            case "command_substitution" | "process_substitution":
+                raw = text_of(node)
+                if raw.startswith("`") and any(char in raw for char in '\\"\n{'):
+                    raise Unreadable("a backtick substitution with quotes, lines or groups")
+                self.visit(node)
+                return
+            case "arithmetic_expansion":
+                raw = text_of(node)
+                if not raw.startswith("$(("):
+                    raise Unreadable("arithmetic of another kind")
+                self.add_sum(raw, raw[3:-2])
+            case "expansion":
+                plain, sets = plain_expansion(self.source, node.start_byte, node.end_byte, self.spans)
+                if not plain:
+                    self.add_opaque(text_of(node))
+                if sets:
+                    self._unsafe.add(sets)
+            case _:
+                pass
+        for child in node.children:
+            self.visit_expansions(child)
+
+    # ---- what the command does ----
+
+    def add_opaque(self, text: str) -> None:
+        """Something that only a rule that spells it out may allow."""
+        self.parts.append(Part(" ".join(text.split()), opaque=True, effect=UNKNOWN))
+
+    def add_sum(self, raw: str, inside: str) -> None:
+        """Arithmetic: opaque unless its variables can only be numbers, which is known at the end."""
+        names = arithmetic_names(inside)
+        if names is None:
+            self.add_opaque(raw)
+        else:
+            self._sums.append((raw, names))
+
+    def set_variable(self, name: str, value: str | None, raw: str) -> None:
+        """A variable gets a value; anything but a number makes it unsafe in arithmetic."""
+        if value != "" and not is_number(raw if value is None else value):
+            self._unsafe.add(name)
+        if name == "CDPATH":
+            self._move(None)
+
+    def _move(self, target: Word | None) -> None:
+        self._moves.append(target)
+        self._lost = self._lost or self.loops > 0
+
+    def note_effects(self, words: list[Word]) -> None:
+        """What a command changes for those after it: the directory, and variables."""
+        name = words[0].value
+        if name is None or name in _MOVES_ANYWHERE:
+            self._move(None)
+        elif name == "cd":
+            target = words[1] if len(words) == 2 else None
+            self.changed = len(self._moves)
+            self._move(target if target and target.value != "" and not target.begins.startswith("-") else None)
+        elif name in ("time", "command"):
+            rest = [word for place, word in enumerate(words) if place and not (place < 3 and word.begins[:1] == "-")]
+            self.note_effects(rest or [Word("", "true", "true")])
+        if name is None or name in ALL_SETTERS:
+            self._unsafe |= {word.begins.split("=")[0] for word in words[1:]}
+
+    # ---- statements ----
 
     def visit(self, node: "Node") -> None:
         """Take a statement apart, and note in `succeeded` which changes of directory have worked when it has. Raises
         Unreadable."""
-        first, before = self.moves, self.sure
+        first, before = len(self._moves), self.sure
         self.succeeded = _NOWHERE
-        self._visit(node)
-        if node.type == "command":
-            self.succeeded = frozenset({first} & {self.changed})
-        elif node.type != "list":
-            self.succeeded = _NOWHERE
-        self.sure = before
-
-    def _visit(self, node: "Node") -> None:
         self.reached(node)
         self._depth += 1
         if self._depth > DEPTH_MAX:
@@ -109,6 +252,11 @@ class ShellReader(SimpleReader):
             raise Unreadable(f"a {node.type.replace('_', ' ')} is not followed")
         self.loops -= node.type in _LOOPS
         self._depth -= 1
+        if node.type == "command":
+            self.succeeded = frozenset({first} & {self.changed})
+        elif node.type != "list":
+            self.succeeded = _NOWHERE
+        self.sure = before
 
     def _sequence(self, nodes: Sequence["Node"], start: int, end: int, allowed: frozenset[str]) -> bool:
         """Visit statements between two offsets, apart by `allowed` separators or a new line, before the closing word
@@ -156,7 +304,7 @@ class ShellReader(SimpleReader):
     def _comment(self, node: "Node") -> None:
         before = self.source[max(node.start_byte - 1, 0) : node.start_byte]
         after = self.source[node.end_byte : node.end_byte + 1]
-        if before not in _BEFORE_COMMENT or after not in (b"", b"\n") or "\n" in text_of(node):
+        if before not in BEFORE_WORD or after not in (b"", b"\n") or "\n" in text_of(node):
             raise Unreadable("a comment is not what it seems")
 
     def _function(self, node: "Node") -> None:
@@ -164,7 +312,7 @@ class ShellReader(SimpleReader):
             if child.type == "file_redirect":
                 self.lone_redirection(child)
             elif child.type == "word":
-                if not _IDENTIFIER.fullmatch(text_of(child)):
+                if not IDENTIFIER.fullmatch(text_of(child)):
                     raise Unreadable("a function with an unusual name")
             elif child.is_named:
                 self.visit(child)
@@ -221,15 +369,270 @@ class ShellReader(SimpleReader):
             if not following.startswith((b"\n", b"#")):
                 raise Unreadable("a case is not what it seems")
 
+    # ---- commands and assignments ----
+
+    def command(self, node: "Node", extra: Sequence["Node"] = ()) -> None:
+        """A simple command or a declaration; `extra` are words of it that stand behind a redirection."""
+        self.reached(node)
+        assignments: list[Assignment] = []
+        words: list[Word] = []
+        before = -1
+        for child in [*self.items(node), *extra]:
+            if child.start_byte == before:
+                raise Unreadable("a word is not where it seems")
+            before = child.end_byte
+            if child.type in REDIRECTS:
+                words += [self.word(item) for item in self.redirection(child)]
+            elif child.type != "variable_assignment":
+                words.append(self.word(child))
+            elif words:
+                assignment = self._assignment(child)
+                value = None if assignment.value is None else f"{assignment.name}={assignment.value}"
+                words.append(Word(assignment.text, value, f"{assignment.name}="))
+            else:
+                assignments.append(self._assignment(child))
+        if words:
+            self._add_command(None if extra else node, assignments, words)
+        else:
+            self._add_assignments(assignments)
+
+    def assignments(self, node: "Node") -> None:
+        """Assignments without a command."""
+        nodes = [node] if node.type == "variable_assignment" else self.items(node)
+        self._add_assignments([self._assignment(item) for item in nodes])
+
+    def _add_assignments(self, assignments: Sequence[Assignment]) -> None:
+        for item in assignments:
+            special = special_variable(item.name)
+            effect = UNKNOWN if special else HARMLESS
+            self.parts.append(Part(item.text, special, f"{item.name}=", moves=len(self._moves), effect=effect))
+
+    def _add_command(self, node: "Node | None", assignments: list[Assignment], words: list[Word]) -> None:
+        if words[0].value in _UNQUOTED_ONLY and words[0].bare:
+            raise Unreadable("a reserved word where a command should be")
+        if words[0].value == "time" and any(word.bare and word.value in RESERVED for word in words[1:4]):
+            raise Unreadable("a reserved word where a command should be")
+        self.compound = self.compound or words[0].value in ("time", "coproc")
+        moves = len(self._moves)
+        self.note_effects(words)
+        parts = command_parts(assignments, words, self.variables, moves, tuple(sorted(self.sure)))
+        for part in list(parts):
+            if part.effect.script is not None:
+                parts = self._with_script(parts, part, part.effect.script)
+        self.parts += parts
+        if parts[0].opaque:
+            for text in inner_commands(words):
+                taken = self._script(text)
+                self.parts += [Part(part.text, view=True) for part in (() if taken is None else taken.parts)]
+        if node is not None:  # commands inside it are part of its text
+            start, stop = node.start_byte, node.end_byte
+            self.spelled = [item for item in self.spelled if not start <= item[0] < stop]
+            self.spelled.append((start, stop, parts[0].text))
+
+    def _script(self, text: str) -> Taken | None:
+        """A command or script that stands in an argument, taken apart; None when it cannot be read."""
+        try:
+            return take_apart(text, self.inner + 1) if self.inner < INNER_MAX else None
+        except Unreadable:
+            return None
+
+    def _with_script(self, parts: list[Part], part: Part, script: str) -> list[Part]:
+        """The parts with those of a script in a command's words; the command is opaque where that cannot be read."""
+        taken = self._script(script)
+        if taken is None:
+            hidden = replace(part, opaque=True, naming=part.naming or part.command, effect=UNKNOWN)
+            return [hidden if one is part else one for one in parts]
+        # It begins where the command is, and its variables are its own. What comes later may count with its changes of
+        # directory, though it stays where it was.
+        self.variables.update(dict.fromkeys(taken.variables))
+        before = len(self._moves)
+        inner = [
+            one if one.view else replace(one, moves=one.moves + before if one.moves >= 0 else NOWHERE, sure=())
+            for one in sorted(taken.parts, key=lambda one: one.view)
+        ]
+        for target in taken.moves:
+            self._move(target)
+        return [*parts, *inner]
+
+    def _assignment(self, node: "Node") -> Assignment:
+        self.reached(node)
+        name_node, equals, *values = self.items(node)
+        name = text_of(name_node)
+        if name_node.type != "variable_name" or equals.type not in ("=", "+=") or len(values) > 1:
+            raise Unreadable("an assignment to an element of an array")
+        if not values or values[0].start_byte == values[0].end_byte:
+            self.set_variable(name, "", "")
+            return Assignment(name, f"{name}{equals.type}", "")
+        if values[0].type == "array":
+            nodes = [item for item in self.items(values[0], SPACE) if item.is_named]
+            if any(self.source.startswith(b"[", item.start_byte) for item in nodes):
+                raise Unreadable("an array with a subscript, which the shell evaluates")
+            items = [self.word(item) for item in nodes]
+            self.set_variable(name, None, "")
+            return Assignment(name, f"{name}{equals.type}({' '.join(item.text for item in items)})", None)
+        if equals.end_byte != values[0].start_byte:
+            raise Unreadable("an assignment is not what it seems")
+        word = self.word(values[0])
+        self.set_variable(name, word.value, text_of(values[0]))
+        return Assignment(name, f"{name}{equals.type}{word.text}", word.value)
+
+    # ---- tests ----
+
+    def test(self, node: "Node") -> None:
+        """`[ … ]` is a command like others; `[[ … ]]` and `((…))` are the shell's own."""
+        first = text_of(node.children[0])
+        if first == "((":
+            self.add_sum(text_of(node), text_of(node)[2:-2])
+            return
+        words: list[Word] = []
+        for leaf in self._leaves(node, own=first == "[["):
+            raw = text_of(leaf)
+            is_token = not leaf.is_named and raw in _TEST_TOKENS
+            if first == "[[" and (is_token or leaf.type == "regex"):
+                if not is_token and not _REGEX.fullmatch(self.source, leaf.start_byte, leaf.end_byte):
+                    raise Unreadable("a regular expression that cannot be followed")
+                words.append(Word(raw, raw, raw))
+            else:
+                words.append(self.word(leaf))
+        if first == "[":
+            self._add_command(node, [], words)
+            return
+        text = " ".join(word.text for word in words)
+        opaque = False
+        for place, word in enumerate(words):
+            if word.value in _EVALUATES:  # both sides have to be numbers for sure
+                beside = (*words[max(place - 1, 0) : place], *words[place + 1 : place + 2])
+                opaque |= len(beside) != 2 or not all(
+                    (one.value or "").isdigit() or [piece.kind for piece in one.pieces] == ["number"] for one in beside
+                )
+        self.parts.append(Part(text, opaque=opaque, moves=len(self._moves), effect=UNKNOWN if opaque else HARMLESS))
+
+    def _leaves(self, node: "Node", *, own: bool) -> list["Node"]:
+        found: list[Node] = []
+        for child in self.items(node, SPACE if own else BLANK):
+            if child.type in _EXPRESSIONS:
+                found += self._leaves(child, own=own)
+            else:
+                found.append(child)
+        return found
+
+    # ---- redirections ----
+
+    def redirected(self, node: "Node") -> None:
+        """A statement with redirections; words behind a redirection belong to the command before it."""
+        body: Node | None = None
+        extra: list[Node] = []
+        first = len(self.parts)
+        for child in self.items(node):
+            if child.type in REDIRECTS:
+                extra += self.redirection(child)
+            elif body is None and child.is_named:
+                body = child
+            else:
+                raise Unreadable("a redirection is not what it seems")
+        if extra and (body is None or body.type != "command"):
+            raise Unreadable("words after a redirection that belong to no command")
+        last = len(self.parts)
+        if body is not None and extra:
+            self.command(body, extra)
+        elif body is not None:
+            self.visit(body)
+        # The grammar hangs the redirection of a list's last command on the list, so a `cd` in the list may come before.
+        for place in range(first, last):
+            self.parts[place] = replace(self.parts[place], moves=len(self._moves), sure=())
+
+    def lone_redirection(self, node: "Node") -> None:
+        """A redirection without a command."""
+        if self.redirection(node):
+            raise Unreadable("words after a redirection that belong to no command")
+
+    def redirection(self, node: "Node") -> list["Node"]:
+        """Any redirection; returns the words after its target."""
+        self.reached(node)
+        if node.type == "heredoc_redirect":
+            return self._here_document(node)
+        items = list(self.items(node))
+        if node.type == "herestring_redirect":
+            if text_of(items[0]) != "<<<" or len(items) != 2:
+                raise Unreadable("a here-string is not what it seems")
+            self.word(items[1])
+            return []
+        if items[0].type == "file_descriptor":
+            if not text_of(items[0]).isdigit() or items[0].end_byte != items[1].start_byte:
+                raise Unreadable("a redirection of an unusual descriptor")
+            if self.source[items[0].start_byte - 1 : items[0].start_byte] not in BEFORE_WORD:
+                raise Unreadable("a redirection's number belongs to a word")
+            items.pop(0)
+        operator = text_of(items.pop(0))
+        if any(one.end_byte == other.start_byte for one, other in pairwise(items)):
+            raise Unreadable("a word is not where it seems")
+        if operator in ("<&-", ">&-"):
+            return items
+        if not items or operator not in _REDIRECTIONS:
+            raise Unreadable("a redirection is not what it seems")
+        if operator in (">&", "<&") and text_of(items[0]).startswith("-") and text_of(items[0]) != "-":
+            raise Unreadable("a word that bash reads as - and another")
+        word = self.word(items[0])
+        if operator in (">&", "<&") and not _EXPANDED_TWICE.fullmatch(word.text):
+            raise Unreadable("a target that bash expands twice")
+        if operator not in (">&", "<&") or not _DUPLICATES.fullmatch(word.text):
+            kind = "<" if operator in ("<", "<&") else ">"
+            self.parts.append(
+                Part(
+                    word.text,
+                    operator=kind,
+                    keeps=operator in (">>", "&>>", "<>"),
+                    target=word,
+                    moves=len(self._moves),
+                    sure=tuple(sorted(self.sure)),
+                )
+            )
+        return items[1:]
+
+    def _here_document(self, node: "Node") -> list["Node"]:
+        """A here-document, and what stands after it on its line."""
+        start = next(child for child in node.children if child.type == "heredoc_start")
+        tabs = text_of(node.children[0]) == "<<-"
+        document = here_document(self.source, start.start_byte, start.end_byte, tabs=tabs)
+        if document.begin in self._documents or node.end_byte != document.closed:
+            raise Unreadable("here-documents that cannot be told apart")
+        self._documents.add(document.begin)
+        extra: list[Node] = []
+        at = node.start_byte
+        for child in node.children:
+            if child.type not in ("heredoc_body", "heredoc_end"):
+                self.gap(at, child.start_byte, BLANK)
+                at = child.end_byte
+                if child.type in REDIRECTS:
+                    extra += self.redirection(child)
+                elif child.type == "pipeline":  # `| COMMAND…` behind it
+                    for item in self.items(child):
+                        if item.is_named:
+                            self.visit(item)
+                        elif text_of(item) not in ("|", "|&"):
+                            raise Unreadable("a here-document is not what it seems")
+                elif child.is_named and child.type != "heredoc_start":
+                    self.visit(child)
+                elif not child.is_named and text_of(child) not in ("<<", "<<-", "|", "&&", "||", "|&"):
+                    raise Unreadable("a here-document is not what it seems")
+        if at >= document.begin or self.source[at : document.begin].strip(b" \t") != b"\n":
+            raise Unreadable("a here-document is not what it seems")
+        if document.expands:
+            self.words.document(document.begin, document.end)
+            for child in node.children:
+                if child.type == "heredoc_body":
+                    self.visit_expansions(child)
+        return extra
+
     _VISITORS: ClassVar[Mapping[str, Callable[..., None]]] = {
-        "command": SimpleReader.command,
-        "variable_assignment": SimpleReader.assignments,
-        "variable_assignments": SimpleReader.assignments,
-        "declaration_command": SimpleReader.command,
-        "unset_command": SimpleReader.command,
-        "test_command": SimpleReader.test,
-        "redirected_statement": SimpleReader.redirected,
-        "file_redirect": SimpleReader.lone_redirection,
+        "command": command,
+        "variable_assignment": assignments,
+        "variable_assignments": assignments,
+        "declaration_command": command,
+        "unset_command": command,
+        "test_command": test,
+        "redirected_statement": redirected,
+        "file_redirect": lone_redirection,
         "function_definition": _function,
         "for_statement": _for,
         "case_statement": _case,
@@ -260,9 +663,9 @@ def take_apart(command: str, inner: int = 0) -> Taken:
     if b"\0" in source:
         raise Unreadable("it has a NUL byte")
     tree = Parser(_language()).parse(source)
-    reader = ShellReader(source, inner)
     try:
-        taken = reader.take(tree.root_node)
+        reader = ShellReader(source, tree.root_node, inner)
+        taken = reader.take()
     except RecursionError as error:
         raise Unreadable("it is nested too deeply") from error
     if reader.compound and not bash_accepts(source):

@@ -60,8 +60,9 @@ _A_NUMBER = re.compile(r"\$[#?$]|\$\{#[A-Za-z_][A-Za-z0-9_]*(?:\[[@*]\])?\}")
 _SPECIAL = b"0123456789*@#?$!-"
 _ENDS_WORD = b" \t\n|&;()<>"
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
+_ANSI_QUOTED = {"'": "\\'", "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 _ANSI_ESCAPE = re.compile(
-    r"\\(?:([abeEfnrtv])|(['\"\\?])|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3}))"
+    r"\\(?:([abeEfnrtv])|(['\"\\?])|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|)"
 )
 _DIRECTED = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
@@ -108,24 +109,18 @@ def quote(text: str, *, force: bool = False) -> str:
     """Spell a literal word in one way: bare when nothing in it is special, else in quotes, never over two lines."""
     if (_SAFE.fullmatch(text) or text in ("[", "]")) and not force:
         return text
-    if any(not char.isprintable() or char in _DIRECTED for char in text):
-        return "$'" + "".join(_ansi(char) for char in text) + "'"
-    return "'" + text.replace("'", "'\\''") + "'"
-
-
-def _ansi(char: str) -> str:
-    if char in "'\\":
-        return "\\" + char
-    if char == "\n":
-        return "\\n"
-    if char == "\t":
-        return "\\t"
-    if char.isprintable() and char not in _DIRECTED:
-        return char
-    code = ord(char)
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    if all(char.isprintable() and char not in _DIRECTED for char in text):
+        return "'" + text.replace("'", "'\\''") + "'"
+    shown: list[str] = []
+    for char in text:
+        code = ord(char)
+        if char in _ANSI_QUOTED:
+            shown.append(_ANSI_QUOTED[char])
+        elif char.isprintable() and char not in _DIRECTED:
+            shown.append(char)
+        else:
+            shown.append(f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    return "$'" + "".join(shown) + "'"
 
 
 class _Reading:
@@ -167,19 +162,13 @@ class _Reading:
         if self.begins is None:
             value = "".join(self.values)
             return Word("".join(self.pieces), value, value, bare=self.bare)
-        if self._braces_are_text():
-            value = "".join(part.text for part in self.parts)
+        marks = {part.text for part in self.parts if part.kind == "brace"}
+        value = "".join(part.text for part in self.parts)
+        if all(part.kind in ("text", "brace") for part in self.parts) and not (
+            marks >= {"{", "}"} and ("," in marks or ".." in value)
+        ):  # nothing but braces was uncertain, and these are none that the shell expands: `{}` and `{x`
             return Word(quote(value), value, value, bare=self.bare)
         return Word("".join(self.pieces), None, self.begins, self.splits, self.bare, tuple(self.parts))
-
-    def _braces_are_text(self) -> bool:
-        """Whether nothing but braces was uncertain, and these are none that the shell expands: `{}` and `{x`."""
-        marks = {part.text for part in self.parts if part.kind == "brace"}
-        text = "".join(part.text for part in self.parts)
-        return not (
-            any(part.kind not in ("text", "brace") for part in self.parts)
-            or (marks >= {"{", "}"} and ("," in marks or ".." in text))
-        )
 
 
 class WordReader:
@@ -193,7 +182,7 @@ class WordReader:
         """The word between two byte offsets. Raises Unreadable unless it is exactly one word there."""
         reading = _Reading()
         raw = self._source[start:end]
-        braces = _has_braces(raw)
+        braces = b"{" in raw and (b"," in raw or b".." in raw)  # `{}` alone the shell leaves as it is
         reading.bare = not any(char in raw for char in (b"\\", b"'", b'"', b"$", b"`"))
         at = start
         while at < end:
@@ -208,11 +197,25 @@ class WordReader:
         if at in self._spans or char in b"$`":
             return self._expansion(reading, at, end, quoted=False)
         if char == b"\\":
-            return self._escape(reading, at, end)
+            if at + 1 >= end:
+                raise Unreadable("a backslash ends a word")
+            if self._source[at + 1 : at + 2] == b"\n":
+                raise Unreadable("a line is joined inside a word")
+            return self._plain(reading, at + 1, end)
         if char == b"'":
-            return self._single(reading, at, end)
+            close = self._source.find(b"'", at + 1, end)
+            if close < 0:
+                raise Unreadable("a quote is not closed")
+            reading.add(_decode(self._source[at + 1 : close]))
+            return close + 1
         if char == b'"':
-            return self._double(reading, at, end)
+            reading.add("")
+            at += 1
+            while at < end and self._source[at : at + 1] != b'"':
+                at = self._inside(reading, at, end, escapes=b'$`"\\')
+            if at >= end:
+                raise Unreadable("a quote is not closed")
+            return at + 1
         if char in _ENDS_WORD or (char == b"#" and first):
             raise Unreadable("a separator stands inside a word")
         if (
@@ -233,31 +236,6 @@ class WordReader:
             stop += 1
         reading.add(_decode(self._source[at:stop]))
         return stop
-
-    def _escape(self, reading: _Reading, at: int, end: int) -> int:
-        if at + 1 >= end:
-            raise Unreadable("a backslash ends a word")
-        if self._source[at + 1 : at + 2] == b"\n":
-            raise Unreadable("a line is joined inside a word")
-        return self._plain(reading, at + 1, end)
-
-    def _single(self, reading: _Reading, at: int, end: int) -> int:
-        close = self._source.find(b"'", at + 1, end)
-        if close < 0:
-            raise Unreadable("a quote is not closed")
-        reading.add(_decode(self._source[at + 1 : close]))
-        return close + 1
-
-    def _double(self, reading: _Reading, at: int, end: int) -> int:
-        """Read a double-quoted piece."""
-        reading.add("")
-        at += 1
-        while at < end:
-            char = self._source[at : at + 1]
-            if char == b'"':
-                return at + 1
-            at = self._inside(reading, at, end, escapes=b'$`"\\')
-        raise Unreadable("a quote is not closed")
 
     def _inside(self, reading: _Reading, at: int, end: int, escapes: bytes) -> int:
         """Read one piece of a double-quoted text or of a here-document."""
@@ -291,9 +269,17 @@ class WordReader:
             raise Unreadable("an expansion leaves its word")
         raw = self._source[at:stop]
         if raw[:1] == b"$" and following not in b"({":
-            self._check_name(at, stop)
-        shown = _decode(raw).replace("\n", " ")
-        piece = _expanded(_decode(raw), quoted=quoted)
+            name = _NAME_BYTES.match(self._source, at + 1)
+            if (name.end() if name else at + 2) != stop or (not name and following not in _SPECIAL):
+                raise Unreadable("a variable's name is not what it seems")
+        text = _decode(raw)
+        shown = text.replace("\n", " ")
+        if (variable := _PLAIN_VARIABLE.fullmatch(text)) is not None:
+            piece = Piece("variable", variable[1] or variable[2], quoted)
+        elif _A_NUMBER.fullmatch(text) or text.startswith("$(("):
+            piece = Piece("number", quoted=quoted)
+        else:
+            piece = Piece("process" if text.startswith(("<(", ">(")) else "unknown", quoted=quoted)
         # `"$@"` and `"${a[@]}"` become several words although they are quoted.
         splits = (
             (not quoted and piece.kind not in ("number", "process"))
@@ -309,7 +295,13 @@ class WordReader:
         if char != b"$":
             raise Unreadable("a substitution is not where it seems")
         if following == b"'" and not quoted and at + 1 < end:
-            return self._ansi_quoted(reading, at + 2, end)
+            begin = stop = at + 2
+            while stop < end and self._source[stop : stop + 1] != b"'":
+                stop += 2 if self._source[stop : stop + 1] == b"\\" else 1
+            if stop >= end:
+                raise Unreadable("a quote is not closed")
+            reading.add(_ANSI_ESCAPE.sub(_ansi_char, _decode(self._source[begin:stop])))
+            return stop + 1
         inside = at + 1 < end
         if inside and (following in b"({[" or following in _SPECIAL or _NAME_BYTES.match(following)):
             raise Unreadable("an expansion is not where it seems")
@@ -318,52 +310,12 @@ class WordReader:
         reading.add("$")
         return at + 1
 
-    def _check_name(self, at: int, stop: int) -> None:
-        """The name after a dollar sign is as long as the grammar thinks."""
-        name = _NAME_BYTES.match(self._source, at + 1)
-        length = name.end() if name else at + 2
-        if length != stop or (not name and self._source[at + 1 : at + 2] not in _SPECIAL):
-            raise Unreadable("a variable's name is not what it seems")
-
-    def _ansi_quoted(self, reading: _Reading, at: int, end: int) -> int:
-        """Read the inside of `$'…'`."""
-        stop = at
-        while stop < end and self._source[stop : stop + 1] != b"'":
-            stop += 2 if self._source[stop : stop + 1] == b"\\" else 1
-        if stop >= end:
-            raise Unreadable("a quote is not closed")
-        reading.add(_ansi_decoded(_decode(self._source[at:stop])))
-        return stop + 1
-
-
-def _expanded(raw: str, *, quoted: bool) -> Piece:
-    """What kind of expansion this is."""
-    variable = _PLAIN_VARIABLE.fullmatch(raw)
-    if variable is not None:
-        return Piece("variable", variable[1] or variable[2], quoted)
-    if _A_NUMBER.fullmatch(raw) or raw.startswith("$(("):
-        return Piece("number", quoted=quoted)
-    return Piece("process" if raw.startswith(("<(", ">(")) else "unknown", quoted=quoted)
-
-
-def _ansi_decoded(text: str) -> str:
-    pieces: list[str] = []
-    at = 0
-    while at < len(text):
-        if text[at] != "\\":
-            pieces.append(text[at])
-            at += 1
-            continue
-        found = _ANSI_ESCAPE.match(text, at)
-        if found is None:
-            raise Unreadable("an escape of unknown meaning")
-        pieces.append(_ansi_char(found))
-        at = found.end()
-    return "".join(pieces)
-
 
 def _ansi_char(found: re.Match[str]) -> str:
+    """What an escape in `$'…'` stands for."""
     letter, itself, byte, short, long, octal = found.groups()
+    if not any(found.groups()):
+        raise Unreadable("an escape of unknown meaning")
     if letter:
         return _ANSI[letter]
     if itself:
@@ -379,11 +331,6 @@ def _decode(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError as error:
         raise Unreadable("bytes that are no text") from error
-
-
-def _has_braces(raw: bytes) -> bool:
-    """Whether the shell may expand braces in this word; `{}` alone it leaves as it is."""
-    return b"{" in raw and (b"," in raw or b".." in raw)
 
 
 _ARITHMETIC = re.compile(r"[A-Za-z0-9_\s+\-*/%<>=!&|^~?:,()$#]*")
@@ -502,21 +449,19 @@ def single(word: Word) -> bool:
 def numeric(word: Word, variables: Variables) -> bool:
     """Whether it is a number, or nothing where a variable is not set."""
     pieces = (Piece("text", word.value),) if word.value is not None else word.pieces
-    return bool(pieces) and all(
-        piece.kind == "number"
-        or (piece.kind == "text" and piece.text.isdecimal())
-        or (piece.kind == "variable" and _holds_numbers(piece.text, variables))
-        for piece in pieces
-    )
-
-
-def _holds_numbers(name: str, variables: Variables) -> bool:
-    """Whether a variable is only ever set to numbers that are spelled out or calculated."""
-    values = variables.get(name)
-    return bool(values) and all(
-        (value.word.value or "").isdecimal() or {piece.kind for piece in value.word.pieces} == {"number"}
-        for value in values or ()
-    )
+    for piece in pieces:
+        # A variable counts that is only ever set to numbers that are spelled out or calculated.
+        values = variables.get(piece.text) if piece.kind == "variable" else ()
+        is_number = piece.kind == "number" or (piece.kind == "text" and piece.text.isdecimal())
+        if not is_number and not (
+            values
+            and all(
+                (value.word.value or "").isdecimal() or {one.kind for one in value.word.pieces} == {"number"}
+                for value in values
+            )
+        ):
+            return False
+    return bool(pieces)
 
 
 def after(word: Word, count: int) -> Word:
@@ -599,30 +544,27 @@ def _filled(pieces: Sequence[Piece], variables: Variables, depth: int) -> list[s
     """What pieces without braces become."""
     found = [""]
     for place, piece in enumerate(pieces):
-        texts = _texts(piece, variables, depth)
-        if piece.kind == "tilde":
-            rest = "".join(other.text for other in pieces[place + 1 :] if other.kind == "text")
-            texts = [HOME] if len(pieces) == 1 or rest.startswith("/") else None
-        if piece.kind == "process":
-            return [] if len(pieces) == 1 else None
+        texts: list[str] | None = None
+        match piece.kind:
+            case "text" if not _CONTROL.search(piece.text):
+                texts = [piece.text]
+            case "glob":
+                texts = [REST if piece.text == "[" else ANY]
+            case "variable":
+                texts = _variable(piece, variables, depth)
+            case "number":
+                texts = [ANY]
+            case "tilde":
+                rest = "".join(other.text for other in pieces[place + 1 :] if other.kind == "text")
+                texts = [HOME] if len(pieces) == 1 or rest.startswith("/") else None
+            case "process" if len(pieces) == 1:
+                return []
+            case _:
+                pass
         if texts is None or len(found) * len(texts) > ALTERNATIVES_MAX:
             return None
         found = [one + text for one in found for text in texts]
     return found
-
-
-def _texts(piece: Piece, variables: Variables, depth: int) -> list[str] | None:
-    match piece.kind:
-        case "text":
-            return None if _CONTROL.search(piece.text) else [piece.text]
-        case "glob":
-            return [REST if piece.text == "[" else ANY]
-        case "variable":
-            return _variable(piece, variables, depth)
-        case "number":
-            return [ANY]
-        case _:
-            return []
 
 
 def _variable(piece: Piece, variables: Variables, depth: int) -> list[str] | None:
@@ -632,7 +574,11 @@ def _variable(piece: Piece, variables: Variables, depth: int) -> list[str] | Non
         return None if known is None else [known if piece.quoted else SPLIT + known]
     found = [""]
     for value in variables[piece.text] or ():
-        texts = expand(value.word if value.listed else _assigned(value.word), variables, depth + 1)
+        word = value.word
+        if not value.listed:  # behind `NAME=`, patterns and braces stay as they are
+            kept = [Piece("text", one.text) if one.kind in ("glob", "brace") else one for one in word.pieces]
+            word = msgspec.structs.replace(word, pieces=tuple(kept))
+        texts = expand(word, variables, depth + 1)
         if texts is None:
             return None
         if not piece.quoted:
@@ -644,9 +590,42 @@ def _variable(piece: Piece, variables: Variables, depth: int) -> list[str] | Non
     return None if variables[piece.text] is None else found
 
 
-def _assigned(word: Word) -> Word:
-    """A word behind `NAME=`, where patterns and braces stay as they are."""
-    if word.value is not None:
-        return word
-    pieces = [Piece("text", piece.text) if piece.kind in ("glob", "brace") else piece for piece in word.pieces]
-    return Word(word.text, None, word.begins, word.splits, word.bare, tuple(pieces))
+_DELIMITER = re.compile(
+    rb"'(?P<single>[A-Za-z0-9_.+-]+)'|\"(?P<double>[A-Za-z0-9_.+-]+)\"|(?P<back>\\?)(?P<bare>[A-Za-z0-9_.+-]+)"
+)
+_REST_OF_LINE = re.compile(
+    rb"(?:[^'\"`\\\n$#<]|<(?!<)|(?<![\s;&|()])#|'[^'\n]*'|\"[^\"`\\$\n]*\"|\$(?=[A-Za-z_])|\\.)*"
+)
+
+
+class HereDocument(msgspec.Struct, frozen=True):
+    """Byte offsets of the text and of the end of its closing line; `expands` when the shell looks into the text."""
+
+    begin: int
+    end: int
+    closed: int
+    expands: bool
+
+
+def here_document(source: bytes, start: int, stop: int, *, tabs: bool) -> HereDocument:
+    """The here-document whose delimiter stands between two offsets; `tabs` for `<<-`. Raises Unreadable if in doubt."""
+    found = _DELIMITER.fullmatch(source, start, stop)
+    if found is None:
+        raise Unreadable("a here-document with an unusual delimiter")
+    delimiter = found["single"] or found["double"] or found["bare"]
+    expands = found["bare"] is not None and not found["back"]
+    rest = _REST_OF_LINE.match(source, stop)
+    begin = (rest.end() if rest else stop) + 1
+    if source[begin - 1 : begin] != b"\n":
+        raise Unreadable("a here-document on a line that cannot be followed")
+    at = begin
+    while at < len(source):
+        newline = source.find(b"\n", at)
+        line_end = len(source) if newline < 0 else newline
+        line = source[at:line_end]
+        if (line.lstrip(b"\t") if tabs else line) == delimiter:
+            return HereDocument(begin, at, line_end, expands)
+        if expands and line.endswith(b"\\"):
+            raise Unreadable("a here-document with a joined line")
+        at = line_end + 1
+    raise Unreadable("a here-document without an end")

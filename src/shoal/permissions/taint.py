@@ -96,13 +96,17 @@ class TaintState(msgspec.Struct, frozen=True):
     def after(self, event: Event) -> "TaintState":
         """The state after one more event of the journal."""
         name = source_of(event)
-        if name:
-            return self._with(event.seq, name)
+        if name:  # past the bound the newest takes the place of the last, so that the last stays the newest
+            return TaintState((*self.sources[: SOURCES_MAX - 1], Source(event.seq, name)), active=True)
         match event.data:
             case UserSaid(origin="person", backfill=False) | Steered():
                 return self if self.sources else TaintState()
             case Compacted() as compacted:
-                return self._compacted(event.seq, compacted)
+                left = tuple(source for source in self.sources if source.seq > compacted.upto_seq)
+                name = compacted.tainted_by or self.summarised(compacted.upto_seq)  # an old one does not say
+                if compacted.summary and name:
+                    return TaintState((Source(event.seq, name), *left), active=True)
+                return TaintState(left, self.active)
             case Cleared():
                 return TaintState()
             case _:
@@ -124,18 +128,6 @@ class TaintState(msgspec.Struct, frozen=True):
             return "untrusted content read earlier"
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return ", ".join(names[:3]) + more
-
-    def _with(self, seq: int, name: str) -> "TaintState":
-        """One more source; past the bound the newest take the place of the last, so that the last stays the newest."""
-        kept = self.sources[: SOURCES_MAX - 1]
-        return TaintState((*kept, Source(seq, name)), active=True)
-
-    def _compacted(self, seq: int, compacted: Compacted) -> "TaintState":
-        left = tuple(source for source in self.sources if source.seq > compacted.upto_seq)
-        name = compacted.tainted_by or self.summarised(compacted.upto_seq)  # an old one does not say
-        if compacted.summary and name:
-            return TaintState((Source(seq, name), *left), active=True)
-        return TaintState(left, self.active)
 
     def summarised(self, upto_seq: int) -> str:
         """What taints a summary of the events up to this number that is written now; empty when nothing does."""
@@ -176,29 +168,20 @@ def sink_of(action: Action) -> str:
     if tool in _HARMLESS_TOOLS or tool in _PATH_TOOLS or action.text == "tool:schedule:list":
         return ""
     if tool in _EDIT_TOOLS:
-        return _write_sink(detail)
-    if tool == "bash":
-        return _command_sink(action, detail)
+        return "" if _INSIDE.fullmatch(detail) and not _GIT.fullmatch(detail) else "write outside the workspace"
     if tool in _LASTING_TOOLS:
         return "leave something behind that later conversations read"
+    if tool == "bash":
+        return _command_sink(action, detail) if detail else ""
     if (tool, detail) == ("message", "here"):
         return ""
     if tool.startswith(("self_edit", "set_")) or tool.endswith(("_doc", "_skill")):
         return "change the agent itself"
-    if tool.startswith("message"):
-        return "write to somebody else"
-    return "reach the network or act outside the workspace"
-
-
-def _write_sink(path: str) -> str:
-    inside = _INSIDE.fullmatch(path) and not _GIT.fullmatch(path)
-    return "" if inside else "write outside the workspace"
+    return "write to somebody else" if tool.startswith("message") else "reach the network or act outside the workspace"
 
 
 def _command_sink(action: Action, detail: str) -> str:
     """What a command, or a redirection of one, could do that is not known to be harmless."""
-    if not detail:
-        return ""
     from shoal.permissions.actions import judged_by_words
 
     known = judged_by_words(detail) if not (action.harmless or action.opaque) and action.reads == () else action

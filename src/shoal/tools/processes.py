@@ -44,7 +44,7 @@ from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Inbound, Prompt, Receipt
 from shoal.domain.ports import Command, Sandbox
 from shoal.domain.untrusted import untrusted_block
-from shoal.permissions.patterns import Automaton, PatternRefused, Program
+from shoal.permissions.patterns import Automaton, PatternRefused
 from shoal.store.agents import ProcessStore as ProcessRows
 from shoal.tools.process_logs import LogPiece, ProcessLog, log_of, read_log, remove_log, tail
 
@@ -57,14 +57,13 @@ class LineMatcher:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         """Raises InvalidInput naming a pattern that cannot be used."""
-        program = Program()
+        self._automaton = Automaton()
         for pattern in patterns:
             try:
-                program.add(pattern, dotall=False)
-                program.add(f"(?s:.*)(?:{pattern})(?s:.*)", dotall=False)
+                self._automaton.add(pattern, dotall=False)
+                self._automaton.add(f"(?s:.*)(?:{pattern})(?s:.*)", dotall=False)
             except PatternRefused as refused:
                 raise InvalidInput(f"The pattern {pattern[:80]!r} cannot be used: {refused}.") from refused
-        self._automaton = Automaton(program)
         self._begun = b""
 
     def take(self, data: bytes) -> Iterator[tuple[tuple[int, ...], str]]:

@@ -77,7 +77,7 @@ def test_a_path_is_no_known_program(path: str, name: str) -> None:
 def test_an_option_that_is_not_on_the_list_is_opaque() -> None:
     """For every program that takes options at all."""
     for words, program in programs():
-        if program.style != "none" and words[0] != "python3 -m":
+        if program.style != "none" and words[0] != "-m":
             for option in ("--frobnicate", "--frobnicate=x", "--frobnicate x"):
                 assert is_opaque(f"{' '.join(words)} {option}"), (words, option)
 
@@ -85,9 +85,17 @@ def test_an_option_that_is_not_on_the_list_is_opaque() -> None:
 def test_a_word_that_may_become_an_option_counts_as_one() -> None:
     """For every program of which an option can matter."""
     for words, program in programs():
-        if program.style != "none" and not program.free and words[0] != "python3 -m":
+        if program.style != "none" and not program.free and words[0] != "-m":
             for word in ("*", "$x", "$(id)", '"$x"', "?x"):
                 assert is_opaque(f"{' '.join(words)} {word}"), (words, word)
+
+
+def test_every_word_of_the_table_has_a_meaning() -> None:
+    """A role that does not exist would be asked of nothing, and a check that does not exist would not be made."""
+    for words, program in programs():
+        assert {role.rstrip("*") for role in program.operands.split()} <= set("rwmcdnx+!:"), words
+        assert set(program.known.values()) <= {*"rwmcdn!:?2", "flag"}, words
+        assert parts(" ".join(words)), words
 
 
 def test_digits_of_a_name_are_not_cut() -> None:

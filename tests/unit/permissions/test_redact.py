@@ -104,9 +104,9 @@ def test_short_values_are_left_alone_and_longer_ones_go_first() -> None:
 
 def test_learning_adds_and_is_bounded() -> None:
     redactor = Redactor(["first secret"])
-    redactor.learn(["second secret", ""])
+    redactor.learn("second secret", "")
     assert redactor.redact("first secret, second secret") == "[redacted:secret], [redacted:secret]"
-    redactor.learn(f"generated-{n:06}" for n in range(KNOWN_MAX))
+    redactor.learn(*(f"generated-{n:06}" for n in range(KNOWN_MAX)))
     assert len(redactor._known) == KNOWN_MAX
 
 
@@ -186,8 +186,8 @@ def test_the_password_of_an_address_is_taken_out_alone_too() -> None:
 
 def test_what_is_learned_later_counts() -> None:
     redactor = Redactor()
-    redactor.learn_one("canary-4711")
-    redactor.learn_one("canary-4711")
+    redactor.learn("canary-4711")
+    redactor.learn("canary-4711")
     assert redactor.redact("canary-4711") == "[redacted:secret]"
 
 

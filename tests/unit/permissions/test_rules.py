@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from shoal.domain.errors import ConfigError
+from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.permissions import Action, Asker, Decision
 from shoal.domain.settings import OverrideSettings, ProfileSettings
 from shoal.permissions.profiles import (
@@ -82,6 +82,14 @@ def test_a_child_adds_to_what_it_extends_and_loses_no_deny() -> None:
     assert answer(profile, "tool:bash:make") == "ask"
     assert answer(profile, "tool:read:/secret/x") == "ask"
     assert answer(profile, "tool:read:/x") == "allow"
+
+
+def test_checking_a_name_names_those_there_are() -> None:
+    profiles = Profiles({"mine": ProfileSettings()})
+    profiles.check("mine")
+    profiles.check("standard")
+    with pytest.raises(InvalidInput, match="There are: guarded, locked, mine, open, standard"):
+        profiles.check("other")
 
 
 def test_denies_survive_a_long_line_of_ancestors() -> None:

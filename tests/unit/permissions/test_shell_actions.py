@@ -4,6 +4,8 @@ import weakref
 from pathlib import Path
 
 import pytest
+import tree_sitter_bash
+from tree_sitter import Language, Parser
 
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
@@ -473,7 +475,9 @@ def test_braces_that_the_shell_leaves_are_spelt_as_text(command: str, spelt: str
 
 
 def test_a_reader_goes_with_its_command() -> None:
-    reader = ShellReader(b"ls")
+    tree = Parser(Language(tree_sitter_bash.language())).parse(b"ls $(id)")
+    reader = ShellReader(b"ls $(id)", tree.root_node)
+    reader.take()
     watch = weakref.ref(reader)
     del reader
     assert watch() is None

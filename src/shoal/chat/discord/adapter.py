@@ -42,7 +42,6 @@ from shoal.chat.discord.wire import (
     DiscordMember,
     DiscordMessage,
     DiscordPlace,
-    DiscordRefusal,
     DiscordUser,
     Gateway,
     GatewaySession,
@@ -62,7 +61,7 @@ from shoal.chat.discord.wire import (
     text_of,
     thread_of,
 )
-from shoal.chat.http import Fields, Json
+from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import ChannelServers, Recent, parse_command, press
 from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.commands import COMMANDS, CommandRequest
@@ -98,7 +97,7 @@ CHAIN_READ_MAX = 500
 """How far back a channel is read for the replies of one chain."""
 EDIT_WAIT_SECONDS_MAX = 30.0
 """Longest wait for a channel's budget of edits; beyond it the sender waits."""
-WHISPERED = "I have something to tell you alone, but you do not accept direct messages from here."
+WHISPERED = "I have a private answer for you, but you do not accept direct messages from this server."
 
 
 # ---- receiving ----
@@ -177,7 +176,7 @@ class DiscordAdapter(ChatAccount):
             gateway = await self._api.call("GET", "/gateway/bot", _GatewayAddress)
             url, start = gateway.url, gateway.session_start_limit
             if start.remaining < 1 and not self._state.session.id:
-                reason = "Discord lets this bot start no more sessions for now."
+                reason = "Discord does not let this bot start more sessions for now."
                 raise PlatformError(reason, retry_after_seconds=start.reset_after / 1000)
 
         async def take(name: str, data: bytes, seq: int | None) -> None:
@@ -260,7 +259,7 @@ class DiscordAdapter(ChatAccount):
                     self._tasks.start_soon(self._interact, _decoded(data, Interaction), inbox)
                 case _:
                     pass
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             log.warning("an event was dropped", extra={"platform": self.platform, "event": name, "why": str(error)})
         return False
 
@@ -299,7 +298,7 @@ class DiscordAdapter(ChatAccount):
                     path = f"/guilds/{guild.id}/members/{message.author.id}"
                     try:
                         member = await self._api.call("GET", path, DiscordMember)
-                    except DiscordRefusal as error:
+                    except PlatformRefusal as error:
                         log.info("a member's roles are unknown", extra={"guild": guild.id, "why": str(error)})
                 await self._take_message(msgspec.structs.replace(message, guild_id=guild.id, member=member), inbox)
         self._expected.discard(guild.id)
@@ -308,7 +307,7 @@ class DiscordAdapter(ChatAccount):
     async def _read_missed(self, channel: str) -> list[DiscordMessage]:
         try:
             return await self._api.messages(channel, self._missed_since, MISSED_A_CHANNEL_MAX)
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             log.info("a channel could not be read back", extra={"channel": channel, "why": str(error)})
             return []
 
@@ -438,7 +437,7 @@ class DiscordAdapter(ChatAccount):
             try:
                 direct = await self._open_direct(post.user)
                 message_id = await self._create(post, DiscordTarget(direct.id))
-            except DiscordRefusal as error:
+            except PlatformRefusal as error:
                 if error.code != CANNOT_MESSAGE_USER:
                     raise
                 post = msgspec.structs.replace(post, markdown=WHISPERED, file=None)
@@ -446,7 +445,7 @@ class DiscordAdapter(ChatAccount):
             target = self._target(post.thread)
             try:
                 message_id = await self._create(post, target)
-            except DiscordRefusal as error:
+            except PlatformRefusal as error:
                 if error.code != UNKNOWN_CHANNEL or not target.parent:
                     raise
                 message_id = await self._create(post, await self._open(target))  # the first post opens its thread
@@ -466,7 +465,7 @@ class DiscordAdapter(ChatAccount):
         try:
             me = self._me or (await self._api.call("GET", "/users/@me", DiscordUser)).id
             read = await self._read(target.channel, snowflake_at(self._clock.now() - LOOK_BACK), LOOK_BACK_MAX)
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             log.info("a post could not be looked for", extra={"platform": self.platform, "why": str(error)})
             return []
         mine = (one for one in read if one.author is not None and one.author.id == me)
@@ -486,7 +485,7 @@ class DiscordAdapter(ChatAccount):
         target = self._target(thread)
         try:
             await self._api.call("POST", f"/channels/{target.channel}/typing", msgspec.Raw, {})
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             if error.code != UNKNOWN_CHANNEL or not target.parent:
                 raise
             target = await self._open(target)
@@ -496,7 +495,7 @@ class DiscordAdapter(ChatAccount):
         """Post to a channel, or to a person by their id, and return the thread this opens. Raises PlatformError."""
         try:
             place = await self._place(channel)
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             if error.code != UNKNOWN_CHANNEL:
                 raise
             place = await self._place((await self._open_direct(channel)).id)
@@ -543,7 +542,7 @@ class DiscordAdapter(ChatAccount):
             servers = await self._api.call("GET", "/users/@me/guilds", list[_DiscordServer])
             guild = servers[0].id if len(servers) == 1 else ""
         if not guild:
-            reason = "Discord makes channels in servers: name a channel of the server to make it in."
+            reason = "A Discord channel belongs to a server: name an existing channel of that server."
             raise PlatformError(reason, permanent=True)
         return (await self._api.call("POST", f"/guilds/{guild}/channels", DiscordChannel, body)).id
 
@@ -551,7 +550,7 @@ class DiscordAdapter(ChatAccount):
         """Whether the channel is there, holds text and may be seen. Raises PlatformError when that is not known."""
         try:
             return holds_text(await self._api.call("GET", f"/channels/{channel}", DiscordChannel))
-        except DiscordRefusal:
+        except PlatformRefusal:
             return False
 
     # ---- calls ----
@@ -575,7 +574,7 @@ class DiscordAdapter(ChatAccount):
         target = self._target(thread)
         try:
             await self._change_in(method, target.channel, message_id, body)
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             if error.code not in (UNKNOWN_CHANNEL, UNKNOWN_MESSAGE) or not target.parent:
                 raise
             await self._change_in(method, target.parent, message_id, body)
@@ -595,7 +594,7 @@ class DiscordAdapter(ChatAccount):
         try:
             starter = await self._api.call("GET", path, DiscordMessage)
             await self._api.call("POST", f"{path}/threads", DiscordChannel, thread_body(text_of(starter, self._me)))
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             if error.code != THREAD_EXISTS:
                 log.info("a thread could not be opened", extra={"platform": self.platform, "why": str(error)})
                 target = DiscordTarget(target.parent, answers=target.channel)
@@ -606,15 +605,15 @@ class DiscordAdapter(ChatAccount):
         """A channel's messages; none where a thread was not opened yet."""
         try:
             return await self._api.messages(channel, after, limit)
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             if error.code != UNKNOWN_CHANNEL:
                 raise
             return []
 
 
 def _decoded(data: bytes, kind: type[T]) -> T:
-    """The event. Raises DiscordRefusal for one of an unknown form, which is dropped."""
+    """The event. Raises PlatformRefusal for one of an unknown form, which is dropped."""
     try:
         return msgspec.json.decode(data, type=kind)
     except UNREADABLE as error:
-        raise DiscordRefusal(0, f"an event of an unknown form: {error}") from error
+        raise PlatformRefusal(f"an event of an unknown form: {error}", 0) from error

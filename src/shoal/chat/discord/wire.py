@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 import anyio
 import msgspec
 
-from shoal.chat.http import TRANSFER_SECONDS, Fields, Json, PlatformHttp
+from shoal.chat.http import TRANSFER_SECONDS, Fields, Json, PlatformHttp, PlatformRefusal
 from shoal.chat.inbox import Recent, open_file
 from shoal.domain.clock import Clock, retry_after, retry_delay
 from shoal.domain.errors import PlatformError, StoreError
@@ -81,14 +81,6 @@ class _DiscordError(msgspec.Struct, frozen=True):
     code: int = 0
     retry_after: float | None = None
     everywhere: bool = msgspec.field(name="global", default=False)
-
-
-class DiscordRefusal(PlatformError):
-    """Discord refuses this call for good; `code` is its JSON error code, 0 where there is none."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(f"Discord refused: {reason} ({code})", permanent=True)
-        self.code = code
 
 
 # ---- what events hold ----
@@ -267,7 +259,7 @@ class DiscordApi(PlatformHttp):
         """
         wait = self.wait_seconds(method, path)
         if wait > 0:
-            raise PlatformError("Discord's limit of this route is used up for now.", retry_after_seconds=wait)
+            raise PlatformError("Discord's rate limit for this call is used up for now.", retry_after_seconds=wait)
         headers = {} if path.startswith(("/interactions/", "/webhooks/")) else {"authorization": f"Bot {self._token()}"}
         url = f"{self._base}{path}"
         if file is not None:
@@ -304,7 +296,8 @@ class DiscordApi(PlatformHttp):
         if status == 401:
             raise PlatformError(_REFUSALS[4004].format(account=self._account))
         if 400 <= status < 500 and failure is not None:
-            raise DiscordRefusal(failure.code, failure.message or f"status {status}")
+            reason = failure.message or f"status {status}"
+            raise PlatformRefusal(f"Discord refused: {reason} ({failure.code})", failure.code)
         raise PlatformError(f"Discord failed with {status}.", outcome_unknown=True)
 
     async def messages(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:

@@ -33,7 +33,7 @@ from shoal.chat.google_chat.wire import (
     text_of,
     thread_of,
 )
-from shoal.chat.http import ApiRefusal, Fields, Json
+from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import DECIDED, Recent, press, time_of
 from shoal.chat.tokens import BadToken, check_package
 from shoal.domain.clock import Clock, iso
@@ -140,7 +140,7 @@ class GoogleChatAdapter(ChatAccount):
         except UNREADABLE:
             return BAD_BODY
         except PlatformError as error:
-            log.warning("events cannot be checked: %s", error, extra={"platform": self.platform})
+            log.warning("Google Chat's events cannot be verified: %s", error, extra={"platform": self.platform})
             return NOT_READY
         if self._inbox is None:
             return NOT_READY
@@ -283,8 +283,8 @@ class GoogleChatAdapter(ChatAccount):
         content = message_of(post, private=private, quoted_at=quoted_at)
         try:
             made = await self._api.create(space, content, request_id(post.key))
-        except ApiRefusal as refusal:
-            if not quoted_at or refusal.status != 400:
+        except PlatformRefusal as refusal:
+            if not quoted_at or refusal.code != 400:
                 raise
             content = message_of(post, private=private)  # what it answers was changed or deleted meanwhile
             made = await self._api.create(space, content, request_id(post.key))

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from shoal.chat.account import ChatAccount, IncomingFile, cut
-from shoal.chat.http import Fields, Json
+from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import DECIDED, Recent, parse_command, press, read_file
 from shoal.chat.matrix.send import (
     LIMITS,
@@ -34,7 +34,6 @@ from shoal.chat.matrix.wire import (
     MatrixBot,
     MatrixEvent,
     MatrixPlace,
-    MatrixRefusal,
     SyncResult,
     answered_id,
     can_encrypt,
@@ -166,7 +165,7 @@ class MatrixAdapter(ChatAccount):
         user = (await self._api.login()).user_id
         try:
             shown = (await self._api.call("GET", path_of("profile", user), _MatrixProfile)).displayname or ""
-        except MatrixRefusal:  # an account without a profile
+        except PlatformRefusal:  # an account without a profile
             shown = ""
         self._me = MatrixBot(user, shown)
         since = await self._store.get(self._scope, "since") or ""
@@ -187,7 +186,7 @@ class MatrixAdapter(ChatAccount):
                 poll_seconds = POLL_SECONDS
                 try:
                     await self._encryption.take(raw)
-                except MatrixRefusal as error:  # plain rooms go on all the same
+                except PlatformRefusal as error:  # plain rooms go on all the same
                     log.warning("keys could not be exchanged: %s", error, extra={"platform": self.platform})
                 for room, invited in synced.rooms.invite.items():
                     await self._take_invitation(room, invited.invite_state.events, inbox)
@@ -226,7 +225,7 @@ class MatrixAdapter(ChatAccount):
                 continue
             try:
                 await self._take_event(room, event, inbox)
-            except (MatrixRefusal, InvalidId) as error:
+            except InvalidId as error:
                 extra = {"platform": self.platform, "kind": event.type, "why": str(error)}
                 log.warning("an event was dropped", extra=extra)
         self._joined.discard(room)
@@ -245,7 +244,7 @@ class MatrixAdapter(ChatAccount):
             if accepted:
                 self._joined.add(room)  # all since the invitation is for us, also what came before the last sync
             log.info("an invitation was %s", "accepted" if accepted else "declined", extra=extra)
-        except MatrixRefusal as error:
+        except PlatformRefusal as error:
             log.warning("an invitation could not be answered: %s", error, extra=extra)
 
     # ---- rooms ----
@@ -280,7 +279,7 @@ class MatrixAdapter(ChatAccount):
             path = path_of("rooms", room, "state", "m.room.encryption")
             try:
                 self._encrypted[room] = bool((await self._api.call("GET", path, _RoomEncryption)).algorithm)
-            except MatrixRefusal as error:
+            except PlatformRefusal as error:
                 if error.code != "M_NOT_FOUND":
                     raise
                 self._encrypted[room] = False
@@ -293,7 +292,7 @@ class MatrixAdapter(ChatAccount):
         return self._encryption.decrypt(room, event) if event.type == "m.room.encrypted" else event
 
     async def _take_event(self, room: str, event: MatrixEvent, inbox: InboxPort) -> None:
-        """Take an event in. Raises MatrixRefusal and InvalidId to drop it, PlatformError and StoreError to retry."""
+        """Take an event in. Raises PlatformRefusal and InvalidId to drop it, PlatformError and StoreError to retry."""
         decrypted = self._decrypted(room, event)
         if decrypted is None:
             await self._refuse_unreadable(room, event)
@@ -364,7 +363,7 @@ class MatrixAdapter(ChatAccount):
         if emoji in YES | NO:
             try:
                 card = await self._api.call("GET", path_of("rooms", room, "event", target), MatrixEvent)
-            except MatrixRefusal:
+            except PlatformRefusal:
                 card = MatrixEvent("")
             decrypted = self._decrypted(room, card) if card.sender == self._me.user_id else None
             asked = content_of(decrypted) if decrypted is not None else None
@@ -435,7 +434,7 @@ class MatrixAdapter(ChatAccount):
                 content = content_of(event)
                 if content is not None and content.post == transaction and event.sender == me:
                     return [event.event_id]
-        except MatrixRefusal as error:
+        except PlatformRefusal as error:
             log.info("a post could not be looked for", extra={"platform": self.platform, "why": str(error)})
         return []
 
@@ -528,7 +527,7 @@ class MatrixAdapter(ChatAccount):
         people = [user for user in await self._members_of(beside) if user != me] if beside else []
         invited = people[:INVITED_MAX] or ([self._owner] if self._owner else [])
         if not invited:
-            reason = "Nobody would be in the room: name a room beside it, or set platforms.matrix.owner."
+            reason = "The new room would be empty: name an existing room, or set platforms.matrix.owner."
             raise PlatformError(reason, permanent=True)
         return await self._create(name, invited)
 
@@ -536,7 +535,7 @@ class MatrixAdapter(ChatAccount):
         """Whether the bot is in the room. Raises PlatformError when that is not known."""
         try:
             return bool(await self._members_of(channel))
-        except MatrixRefusal:
+        except PlatformRefusal:
             return False
 
     async def _create(self, name: str, invited: list[str], *, direct: bool = False) -> str:
@@ -555,14 +554,14 @@ class MatrixAdapter(ChatAccount):
         path = path_of("user", me, "account_data", "m.direct")
         try:
             known = await self._api.call("GET", path, dict[str, list[str]])
-        except MatrixRefusal as error:
+        except PlatformRefusal as error:
             if error.code != "M_NOT_FOUND":
                 raise
             known = {}
         for room in reversed(known.get(user, [])):
             try:
                 members = await self._members_of(room)
-            except MatrixRefusal:
+            except PlatformRefusal:
                 continue
             if user in members and len(members) == DIRECT_MEMBERS:
                 return room

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Fields, Json, PlatformHttp
+from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Fields, Json, PlatformHttp, PlatformRefusal
 from shoal.domain.clock import retry_after
 from shoal.domain.commands import ALIASES, COMMANDS
 from shoal.domain.errors import PlatformError
@@ -58,14 +58,6 @@ class _Login(msgspec.Struct, frozen=True):
     user_id: str
     device_id: str = ""
     access_token: str = ""
-
-
-class MatrixRefusal(PlatformError):
-    """The homeserver refuses this call for good; `code` is its error code, e.g. M_FORBIDDEN."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(f"Matrix refused: {reason} ({code})", permanent=True)
-        self.code = code
 
 
 def path_of(*parts: str, base: str = CLIENT) -> str:
@@ -122,7 +114,7 @@ class MatrixApi(PlatformHttp):
         self, method: str, path: str, kind: type[T], body: Fields | None = None, *,
         query: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
     ) -> T:  # fmt: skip
-        """Call a path. Raises PlatformError, MatrixRefusal for what cannot succeed."""
+        """Call a path. Raises PlatformError, PlatformRefusal for what cannot succeed."""
         token = (await self.login()).access_token
         return self._result(await self._send(method, path, token, body, query, seconds), kind)
 
@@ -147,7 +139,7 @@ class MatrixApi(PlatformHttp):
         path = path_of("download", server, media, base=AUTHENTICATED_MEDIA)
         try:
             found = await self.download(f"{self._base}{path}", bytes_max, headers, follow=True, refuse=self._error)
-        except MatrixRefusal as error:
+        except PlatformRefusal as error:
             if error.code != "M_UNRECOGNIZED":
                 raise
             path = path_of("download", server, media, base=MEDIA_BASE)  # before Matrix 1.11
@@ -191,7 +183,8 @@ class MatrixApi(PlatformHttp):
                 "Set platforms.matrix.access_token (or MATRIX_ACCESS_TOKEN) or password, then restart."
             )
         if 400 <= status < 500 and failure.errcode:
-            return MatrixRefusal(failure.errcode, failure.error or f"status {status}")
+            reason = failure.error or f"status {status}"
+            return PlatformRefusal(f"Matrix refused: {reason} ({failure.errcode})", failure.errcode)
         return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=True)
 
 

@@ -20,7 +20,7 @@ import anyio.abc
 import msgspec
 
 from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, ChatAccount, IncomingFile
-from shoal.chat.http import Fields
+from shoal.chat.http import Fields, PlatformRefusal
 from shoal.chat.inbox import Recent, parse_command, press
 from shoal.chat.slack.send import (
     CHANNEL_NAME_CHARS_MAX,
@@ -48,7 +48,6 @@ from shoal.chat.slack.wire import (
     SlackFile,
     SlackInteraction,
     SlackMessage,
-    SlackRefusal,
     SlashCommand,
     SocketOpened,
     check_package,
@@ -88,8 +87,8 @@ DONE_MAX = 2000
 TAKEN = HttpAnswer(200)
 """Without a body: Slack would show one as the answer to a command."""
 BAD_BODY = HttpAnswer(400, b'{"error":"bad_request","message":"The body is not one of Slack\'s."}')
-LOST = "That could not be stored. Try again in a moment."
-NO_THREAD_HERE = "I do not know which thread you mean. Write it there instead, with my name before it: `@{} /{}`."
+LOST = "I could not save that. Try again in a moment."
+NO_THREAD_HERE = "I can't tell which thread you mean. Write it in that thread instead, mentioning me: `@{} /{}`."
 STATUS_SECONDS = 30.0
 """A status that was shown so recently is not shown again; Slack keeps it for two minutes."""
 STATUSES_MAX = 1000
@@ -370,7 +369,7 @@ class SlackAdapter(ChatAccount):
                 f"latest:{self.platform}", f"{slash.channel_id}:{slash.user_id}"
             )  # fmt: skip
             if command is None:
-                answer = f"I know no command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
+                answer = f"Unknown command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
             elif not direct and not latest and command.name in OF_THREAD:
                 answer = NO_THREAD_HERE.format(self._me.user, command.name)
             else:
@@ -412,7 +411,7 @@ class SlackAdapter(ChatAccount):
             for channel, thread_ts in places:
                 try:
                     newest = await self._api.newest(channel, thread_ts, seen, MISSED_MAX)
-                except SlackRefusal as refusal:  # the bot may no longer read there
+                except PlatformRefusal as refusal:  # the bot may no longer read there
                     log.info("a conversation was not read", extra={"platform": self.platform, "why": str(refusal)})
                     continue
                 for message in newest:
@@ -472,7 +471,7 @@ class SlackAdapter(ChatAccount):
         if post.maybe_posted or post.key in self._doubtful:
             try:
                 found = await self._find(post)
-            except SlackRefusal as refusal:  # without the right to read, the repeat is marked
+            except PlatformRefusal as refusal:  # without the right to read, the repeat is marked
                 log.info("a post could not be looked for", extra={"platform": self.platform, "why": str(refusal)})
                 given = message_of(msgspec.structs.replace(post, markdown=REPEATED + post.markdown))
             else:
@@ -507,7 +506,7 @@ class SlackAdapter(ChatAccount):
             cursor = page.response_metadata.next_cursor
             if not cursor:
                 return ""
-        raise PlatformError("Too much was written meanwhile to see whether a message was posted.")
+        raise PlatformError("There are too many newer messages to tell whether this one was posted.")
 
     def _look_back(self) -> str:
         """The timestamp from which our posts are looked for."""
@@ -561,7 +560,7 @@ class SlackAdapter(ChatAccount):
         given = change_of(channel, ts, markdown, buttons)
         try:
             await self._api.call("chat.update", Ok, given)
-        except SlackRefusal as refusal:
+        except PlatformRefusal as refusal:
             if refusal.code != "streaming_state_conflict":
                 raise
             await self._streams.stop(channel, ts)
@@ -661,7 +660,7 @@ class SlackAdapter(ChatAccount):
             given: Fields = {"name": name[: CHANNEL_NAME_CHARS_MAX - len(ending)] + ending, "is_private": private}
             try:
                 made = (await self._api.call("conversations.create", _ChannelInfo, given)).channel.id
-            except SlackRefusal as refusal:
+            except PlatformRefusal as refusal:
                 if refusal.code != "name_taken":
                     raise
                 continue
@@ -674,7 +673,7 @@ class SlackAdapter(ChatAccount):
         """Whether the channel is there and the bot may write to it. Raises PlatformError when that is not known."""
         try:
             found = await self._channel(channel)
-        except SlackRefusal as refusal:
+        except PlatformRefusal as refusal:
             if refusal.code == "channel_not_found":
                 return False
             raise

@@ -8,9 +8,9 @@ import re
 
 import msgspec
 
-from shoal.chat.http import Fields, Json
+from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import Recent
-from shoal.chat.slack.wire import NO_THREAD, Ok, SlackApi, SlackRefusal, is_direct
+from shoal.chat.slack.wire import NO_THREAD, Ok, SlackApi, is_direct
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import UNOPENED, ThreadId, thread_address
@@ -187,7 +187,7 @@ class SlackStreams:
         except PlatformError as error:
             if error.outcome_unknown:
                 raise
-            if isinstance(error, SlackRefusal) and error.code in NOT_OFFERED:
+            if isinstance(error, PlatformRefusal) and error.code in NOT_OFFERED:
                 self._offered = False
                 log.info("Slack does not stream here; previews are edited", extra={"why": error.code})
             return ""

@@ -16,7 +16,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Download, Fields, Json, PlatformHttp, RequestParts
+from shoal.chat.http import (
+    CALL_SECONDS,
+    TRANSFER_SECONDS,
+    Download,
+    Fields,
+    Json,
+    PlatformHttp,
+    PlatformRefusal,
+    RequestParts,
+)
 from shoal.chat.inbox import ParsedCommand, Recent, open_file, parse_command
 from shoal.domain.clock import Clock, retry_after
 from shoal.domain.errors import ConfigError, PlatformError
@@ -75,15 +84,6 @@ class _WebApiAnswer(msgspec.Struct, frozen=True):
     ok: bool = False
     error: str = ""
     needed: str = ""
-
-
-class SlackRefusal(PlatformError):
-    """Slack refuses this call for good; `code` is its reason."""
-
-    def __init__(self, method: str, code: str, needed: str = "") -> None:
-        advice = f" Give the app the scope {needed} and install it again." if needed else _ADVICE.get(code, "")
-        super().__init__(f"Slack refused {method}: {code}.{advice}", permanent=True)
-        self.code = code
 
 
 def _slow_down(asked_seconds: float | None) -> PlatformError:
@@ -284,7 +284,9 @@ class SlackApi(PlatformHttp):
             raise PlatformError(f"Slack failed at {method}: {code}.")
         if code in UNKNOWN_ERRORS or not code:
             raise PlatformError(f"Slack failed at {method}: {code}.", outcome_unknown=True)
-        raise SlackRefusal(method, code, outcome.needed)
+        needed = outcome.needed
+        advice = f" Give the app the scope {needed} and install it again." if needed else _ADVICE.get(code, "")
+        raise PlatformRefusal(f"Slack refused {method}: {code}.{advice}", code)
 
     async def respond(self, url: str, content: Fields) -> None:
         """Answer a command or a click at its response_url. Raises PlatformError."""

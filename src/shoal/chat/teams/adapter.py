@@ -169,7 +169,7 @@ class TeamsAdapter(ChatAccount):
             log.info("an activity was refused", extra={"platform": self.platform, "why": str(error)})
             return UNAUTHORIZED
         except PlatformError as error:
-            log.warning("activities cannot be checked: %s", error, extra={"platform": self.platform})
+            log.warning("Teams' activities cannot be verified: %s", error, extra={"platform": self.platform})
             return NOT_READY
         if self._inbox is None:
             return NOT_READY

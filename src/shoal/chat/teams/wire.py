@@ -452,7 +452,7 @@ class TeamsApi(RestApi):
         host = host_of(url)
         is_sharing = host.endswith((".sharepoint.com", ".sharepoint.us", ".svc.ms", ".1drv.com"))
         if not (self._trusts(url) or self._is_emulated(url) or (url.startswith("https://") and is_sharing)):
-            raise PlatformError("The file is stored outside of Teams; it was left there.", permanent=True)
+            raise PlatformError("The file's address is not one where Teams keeps files.", permanent=True)
 
     def _trusts(self, url: str) -> bool:
         """Whether our token may be shown there: a configured host, encrypted unless it is on this machine."""

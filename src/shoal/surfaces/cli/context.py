@@ -46,7 +46,7 @@ class CommandContext:
         if self._redactor is None:
             self._redactor = Redactor()
             if self._config is not None:
-                watch_secrets(self._config, self._redactor.learn_one)
+                watch_secrets(self._config, self._redactor.learn)
         return self._redactor
 
     def guard(self) -> None:
