@@ -85,8 +85,7 @@ async def _prepared(world: World, turns: int, text: str) -> tuple[TurnRun, Route
     await world.ada.says("go on")
     await world.model.wait_for_calls(2)
     run = _run(app, thread)
-    context: ContextBuilder = vars(app.compactor)["_context"]
-    return run, app.models.route(run.scope.agent.model), context
+    return run, app.models.route(run.scope.agent.model), app.compactor.context
 
 
 def _run(app: App, thread: ThreadId) -> TurnRun:

@@ -19,7 +19,7 @@ from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, plat
 from shoal.actors.access_gate import AccessGate, Admissions, OpenInbox, Pairing
 from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.actor import ActorServices
-from shoal.actors.commands import AgentCommands, CommandRouter, ReminderCommands, ThreadCommands, activity_of
+from shoal.actors.commands import AgentCommands, CommandRouter, activity_of
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.prompt_inputs import Attachments, Backfill
 from shoal.agents.children import Children
@@ -33,7 +33,7 @@ from shoal.config import Config, default_model
 from shoal.config.ollama import with_ollama
 from shoal.config.secrets import watch_secrets
 from shoal.delivery.hub import Hub
-from shoal.delivery.previews import NO_PREVIEWS, Previews
+from shoal.delivery.previews import Previews
 from shoal.delivery.sender import Sender, Senders
 from shoal.domain.agents import TurnLimits
 from shoal.domain.clock import Clock, SystemClock
@@ -280,7 +280,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                     adapter,
                     store.outbox,
                     clock,
-                    Previews(adapter, hub, store.outbox, clock) if adapter.limits.has_preview else NO_PREVIEWS,
+                    Previews(adapter, hub, store.outbox, clock) if adapter.limits.has_preview else None,
                     folders,
                 )
                 for name, adapter in adapters.items()
@@ -426,6 +426,9 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         commands = CommandRouter(
             orchestrator,
             store,
+            agents,
+            snapshots,
+            clock,
             audiences,
             AgentCommands(
                 store,
@@ -436,18 +439,10 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 may_manage=may_manage,
                 check_keys=partial(key_lines, models),
             ),
-            ThreadCommands(
-                orchestrator,
-                store,
-                agents,
-                snapshots,
-                clock,
-                audiences,
-                check_model=checks.model,
-                known_models=partial(model_names, models),
-                processes=processes.lines,
-            ),
-            ReminderCommands(store.triggers, outlets.add_trigger, clock),
+            add_trigger=outlets.add_trigger,
+            check_model=checks.model,
+            known_models=partial(model_names, models),
+            processes=processes.lines,
         )
 
         # ---- where people and triggers come in ----
@@ -539,7 +534,8 @@ def _add_services(app: App) -> None:
         backend.add_single("bound channels", partial(app.notices.watch_channels, app.lifecycle))
         for platform, adapter in app.adapters.items():
             receive = partial(adapter.run, app.gates.get(platform, app.inbox))
-            send = partial(app.outlets.senders.run, platform, app.orchestrator)
+            opened, gave_up = app.orchestrator.opened, app.orchestrator.gave_up
+            send = partial(app.outlets.senders.run, platform, opened, gave_up)
             backend.add_single(f"platform {platform}", receive, send)
 
 

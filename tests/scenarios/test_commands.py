@@ -36,7 +36,7 @@ async def test_a_context_is_saved_cleared_and_brought_back(tmp_path: Path) -> No
         await turn(world, "and now?", 3)
         await world.ada.sees("demo heard 3")
         assert "no snapshot" in await world.ada.asks("/context restore nosuch")
-        assert "There are:" in await world.ada.asks("/context restore")
+        assert "Usage:" in await world.ada.asks("/context restore")
 
 
 async def test_what_is_in_another_channel_is_for_the_owner_in_private(tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ class Diary:
     async def _plan(self, world: World) -> None:
         world.app.home.data.joinpath("HEARTBEAT.md").write_text("- [ ] keep watch\n")
         for reminder in self.week.reminders:
-            assert "comes first at" in await world.ada.asks(f"/remind {reminder}")
+            assert "is due at" in await world.ada.asks(f"/remind {reminder}")
         for plan in self.week.plans:
             await world.ada.says(f"plan {json.dumps({'do': 'create', **plan})}")
             await world.is_quiet()

@@ -48,7 +48,7 @@ from shoal.permissions.access import (
     make_code,
     vouched,
 )
-from shoal.permissions.approvals import Answer, parse_answer
+from shoal.permissions.approvals import parse_answer
 from shoal.store.store import Store
 
 if TYPE_CHECKING:
@@ -99,12 +99,11 @@ class PairingList(msgspec.Struct, frozen=True):
 _rosters = msgspec.json.Decoder(PairingList)
 
 
-class Pairing:
+class Pairing(msgspec.Struct, frozen=True, eq=False):
     """The lists of all platforms, over any number of processes."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+    store: Store
+    clock: Clock
 
     async def people(self, platform: str) -> tuple[str, ...]:
         """The user ids that were paired; nobody when that cannot be read."""
@@ -121,15 +120,18 @@ class Pairing:
     async def ask(self, platform: str, author: Author) -> str:
         """A new code for a stranger; empty when they have one that stands, or WAITING_MAX wait. Raises StoreError."""
         code = make_code(secrets.token_bytes(16))
-        until = self._clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
+        until = self.clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
         request = PairingRequest(author.id, author.name[:NAME_CHARS_MAX], code_digest(code), until)
-        for _ in range(SWAPS_MAX):
-            raw, found = await self._read(platform)
+
+        def wait(found: PairingList) -> PairingList | None:
             if len(found.waiting) >= WAITING_MAX or any(one.user == author.id for one in found.waiting):
-                return ""
-            if await self._swap(platform, raw, msgspec.structs.replace(found, waiting=(*found.waiting, request))):
-                return code
-        return ""
+                return None
+            return PairingList(found.paired, (*found.waiting, request))
+
+        try:
+            return code if await self._change(platform, wait) else ""
+        except Conflict:
+            return ""
 
     async def confirm(self, code: str, platforms: Sequence[str], by: str) -> tuple[str, str]:
         """Let whoever got this code in, once; returns platform and user.
@@ -139,61 +141,62 @@ class Pairing:
         """
         if sum(char.isalnum() for char in code) != CODE_LENGTH:
             raise InvalidInput(f"A pairing code has {CODE_LENGTH} letters and digits; copy it from the person's chat.")
+        user = ""
+
+        def let_in(found: PairingList) -> PairingList | None:
+            nonlocal user
+            request = next((one for one in found.waiting if is_code(code, one.digest)), None)
+            if request is None:
+                return None
+            user = request.user
+            others = tuple(one for one in found.paired if one.user != user)
+            if len(others) >= PAIRED_MAX:
+                raise Conflict(f"{PAIRED_MAX} people are let in by code already. Name a role in `allow` instead.")
+            person = PairedPerson(user, request.name, by, self.clock.now())
+            return PairingList((*others, person), tuple(one for one in found.waiting if one.user != user))
+
         for platform in platforms:
-            user = await self._confirm(code, platform, by)
-            if user:
+            if await self._change(platform, let_in):
+                await self._note("pair", platform, user, by)
                 return platform, user
         raise NotFound("There is no such pairing code, or it has expired. Ask the person to write once more.")
 
     async def remove(self, platform: str, user: str, by: str) -> None:
         """Shut somebody out who was let in by code. Raises NotFound, Conflict, StoreError."""
-        for _ in range(SWAPS_MAX):
-            raw, found = await self._read(platform)
-            left = tuple(one for one in found.paired if one.user != user)
-            if len(left) == len(found.paired):
-                raise NotFound(f"{platform}:{user} was not let in by a code; `shoal pair list` shows who was.")
-            if await self._swap(platform, raw, msgspec.structs.replace(found, paired=left)):
-                await self._note("unpair", platform, user, by)
-                return
-        raise _contended()
 
-    async def _confirm(self, code: str, platform: str, by: str) -> str:
+        def shut_out(found: PairingList) -> PairingList | None:
+            left = tuple(one for one in found.paired if one.user != user)
+            return PairingList(left, found.waiting) if len(left) < len(found.paired) else None
+
+        if not await self._change(platform, shut_out):
+            raise NotFound(f"{platform}:{user} was not let in by a code; `shoal pair list` shows who was.")
+        await self._note("unpair", platform, user, by)
+
+    async def _change(self, platform: str, change: Callable[[PairingList], PairingList | None]) -> bool:
+        """Change the list, anew while others do so too; False when `change` wants it as it is. Raises Conflict."""
         for _ in range(SWAPS_MAX):
             raw, found = await self._read(platform)
-            request = next((one for one in found.waiting if is_code(code, one.digest)), None)
-            if request is None:
-                return ""
-            others = tuple(one for one in found.paired if one.user != request.user)
-            if len(others) >= PAIRED_MAX:
-                raise Conflict(f"{PAIRED_MAX} people are let in by code already. Name a role in `allow` instead.")
-            paired = PairedPerson(request.user, request.name, by, self._clock.now())
-            waiting = tuple(one for one in found.waiting if one.user != request.user)
-            if await self._swap(platform, raw, PairingList((*others, paired), waiting)):
-                await self._note("pair", platform, request.user, by)
-                return request.user
-        raise _contended()
+            changed = change(found)
+            if changed is None:
+                return False
+            value = msgspec.json.encode(changed).decode()
+            if await self.store.settings.swap(SCOPE, f"people:{platform}", raw, value):
+                return True
+        raise Conflict("Others keep changing the list of people. Try again.")
 
     async def _read(self, platform: str) -> tuple[str | None, PairingList]:
         """The value as it is stored, and what it says now."""
-        raw = await self._store.settings.get(SCOPE, f"people:{platform}")
+        raw = await self.store.settings.get(SCOPE, f"people:{platform}")
         try:
             found = _rosters.decode(raw) if raw else PairingList()
         except msgspec.DecodeError as error:
             raise StoreCorrupt(f"The list of people let in on {platform} is damaged: {error}.") from error
-        now = self._clock.now()
+        now = self.clock.now()
         return raw, PairingList(found.paired, tuple(one for one in found.waiting if one.expires_at > now))
-
-    async def _swap(self, platform: str, raw: str | None, roster: PairingList) -> bool:
-        value = msgspec.json.encode(roster).decode()
-        return await self._store.settings.swap(SCOPE, f"people:{platform}", raw, value)
 
     async def _note(self, what: str, platform: str, user: str, by: str) -> None:
         entry = AuditEntry("access", f"{what} {platform}:{user}", "allow" if what == "pair" else "deny", user=by)
-        await self._store.audit.record(CHAIN, [entry])
-
-
-def _contended() -> Conflict:
-    return Conflict("Others change the list of people all the time. Try again.")
+        await self.store.audit.record(CHAIN, [entry])
 
 
 MESSAGES_BURST = 20
@@ -231,33 +234,32 @@ class OpenInbox:
         return True
 
 
-class Admissions:
+class Admissions(msgspec.Struct, frozen=True, eq=False):
     """What the rules and the pairings say of people, on the platforms that have a gate (`gated`)."""
 
-    def __init__(self, links: Links, pairing: Pairing, gated: Collection[str]) -> None:
-        self._links = links
-        self._pairing = pairing
-        self._gated = gated
+    links: Links
+    pairing: Pairing
+    gated: Collection[str]
 
     async def of(self, platform: str, author: Author, channel: str) -> Admission:
         """What the rules say of somebody in a channel now."""
-        rules = self._links.rules[platform]
-        person = self._links.people.find(f"{platform}:{author.id}")
+        rules = self.links.rules[platform]
+        person = self.links.people.find(f"{platform}:{author.id}")
         if person.roles:
             author = msgspec.structs.replace(author, roles=(*author.roles, *person.roles))
         found = admit(rules, author, channel)
         if found is STRANGER and author.id and not author.is_bot:
-            found = admit(rules, author, channel, await self._pairing.people(platform))
+            found = admit(rules, author, channel, await self.pairing.people(platform))
         if found.owner or author.is_bot:
             return found
         # What the person's other identities add: the owner of one platform is the owner here, a guest is a guest.
         shut = rules.channels and channel not in rules.channels
         for identity in person.identities:
             there, _, user = identity.partition(":")
-            rules_there = self._links.rules.get(there)
+            rules_there = self.links.rules.get(there)
             if rules_there is None or there == platform:
                 continue
-            admission = vouched(rules_there, user, await self._pairing.people(there))
+            admission = vouched(rules_there, user, await self.pairing.people(there))
             if admission.owner:
                 return admission
             if admission.allowed and not shut:
@@ -267,7 +269,7 @@ class Admissions:
     async def judge(self, thread: ThreadId, author: Author) -> Author:
         """Somebody whose words were read in a thread's past, trusted only if a gate trusts them there."""
         address = thread_address(thread)
-        trusted = address.platform in self._gated and (await self.of(address.platform, author, address.channel)).trusted
+        trusted = address.platform in self.gated and (await self.of(address.platform, author, address.channel)).trusted
         return msgspec.structs.replace(author, trusted=trusted)
 
     async def asked_for(self, trigger: NewTrigger) -> Author:
@@ -280,7 +282,7 @@ class Admissions:
         if trigger.created_by != "owner":
             return await self.judge(thread, author)
         address, admission = thread_address(thread), STRANGER
-        if address.platform in self._gated:
+        if address.platform in self.gated:
             admission = await self.of(address.platform, author, address.channel)
         return msgspec.structs.replace(author, trusted=admission.trusted or not admission.allowed)
 
@@ -298,6 +300,7 @@ class AccessGate:
         post: Callable[[NewPost], Awaitable[None]],
     ) -> None:
         self._inner = inner
+        self.thread_of = inner.thread_of
         self._admissions = admissions
         self._pairing = pairing
         self._store = store
@@ -330,7 +333,7 @@ class AccessGate:
         address = thread_address(message.thread)
         if (await self._admissions.of(address.platform, message.author, address.channel)).allowed:
             return True
-        await self._turn_away(message, address.platform)
+        await self._turn_away(message, thread_address(message.thread).platform)
         return False
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
@@ -358,10 +361,6 @@ class AccessGate:
             await self._store.settings.drop(ONCE, once, at)
             raise
 
-    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """The thread that a message belongs to. Raises StoreError."""
-        return await self._inner.thread_of(channel, message_id, key)
-
     def _may_go_on(self, user: str) -> bool:
         now = self._clock.monotonic()
         bucket = self._buckets.pop(user, None) or Bucket(MESSAGES_BURST, MESSAGE_SECONDS, now)
@@ -383,48 +382,36 @@ class AccessGate:
         """Take a decision or a pairing that was written as a message; False when it is neither."""
         if message.attachments:  # somebody sends files, which a turn has to take
             return False
-        words = message.text.split()
+        address, author, words = thread_address(message.thread), message.author, message.text.split()
         if trust == "owner" and len(words) == 2 and words[0].lstrip("/!").lower() == "pair":
-            await self._say(message, await self._pair(words[1], message))
+            try:
+                by = f"{address.platform}:{author.id}"
+                _, user = await self._pairing.confirm(words[1], (address.platform,), by)
+                said = f"{user} may speak with me now."
+            except (NotFound, InvalidInput, Conflict) as error:
+                said = str(error)
+            await self._say(message, said)
             return True
         answer = parse_answer(message.text)
-        approval = await self._meant(message, answer) if answer is not None else None
-        if answer is None or approval is None:
+        if answer is None:
             return False
-        address = thread_address(message.thread)
-        author = message.author
-        by = Asker(
-            trust=trust,
-            user=author.id,
-            name=author.name,
-            roles=author.roles,
-            platform=address.platform,
-            channel=address.channel,
-        )
+        # The approval it names: by its whole id anywhere, by the end of it among the thread's open ones.
+        named = answer.approval.upper()
+        whole = await self._store.approvals.get(ApprovalId(named))
+        if whole is not None:
+            meant = [whole.id]
+        else:
+            pending = await self._store.approvals.search(thread=message.thread)
+            meant = [one.id for one in pending if one.id.upper().endswith(named)]
+        if len(meant) != 1:
+            return False
         try:
-            await self._inner.decide(approval, answer.allow, by, answer.scope)
+            await self._inner.decide(meant[0], answer.allow, author.asker(message.thread, trust), answer.scope)
             said = "Allowed." if answer.allow else "Denied."
         except (Conflict, Gone, Forbidden, InvalidInput) as error:
             said = str(error)
         await self._say(message, said)
         return True
-
-    async def _pair(self, code: str, message: Prompt) -> str:
-        platform = thread_address(message.thread).platform
-        try:
-            _, user = await self._pairing.confirm(code, (platform,), f"{platform}:{message.author.id}")
-        except (NotFound, InvalidInput, Conflict) as error:
-            return str(error)
-        return f"{user} may speak with me now."
-
-    async def _meant(self, message: Prompt, answer: Answer) -> ApprovalId | None:
-        """The approval an answer names: by its whole id anywhere, by the end of it among the thread's open ones."""
-        whole = await self._store.approvals.get(ApprovalId(answer.approval.upper()))
-        if whole is not None:
-            return whole.id
-        pending = await self._store.approvals.search(thread=message.thread)
-        ends = [one.id for one in pending if one.id.upper().endswith(answer.approval.upper())]
-        return ends[0] if len(ends) == 1 else None
 
     async def _say(self, message: Prompt, text: str) -> None:
         await self._post(NewPost(f"door:{message.key}", message.thread, text, reply_to=message.message_id))

@@ -37,17 +37,14 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires: Annotated[str, msgspec.Meta(max_length=40)] = ""
 
 
-class AccessTokens:
+class AccessTokens(msgspec.Struct, frozen=True, eq=False):
     """The tokens of an installation, over any number of processes. `agents` tells which there are now."""
 
-    def __init__(
-        self, store: Store, clock: Clock, pairing: Pairing, links: Links, agents: Callable[[], Collection[str]]
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._pairing = pairing
-        self._links = links
-        self._agents = agents
+    store: Store
+    clock: Clock
+    pairing: Pairing
+    links: Links
+    agents: Callable[[], Collection[str]]
 
     async def create(self, wanted: NewToken, by: str, via: str = "") -> tuple[AccessToken, str]:
         """Make a token; returns it with the text that its bearer shows, which is kept nowhere.
@@ -63,9 +60,9 @@ class AccessTokens:
             raise InvalidInput(
                 "A token of scope admin changes every agent: leave the agent out, or take another scope."
             )
-        if wanted.agent and wanted.agent not in self._agents():
-            raise InvalidInput(f"There is no agent {wanted.agent[:80]!r}. There are: {', '.join(self._agents())}.")
-        now = self._clock.now()
+        if wanted.agent and wanted.agent not in self.agents():
+            raise InvalidInput(f"There is no agent {wanted.agent[:80]!r}. There are: {', '.join(self.agents())}.")
+        now = self.clock.now()
         text = f"{PREFIX}{secrets.token_urlsafe(ENTROPY_BYTES)}"
         token = AccessToken(
             name=wanted.name,
@@ -77,16 +74,16 @@ class AccessTokens:
             agent=wanted.agent,
             expires_at=parse_expiry(wanted.expires, now) if wanted.expires else None,
         )
-        await self._store.tokens.add(token, via)
+        await self.store.tokens.add(token, via)
         return token, text
 
     async def all(self) -> list[AccessToken]:
         """All of them by name, the expired ones too. Raises StoreError."""
-        return await self._store.tokens.all()
+        return await self.store.tokens.all()
 
     async def revoke(self, name: str, by: str, via: str = "") -> None:
         """End a token: its bearer's next call is refused, and live streams end within a second. Raises NotFound."""
-        if not await self._store.tokens.revoke(name, by, via):
+        if not await self.store.tokens.revoke(name, by, via):
             raise NotFound(f"There is no token {name[:80]!r}; `shoal token list` shows those there are.")
 
     async def find(self, text: str) -> AccessToken | None:
@@ -94,26 +91,26 @@ class AccessTokens:
         if not text.startswith(PREFIX):
             return None
         digest = digest_of(text)
-        found = await self._store.tokens.by_digest(digest)
+        found = await self.store.tokens.by_digest(digest)
         return found if found is not None and hmac.compare_digest(found.digest, digest) else None
 
     async def named(self, name: str) -> AccessToken | None:
         """The token of this name, expired or not. Raises StoreError."""
-        return await self._store.tokens.by_name(name) if TOKEN_NAME.fullmatch(name) else None
+        return await self.store.tokens.by_name(name) if TOKEN_NAME.fullmatch(name) else None
 
     def has_expired(self, token: AccessToken) -> bool:
         """Whether its time is up."""
-        return token.expires_at is not None and token.expires_at <= self._clock.now()
+        return token.expires_at is not None and token.expires_at <= self.clock.now()
 
     async def note_use(self, token: AccessToken) -> None:
         """Note that it was used today; written once a day. Raises StoreError."""
-        today = self._clock.now().date().isoformat()
+        today = self.clock.now().date().isoformat()
         if token.used_on != today:
-            await self._store.tokens.note_use(token, today)
+            await self.store.tokens.note_use(token, today)
 
     async def stands(self, token: AccessToken) -> bool:
         """Whether it was neither revoked nor made anew, has not expired, and its person still has access."""
-        found = await self._store.tokens.by_digest(token.digest)
+        found = await self.store.tokens.by_digest(token.digest)
         return found is not None and not self.has_expired(found) and await self.author(found) is not None
 
     async def author(self, token: AccessToken) -> Author | None:
@@ -122,12 +119,12 @@ class AccessTokens:
         admission = await self._admission(token.person)
         if not admission.allowed:
             return None
-        name = self._links.people.find(token.person).name or (user if platform == "web" else token.name)
+        name = self.links.people.find(token.person).name or (user if platform == "web" else token.name)
         return Author(token.person, name, trusted=admission.trusted)
 
     async def _person(self, wanted: NewToken) -> str:
         """The person's identity. Raises InvalidInput when nobody is called so, or they have no access."""
-        linked = self._links.people.named(wanted.person)
+        linked = self.links.people.named(wanted.person)
         if wanted.person and linked.identities:
             person = linked.identities[0]
         elif wanted.person == "owner" or (not wanted.person and wanted.scope == "admin"):
@@ -135,8 +132,8 @@ class AccessTokens:
         else:
             person = wanted.person or f"web:{wanted.name}"
         platform, _, user = person.partition(":")
-        if not user or platform not in self._links.rules:
-            known = ", ".join(sorted(self._links.rules))
+        if not user or platform not in self.links.rules:
+            known = ", ".join(sorted(self.links.rules))
             raise InvalidInput(
                 f"{person[:80]!r} is nobody: write PLATFORM:USER, with one of {known}, or a linked name."
             )
@@ -156,18 +153,18 @@ class AccessTokens:
         A web:NAME that no rule names is let in by the token alone, and is not trusted.
         """
         platform, _, user = identity.partition(":")
-        person = self._links.people.find(identity)
-        rules = self._links.rules.get(platform)
+        person = self.links.people.find(identity)
+        rules = self.links.rules.get(platform)
         found = Admission(True) if platform == "web" else STRANGER
         if rules is not None:
-            paired = await self._pairing.people(platform)
+            paired = await self.pairing.people(platform)
             anywhere = AccessRules(rules.owners, rules.allow, trust_everybody=rules.trust_everybody)
             here = admit(anywhere, Author(user, roles=person.roles, trusted=False), "", paired)
             found = here if here.allowed else found
         for other in person.identities:
             there, _, name = other.partition(":")
-            if there in self._links.rules and other != identity and not found.trusted:
-                elsewhere = vouched(self._links.rules[there], name, await self._pairing.people(there))
+            if there in self.links.rules and other != identity and not found.trusted:
+                elsewhere = vouched(self.links.rules[there], name, await self.pairing.people(there))
                 found = elsewhere if elsewhere.allowed else found
         return found
 

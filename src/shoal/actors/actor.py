@@ -51,10 +51,10 @@ from shoal.domain.events import (
 )
 from shoal.domain.files import Folders
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, TurnId, channel_of, is_personal, thread_address
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.permissions import Asker, Audience
+from shoal.domain.messages import Prompt
+from shoal.domain.permissions import Audience
 from shoal.domain.ports import LiveHub, SignalKind
-from shoal.domain.records import Commit, Lease
+from shoal.domain.records import Commit
 from shoal.domain.turnstate import TurnState
 from shoal.permissions.access import Audiences, People
 from shoal.store.store import Store
@@ -110,8 +110,6 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
 class Actor:
     """Advances one thread in this process."""
 
-    __slots__ = ("_maintenance", "_run", "_services", "_skip_maintenance", "last_used", "running", "thread", "view")
-
     def __init__(self, thread: ThreadId, services: ActorServices) -> None:
         self.thread = thread
         self.view: ThreadView | None = None
@@ -122,25 +120,46 @@ class Actor:
         self._maintenance: anyio.CancelScope | None = None
         self._skip_maintenance = False
 
-    @property
-    def held_bytes(self) -> int:
-        """About what its conversation takes in memory."""
-        return self.view.held_bytes if self.view is not None else 0
-
     async def advance(self) -> None:
         """Run what the thread has to do until nothing is left or it waits for a person.
 
         Raises StoreError when the database fails; nothing is lost then, the thread has to be woken again.
         """
+        services, journal = self._services, self._services.store.journal
         self.running = True
-        journal = self._services.store.journal
         try:
             lease = None
             if self.view is not None and not self.view.lease.open_turn:  # the next turn can be opened under that lease
                 lease = await journal.held(self.view.lease)
             lease = lease or await journal.lease(self.thread)
-            if lease is not None:
-                await self._take_turns(lease)
+            if lease is None:
+                return
+            view = self.view
+            if view is None:
+                enqueue, folders, meter = services.senders.enqueue, services.folders, services.context.meter
+                view = self.view = ThreadView(journal, services.hub, enqueue, lease, folders, meter)
+            else:
+                view.renew(lease)
+            await view.load()
+            while view.lease.open_turn or view.next_prompt is not None:
+                self._skip_maintenance = False
+                if await self._take_turn(view) == "parked":
+                    services.senders.poke(view.chat)
+                    return
+                await services.project(self.thread, view.unprojected)
+                state = view.open
+                if state.finished is not None:
+                    found = {"thread_id": self.thread, "outcome": state.finished.outcome, "steps": state.finished.steps}
+                    log.info("turn finished", extra=found)
+                if state.caller is not None:
+                    await services.children.ended(state.caller)
+                view.close_turn()
+                if services.stopping():
+                    return
+            if self._run is not None and not self._skip_maintenance:
+                with anyio.CancelScope() as self._maintenance:
+                    await services.compactor.after_turn(self._run)
+                self._maintenance = None
         except StaleEpoch as error:
             log.info("thread taken over", extra={"thread_id": self.thread, "why": str(error)})
             self.view = self._run = None
@@ -149,7 +168,7 @@ class Actor:
             raise
         finally:
             self.running = False
-            self.last_used = self._services.clock.monotonic()
+            self.last_used = services.clock.monotonic()
 
     def signal(self, kind: SignalKind, turn: TurnId) -> None:
         """React to a changed row of the turn that runs; never waits. What came too late for its turn is ignored."""
@@ -166,42 +185,24 @@ class Actor:
         if self._maintenance is not None:
             self._maintenance.cancel()
 
-    async def _take_turns(self, lease: Lease) -> None:
-        services, view = self._services, self.view
-        if view is None:
-            enqueue, folders, meter = services.senders.enqueue, services.folders, services.context.meter
-            view = self.view = ThreadView(services.store.journal, services.hub, enqueue, lease, folders, meter)
-        else:
-            view.renew(lease)
-        await view.load()
-        while view.lease.open_turn or view.next_prompt is not None:
-            self._skip_maintenance = False
-            if await self._take_turn(view) == "parked":
-                services.senders.poke(view.chat)
-                return
-            await services.project(self.thread, view.take_unprojected())
-            state = view.open
-            if state.finished is not None:
-                found = {"thread_id": self.thread, "outcome": state.finished.outcome, "steps": state.finished.steps}
-                log.info("turn finished", extra=found)
-            if state.caller is not None:
-                await services.children.ended(state.caller)
-            view.close_turn()
-            if services.stopping():
-                return
-        if self._run is not None and not self._skip_maintenance:
-            with anyio.CancelScope() as scope:
-                self._maintenance = scope
-                await services.compactor.after_turn(self._run)
-            self._maintenance = None
-
     async def _take_turn(self, view: ThreadView) -> TurnOutcome:
         """Advance one turn; whatever goes wrong in it ends this turn only, and is journaled."""
+        services = self._services
         try:
-            run = await (self._resume(view) if view.lease.open_turn else self._open(view))
-            with view.working(anyio.current_time() + self._services.timeout_seconds):
+            if not view.lease.open_turn:
+                run = await self._open(view)
+            else:  # opened before: go on after a crash, a restart or a wait
+                scope = await self._scope_of(view, view.open, view.open.agent)
+                await services.folders.pull(self.thread, scope.agent)
+                system, tools = await services.context.resume(view, scope)
+                if self._run is not None and self._run.turn == view.turn:
+                    run = msgspec.structs.replace(self._run, scope=scope, system=system, tools=tools)
+                else:
+                    run = TurnRun(view.turn, view, scope, system, tools)
+            self._run = run
+            with view.working(anyio.current_time() + services.timeout_seconds):
                 if not view.aborting:
-                    return await self._services.loop.run(run)
+                    return await services.loop.run(run)
             state = view.open
             if view.aborting:
                 partial = "".join(run.streamed)
@@ -217,20 +218,15 @@ class Actor:
         except Exception as error:
             foreseen = isinstance(error, ShoalError)
             log.error("turn failed: %s", error, exc_info=not foreseen, extra={"thread_id": self.thread})
-            await self._fail(view, error)
+            clean, prompt = services.context.clean, view.next_prompt
+            if not view.lease.open_turn:  # it could not be opened, and is opened for this
+                assert prompt is not None, "a turn failed that nobody asked for"
+                started = TurnStarted(prompt.agent or view.lease.agent, "")
+                await view.open_turn(prompt, Commit(TurnId(services.clock.new_id()), (started, _said(prompt))))
+            message = clean(str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR)
+            failed = Failed("internal", message, clean(f"{type(error).__name__}: {error}"))
+            await self._close(view, failed, TurnFinished("failed", message, view.open.steps, view.open.usage))
         return "finished"
-
-    async def _resume(self, view: ThreadView) -> TurnRun:
-        """Go on with a turn that was opened before: after a crash, a restart, or a wait."""
-        services, state = self._services, view.open
-        scope = await self._scope_of(view, state, state.agent)
-        await services.folders.pull(self.thread, scope.agent)
-        system, tools = await services.context.resume(view, scope)
-        if self._run is not None and self._run.turn == state.turn:
-            self._run.resume(scope, system, tools)
-        else:
-            self._run = TurnRun(view, scope, system, tools)
-        return self._run
 
     async def _open(self, view: ThreadView) -> TurnRun:
         """Open the turn of the prompt that waits."""
@@ -264,8 +260,7 @@ class Actor:
         commit = Commit(turn, events, prompts=opening.prompts, settings=tuple(settings))
         await view.open_turn(prompt, commit)
         services.context.note_opened(opening)
-        self._run = TurnRun(view, scope, opening.system, opening.tools)
-        return self._run
+        return TurnRun(turn, view, scope, opening.system, opening.tools)
 
     async def _scope_of(self, view: ThreadView, asked: Prompt | TurnState, name: str) -> TurnScope:
         """For whom the turn works: who wrote, or whoever asked the turn that called it, within its bounds.
@@ -282,10 +277,10 @@ class Actor:
             speaks_in = ThreadId(await settings.get(LAST_CHANNEL, agent.name) or "")
         if caller is not None:
             agent = within(agent, caller)
-            asker = services.people.asker(_asker_of(chat, caller.author, direct=caller.direct))
+            asker = services.people.asker(caller.author.asker(chat, direct=caller.direct))
             audience = caller.audience
         else:
-            asker = services.people.asker(_asker_of(chat, asked.author, direct=asked.direct))
+            asker = services.people.asker(asked.author.asker(chat, direct=asked.direct))
             noted = None
             if asked.origin not in ("person", "api"):
                 noted = await settings.get(AUDIENCE, channel_of(self.thread))
@@ -299,18 +294,6 @@ class Actor:
         if audience.guest:
             agent = as_guest(agent, chat)
         return TurnScope(agent, asker, audience, caller, speaks_in)
-
-    async def _fail(self, view: ThreadView, error: Exception) -> None:
-        """Close the turn that went wrong; one that could not be opened is opened for that."""
-        clean = self._services.context.clean
-        if not view.lease.open_turn:
-            prompt = view.next_prompt
-            assert prompt is not None, "a turn failed that nobody asked for"
-            started = TurnStarted(prompt.agent or view.lease.agent, "")
-            await view.open_turn(prompt, Commit(TurnId(self._services.clock.new_id()), (started, _said(prompt))))
-        message = clean(str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR)
-        failed = Failed("internal", message, clean(f"{type(error).__name__}: {error}"))
-        await self._close(view, failed, TurnFinished("failed", message, view.open.steps, view.open.usage))
 
     async def _close(self, view: ThreadView, *events: EventData) -> None:
         """Journal what a cancelled or failed turn leaves, with a result for every call."""
@@ -353,18 +336,4 @@ def _said(prompt: Prompt) -> UserSaid:
         caller=prompt.caller,
         tainted_by=prompt.tainted_by,
         direct=prompt.direct,
-    )
-
-
-def _asker_of(thread: ThreadId, author: Author, *, direct: bool) -> Asker:
-    """Who a turn's calls are made for; who is the owner is for `People` to say."""
-    address = thread_address(thread)
-    return Asker(
-        trust="trusted" if author.trusted else "untrusted",
-        user=author.id,
-        name=author.name,
-        roles=author.roles,
-        platform=address.platform,
-        channel=address.channel,
-        kind="direct" if direct else "group",
     )

@@ -1,14 +1,13 @@
 """What the slash commands do, on every platform: a person asks, and gets the answer as a text.
 
-`CommandRouter` answers the short ones and hands on the rest: /agent and /settings (`AgentCommands`), /context, /thread,
-/tasks, /model and /retry (`ThreadCommands`), and /remind (`ReminderCommands`). domain/commands.py lists all of them.
+`CommandRouter` answers them, /agent and /settings by `AgentCommands`. domain/commands.py lists all of them.
 """
 
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,12 +23,11 @@ from shoal.domain.commands import COMMANDS, CommandRequest
 from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, ShoalError, StoreError
 from shoal.domain.ids import ApprovalId, ThreadId, channel_of, thread_address
 from shoal.domain.messages import Abort, Prompt, Retry, Steer
-from shoal.domain.permissions import Asker, Audience
+from shoal.domain.permissions import Asker
 from shoal.domain.triggers import MACROS, NewTrigger, Trigger, parse_when, zone_named
 from shoal.permissions.access import Audiences
 from shoal.store.agents import AgentStore
 from shoal.store.store import Store
-from shoal.store.triggers import TriggerStore
 from shoal.tools.processes import line_of
 from shoal.turn.context import CONTEXT_LINES_MAX, Activity
 from shoal.turn.spending import spent_today
@@ -63,6 +61,9 @@ REMIND_USAGE = (
     "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN is `in 10 minutes`, `2026-05-04T09:00` or "
     "`0 9 * * 1-5`; a time zone such as `Europe/Berlin` may stand after it."
 )
+_OPEN_VERBS = ("", "show", "list")
+"""What anybody may ask of /agent; all else is for those who may manage."""
+_AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
 FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 
 _WAIT = re.compile(r"(in\s+(?:\d{1,6}|an?)\s*(?:s|sec|second|m|min|minute|h|hour|d|day|w|week)s?)\s+(.+)", re.I | re.S)
@@ -72,29 +73,47 @@ _ZONE = re.compile(r"(UTC|[A-Z][A-Za-z_]+(?:/[A-Za-z_+-]+)+)\s+(.+)", re.S)
 
 
 class CommandRouter:
-    """Answers every slash command."""
+    """Answers every slash command.
+
+    `audiences` tells who sees other channels; `add_trigger` schedules a reminder; `check_model` raises InvalidInput;
+    `known_models` lists models; `processes` tells what an agent's processes do, a line each, for the threads whose ids
+    begin with a text.
+    """
 
     def __init__(
         self,
         orchestrator: Orchestrator,
         store: Store,
+        agents: AgentRegistry,
+        snapshots: ConversationSnapshots,
+        clock: Clock,
         audiences: Audiences,
-        agents: "AgentCommands",
-        threads: "ThreadCommands",
-        reminders: "ReminderCommands",
+        agent_commands: "AgentCommands",
+        *,
+        add_trigger: Callable[[NewTrigger], Awaitable[Trigger]],
+        check_model: Callable[[str], None],
+        known_models: Callable[[], Sequence[str]],
+        processes: Callable[[str, str], Awaitable[Sequence[str]]],
     ) -> None:
         self._orchestrator = orchestrator
         self._store = store
+        self._agents = agents
+        self._snapshots = snapshots
+        self._clock = clock
         self._audiences = audiences
+        self._add_trigger = add_trigger
+        self._check_model = check_model
+        self._known_models = known_models
+        self._processes = processes
         self._groups: dict[str, Callable[[CommandRequest], Awaitable[str]]] = {
-            "agent": agents.agent,
-            "settings": agents.settings,
-            "context": threads.context,
-            "thread": threads.thread,
-            "tasks": threads.tasks,
-            "model": threads.model,
-            "retry": threads.retry,
-            "remind": reminders.remind,
+            "agent": agent_commands.agent,
+            "settings": agent_commands.settings,
+            "context": self.context,
+            "thread": self.thread,
+            "tasks": self.tasks,
+            "model": self.model,
+            "retry": self.retry,
+            "remind": self.remind,
         }
 
     async def command(self, asked: CommandRequest) -> str:
@@ -119,18 +138,31 @@ class CommandRouter:
             case "new":
                 await orchestrator.clear(thread, asked.author.id)
                 return "Starting fresh. What was said before is kept, but I no longer look at it."
-            case "status":
-                return await self._status(thread, self._audiences.of(asked.asker, asked.author, thread))
+            case "status":  # what models took today only as far as this audience may know it
+                found = await self._store.journal.thread(thread)
+                if found is None:
+                    return "Nothing was said here yet."
+                doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
+                agent = found.agent or "not chosen yet"
+                line = f"{doing}; {found.queued} waiting. Agent {agent}, {found.last_seq} events."
+                standings = await self._store.budget.standings()
+                if self._audiences.of(asked.asker, asked.author, thread).guest:
+                    own = [one for one in standings if one.scope == f"thread:{thread}"]
+                    spent = "\n".join(f"Left here today: {one.left}." for one in own if one.usd_max or one.tokens_max)
+                else:
+                    scopes = {f"thread:{thread}", f"agent:{found.agent}", "day", "total"}
+                    usage = await self._store.ledger.usage(0)
+                    spent = spent_today(usage, [one for one in standings if one.scope in scopes])
+                return f"{line}\n{spent}".rstrip()
             case "stop":
                 receipt = await orchestrator.send(Abort(thread, asked.author, asked.argument.lower() == "all"))
                 return "Stopping." if receipt.delivered else "Nothing is running here."
             case "steer" if not asked.argument:
-                return "Write what I should know after /steer."
+                return "Write what I should know after `/steer`."
             case "steer":
                 receipt = await orchestrator.send(Steer(thread, asked.key, asked.argument, asked.author, asked.at))
-                if receipt.status in ("delivered", "duplicate"):
-                    return ""
-                return "Nothing is running here; send it as a message."
+                taken = receipt.status in ("delivered", "duplicate")
+                return "" if taken else "Nothing is running here; send it as a message."
             case "approve":
                 await orchestrator.decide(ApprovalId(asked.argument), True, asked.asker)
                 return "Allowed."
@@ -139,226 +171,6 @@ class CommandRouter:
                 return "Denied."
             case _:
                 return f"There is no command /{asked.name}. Write /help for those there are."
-
-    async def _status(self, thread: ThreadId, audience: Audience) -> str:
-        """What the thread does, and what models took today as far as this audience may know it."""
-        found = await self._store.journal.thread(thread)
-        if found is None:
-            return "Nothing was said here yet."
-        doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
-        line = f"{doing}; {found.queued} waiting. Agent {found.agent or 'not chosen yet'}, {found.last_seq} events."
-        standings = await self._store.budget.standings()
-        if audience.guest:
-            own = [one for one in standings if one.scope == f"thread:{thread}" and (one.usd_max or one.tokens_max)]
-            return "\n".join([line, *(f"Left here today: {one.left}." for one in own)])
-        scopes = {f"thread:{thread}", f"agent:{found.agent}", "day", "total"}
-        usage = await self._store.ledger.usage(0)
-        spent = spent_today(usage, [one for one in standings if one.scope in scopes])
-        return f"{line}\n{spent}" if spent else line
-
-
-class AgentCommands:
-    """/agent and /settings: who there is, who answers where, and with what.
-
-    `may_manage` tells who may change agents and settings; `check_keys` checks the providers' keys and returns a line
-    each; `audiences` tells who may know what agents do elsewhere.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        agents: AgentRegistry,
-        lifecycle: AgentLifecycle,
-        editor: SelfEditor,
-        audiences: Audiences,
-        *,
-        may_manage: Callable[[Asker], bool],
-        check_keys: Callable[[], Awaitable[Sequence[str]]],
-    ) -> None:
-        self._store = store
-        self._agents = agents
-        self._lifecycle = lifecycle
-        self._editor = editor
-        self._audiences = audiences
-        self._may_manage = may_manage
-        self._check_keys = check_keys
-
-    async def agent(self, asked: CommandRequest) -> str:
-        """/agent."""
-        word, _, rest = asked.argument.partition(" ")
-        match word.lower():
-            case "" | "show":
-                return await self._describe(asked, rest.strip())
-            case "list":
-                cards = [self._visible(asked, card) for card in await self._lifecycle.cards()]
-                lines = [_card_line(card) for card in cards[:AGENTS_LISTED_MAX]]
-                if len(cards) > AGENTS_LISTED_MAX:
-                    lines.append(f"- and {len(cards) - AGENTS_LISTED_MAX} more")
-                return "\n".join(lines)
-            case "create" | "bind" | "unbind" | "config" | "destroy" | "undo" as verb:
-                self._check_may_manage(asked)
-                return await self._manage(asked, verb, rest.strip())
-            case _:
-                return f"I do not know `/agent {word[:40]}`. There are: {AGENT_USAGE}."
-
-    async def settings(self, asked: CommandRequest) -> str:
-        """/settings."""
-        words = asked.argument.split()
-        is_here = bool(words) and words[0].lower() == "here"
-        words = words[is_here:]
-        match [words[0].lower(), *words[1:]] if words else []:
-            case [] | ["show"]:
-                return await self._show_settings(asked)
-            case ["model" | "permissions" as key, value]:
-                return await self._choose(asked, key, "" if value == "default" else value, is_here=is_here)
-            case ["validate-keys"]:
-                self._check_may_manage(asked)
-                return "\n".join(await self._check_keys()) or "No provider is set up."
-            case _:
-                return f"There are: {SETTINGS_USAGE}."
-
-    async def _manage(
-        self, asked: CommandRequest, verb: Literal["create", "bind", "unbind", "config", "destroy", "undo"], rest: str
-    ) -> str:
-        by = f"{asked.asker.platform}:{asked.asker.user}"
-        match verb:
-            case "create":
-                name, _, purpose = rest.partition(" ")
-                if not name:
-                    return "Write `/agent create NAME`, and what it is for."
-                settings = {"system_prompt": purpose.strip()} if purpose.strip() else {}
-                await self._lifecycle.create(name, settings, by)
-                made = await self._lifecycle.give_channel(name, asked.thread, by)
-                where = made.note or (f"It answers in the new channel {made.binding.place}." if made.binding else "")
-                return f"Created the agent **{name}**. {where}"
-            case "bind":
-                if not rest:
-                    return "Write `/agent bind NAME`; `/agent list` shows the names."
-                binding = await self._lifecycle.bind(rest, asked.thread, by)
-                return f"**{binding.agent}** answers in this channel from the next message on."
-            case "unbind":
-                await self._lifecycle.unbind(asked.thread, by)
-                return "This channel is no longer bound to an agent."
-            case "config":
-                first, _, after = rest.partition(" ")
-                if first in KEYS or not after:
-                    if not first:
-                        raise InvalidInput(f"Write `/agent config KEY VALUE`. Keys: {', '.join(KEYS)}.")
-                    name, key, value = await self._name_here(asked), first, after.strip()
-                else:
-                    key, _, value = after.strip().partition(" ")
-                    name, value = first, value.strip()
-                await self._lifecycle.configure(name, key, value, by)
-                said = f"`{value[:200]}`" if value else "left to the default"
-                return f"**{name}**: {key} is {said} from the next turn on."
-            case "destroy":
-                match rest.split():
-                    case [name]:
-                        keep = False
-                    case [name, "keep"]:
-                        keep = True
-                    case _:
-                        return "Write `/agent destroy NAME`, and `keep` after it to keep its files."
-                where = await self._lifecycle.destroy(name, by, keep=keep)
-                return f"The agent **{name}** is gone; its files are {f'in {where}' if where else 'deleted'}."
-            case "undo":
-                name = rest or await self._name_here(asked)
-                if not self._agents.exists(name):
-                    raise InvalidInput(f"There is no agent {name[:80]!r}.")
-                return await self._editor.undo(name, asked.author.id)
-
-    async def _describe(self, asked: CommandRequest, name: str) -> str:
-        """An agent as it is set up; without a name, the one that answers here, with what was chosen for the channel."""
-        here = await agent_here(self._store, self._agents, asked.thread)
-        card = self._visible(asked, await self._lifecycle.card(name or here.name))
-        if card.spec is None:
-            return f"**{card.name}** is broken: {card.error}"
-        spec = here if name in ("", here.name) else card.spec
-        fallback = f", then {', '.join(spec.fallback)}" if spec.fallback else ""
-        lines = [
-            f"**{card.name}**{'' if name else ' answers here'}",
-            f"- model `{spec.model}`{fallback}",
-            f"- permissions `{spec.profile}`",
-            f"- tools: {', '.join(spec.tools) if spec.tools else 'all'}",
-            f"- channels: {', '.join(card.places) if card.places else 'none of its own'}",
-        ]
-        budget = {name: value for name, value in msgspec.structs.asdict(spec.budget).items() if value}
-        if budget:
-            lines.append(f"- budget: {', '.join(f'{name} {value:,}' for name, value in budget.items())}")
-        if spec.idle_minutes:
-            lines.append(f"- starts fresh after {spec.idle_minutes:g} quiet minutes")
-        if card.at_work:
-            lines.append(f"- {card.at_work} turns at work")
-        return "\n".join(lines)
-
-    async def _show_settings(self, asked: CommandRequest) -> str:
-        bindings, account = self._agents.bindings, thread_address(asked.thread).platform
-        if bindings is None:
-            return ""
-        widest = await bindings.widest(asked.thread)
-        spec = await agent_here(self._store, self._agents, asked.thread)
-        lines = [f"- in this channel: {_choices_text(await bindings.chosen_for(place_of(asked.thread)))}"]
-        if widest != account:
-            lines.append(f"- in this server: {_choices_text(await bindings.chosen_for(widest))}")
-        lines.append(f"- everywhere on {account}: {_choices_text(await bindings.chosen_for(account))}")
-        lines.append(f"- so **{spec.name}** answers here with `{spec.model}` under the permissions `{spec.profile}`")
-        return "\n".join(lines)
-
-    async def _choose(self, asked: CommandRequest, key: str, value: str, *, is_here: bool) -> str:
-        """Set or take back the model or the profile of the channel, or of the server or account around it."""
-        self._check_may_manage(asked)
-        bindings = self._agents.bindings
-        assert bindings is not None, "the app gives the agents their bindings"
-        where = place_of(asked.thread) if is_here else await bindings.widest(asked.thread)
-        field = "model" if key == "model" else "profile"
-        choices = msgspec.structs.replace(await bindings.chosen_for(where), **{field: value})
-        await self._lifecycle.choose(where, choices, f"{asked.asker.platform}:{asked.asker.user}")
-        said = f"`{value}`" if value else "no longer chosen"
-        note = "" if is_here else " An agent that names its own keeps that; `here` overrides it in a channel."
-        return f"{key} is {said} in {where} from the next turn on.{note}"
-
-    async def _name_here(self, asked: CommandRequest) -> str:
-        return (await agent_here(self._store, self._agents, asked.thread)).name
-
-    def _visible(self, asked: CommandRequest, card: AgentCard) -> AgentCard:
-        """The card without how much is at work elsewhere, unless whoever asks may know that."""
-        audience = self._audiences.of(asked.asker, asked.author, asked.thread)
-        return card if audience.everywhere else msgspec.structs.replace(card, at_work=0)
-
-    def _check_may_manage(self, asked: CommandRequest) -> None:
-        if not self._may_manage(asked.asker):
-            raise Forbidden(FORBIDDEN)
-
-
-class ThreadCommands:
-    """/context, /thread, /tasks, /model and /retry.
-
-    `audiences` tells who sees other channels; `check_model` raises InvalidInput; `known_models` lists models;
-    `processes` tells what an agent's processes do, a line each, for the threads whose ids begin with a text.
-    """
-
-    def __init__(
-        self,
-        orchestrator: Orchestrator,
-        store: Store,
-        agents: AgentRegistry,
-        snapshots: ConversationSnapshots,
-        clock: Clock,
-        audiences: Audiences,
-        *,
-        check_model: Callable[[str], None],
-        known_models: Callable[[], Sequence[str]],
-        processes: Callable[[str, str], Awaitable[Sequence[str]]],
-    ) -> None:
-        self._orchestrator = orchestrator
-        self._store = store
-        self._agents = agents
-        self._snapshots = snapshots
-        self._clock = clock
-        self._audiences = audiences
-        self._check_model = check_model
-        self._known_models = known_models
-        self._processes = processes
 
     async def context(self, asked: CommandRequest) -> str:
         """/context."""
@@ -370,7 +182,7 @@ class ThreadCommands:
                 if stretch is None:
                     return "Nothing was said here yet."
                 count = stretch.last_seq - stretch.window_seq
-                return f"I look at the newest {count} of {stretch.last_seq} events. There are: {CONTEXT_USAGE}."
+                return f"I look at the newest {count} of {stretch.last_seq} events. Usage: {CONTEXT_USAGE}."
             case "clear":
                 await self._orchestrator.clear(thread, asked.author.id)
                 return "Cleared. What was said before is kept, but I no longer look at it."
@@ -383,9 +195,9 @@ class ThreadCommands:
                 return _listed(lines, "Nothing was saved in this channel.")
             case "restore" if rest:
                 found = await self._snapshots.restore(thread, rest, asked.author.id)
-                return f"I look at this again: {found.description}"
+                return f"Restored, and in view again: {found.description}"
             case _:
-                return f"There are: {CONTEXT_USAGE}."
+                return f"Usage: {CONTEXT_USAGE}."
 
     async def thread(self, asked: CommandRequest) -> str:
         """/thread."""
@@ -410,7 +222,7 @@ class ThreadCommands:
             case ["history", name]:
                 return await self._history(await self._named(asked, name))
             case _:
-                return f"There are: {THREAD_USAGE}."
+                return f"Usage: {THREAD_USAGE}."
 
     async def tasks(self, asked: CommandRequest) -> str:
         """/tasks: what the agent of this channel does, on all machines, as far as whoever asks may see it."""
@@ -429,7 +241,9 @@ class ThreadCommands:
         if not name:
             spec = await agent_here(self._store, self._agents, asked.thread)
             known = [f"- `{one}`" for one in self._known_models()]
-            head = f"**{spec.name}** answers with `{spec.model}`. `/model NAME TEXT` asks another one once. Known are:"
+            head = (
+                f"**{spec.name}** answers with `{spec.model}`. `/model NAME TEXT` asks another one once. Known models:"
+            )
             return "\n".join([head, _listed(known, "none")])
         if not asked.author.trusted:
             raise Forbidden(CHOOSES_NO_MODEL)
@@ -475,7 +289,7 @@ class ThreadCommands:
     async def _history(self, thread: ThreadId) -> str:
         stored = await self._store.journal.steps(thread)
         if not stored:
-            return f"No step of {thread} is recorded."
+            return f"No steps are recorded for {thread}."
         head = f"{thread}: {len(stored)} steps, {_seconds(sum(one.step.duration_ms for one in stored))} in all"
         if len(stored) > LINES_MAX:
             head += f"; the last {LINES_MAX}"
@@ -485,33 +299,24 @@ class ThreadCommands:
         ]
         return "\n".join([f"{head}:", *lines])
 
-
-class ParsedReminder(NamedTuple):
-    """What somebody wants: when, in which time zone, and what."""
-
-    when: str
-    timezone: str
-    text: str
-
-
-class ReminderCommands:
-    """/remind: people make, list and cancel what starts turns in their conversation by the clock."""
-
-    def __init__(self, triggers: TriggerStore, add: Callable[[NewTrigger], Awaitable[Trigger]], clock: Clock) -> None:
-        self._triggers = triggers
-        self._add = add
-        self._clock = clock
-
     async def remind(self, asked: CommandRequest) -> str:
         """/remind. Raises InvalidInput, NotFound and Conflict with what to tell."""
         word, _, rest = asked.argument.partition(" ")
         if word.lower() in ("", "help"):
-            return f"There are: {REMIND_USAGE}"
-        found = [one for one in await self._triggers.all() if one.spec.thread == asked.thread]
+            return f"Usage: {REMIND_USAGE}"
+        found = [one for one in await self._store.triggers.all() if one.spec.thread == asked.thread]
         scheduled = [one for one in found if one.state not in ("done", "missed")]
         match word.lower():
             case "list":
-                return "\n".join(map(_reminder_line, scheduled)) or "Nothing is scheduled here."
+                lines: list[str] = []
+                for one in scheduled:
+                    zone = f" {one.spec.timezone}" if one.spec.kind == "periodic" else ""
+                    state = f"next {iso(one.next_at)}" if one.state == "active" and one.next_at else one.state
+                    why = f" ({one.error})" if one.error else ""
+                    lines.append(
+                        f"- `{one.id[-6:]}` `{one.spec.schedule}`{zone}, {state}: {_short(one.spec.text)}{why}"
+                    )
+                return "\n".join(lines) or "Nothing is scheduled here."
             case "cancel":
                 end = rest.strip()
                 fitting = [one for one in scheduled if end and one.id.lower().endswith(end.lower())]
@@ -519,7 +324,7 @@ class ReminderCommands:
                     raise NotFound(
                         f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what there is."
                     )
-                await self._triggers.remove(fitting[0].id)
+                await self._store.triggers.remove(fitting[0].id)
                 return f"Cancelled: {_short(fitting[0].spec.text)}"
             case _:
                 pass
@@ -538,9 +343,168 @@ class ReminderCommands:
             thread=asked.thread,
             timezone=wanted.timezone,
         )
-        added = await self._add(spec)
+        added = await self._add_trigger(spec)
         assert added.next_at is not None
-        return f"`{added.id[-6:]}` comes first at {iso(added.next_at)}: {_short(wanted.text)}"
+        return f"`{added.id[-6:]}` is due at {iso(added.next_at)}: {_short(wanted.text)}"
+
+
+class AgentCommands(msgspec.Struct, frozen=True, eq=False):
+    """/agent and /settings: who there is, who answers where, and with what.
+
+    `may_manage` tells who may change agents and settings; `check_keys` checks the providers' keys and returns a line
+    each; `audiences` tells who may know what agents do elsewhere.
+    """
+
+    store: Store
+    agents: AgentRegistry
+    lifecycle: AgentLifecycle
+    editor: SelfEditor
+    audiences: Audiences
+    may_manage: Callable[[Asker], bool]
+    check_keys: Callable[[], Awaitable[Sequence[str]]]
+
+    async def agent(self, asked: CommandRequest) -> str:
+        """/agent."""
+        word, _, rest = asked.argument.partition(" ")
+        verb, rest, by = word.lower(), rest.strip(), f"{asked.asker.platform}:{asked.asker.user}"
+        if verb not in _AGENT_VERBS:
+            return f"I do not know `/agent {word[:40]}`. Usage: {AGENT_USAGE}."
+        if verb not in _OPEN_VERBS:
+            self._check_may_manage(asked)
+        match verb:
+            case "" | "show":
+                return await self._describe(asked, rest)
+            case "list":
+                cards, lines = await self.lifecycle.cards(), list[str]()
+                for card in (self._visible(asked, card) for card in cards[:AGENTS_LISTED_MAX]):
+                    notes = ["default"] if card.is_default else []
+                    notes += [f"in {place}" for place in card.places[:3]]
+                    notes += [f"{card.at_work} at work"] if card.at_work else []
+                    more, spec = f" ({', '.join(notes)})" if notes else "", card.spec
+                    what = f"`{spec.model}`, {spec.profile}" if spec is not None else f"broken: {card.error}"
+                    lines.append(f"- **{card.name}** {what}{more}")
+                if len(cards) > AGENTS_LISTED_MAX:
+                    lines.append(f"- and {len(cards) - AGENTS_LISTED_MAX} more")
+                return "\n".join(lines)
+            case "create":
+                name, _, purpose = rest.partition(" ")
+                if not name:
+                    raise InvalidInput("Write `/agent create NAME`, and what it is for.")
+                settings = {"system_prompt": purpose.strip()} if purpose.strip() else {}
+                await self.lifecycle.create(name, settings, by)
+                made = await self.lifecycle.give_channel(name, asked.thread, by)
+                where = made.note or (f"It answers in the new channel {made.binding.place}." if made.binding else "")
+                return f"Created the agent **{name}**. {where}"
+            case "bind":
+                if not rest:
+                    raise InvalidInput("Write `/agent bind NAME`; `/agent list` shows the names.")
+                binding = await self.lifecycle.bind(rest, asked.thread, by)
+                return f"**{binding.agent}** answers in this channel from the next message on."
+            case "unbind":
+                await self.lifecycle.unbind(asked.thread, by)
+                return "This channel is no longer bound to an agent."
+            case "config":
+                first, _, after = rest.partition(" ")
+                if not first:
+                    raise InvalidInput(f"Write `/agent config KEY VALUE`. Keys: {', '.join(KEYS)}.")
+                if first in KEYS or not after:
+                    name, key, value = await self._name_here(asked), first, after.strip()
+                else:
+                    key, _, value = after.strip().partition(" ")
+                    name, value = first, value.strip()
+                await self.lifecycle.configure(name, key, value, by)
+                said = f"`{value[:200]}`" if value else "left to the default"
+                return f"**{name}**: {key} is {said} from the next turn on."
+            case "destroy":
+                name, *keep = rest.split() or [""]
+                if not name or keep not in ([], ["keep"]):
+                    raise InvalidInput("Write `/agent destroy NAME`, and `keep` after it to keep its files.")
+                kept_in = await self.lifecycle.destroy(name, by, keep=bool(keep))
+                return f"The agent **{name}** is gone; its files are {f'in {kept_in}' if kept_in else 'deleted'}."
+            case _:  # undo
+                name = rest or await self._name_here(asked)
+                if not self.agents.exists(name):
+                    raise InvalidInput(f"There is no agent {name[:80]!r}.")
+                return await self.editor.undo(name, asked.author.id)
+
+    async def settings(self, asked: CommandRequest) -> str:
+        """/settings."""
+        words = asked.argument.split()
+        is_here = bool(words) and words[0].lower() == "here"
+        words = words[is_here:]
+        bindings, here, account = self.agents.bindings, place_of(asked.thread), thread_address(asked.thread).platform
+        match [words[0].lower(), *words[1:]] if words else []:
+            case [] | ["show"]:
+                if bindings is None:
+                    return ""
+                widest = await bindings.widest(asked.thread)
+                spec = await agent_here(self.store, self.agents, asked.thread)
+                lines = [f"- in this channel: {_choices_text(await bindings.chosen_for(here))}"]
+                if widest != account:
+                    lines.append(f"- in this server: {_choices_text(await bindings.chosen_for(widest))}")
+                lines.append(f"- everywhere on {account}: {_choices_text(await bindings.chosen_for(account))}")
+                so = f"- so **{spec.name}** answers here with `{spec.model}` under the permissions `{spec.profile}`"
+                return "\n".join([*lines, so])
+            case ["model" | "permissions" as key, value]:  # of the channel, or of the server or account around it
+                self._check_may_manage(asked)
+                assert bindings is not None, "the app gives the agents their bindings"
+                value = "" if value == "default" else value
+                where = here if is_here else await bindings.widest(asked.thread)
+                field = "model" if key == "model" else "profile"
+                choices = msgspec.structs.replace(await bindings.chosen_for(where), **{field: value})
+                await self.lifecycle.choose(where, choices, f"{asked.asker.platform}:{asked.asker.user}")
+                said = f"`{value}`" if value else "no longer chosen"
+                note = "" if is_here else " An agent that names its own keeps that; `here` overrides it in a channel."
+                return f"{key} is {said} in {where} from the next turn on.{note}"
+            case ["validate-keys"]:
+                self._check_may_manage(asked)
+                return "\n".join(await self.check_keys()) or "No provider is set up."
+            case _:
+                return f"Usage: {SETTINGS_USAGE}."
+
+    async def _describe(self, asked: CommandRequest, name: str) -> str:
+        """An agent as it is set up; without a name, the one that answers here, with what was chosen for the channel."""
+        here = await agent_here(self.store, self.agents, asked.thread)
+        card = self._visible(asked, await self.lifecycle.card(name or here.name))
+        if card.spec is None:
+            return f"**{card.name}** is broken: {card.error}"
+        spec = here if name in ("", here.name) else card.spec
+        fallback = f", then {', '.join(spec.fallback)}" if spec.fallback else ""
+        lines = [
+            f"**{card.name}**{'' if name else ' answers here'}",
+            f"- model `{spec.model}`{fallback}",
+            f"- permissions `{spec.profile}`",
+            f"- tools: {', '.join(spec.tools) if spec.tools else 'all'}",
+            f"- channels: {', '.join(card.places) if card.places else 'none of its own'}",
+        ]
+        budget = {name: value for name, value in msgspec.structs.asdict(spec.budget).items() if value}
+        if budget:
+            lines.append(f"- budget: {', '.join(f'{name} {value:,}' for name, value in budget.items())}")
+        if spec.idle_minutes:
+            lines.append(f"- starts fresh after {spec.idle_minutes:g} quiet minutes")
+        if card.at_work:
+            lines.append(f"- {card.at_work} turns at work")
+        return "\n".join(lines)
+
+    async def _name_here(self, asked: CommandRequest) -> str:
+        return (await agent_here(self.store, self.agents, asked.thread)).name
+
+    def _visible(self, asked: CommandRequest, card: AgentCard) -> AgentCard:
+        """The card without how much is at work elsewhere, unless whoever asks may know that."""
+        audience = self.audiences.of(asked.asker, asked.author, asked.thread)
+        return card if audience.everywhere else msgspec.structs.replace(card, at_work=0)
+
+    def _check_may_manage(self, asked: CommandRequest) -> None:
+        if not self.may_manage(asked.asker):
+            raise Forbidden(FORBIDDEN)
+
+
+class ParsedReminder(NamedTuple):
+    """What somebody wants: when, in which time zone, and what."""
+
+    when: str
+    timezone: str
+    text: str
 
 
 def parse_reminder(argument: str) -> ParsedReminder:
@@ -583,27 +547,10 @@ def describe_state(work: Work, now: datetime) -> str:
     return f"{since}, {state}{queued}"
 
 
-def _card_line(card: AgentCard) -> str:
-    notes = ["default"] if card.is_default else []
-    notes += [f"in {place}" for place in card.places[:3]]
-    notes += [f"{card.at_work} at work"] if card.at_work else []
-    what = f"`{card.spec.model}`, {card.spec.profile}" if card.spec is not None else f"broken: {card.error}"
-    more = f" ({', '.join(notes)})" if notes else ""
-    return f"- **{card.name}** {what}{more}"
-
-
 def _choices_text(choices: ChannelChoices) -> str:
     chosen = [f"model `{choices.model}`"] if choices.model else []
     chosen += [f"permissions `{choices.profile}`"] if choices.profile else []
     return ", ".join(chosen) or "nothing chosen"
-
-
-def _reminder_line(trigger: Trigger) -> str:
-    spec = trigger.spec
-    zone = f" {spec.timezone}" if spec.kind == "periodic" else ""
-    state = f"next {iso(trigger.next_at)}" if trigger.state == "active" and trigger.next_at else trigger.state
-    why = f" ({trigger.error})" if trigger.error else ""
-    return f"- `{trigger.id[-6:]}` `{spec.schedule}`{zone}, {state}: {_short(spec.text)}{why}"
 
 
 def _listed(lines: Sequence[str], nothing: str) -> str:

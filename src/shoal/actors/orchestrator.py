@@ -40,15 +40,7 @@ from shoal.domain.messages import (
 )
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Engine, SignalKind
-from shoal.domain.records import (
-    Approval,
-    AuditEntry,
-    DeliveryStatus,
-    NewPost,
-    Opening,
-    OutboxRow,
-    Settlement,
-)
+from shoal.domain.records import Approval, AuditEntry, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement
 from shoal.permissions.approvals import may_decide
 
 log = logging.getLogger(__name__)
@@ -104,17 +96,34 @@ class Orchestrator:
         """Accept a message durably, or say why not. Raises StoreError when it could not be stored."""
         inbox = self._store.inbox
         match message:
-            case Prompt():
-                return await self._accept(message)
+            case Prompt() as prompt:
+                if is_child(prompt.thread):
+                    raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
+                if any(one.path for one in prompt.attachments):  # given to the machine that will answer
+                    notices = await self._services.folders.push(prompt.thread)
+                    if notices:
+                        raise StoreUnavailable(notices[0])
+                agent = await self._services.agents.meant(prompt.thread, prompt.agent)
+                if agent != prompt.agent:
+                    prompt = msgspec.structs.replace(prompt, agent=agent)
+                if prompt.joins and not prompt.attachments and not prompt.tainted_by:  # the running turn, if one runs
+                    steer = Steer(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.at)
+                    receipt = await self.send(steer)
+                    if receipt.status != "dropped":
+                        return receipt
+                receipt = await inbox.accept(prompt, self._prompts_max)
+                if receipt.status == "accepted":
+                    self._services.attachments.expect(prompt)
+                    await self._wake_for_prompt(prompt.thread)
+                return receipt
             case Edit() | Deletion():
                 revision = await inbox.revise(message)
                 self._services.hub.publish(revision.events)
                 return revision.receipt
             case Reaction():  # a stop sign on what the running turn has shown ends it; all else means nothing
                 info = await self._store.journal.thread(message.thread) if message.emoji in STOP_SIGNS else None
-                if info is None or not info.open_turn:
-                    return Receipt("dropped")
-                if message.message_id not in await self._store.outbox.posted_ids(f"preview:{info.open_turn}"):
+                turn = info.open_turn if info is not None else ""
+                if not turn or message.message_id not in await self._store.outbox.posted_ids(f"preview:{turn}"):
                     return Receipt("dropped")
                 return await self.send(Abort(message.thread, message.author))
             case Steer():
@@ -142,30 +151,6 @@ class Orchestrator:
                 self._services.hub.publish(events)
                 await self._engine.woken(message.thread)
                 return Receipt("delivered", turn=events[0].turn)
-
-    async def _accept(self, prompt: Prompt) -> Receipt:
-        """Queue a prompt for its thread, or take it to the running turn as a steer if it is to join that."""
-        if is_child(prompt.thread):
-            raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
-        if any(one.path for one in prompt.attachments):  # given to the machine that will answer
-            notices = await self._services.folders.push(prompt.thread)
-            if notices:
-                raise StoreUnavailable(notices[0])
-        prompt = await self._addressed(prompt)
-        if prompt.joins and not prompt.attachments and not prompt.tainted_by:
-            receipt = await self.send(Steer(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.at))
-            if receipt.status != "dropped":
-                return receipt
-        receipt = await self._store.inbox.accept(prompt, self._prompts_max)
-        if receipt.status == "accepted":
-            self._services.attachments.expect(prompt)
-            await self._wake_for_prompt(prompt.thread)
-        return receipt
-
-    async def _addressed(self, prompt: Prompt) -> Prompt:
-        """The prompt with the agent that it is for: the one it names, or its channel's."""
-        agent = await self._services.agents.meant(prompt.thread, prompt.agent)
-        return prompt if agent == prompt.agent else msgspec.structs.replace(prompt, agent=agent)
 
     async def _wake_for_prompt(self, thread: ThreadId) -> None:
         """A prompt was queued, which goes before what can wait."""
@@ -225,7 +210,8 @@ class Orchestrator:
         if opening is None:
             await outbox.opened(row, thread, rest)
             return
-        prompt = await self._addressed(msgspec.structs.replace(opening.prompt, thread=thread))
+        agent = await self._services.agents.meant(thread, opening.prompt.agent)
+        prompt = msgspec.structs.replace(opening.prompt, thread=thread, agent=agent)
         receipt = await outbox.opened(row, thread, rest, prompt, self._prompts_max)
         if receipt is not None and receipt.status == "accepted":
             await self._wake_for_prompt(thread)
@@ -318,8 +304,15 @@ class Orchestrator:
             log.error("the database failed; the thread is tried again", extra={"thread_id": thread, "why": str(error)})
             await self._services.clock.sleep(STORE_RETRY_SECONDS)
             await self._engine.wake(thread)
-        finally:
-            self._drop_longest_idle()
+        finally:  # when too much is held, make room for an eighth more
+            sizes = {actor: actor.view.held_bytes if actor.view else 0 for actor in self._actors.values()}
+            threads, held = len(sizes), sum(sizes.values())
+            full = threads > ACTIVE_MAX or held > HELD_BYTES_MAX
+            idle = [actor for actor in sizes if not actor.running] if full else []
+            for actor in sorted(idle, key=lambda actor: actor.last_used):
+                if threads > ACTIVE_MAX * 7 // 8 or held > HELD_BYTES_MAX * 7 // 8:
+                    threads, held = threads - 1, held - sizes[actor]
+                    del self._actors[actor.thread]
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
         """Called by the engine."""
@@ -334,15 +327,3 @@ class Orchestrator:
             oldest = self._services.clock.monotonic() - self._idle_seconds
             for thread in [t for t, actor in self._actors.items() if not actor.running and actor.last_used <= oldest]:
                 del self._actors[thread]
-
-    def _drop_longest_idle(self) -> None:
-        """Make room for an eighth more when too much is held."""
-        threads, held = len(self._actors), sum(actor.held_bytes for actor in self._actors.values())
-        if threads <= ACTIVE_MAX and held <= HELD_BYTES_MAX:
-            return
-        idle = [actor for actor in self._actors.values() if not actor.running]
-        for actor in sorted(idle, key=lambda actor: actor.last_used):
-            if threads <= ACTIVE_MAX * 7 // 8 and held <= HELD_BYTES_MAX * 7 // 8:
-                return
-            threads, held = threads - 1, held - actor.held_bytes
-            del self._actors[actor.thread]

@@ -63,14 +63,17 @@ _BINARY = frozenset({"application/octet-stream", "application/pdf", "application
 class _Download:
     """One file on its way; `result` is there when it is `done`. `source` says of which stranger it is, if of one."""
 
-    __slots__ = ("attachment", "done", "path", "result", "source")
-
     def __init__(self, attachment: Attachment, path: Path, source: str) -> None:
         self.attachment = attachment
         self.path = path
         self.source = source
         self.done = asyncio.Event()
         self.result: Attachment | None = None
+
+    def finish(self, result: Attachment) -> None:
+        """It is there, or says why not."""
+        self.result = result
+        self.done.set()
 
 
 class Attachments:
@@ -89,9 +92,22 @@ class Attachments:
 
     async def run(self) -> None:
         """Download until cancelled, DOWNLOADS_MAX at a time."""
+
+        async def download() -> None:
+            while True:
+                download = await self._queue.get()
+                taken = await self._take(download)
+                was_awaited = self._known.get(download.path) is download
+                download.finish(taken)
+                if taken.error and not taken.path and not was_awaited:
+                    note = f"This file {taken.error}.\n".encode()
+                    with contextlib.suppress(OSError):  # where a turn that did not wait was told to look
+                        await in_thread(partial(_store, download.path, note))
+                self._queue.task_done()
+
         async with anyio.create_task_group() as tasks:
             for _ in range(DOWNLOADS_MAX):
-                tasks.start_soon(self._work)
+                tasks.start_soon(download)
 
     def expect(self, prompt: Prompt) -> None:
         """Begin to fetch what a prompt will bring to its turn; never waits."""
@@ -106,46 +122,57 @@ class Attachments:
         until = self._clock.monotonic() + self._settings.attachment_wait_seconds
         for download in downloads:
             await self._clock.wait(download.done, max(0.0, until - self._clock.monotonic()))
-        taken = tuple(_as_far(download) for download in downloads)
+        taken: list[Attachment] = []
         for download in downloads:
             self._known.pop(download.path, None)
-        return msgspec.structs.replace(prompt, attachments=taken)
+            still = f"still being downloaded; it will be at {download.path}"
+            taken.append(download.result or msgspec.structs.replace(download.attachment, error=still))
+        return msgspec.structs.replace(prompt, attachments=tuple(taken))
 
     def _begin(self, prompt: Prompt, number: int) -> _Download:
         attachment = prompt.attachments[number]
         mark = hashlib.sha256(f"{prompt.key}/{number}".encode()).hexdigest()[:16]
-        path = self._home.attachments(prompt.thread) / f"{mark}-{_safe(attachment.name)}"
+        name = encode_part(attachment.name.strip().lstrip(".") or "file").encode()[-NAME_BYTES_MAX:]
+        path = self._home.attachments(prompt.thread) / f"{mark}-{name.decode('utf-8', 'ignore')}"
         download = self._known.get(path)
         if download is None:
-            download = self._known[path] = _Download(attachment, path, _source_of(prompt))
+            author = prompt.author
+            source = prompt.tainted_by if author.trusted else f"a file of {author.name or author.id}"
+            download = self._known[path] = _Download(attachment, path, source)
             if number >= FILES_MAX:
-                _finish(download, _failed(attachment, f"not fetched: a message may have {FILES_MAX} files"))
+                download.finish(_failed(attachment, f"not fetched: a message may have {FILES_MAX} files"))
             elif attachment.error or not (attachment.path or attachment.url):
-                _finish(download, attachment)
+                download.finish(attachment)
             else:
                 self._queue.put_nowait(download)
             if len(self._known) > WAITING_MAX:
                 self._known.popitem(last=False)
         return download
 
-    async def _work(self) -> None:
-        while True:
-            download = await self._queue.get()
-            taken = await self._take(download)
-            was_awaited = self._known.get(download.path) is download
-            _finish(download, taken)
-            if taken.error and not taken.path and not was_awaited:
-                await in_thread(partial(_leave_note, download.path, taken.error))
-            self._queue.task_done()
-
     async def settled(self) -> None:
         """Wait until nothing is on its way."""
         await self._queue.join()
 
     async def _take(self, download: _Download) -> Attachment:
-        attachment = download.attachment
+        attachment, bytes_max = download.attachment, self._settings.attachment_bytes_max
+
+        def read() -> bytes:
+            with open(attachment.path, "rb") as file:
+                return file.read(bytes_max)
+
         try:
-            content = await self._content(attachment)
+            if attachment.path:
+                content = await in_thread(read)
+            elif attachment.size_bytes > bytes_max:
+                raise FetchError(f"it is larger than {bytes_max:,} bytes")
+            else:
+                request = FetchRequest(attachment.url, bytes_max=bytes_max, seconds_max=SECONDS_MAX)
+                answer = await self.fetcher.fetch(request)
+                if answer.status != 200:
+                    raise FetchError(f"the server answered {answer.status}")
+                if answer.cut or len(answer.body) > bytes_max:
+                    raise FetchError(f"it is larger than {bytes_max:,} bytes")
+                content = answer.body
             taken = await in_thread(lambda: self._kept(attachment, content, download.path))
             if download.source:
                 kept = [Path(path) for path in (taken.path, taken.shown) if path]
@@ -158,28 +185,17 @@ class Attachments:
         except StoreError as error:
             return _failed(attachment, f"could not be marked as a stranger's: {error}")
 
-    async def _content(self, attachment: Attachment) -> bytes:
-        bytes_max = self._settings.attachment_bytes_max
-        if attachment.path:
-            return await in_thread(lambda: _read(Path(attachment.path), bytes_max))
-        if attachment.size_bytes > bytes_max:
-            raise FetchError(f"it is larger than {bytes_max:,} bytes")
-        request = FetchRequest(attachment.url, bytes_max=bytes_max, seconds_max=SECONDS_MAX)
-        answer = await self.fetcher.fetch(request)
-        if answer.status != 200:
-            raise FetchError(f"the server answered {answer.status}")
-        if answer.cut or len(answer.body) > bytes_max:
-            raise FetchError(f"it is larger than {bytes_max:,} bytes")
-        return answer.body
-
     def _kept(self, attachment: Attachment, content: bytes, path: Path) -> Attachment:
         media_type = media_type_of(content)
         if media_type == EXECUTABLE and not attachment.path:
             return _failed(attachment, "not kept: it is a program")
         if not attachment.path:
             _store(path, content)
-        kept = attachment.path or str(path)
-        error, shown, shown_type = "", "", ""
+        error = shown = shown_type = excerpt = ""
+        if media_type == "text/plain":
+            excerpt = visible(content[: EXCERPT_CHARS * 4].decode("utf-8", errors="replace"))
+            if len(content) > EXCERPT_CHARS:
+                excerpt = f"{excerpt[:EXCERPT_CHARS]}\n[… {len(content):,} bytes in all; the rest is in the file.]"
         if media_type in SHOWN_IMAGES:
             try:
                 image = fit_image(content, media_type, self._settings.attachment_image_bytes_max)
@@ -192,36 +208,19 @@ class Attachments:
                     shown, shown_type = str(smaller), image.media_type
         return Attachment(
             name=attachment.name,
-            media_type=_specific(attachment.media_type, media_type),
+            media_type=specific_media_type(attachment.media_type, media_type),
             size_bytes=len(content),
             url=attachment.url,
-            path=kept,
+            path=attachment.path or str(path),
             digest=hashlib.sha256(content).hexdigest(),
             error=error,
-            excerpt=_excerpt(content) if media_type == "text/plain" else "",
+            excerpt=excerpt,
             shown=shown,
             shown_type=shown_type,
         )
 
 
-def _source_of(prompt: Prompt) -> str:
-    author = prompt.author
-    return prompt.tainted_by if author.trusted else f"a file of {author.name or author.id}"
-
-
-def _finish(download: _Download, result: Attachment) -> None:
-    download.result = result
-    download.done.set()
-
-
-def _as_far(download: _Download) -> Attachment:
-    if download.result is not None:
-        return download.result
-    still = f"still being downloaded; it will be at {download.path}"
-    return msgspec.structs.replace(download.attachment, error=still)
-
-
-def _specific(claimed: str, found: str) -> str:
+def specific_media_type(claimed: str, found: str) -> str:
     """What a sender claims counts only within the family that the bytes show."""
     family = claimed.partition("/")[0]
     if found == "text/plain":
@@ -233,31 +232,9 @@ def _specific(claimed: str, found: str) -> str:
     return claimed if fits else found
 
 
-def _excerpt(content: bytes) -> str:
-    text = visible(content[: EXCERPT_CHARS * 4].decode("utf-8", errors="replace"))
-    if len(content) <= EXCERPT_CHARS:
-        return text
-    return f"{text[:EXCERPT_CHARS]}\n[… {len(content):,} bytes in all; the rest is in the file.]"
-
-
 def _failed(attachment: Attachment, why: str) -> Attachment:
     log.info("an attachment was not taken", extra={"why": why})
     return msgspec.structs.replace(attachment, error=why)
-
-
-def _read(path: Path, bytes_max: int) -> bytes:
-    with path.open("rb") as file:
-        return file.read(bytes_max)
-
-
-def _safe(name: str) -> str:
-    return encode_part(name.strip().lstrip(".") or "file").encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
-
-
-def _leave_note(path: Path, error: str) -> None:
-    """Where a turn that did not wait was told to look, say why there is nothing; if even that fails, nothing is."""
-    with contextlib.suppress(OSError):
-        _store(path, f"This file {error}.\n".encode())
 
 
 def _store(path: Path, content: bytes) -> None:
@@ -277,27 +254,24 @@ TEXT_CHARS_MAX = 20_000
 FAILED = "Messages that were missed while I was away could not be read."
 
 
-class Backfill:
+class Backfill(msgspec.Struct, frozen=True, eq=False):
     """Reads in what was missed, from platforms that have a history; `judge` says whom of its authors to trust."""
 
-    def __init__(
-        self, adapters: Mapping[str, ChatAdapter], judge: Judge, clock: Clock, settings: ContextSettings
-    ) -> None:
-        self._adapters = adapters
-        self._judge = judge
-        self._clock = clock
-        self._settings = settings
+    adapters: Mapping[str, ChatAdapter]
+    judge: Judge
+    clock: Clock
+    settings: ContextSettings
 
     async def before(self, view: ThreadView, prompt: Prompt) -> None:
         """Journal what came before `prompt` and was not seen; a failure is noted there. Raises StaleEpoch."""
-        thread, messages_max = view.thread, self._settings.backfill_messages_max
-        adapter = self._adapters.get(thread.split(":", 1)[0])
+        thread, messages_max = view.thread, self.settings.backfill_messages_max
+        adapter = self.adapters.get(thread.split(":", 1)[0])
         if adapter is None or not adapter.limits.has_history or not messages_max:
             return
         if prompt.origin != "person" or not prompt.history:
             return
         # Nothing older than the configured age, and nothing from before the window was cleared or summarised.
-        after = self._clock.now() - timedelta(hours=self._settings.backfill_hours)
+        after = self.clock.now() - timedelta(hours=self.settings.backfill_hours)
         if began := view.lease.window_seq:
             after = max([after, *(event.at for event in await view.journal.events(thread, began - 1, 1))])
         try:
@@ -316,5 +290,5 @@ class Backfill:
                 missed.append(msgspec.structs.replace(message, thread=thread, text=text))
         if missed := missed[-messages_max:]:  # the platform knows who wrote, and only the rules whether to trust them
             await view.backfill(
-                [msgspec.structs.replace(one, author=await self._judge(thread, one.author)) for one in missed]
+                [msgspec.structs.replace(one, author=await self.judge(thread, one.author)) for one in missed]
             )

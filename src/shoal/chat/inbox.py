@@ -16,9 +16,8 @@ from shoal.domain.commands import ALIASES, COMMANDS, CommandRequest
 from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, PlatformError
 from shoal.domain.events import Scope
 from shoal.domain.home import Home
-from shoal.domain.ids import ApprovalId, ThreadId, channel_of, encode_part, thread_address
+from shoal.domain.ids import ApprovalId, ThreadId, channel_of, encode_part
 from shoal.domain.messages import Abort, Attachment, Author, Deletion, Edit, Prompt, Receipt, Retry
-from shoal.domain.permissions import Asker
 from shoal.domain.ports import InboxPort, Settings
 
 V = TypeVar("V")
@@ -125,15 +124,7 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
     try:
         match verb:
             case "allow" | "thread" | "deny" if what:
-                address = thread_address(thread)
-                asker = Asker(
-                    trust="untrusted",  # the access rules say who is more than that
-                    user=author.id,
-                    name=author.name,
-                    roles=author.roles,
-                    platform=address.platform,
-                    channel=address.channel,
-                )
+                asker = author.asker(thread, "untrusted")  # the access rules say who is more than that
                 scope: Scope = "thread" if verb == "thread" else "once"
                 state = await inbox.decide(ApprovalId(what), verb != "deny", asker, scope)
                 return {"allow": "Allowed.", "deny": "Denied."}.get(state, f"It is {state}.")

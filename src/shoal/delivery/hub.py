@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 
 from shoal.domain.events import Event, LiveData, LiveEvent
 from shoal.domain.ids import ThreadId, TurnId
@@ -19,32 +19,19 @@ class Subscription:
     last number seen and subscribe anew.
     """
 
-    def __init__(self, hub: "Hub", thread: ThreadId | None) -> None:
-        self._hub = hub
-        self._thread = thread
+    def __init__(self) -> None:
         self._backlog: deque[Event | LiveEvent] = deque()
         self._ready = asyncio.Event()
         self._closed = False
         self.lost = False
 
-    def __enter__(self) -> "Subscription":
-        self._hub.add(self._thread, self)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._hub.remove(self._thread, self)
-
     def put(self, item: Event | LiveEvent) -> None:
         """Hand an event to the watcher; never waits."""
-        if self.lost:
-            return
         if len(self._backlog) >= BACKLOG_MAX:
             self.lose()
-            return
-        self._backlog.append(item)
-        self._ready.set()
+        elif not self.lost:
+            self._backlog.append(item)
+            self._ready.set()
 
     def lose(self) -> None:
         """End the iteration: the watcher has to read the journal again."""
@@ -81,18 +68,24 @@ class Hub:
         """Have every journal event of this process shown to `count`, which must neither wait nor fail."""
         self._taps.append(count)
 
-    def subscribe(self, thread: ThreadId | None = None) -> Subscription:
+    @contextmanager
+    def subscribe(self, thread: ThreadId | None = None) -> Generator[Subscription]:
         """Watch one thread, or all of them."""
-        return Subscription(self, thread)
+        subscription = Subscription()
+        self._watchers.setdefault(thread, []).append(subscription)
+        try:
+            yield subscription
+        finally:
+            watchers = self._watchers[thread]
+            watchers.remove(subscription)
+            if not watchers:
+                del self._watchers[thread]
 
     def publish(self, events: Sequence[Event]) -> None:
         """Journal events that are now durable."""
-        for count in self._taps:
-            for event in events:
-                count(event)
-        if not self._watchers:
-            return
         for event in events:
+            for count in self._taps:
+                count(event)
             self._put(event.thread, event)
 
     def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
@@ -103,17 +96,6 @@ class Hub:
     def watched(self, thread: ThreadId) -> bool:
         """Whether anybody watches this thread."""
         return bool(self._watchers) and (thread in self._watchers or None in self._watchers)
-
-    def add(self, thread: ThreadId | None, subscription: Subscription) -> None:
-        """Called by a subscription that opens."""
-        self._watchers.setdefault(thread, []).append(subscription)
-
-    def remove(self, thread: ThreadId | None, subscription: Subscription) -> None:
-        """Called by a subscription that ends."""
-        watchers = self._watchers[thread]
-        watchers.remove(subscription)
-        if not watchers:
-            del self._watchers[thread]
 
     def lose(self) -> None:
         """Tell every watcher that it may have missed something."""
@@ -128,7 +110,5 @@ class Hub:
                 subscription.close()
 
     def _put(self, thread: ThreadId, item: Event | LiveEvent) -> None:
-        for watcher in self._watchers.get(thread, ()):
-            watcher.put(item)
-        for watcher in self._watchers.get(None, ()):
+        for watcher in (*self._watchers.get(thread, ()), *self._watchers.get(None, ())):
             watcher.put(item)

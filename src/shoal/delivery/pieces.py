@@ -1,7 +1,4 @@
-"""Splits long answers into pieces that a platform takes, without losing a word.
-
-Cuts an answer into posts that a platform takes, measured as the platform will see them: in its own markup.
-"""
+"""Splits a long answer, without losing a word, into pieces that a platform takes, measured in its own markup."""
 
 import re
 from typing import NamedTuple
@@ -27,25 +24,13 @@ class Cut(NamedTuple):
     fence: str
 
 
-def split_markdown(text: str, chars_max: int) -> list[str]:
-    """Cut `text` into pieces of at most `chars_max` characters, at paragraph, line, sentence or word.
+def _first_piece(text: str, fence: str, chars_max: int) -> Cut:
+    """Cut a piece of at most `chars_max` characters off, at a paragraph, line, sentence or word.
 
     A code fence that is cut is closed at the end of its piece and opened again, with its language, in the next. So
-    apart from those fence lines, and from line ends that did not fit in at a cut, the pieces joined are the text. At
-    least one piece, even for no text. `chars_max` has to be CHARS_MIN or more.
+    apart from those fence lines, and from line ends that did not fit in at a cut, the pieces joined are the text.
+    `fence` opens the code that `text` begins within, empty for none.
     """
-    pieces: list[str] = []
-    left = Cut("", text, "")
-    while left.rest or not pieces:
-        left = first_piece(left.rest, left.fence, chars_max)
-        pieces.append(left.piece)
-    return pieces
-
-
-def first_piece(text: str, fence: str, chars_max: int) -> Cut:
-    """Cut the first piece off; `fence` opens the code that `text` begins within, empty for none."""
-    if chars_max < CHARS_MIN:
-        raise ValueError(f"chars_max has to be {CHARS_MIN} or more")
     head = f"{fence}\n" if fence else ""
     room = chars_max - len(head)
     if len(text.rstrip("\n")) <= room:
@@ -128,7 +113,7 @@ def first_piece_of(text: str, limits: ChatLimits, reserve: int = 0, fence: str =
     room = limits.text_chars_max - reserve
     chars_max = max(CHARS_MIN, room)
     while True:
-        cut = first_piece(text, fence, chars_max)
+        cut = _first_piece(text, fence, chars_max)
         length = limits.rendered_length(cut.piece)
         if length <= room or chars_max == CHARS_MIN:
             return cut

@@ -21,10 +21,10 @@ import logging
 import math
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
-from typing import Protocol
 
 import anyio
 import anyio.abc
+import msgspec
 
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
@@ -84,75 +84,26 @@ MOVED = "_↓ The answer is below._"
 """What is left of a preview that other posts came after, where a message cannot be deleted."""
 
 
-class PreviewSource(Protocol):
-    """What the sender needs of previews."""
+class _Preview(msgspec.Struct, eq=False):
+    """One turn's answer as far as it is written: what there is of it, what its message shows, and how it goes on.
 
-    async def run(self, pacer: Pacer) -> None:
-        """Show previews until cancelled."""
-        ...
+    `doubtful` says whether a message may stand whose id is not known; None where that was not looked up yet.
+    """
 
-    async def take(self, row: OutboxRow) -> str | None:
-        """End the preview of a reply's turn and return its message's id; empty when there is none, None when one may
-        stand whose id is not known."""
-        ...
-
-
-class _NoPreviews:
-    async def run(self, pacer: Pacer) -> None:
-        pass
-
-    async def take(self, row: OutboxRow) -> str | None:
-        return ""
-
-
-NO_PREVIEWS: PreviewSource = _NoPreviews()
-
-
-class _Preview:
-    """One turn's answer as far as it is written."""
-
-    __slots__ = (
-        "changed",
-        "doubtful",
-        "ending",
-        "lock",
-        "message_id",
-        "over",
-        "reply_to",
-        "seen",
-        "shown",
-        "shown_step",
-        "step",
-        "text",
-        "thread",
-        "turn",
-    )
-
-    def __init__(self, thread: ThreadId, turn: TurnId, reply_to: str) -> None:
-        self.thread = thread
-        self.turn = turn
-        self.reply_to = reply_to
-        self.text = ""
-        self.step = self.shown_step = 0
-        self.shown = self.seen = ""
-        self.message_id = ""
-        self.doubtful: bool | None = None  # whether it may stand already; None: not looked up yet
-        self.ending = STOPPED
-        self.over = False
-        self.changed = asyncio.Event()
-        self.lock = asyncio.Lock()
-
-    def add(self, data: TextStreamed) -> None:
-        """Take a piece in; another step begins the text anew."""
-        if data.step != self.step:
-            self.step, self.text = data.step, ""
-        self.text += data.text
-        self.changed.set()
-
-    def give_way(self) -> None:
-        """A tool says it to the person; what was shown stays, without a mark."""
-        self.ending = ""
-        self.end()
+    thread: ThreadId
+    turn: TurnId
+    reply_to: str
+    text: str = ""
+    step: int = 0
+    shown: str = ""
+    shown_step: int = 0
+    seen: str = ""
+    message_id: str = ""
+    doubtful: bool | None = None
+    ending: str = STOPPED
+    over: bool = False
+    changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
     def end(self) -> None:
         """No further edits."""
@@ -161,7 +112,7 @@ class _Preview:
 
 
 class Previews:
-    """Implements `PreviewSource` for one platform whose limits have `has_preview`."""
+    """The previews of one platform whose limits have `has_preview`."""
 
     def __init__(self, adapter: ChatAdapter, hub: Hub, outbox: Outbox, clock: Clock) -> None:
         self._adapter = adapter
@@ -178,19 +129,16 @@ class Previews:
         self._begun = GracePeriod()
         async with anyio.create_task_group() as tasks:
             with self._begun.watched():
-                while await self._watch(tasks, pacer):
-                    pass  # fell behind: what was missed only makes a preview shorter
-
-    async def _watch(self, tasks: anyio.abc.TaskGroup, pacer: Pacer) -> bool:
-        """Follow the hub until it closes (False) or this fell behind (True)."""
-        with self._hub.subscribe() as coming:
-            async for item in coming:
-                if thread_address(item.thread).platform == self._adapter.platform:
-                    await self._look(item, tasks, pacer)
-        return coming.lost
+                fell_behind = True
+                while fell_behind:  # what was missed only makes a preview shorter
+                    with self._hub.subscribe() as coming:
+                        async for item in coming:
+                            await self._look(item, tasks, pacer)
+                    fell_behind = coming.lost
 
     async def take(self, row: OutboxRow) -> str | None:
-        """See `PreviewSource`."""
+        """End the preview of a reply's turn and return its message's id; empty when there is none, None when one may
+        stand whose id is not known."""
         turn = turn_of_reply(row.id)
         if not turn:
             return ""
@@ -209,124 +157,109 @@ class Previews:
         return kept[0] or None if kept else ""
 
     async def _look(self, item: Event | LiveEvent, tasks: anyio.abc.TaskGroup, pacer: Pacer) -> None:
-        match item.data:
+        """Take an event in, if it is of this platform."""
+        if thread_address(item.thread).platform != self._adapter.platform:
+            return
+        thread, data, preview = item.thread, item.data, self._open.get(item.thread)
+        match data:
             case UserSaid():
-                self._asked[item.thread] = item.data.message_id
+                self._asked[thread] = data.message_id
             case TextStreamed() | StatusChanged(state="thinking" | "tool"):
-                preview = self._open.get(item.thread)
                 if preview is None or preview.turn != item.turn:
                     if len(self._open) >= PREVIEWS_MAX:
                         return
-                    preview = _Preview(item.thread, item.turn, self._asked.get(item.thread, ""))
-                    self._open[item.thread] = preview
+                    preview = self._open[thread] = _Preview(thread, item.turn, self._asked.get(thread, ""))
                     tasks.start_soon(self._paint, preview, pacer)
-                if isinstance(item.data, TextStreamed):
-                    preview.add(item.data)
-            case ToolFinished(answers=True) if item.thread in self._open:
-                self._open[item.thread].give_way()
+                if isinstance(data, TextStreamed):
+                    if data.step != preview.step:  # another step begins the text anew
+                        preview.step, preview.text = data.step, ""
+                    preview.text += data.text
+                    preview.changed.set()
+            case ToolFinished(answers=True) if preview is not None:
+                preview.ending = ""  # a tool says it to the person; what was shown stays, without a mark
+                preview.end()
             case TurnFinished():
-                self._asked.pop(item.thread, None)
-                await self._finish(item.thread, item.turn, item.data)
+                self._asked.pop(thread, None)
+                if preview is None:
+                    if not data.reply:  # what a killed process showed of it is over
+                        for message_id in filter(None, await self._outbox.posted_ids(preview_key(item.turn))):
+                            await self._try(withdraw(self._adapter, thread, message_id))
+                    return
+                del self._open[thread]
+                if not preview.over:
+                    self._ending[preview.turn] = preview  # its post may be on the way: whoever takes it waits for that
+                preview.end()
+                if not data.reply:
+                    async with preview.lock:
+                        if preview.message_id:
+                            text = marked(closed(preview.shown), preview.ending)
+                            await self._try(self._adapter.edit(thread, preview.message_id, text))
             case _:
                 pass
 
-    async def _finish(self, thread: ThreadId, turn: TurnId, data: TurnFinished) -> None:
-        preview = self._open.pop(thread, None)
-        if preview is None:
-            if not data.reply:  # what a killed process showed of it is over
-                for message_id in filter(None, await self._outbox.posted_ids(preview_key(turn))):
-                    await self._try(withdraw(self._adapter, thread, message_id))
-            return
-        if not preview.over:
-            self._ending[preview.turn] = preview  # its post may be on the way: whoever takes it waits for that
-        preview.end()
-        if data.reply:
-            return
-        async with preview.lock:
-            if preview.message_id:
-                await self._try(
-                    self._adapter.edit(thread, preview.message_id, marked(closed(preview.shown), preview.ending))
-                )
-
     async def _paint(self, preview: _Preview, pacer: Pacer) -> None:
         """Show what is written, as often as the platform likes, until the preview is over."""
+        seconds, told_at = pacer.edit_seconds(preview.thread), -TYPING_SECONDS
         try:
-            await self._follow(preview, pacer)
+            while not preview.over:
+                preview.changed.clear()
+                stripped = preview.text.strip()
+                if stripped and not SILENT.startswith(stripped) and preview.text != preview.seen:
+                    async with preview.lock:
+                        if not preview.over:
+                            await self._show(preview, pacer)
+                    await self._clock.sleep(seconds)
+                    continue
+                if self._clock.monotonic() - told_at >= TYPING_SECONDS:
+                    told_at = self._clock.monotonic()
+                    await self._try(self._adapter.typing(preview.thread, "…"))
+                await self._clock.wait(preview.changed, TYPING_SECONDS)
         finally:
             self._ending.pop(preview.turn, None)
 
-    async def _follow(self, preview: _Preview, pacer: Pacer) -> None:
-        seconds = pacer.edit_seconds(preview.thread)
-        told_at = -TYPING_SECONDS
-        while not preview.over:
-            preview.changed.clear()
-            if _may_show(preview.text) and preview.text != preview.seen:
-                async with preview.lock:
-                    await self._show(preview, pacer)
-                await self._clock.sleep(seconds)
-                continue
-            if self._clock.monotonic() - told_at >= TYPING_SECONDS:
-                told_at = self._clock.monotonic()
-                await self._try(self._adapter.typing(preview.thread, "…"))
-            await self._clock.wait(preview.changed, TYPING_SECONDS)
-
     async def _show(self, preview: _Preview, pacer: Pacer) -> None:
-        if preview.over:
-            return
-        text = preview.text
+        """Bring the message up to what is written, or post it and note its id.
+
+        What a process before this one showed of the turn is taken up; where that is nothing, that a preview begins is
+        noted, unless an earlier post of the thread has yet to be made. That comes before the pacer is asked, so that a
+        post leaves when its time is counted.
+        """
+        thread, turn, text = preview.thread, preview.turn, preview.text
         piece, is_whole = shown_of(text, self._adapter.limits)
         filled = not is_whole and preview.shown_step == preview.step and preview.shown  # it would only become shorter
         if filled or piece in ("", preview.shown):
             preview.seen = text
             return
         try:
-            if not preview.message_id and not await self._may_begin(preview):
-                return
+            if preview.doubtful is None:
+                kept = await self._outbox.posted_ids(preview_key(turn))
+                preview.message_id = kept[0] if kept else ""
+                preview.doubtful = bool(kept)
             if preview.message_id:
-                if pacer.barred(preview.thread):
+                if pacer.barred(thread):
                     return
-                await self._adapter.edit(preview.thread, preview.message_id, marked(piece, WRITING))
-            else:
-                if not pacer.take_now(preview.thread):  # a preview never stands in the way of an answer
-                    return
-                await self._begin(preview, piece)
+                await self._adapter.edit(thread, preview.message_id, marked(piece, WRITING))
+            elif await self._outbox.begin_preview(thread, turn) and pacer.take_now(thread):
+                shown, maybe = marked(piece, WRITING), preview.doubtful
+                post = OutboundPost(thread, preview_key(turn), shown, reply_to=preview.reply_to, maybe_posted=maybe)
+                with self._begun.finishing(), self._outbox.underway(thread):
+                    preview.message_id = await post_once(self._adapter, self._outbox, post)
+                    await self._outbox.previewed(thread, turn, preview.message_id)
+            else:  # a preview never stands in the way of an answer
+                return
         except PlatformError as error:
             if error.retry_after_seconds:
-                pacer.refused(preview.thread, error.retry_after_seconds, everywhere=error.everywhere)
-            log.info("a preview was not shown", extra={"thread_id": preview.thread, "why": str(error)})
+                pacer.refused(thread, error.retry_after_seconds, everywhere=error.everywhere)
+            preview.doubtful = preview.doubtful or (not preview.message_id and error.outcome_unknown)
+            log.info("a preview was not shown", extra={"thread_id": thread, "why": str(error)})
         preview.shown, preview.shown_step, preview.seen = piece, preview.step, text
-
-    async def _may_begin(self, preview: _Preview) -> bool:
-        """Take up what a process before this one showed of the turn; where that is nothing, note that it is begun now,
-        unless an earlier post of the thread has yet to be made.
-
-        That comes before the pacer is asked, so that a post leaves when its time is counted.
-        """
-        if preview.doubtful is None:
-            kept = await self._outbox.posted_ids(preview_key(preview.turn))
-            preview.message_id = kept[0] if kept else ""
-            preview.doubtful = bool(kept)
-        return bool(preview.message_id) or await self._outbox.begin_preview(preview.thread, preview.turn)
-
-    async def _begin(self, preview: _Preview, piece: str) -> None:
-        """Post it and note its id."""
-        thread, turn, maybe = preview.thread, preview.turn, bool(preview.doubtful)
-        text = marked(piece, WRITING)
-        post = OutboundPost(thread, preview_key(turn), text, reply_to=preview.reply_to, maybe_posted=maybe)
-        try:
-            with self._begun.finishing(), self._outbox.underway(thread):
-                preview.message_id = await post_once(self._adapter, self._outbox, post)
-                await self._outbox.previewed(thread, turn, preview.message_id)
-        except PlatformError as error:
-            preview.doubtful = maybe or error.outcome_unknown
-            raise
 
     async def _try(self, doing: Awaitable[None]) -> None:
         """Do what may as well fail."""
         try:
             await doing
         except PlatformError as error:
-            log.debug("a platform did not take a sign of life", extra={"why": str(error)})
+            log.debug("the platform did not take a preview's update", extra={"why": str(error)})
 
 
 async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) -> str:
@@ -373,9 +306,3 @@ def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:
         if length <= limits.text_chars_max or reserve > limits.text_chars_max // 2:
             return shown, not rest
         reserve += length - limits.text_chars_max
-
-
-def _may_show(text: str) -> bool:
-    """Whether there is something, and not the beginning of an answer that is to be silent."""
-    stripped = text.strip()
-    return bool(stripped) and not SILENT.startswith(stripped)

@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import anyio
 import anyio.abc
@@ -36,7 +36,7 @@ import msgspec
 
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.pieces import pieces_of
-from shoal.delivery.previews import ENDING_SECONDS, NO_PREVIEWS, GracePeriod, PreviewSource, post_once, withdraw
+from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, post_once, withdraw
 from shoal.domain.cards import card_id
 from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.errors import PlatformError, StoreError, StoreUnavailable
@@ -67,16 +67,10 @@ SHORT_ID_CHARS = 8
 """How much of an approval's id, from its end, a person has to write."""
 
 
-class Openings(Protocol):
-    """What the end of a row brings with it; the orchestrator, which has to know of new prompts."""
-
-    async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
-        """An `opening` has opened this thread, where `rest` is to go; ends the row."""
-        ...
-
-    async def gave_up(self, row: OutboxRow, error: str) -> None:
-        """A row fails for good; ends it."""
-        ...
+Opened: TypeAlias = Callable[[OutboxRow, ThreadId, Sequence[NewPost]], Awaitable[object]]
+"""Ends a row that has opened a thread; further posts go there."""
+GaveUp: TypeAlias = Callable[[OutboxRow, str], Awaitable[None]]
+"""Ends a row that fails for good, with why."""
 
 
 class Sender:
@@ -87,7 +81,7 @@ class Sender:
         adapter: ChatAdapter,
         outbox: Outbox,
         clock: Clock,
-        previews: PreviewSource = NO_PREVIEWS,
+        previews: Previews | None = None,
         folders: Folders = STILL_FOLDERS,
     ) -> None:
         self._adapter = adapter
@@ -95,7 +89,8 @@ class Sender:
         self._clock = clock
         self._previews = previews
         self._folders = folders
-        self._openings: Openings | None = None
+        self._opened: Opened = outbox.opened
+        self._gave_up: GaveUp = outbox.fail
         self._pacer = Pacer(adapter.limits, clock)
         self._at_work: dict[str, float] = {}
         """Rows with when they were claimed, on the monotonic clock."""
@@ -140,38 +135,46 @@ class Sender:
             self.poke()
         return committed
 
-    async def run(self, openings: Openings | None = None) -> None:
+    async def run(self, opened: Opened | None = None, gave_up: GaveUp | None = None) -> None:
         """Deliver until cancelled; what has begun then has ENDING_SECONDS, and the rest is put back.
 
-        Without `openings` no post brings a prompt.
+        `opened` and `gave_up` end rows that bring a prompt with them; without them no post does.
         """
-        self._openings = openings
+        self._opened, self._gave_up = opened or self._outbox.opened, gave_up or self._outbox.fail
         self._ending = GracePeriod()
         await self._give_back_doubtful()
         await self._outbox.release(self._adapter.platform)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._previews.run, self._pacer)
+            if self._previews is not None:
+                tasks.start_soon(self._previews.run, self._pacer)
             with self._ending.watched():
                 self._tasks = tasks
                 try:
-                    await self._look_on(tasks)
+                    while True:
+                        if not await self._look(tasks):
+                            due = min(self._put_back, default=None)
+                            left = (due - self._clock.now()).total_seconds() if due is not None else QUIET_SECONDS
+                            await self._clock.wait(self._poked, min(QUIET_SECONDS, max(0.0, left)))
                 finally:
                     self._tasks = None
 
-    async def _look_on(self, tasks: anyio.abc.TaskGroup) -> None:
-        while True:
-            if not await self._look(tasks):
-                await self._wait()
-
     async def _look(self, tasks: anyio.abc.TaskGroup) -> bool:
-        """Claim what is due and begin with it; whether more may be due."""
+        """Claim what is due and begin with it; whether more may be due.
+
+        Claims of what is at work for long are extended: all of them when the wall clock, by which claims end, was set
+        meanwhile or the machine was suspended.
+        """
         self._poked.clear()
         await self._give_back_doubtful()
         room = min(ROWS_A_CLAIM, self._room())
-        slow, now, looked_at = self._slow(), self._clock.monotonic(), self._clock.now()
-        platforms = (self._adapter.platform,)
+        now, looked_at, ahead = self._clock.monotonic(), self._clock.now(), self._wall_ahead()
+        was_set = abs(ahead - self._wall_ahead_seconds) > CLAIM_SECONDS / 3
+        self._wall_ahead_seconds = ahead if was_set else self._wall_ahead_seconds
+        before = now - CLAIM_SECONDS / 3
+        slow = sorted(id for id, claimed_at in self._at_work.items() if was_set or claimed_at < before)
         self._expected += room
         try:
+            platforms = (self._adapter.platform,)
             rows = await self._outbox.claim(platforms, room, CLAIM_SECONDS, slow) if room or slow else []
         finally:
             self._expected -= room
@@ -194,14 +197,6 @@ class Sender:
             id, row = next(iter(self._doubtful.items()))
             await self._outbox.give_back(row)
             self._doubtful.pop(id, None)
-
-    def _slow(self) -> list[str]:
-        """What is at work for so long that its claim has to be extended; everything when the wall clock, by which
-        claims end, was set meanwhile or the machine was suspended."""
-        ahead, before = self._wall_ahead(), self._clock.monotonic() - CLAIM_SECONDS / 3
-        was_set = abs(ahead - self._wall_ahead_seconds) > CLAIM_SECONDS / 3
-        self._wall_ahead_seconds = ahead if was_set else self._wall_ahead_seconds
-        return sorted(id for id, claimed_at in self._at_work.items() if was_set or claimed_at < before)
 
     def _wall_ahead(self) -> float:
         """By how many seconds the wall clock is ahead of the one that nobody sets."""
@@ -228,39 +223,56 @@ class Sender:
             except StoreError as error:
                 log.info("a post could not be put back", extra={"post": row.id, "why": str(error)})
 
-    async def _wait(self) -> None:
-        due = min(self._put_back, default=None)
-        seconds = QUIET_SECONDS
-        if due is not None:
-            seconds = min(seconds, max(0.0, (due - self._clock.now()).total_seconds()))
-        await self._clock.wait(self._poked, seconds)
-
     async def deliver(self, row: OutboxRow) -> bool:
         """Post what is left of a row and note how it went; whether another may be posted because of that."""
-        if row.post.kind == "edit":
-            await self._change_card(row)
-            return True
-        if row.post.kind == "opening":
-            await self._open_thread(row)
-            return True
-        pieces = self._pieces(self._text(row))
+        limits, text = self._adapter.limits, row.post.text
+        match row.post.kind:
+            case "edit":  # of an earlier post's messages; nothing where there are none or none can be edited
+                changed, pieces = row.post.edits or card_id(row.post.approval), self._pieces(text)
+                ids = await self._outbox.posted_ids(changed) if limits.can_edit else []
+
+                async def edit(message_id: str, piece: str) -> str:
+                    await self._adapter.edit(row.thread, message_id, piece)
+                    return message_id
+
+                for part, message_id in enumerate(ids[row.part :], row.part):
+                    if await self._attempt(row, edit(message_id, pieces[part] if part < len(pieces) else "…")) is None:
+                        return True
+                    if part < len(ids) - 1:
+                        await self._outbox.posted(row, part, "", last=False)
+                await self._outbox.posted(row, len(ids), "", last=True)
+                return True
+            case "opening":  # a post to a channel, which opens a thread; the rest of the text and the file follow there
+                first, *rest = self._pieces(text or "…")
+                post, channel = self._post(row, 0, first), thread_address(row.thread).channel
+                with self._ending.finishing():
+                    posting = self._adapter.open_thread(
+                        channel, post.markdown, post.key, maybe_posted=post.maybe_posted
+                    )
+                    opened = await self._attempt(row, posting)
+                    if opened is not None:
+                        thread = ThreadId(opened)
+                        follow = [NewPost(f"{row.id}:{number}", thread, piece) for number, piece in enumerate(rest, 1)]
+                        if row.post.file:
+                            follow.append(NewPost(f"{row.id}:file", thread, "", "file", file=row.post.file))
+                        await self._opened(row, thread, follow)
+                return True
+            case _:
+                pass
+        if row.post.approval and not limits.has_buttons:
+            short = row.post.approval[-SHORT_ID_CHARS:]
+            text = f"{text}\n\nTo decide, write `allow {short}` or `deny {short}`."
+        pieces, is_more = self._pieces(text), True
         if row.part >= len(pieces):  # what is left is nothing: pieces have become longer since
             return await self._outbox.posted(row, row.part, "", last=True)
-        is_more: bool | None = True
         for part in range(row.part, len(pieces)):
-            is_more = await self._deliver_piece(row, part, pieces)
-            if is_more is None:
-                return True
+            with ExitStack() as way:
+                message_id = await self._attempt(row, self._put(row, part, pieces[part], way))
+                if message_id is None:
+                    return True
+                is_more = await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
             row = msgspec.structs.replace(row, part=part + 1, attempts=0, maybe_sent=False)
         return is_more
-
-    async def _deliver_piece(self, row: OutboxRow, part: int, pieces: Sequence[str]) -> bool | None:
-        """Whether another row may be posted because of it; None when it was put back, given up or cut off."""
-        with ExitStack() as way:
-            message_id = await self._attempt(row, self._put(row, part, pieces[part], way))
-            if message_id is not None:
-                return await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
-        return None
 
     def _pieces(self, text: str) -> list[str]:
         limits = self._adapter.limits
@@ -269,136 +281,80 @@ class Sender:
     async def _put(self, row: OutboxRow, part: int, piece: str, way: ExitStack) -> str:
         """Post a piece, or make the preview of a reply its first piece. Until `way` ends, a new one is underway and
         is not cut off."""
-        preview = await self._previews.take(row) if part == 0 and row.post.kind == "text" else ""
-        if preview is None:
-            preview = await self._found_preview(row, piece)
+        thread, post, turn = row.thread, self._post(row, part, piece), turn_of_reply(row.id)
+        preview: str | None = ""
+        if self._previews is not None and part == 0 and row.post.kind == "text":
+            preview = await self._previews.take(row)
+        if preview is None and self._adapter.limits.idempotent_posts:  # one whose id is not known: a repeat brings it
+            await self._pacer.turn(thread)
+            repeat = OutboundPost(thread, preview_key(turn), piece, reply_to=row.post.reply_to, maybe_posted=True)
+            preview = await post_once(self._adapter, self._outbox, repeat)
+            await self._outbox.previewed(thread, turn, preview)  # an edit may make it unrecognisable
         if preview:
-            if not await self._outbox.is_overtaken(row.thread, turn_of_reply(row.id)):
+            if not await self._outbox.is_overtaken(thread, turn):
                 try:
-                    await self._adapter.edit(row.thread, preview, piece)
+                    await self._adapter.edit(thread, preview, piece)
                 except PlatformError as error:
                     if not error.permanent:
                         raise
                 else:
                     return preview
-            await self._withdraw(row.thread, preview)
-        post = self._post(row, part, piece)
+            try:
+                await withdraw(self._adapter, thread, preview)
+            except PlatformError as error:  # whatever became of that, nothing was posted
+                wait_seconds, everywhere = error.retry_after_seconds, error.everywhere
+                raise PlatformError(str(error), retry_after_seconds=wait_seconds, everywhere=everywhere) from error
         if row.post.file:
-            post = msgspec.structs.replace(post, file=await self._file(row))
-        await self._pacer.turn(row.thread)
+            try:
+                await self._folders.pull(thread)  # another machine may have it
+            except StoreUnavailable as error:
+                raise PlatformError(str(error)) from error
+            post = msgspec.structs.replace(post, file=Path(self._folders.here(thread, row.post.file)))
+        await self._pacer.turn(thread)
         way.enter_context(self._ending.finishing())
-        way.enter_context(self._outbox.underway(row.thread))
+        way.enter_context(self._outbox.underway(thread))
         return await post_once(self._adapter, self._outbox, post)
-
-    async def _withdraw(self, thread: ThreadId, preview: str) -> None:
-        try:
-            await withdraw(self._adapter, thread, preview)
-        except PlatformError as error:  # it has posted nothing
-            raise PlatformError(
-                str(error), retry_after_seconds=error.retry_after_seconds, everywhere=error.everywhere
-            ) from error
-
-    async def _found_preview(self, row: OutboxRow, piece: str) -> str:
-        """The preview that nobody learnt the id of: where a repeat makes no second message, that brings it."""
-        if not self._adapter.limits.idempotent_posts:
-            return ""
-        turn = turn_of_reply(row.id)
-        await self._pacer.turn(row.thread)
-        post = OutboundPost(row.thread, preview_key(turn), piece, reply_to=row.post.reply_to, maybe_posted=True)
-        message_id = await post_once(self._adapter, self._outbox, post)
-        await self._outbox.previewed(row.thread, turn, message_id)  # an edit may make it unrecognisable
-        return message_id
-
-    async def _file(self, row: OutboxRow) -> Path:
-        """The file of a post, brought here where another machine has it."""
-        try:
-            await self._folders.pull(row.thread)
-        except StoreUnavailable as error:
-            raise PlatformError(str(error)) from error
-        return Path(self._folders.here(row.thread, row.post.file))
-
-    def _text(self, row: OutboxRow) -> str:
-        """The text to post; where there are no buttons, with the words that answer a question."""
-        post = row.post
-        if not post.approval or self._adapter.limits.has_buttons:
-            return post.text
-        short = post.approval[-SHORT_ID_CHARS:]
-        return f"{post.text}\n\nTo decide, write `allow {short}` or `deny {short}`."
-
-    async def _open_thread(self, row: OutboxRow) -> None:
-        """Post to a channel, which opens a thread; what is left of the text and the file follow in that thread."""
-        first, *rest = self._pieces(row.post.text or "…")
-        post = self._post(row, 0, first)
-        channel = thread_address(row.thread).channel
-        with self._ending.finishing():
-            posting = self._adapter.open_thread(channel, post.markdown, post.key, maybe_posted=post.maybe_posted)
-            opened = await self._attempt(row, posting)
-            if opened is not None:
-                await self._note_opened(row, ThreadId(opened), rest)
-
-    async def _note_opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[str]) -> None:
-        follow = [NewPost(f"{row.id}:{number}", thread, piece) for number, piece in enumerate(rest, 1)]
-        if row.post.file:
-            follow.append(NewPost(f"{row.id}:file", thread, "", "file", file=row.post.file))
-        await (self._openings or self._outbox).opened(row, thread, follow)
-
-    async def _change_card(self, row: OutboxRow) -> None:
-        """Edit the messages of an earlier post; nothing happens where there are none or none can be edited."""
-        changed = row.post.edits or card_id(row.post.approval)
-        ids = await self._outbox.posted_ids(changed) if self._adapter.limits.can_edit else []
-        pieces = self._pieces(row.post.text)
-        for part, message_id in enumerate(ids):
-            piece = pieces[part] if part < len(pieces) else "…"
-            if part >= row.part and await self._attempt(row, self._edit(row, message_id, piece)) is None:
-                return
-            if part >= row.part and part < len(ids) - 1:
-                await self._outbox.posted(row, part, "", last=False)
-        await self._outbox.posted(row, len(ids), "", last=True)
-
-    async def _edit(self, row: OutboxRow, message_id: str, piece: str) -> str:
-        await self._adapter.edit(row.thread, message_id, piece)
-        return message_id
 
     async def _attempt(self, row: OutboxRow, posting: Awaitable[str]) -> str | None:
         """The platform's message id, or None when the row was put back or given up."""
         try:
             return await posting
-        except PlatformError as error:
-            await self._refused(row, error)
-        except Exception as error:
+        except PlatformError as failure:
+            error = failure
+        except Exception as failure:
             log.exception("posting failed", extra={"thread_id": row.thread, "post": row.id})
-            unknown = PlatformError(f"{type(error).__name__}: {error}", outcome_unknown=True)
-            await self._refused(row, unknown)
+            error = PlatformError(f"{type(failure).__name__}: {failure}", outcome_unknown=True)
+        if error.retry_after_seconds:
+            self._pacer.refused(row.thread, error.retry_after_seconds, everywhere=error.everywhere)
+        now = self._clock.now()
+        is_old = (now - row.created_at).total_seconds() > KEEP_SECONDS and row.attempts >= KEEP_ATTEMPTS_MIN
+        if error.permanent or is_old or (error.outcome_unknown and row.attempts + 1 >= UNKNOWN_MAX):
+            log.error("a post was given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
+            await self._gave_up(row, str(error))
+            return None
+        delay = min(retry_delay(row.attempts + 1, error.retry_after_seconds, RETRY_BASE_SECONDS), RETRY_SECONDS_MAX)
+        at = now + timedelta(seconds=delay)
+        await self._outbox.retry(row, at, str(error), maybe_sent=row.maybe_sent or error.outcome_unknown)
+        self._put_back.append(at)
         return None
 
     def _post(self, row: OutboxRow, part: int, piece: str) -> OutboundPost:
-        post = row.post
+        post, approval = row.post, row.post.approval
+        buttons = post.buttons
+        if approval and not buttons:
+            thread = () if post.only_once else (Button("Allow for this thread", f"thread:{approval}"),)
+            buttons = (Button("Allow once", f"allow:{approval}"), *thread, Button("Deny", f"deny:{approval}"))
         repeated = row.maybe_sent and not self._adapter.limits.idempotent_posts
         return OutboundPost(
             thread=row.thread,
             key=f"{row.id}:{part}",
             markdown=REPEATED + piece if repeated else piece,
             kind="text" if post.kind in ("edit", "opening") else post.kind,
-            buttons=post.buttons or _buttons(post),
+            buttons=buttons,
             reply_to=post.reply_to if part == 0 else "",
             user=post.user,
             maybe_posted=row.maybe_sent,
         )
-
-    async def _refused(self, row: OutboxRow, error: PlatformError) -> None:
-        if error.retry_after_seconds:
-            self._pacer.refused(row.thread, error.retry_after_seconds, everywhere=error.everywhere)
-        age = (self._clock.now() - row.created_at).total_seconds()
-        is_old = age > KEEP_SECONDS and row.attempts >= KEEP_ATTEMPTS_MIN
-        if error.permanent or is_old or (error.outcome_unknown and row.attempts + 1 >= UNKNOWN_MAX):
-            log.error("a post was given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
-            give_up = self._openings.gave_up if self._openings is not None else self._outbox.fail
-            await give_up(row, str(error))
-            return
-        delay = min(retry_delay(row.attempts + 1, error.retry_after_seconds, RETRY_BASE_SECONDS), RETRY_SECONDS_MAX)
-        at = self._clock.now() + timedelta(seconds=delay)
-        await self._outbox.retry(row, at, str(error), maybe_sent=row.maybe_sent or error.outcome_unknown)
-        self._put_back.append(at)
 
 
 class Senders:
@@ -424,13 +380,6 @@ class Senders:
         sender = self._senders.get(thread_address(thread).platform)
         return await (sender.enqueue(posts, finishing) if sender is not None else finishing(0.0))
 
-    async def run(self, platform: str, openings: Openings) -> None:
-        """Deliver the posts of one platform until cancelled."""
-        await self._senders[platform].run(openings)
-
-
-def _buttons(post: NewPost) -> tuple[Button, ...]:
-    if not post.approval:
-        return ()
-    thread = () if post.only_once else (Button("Allow for this thread", f"thread:{post.approval}"),)
-    return (Button("Allow once", f"allow:{post.approval}"), *thread, Button("Deny", f"deny:{post.approval}"))
+    async def run(self, platform: str, opened: Opened, gave_up: GaveUp) -> None:
+        """Deliver the posts of one platform until cancelled; see `Sender.run`."""
+        await self._senders[platform].run(opened, gave_up)

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from shoal.domain.ids import ThreadId, thread_address
+from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author
 from shoal.domain.permissions import Asker
 
@@ -38,19 +38,10 @@ class CommandRequest(msgspec.Struct, frozen=True):
     @property
     def asker(self) -> Asker:
         """Who asks, for the rules; `direct` where nobody else reads the answer."""
-        kind = "direct" if self.direct or self.private else "group"
+        direct = self.direct or self.private
         if self.by is not None:
-            return msgspec.structs.replace(self.by, kind=kind)
-        address = thread_address(self.thread)
-        return Asker(
-            trust="trusted" if self.author.trusted else "untrusted",
-            user=self.author.id,
-            name=self.author.name,
-            roles=self.author.roles,
-            platform=address.platform,
-            channel=address.channel,
-            kind=kind,
-        )
+            return msgspec.structs.replace(self.by, kind="direct" if direct else "group")
+        return self.author.asker(self.thread, direct=direct)
 
 
 COMMANDS: dict[str, CommandSpec] = {

@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.permissions import Audience
+from shoal.domain.ids import CallId, ThreadId, TurnId, thread_address
+from shoal.domain.permissions import Asker, Audience, Trust
 
 # ---- inbound: from a person, a trigger, the API or another agent ----
 
@@ -25,6 +25,19 @@ class Author(PlatformUser, frozen=True, omit_defaults=True, kw_only=True):
     """Who wrote a message. An adapter says `trusted=False`; only `actors/access_gate.py` raises it."""
 
     trusted: bool
+
+    def asker(self, thread: ThreadId, trust: Trust | None = None, *, direct: bool = True) -> Asker:
+        """The author as whoever asks in this thread; `trust` where more is known of that than `trusted` says."""
+        address = thread_address(thread)
+        return Asker(
+            trust=trust or ("trusted" if self.trusted else "untrusted"),
+            user=self.id,
+            name=self.name,
+            roles=self.roles,
+            platform=address.platform,
+            channel=address.channel,
+            kind="direct" if direct else "group",
+        )
 
 
 class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):

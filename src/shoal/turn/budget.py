@@ -20,10 +20,9 @@ import asyncio
 import base64
 import hashlib
 import importlib.util
-import math
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -102,10 +101,8 @@ class Meter:
         """The system text and the tools' descriptions. The registry hands out one tuple of tools while none changes."""
         if tools is not self._tools:
             self._tools = tools
-            self._tools_units = sum(
-                CALL_UNITS + self._once(tool.name) + self._once(tool.description) + self._once(tool.parameters)
-                for tool in tools
-            )
+            texts = (text for tool in tools for text in (tool.name, tool.description, tool.parameters))
+            self._tools_units = CALL_UNITS * len(tools) + sum(map(self._once, texts))
         return MESSAGE_UNITS + self._once(system) + self._tools_units
 
     def _once(self, text: str) -> int:
@@ -169,10 +166,6 @@ class Calibration:
         self._factors[model] = seen if seen > before else before + 0.2 * (seen - before)
         if len(self._factors) > self._models_max:
             self._factors.popitem(last=False)
-
-    def tokens(self, model: str, units: int) -> int:
-        """Units as tokens of this model, rounded up."""
-        return math.ceil(units * self.factor(model))
 
 
 def encoding_of(model: str) -> Encoding:
@@ -278,27 +271,15 @@ def room_for(
 class Tally:
     """Running sums over one transcript's entries. `update` costs what was added, unless the window began anew."""
 
-    __slots__ = (
-        "_entries",
-        "_stubs",
-        "excerpts",
-        "head",
-        "meter",
-        "newest_step",
-        "newest_user",
-        "plain",
-        "steps",
-        "turns",
-    )
-
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
         self._begin([])
 
     def _begin(self, entries: Sequence[TranscriptEntry]) -> None:
+        first = entries[0].message if entries else None
         self._entries = entries
         self._stubs: dict[int, ToolMessage] = {}
-        self.head = 1 if entries and _is_summary(entries[0].message) else 0
+        self.head = int(isinstance(first, UserMessage) and first.text.startswith(SUMMARY_HEAD))
         """How many entries at the beginning are a summary: 0 or 1."""
         self.plain = [0]
         """Units of the entries before each index, without what excerpts take beyond a stub."""
@@ -314,38 +295,35 @@ class Tally:
 
     def update(self, entries: Sequence[TranscriptEntry]) -> None:
         """Take in what was added. `entries` is the transcript's own list: another one after a clear or compaction."""
-        if entries is not self._entries or len(entries) < len(self) or not len(self):
+        known = len(self.plain) - 1
+        if entries is not self._entries or len(entries) < known or not known:
+            known = 0
             self._begin(entries)
-        for index in range(len(self), len(entries)):
-            self._add(index, entries[index])
-
-    def __len__(self) -> int:
-        return len(self.plain) - 1
-
-    def _add(self, index: int, entry: TranscriptEntry) -> None:
-        message = entry.message
-        units, excess = self.meter.message(message), 0
-        if isinstance(message, ToolMessage) and message.artifact:
-            stub = _stub(message)
-            excess = units - self.meter.message(stub)
-            if excess > 0:
-                self._stubs[index] = stub
-            excess = max(0, excess)
-        self.plain.append(self.plain[-1] + units - excess)
-        self.excerpts.append(self.excerpts[-1] + excess)
-        if isinstance(message, ToolMessage) or index < self.head:
-            return
-        self.steps.append(index)
-        if isinstance(message, AssistantMessage):
-            self.newest_step = index
-            return
-        self.newest_user = index
-        if entry.opens:
-            self.turns.append(index)
+        for index in range(known, len(entries)):
+            entry = entries[index]
+            message = entry.message
+            units, excess = self.meter.message(message), 0
+            if isinstance(message, ToolMessage) and message.artifact:
+                text = f"[Left out to save room. The whole result is stored as artifact {message.artifact}.]"
+                stub = msgspec.structs.replace(message, text=text, images=())
+                excess = max(0, units - self.meter.message(stub))
+                if excess:
+                    self._stubs[index] = stub
+            self.plain.append(self.plain[-1] + units - excess)
+            self.excerpts.append(self.excerpts[-1] + excess)
+            if isinstance(message, ToolMessage) or index < self.head:
+                continue
+            self.steps.append(index)
+            if isinstance(message, AssistantMessage):
+                self.newest_step = index
+                continue
+            self.newest_user = index
+            if entry.opens:
+                self.turns.append(index)
 
     def units(self, start: int = 0, end: int | None = None) -> int:
         """Units of the entries from `start` to before `end`, excerpts whole."""
-        last = len(self) if end is None else end
+        last = -1 if end is None else end
         return self.plain[last] - self.plain[start] + self.excerpts[last] - self.excerpts[start]
 
     def cut(self, places: Sequence[int], needed: int, room: int) -> int | None:
@@ -375,7 +353,12 @@ def fit(tally: Tally, entries: Sequence[TranscriptEntry], room: TokenRoom) -> Fi
     """
     tally.update(entries)
     start, pins = _start(tally, room)
-    stub_end = _stub_end(tally, start, room)
+    stub_end, excess = start, tally.excerpts[-1] - tally.excerpts[start] - room.artifacts
+    if excess > 0:  # the newest step keeps its excerpts
+        quarter = max(1, room.artifacts // 4)
+        target = tally.excerpts[start] + -(-excess // quarter) * quarter
+        stub_end = bisect_left(tally.excerpts, target, lo=start, hi=len(entries))
+        stub_end = max(start, min(stub_end, tally.newest_step))
     messages = [entries[pin].message for pin in pins]
     messages += [tally.stub(index) for index in range(start, stub_end)]
     messages += [entry.message for entry in entries[stub_end:]]
@@ -392,8 +375,7 @@ def fit(tally: Tally, entries: Sequence[TranscriptEntry], room: TokenRoom) -> Fi
 def _start(tally: Tally, room: TokenRoom) -> tuple[int, tuple[int, ...]]:
     """Where the kept part begins, and which entries before it are kept nevertheless."""
     head = tuple(range(tally.head))
-    allowed = room.events - tally.plain[tally.head]
-    needed = tally.plain[-1] - tally.plain[tally.head] - allowed
+    needed = tally.plain[-1] - room.events
     if needed <= 0:
         return tally.head, head
     start = tally.cut(tally.turns, needed, room.events)
@@ -404,28 +386,8 @@ def _start(tally: Tally, room: TokenRoom) -> tuple[int, tuple[int, ...]]:
     needed += sum(tally.units(index, index + 1) for index in kept)
     start = tally.cut(steps, needed, room.events)
     if start is None:
-        start = tally.steps[-1] if tally.steps else len(tally)
+        start = tally.steps[-1] if tally.steps else len(tally.plain) - 1
     return start, head + tuple(index for index in kept if index < start)
-
-
-def _stub_end(tally: Tally, start: int, room: TokenRoom) -> int:
-    """Up to where excerpts are left out, counted from `start`; the newest step keeps its own."""
-    needed = tally.excerpts[-1] - tally.excerpts[start] - room.artifacts
-    if needed <= 0:
-        return start
-    quarter = max(1, room.artifacts // 4)
-    target = tally.excerpts[start] + -(-needed // quarter) * quarter
-    found = bisect_left(tally.excerpts, target, lo=start, hi=len(tally))
-    return max(start, min(found, tally.newest_step))
-
-
-def _stub(message: ToolMessage) -> ToolMessage:
-    text = f"[Left out to save room. The whole result is stored as artifact {message.artifact}.]"
-    return msgspec.structs.replace(message, text=text, images=())
-
-
-def _is_summary(message: ModelMessage) -> bool:
-    return isinstance(message, UserMessage) and message.text.startswith(SUMMARY_HEAD)
 
 
 SHARE_UNITS_MIN = 16
@@ -444,36 +406,28 @@ def shorten(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> t
     if share < SHARE_UNITS_MIN:
         messages = [message for message in messages if isinstance(message, UserMessage)]
         share = _share(messages, units_max, meter)
-    return tuple(
-        message
-        if isinstance(message, AssistantMessage) or meter.message(message) <= share
-        else _cut(message, share, meter)
-        for message in messages
-    )
+    found: list[ModelMessage] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage) or meter.message(message) <= share:
+            found.append(message)
+            continue
+        whole = "\n".join([message.text, *[_IMAGE_LEFT_OUT] * len(message.images)])
+        text, chars, text_max = whole, len(whole), share - MESSAGE_UNITS
+        while (units := meter.count(text)) > text_max and chars:
+            chars = min(chars - 1, int(chars * text_max / units))
+            text = cut_middle(whole, chars - _NOTICE_CHARS) if chars > 4 * _NOTICE_CHARS else whole[:chars]
+        found.append(msgspec.structs.replace(message, text=text, images=()))
+    return tuple(found)
 
 
 def _share(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> int:
-    """The most that each may have so that together they have no more than `units_max`."""
-    fixed = sum(meter.message(message) for message in messages if isinstance(message, AssistantMessage))
+    """The most that each may have so that together they have no more than `units_max`: the height at which vessels of
+    their sizes, smallest first, hold together what the model's own messages leave."""
+    left = units_max - sum(meter.message(message) for message in messages if isinstance(message, AssistantMessage))
     sizes = sorted(meter.message(message) for message in messages if not isinstance(message, AssistantMessage))
-    return _level(sizes, units_max - fixed)
-
-
-def _level(sizes: Iterable[int], left: int) -> int:
-    """The height at which vessels of these sizes, smallest first, hold `left` together."""
-    ascending = list(sizes)
-    for filled, size in enumerate(ascending):
-        level = left // (len(ascending) - filled)
+    for filled, size in enumerate(sizes):
+        level = left // (len(sizes) - filled)
         if size > level:
             return level
         left -= size
-    return ascending[-1] if ascending else (SHARE_UNITS_MIN if left >= 0 else left)
-
-
-def _cut(message: UserMessage | ToolMessage, units_max: int, meter: Meter) -> UserMessage | ToolMessage:
-    whole = "\n".join([message.text, *[_IMAGE_LEFT_OUT] * len(message.images)])
-    text, chars, text_max = whole, len(whole), units_max - MESSAGE_UNITS
-    while (units := meter.count(text)) > text_max and chars:
-        chars = min(chars - 1, int(chars * text_max / units))
-        text = cut_middle(whole, chars - _NOTICE_CHARS) if chars > 4 * _NOTICE_CHARS else whole[:chars]
-    return msgspec.structs.replace(message, text=text, images=())
+    return sizes[-1] if sizes else (SHARE_UNITS_MIN if left >= 0 else left)

@@ -23,7 +23,7 @@ and the next turn has it all again. One of what was cleared meanwhile is dropped
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import anyio
@@ -38,7 +38,6 @@ from shoal.domain.messages import (
     ModelFailed,
     ModelMessage,
     ModelRequest,
-    ToolCall,
     ToolMessage,
     UserMessage,
 )
@@ -48,7 +47,7 @@ from shoal.domain.transcript import SUMMARY_HEAD, TranscriptEntry
 from shoal.domain.untrusted import UNREADABLE
 from shoal.turn.budget import Tally, TokenRoom
 from shoal.turn.context import ContextBuilder
-from shoal.turn.spending import Spending, beside_charge
+from shoal.turn.spending import Spending, charge_of
 from shoal.turn.text_files import cut_middle
 from shoal.turn.thread import ThreadView, TurnRun
 
@@ -122,7 +121,17 @@ def cut_index(roles: str, tokens: Sequence[int], keep_recent: int, keep_max: int
 
 def roles_of(entries: Sequence[TranscriptEntry]) -> str:
     """The roles of entries as `cut_index` takes them."""
-    return "".join(_role(index, entry) for index, entry in enumerate(entries))
+    roles = ""
+    for index, entry in enumerate(entries):
+        match entry.message:
+            case UserMessage(text=text):
+                is_summary = index == 0 and text.startswith(SUMMARY_HEAD)
+                roles += "s" if is_summary else "U" if entry.opens else "u"
+            case AssistantMessage():
+                roles += "a"
+            case ToolMessage():
+                roles += "t"
+    return roles
 
 
 def urgency(tally: Tally, room: TokenRoom) -> Urgency:
@@ -143,37 +152,45 @@ def plan_compaction(
     tally.update(entries)
     keep = min(int(settings.keep_recent_tokens / factor), room.events // 2)
     units = [tally.units(index, index + 1) for index in range(len(entries))]
-    roles = roles_of(entries)
-    index = cut_index(roles, units, keep, room.events * 3 // 4)
+    index = cut_index(roles_of(entries), units, keep, room.events * 3 // 4)
     if index <= tally.head:
         return None
     earlier = entries[0].message.text.removeprefix(SUMMARY_HEAD).strip() if tally.head else ""
-    return Plan(
-        entries[index - 1].seq,
-        tuple(entry.message for entry in entries[tally.head : index]),
-        earlier,
-        _open_request(entries, tally, index, earlier),
-    )
-
-
-def _open_request(entries: Sequence[TranscriptEntry], tally: Tally, index: int, earlier: str) -> str:
-    """The request of the turn that a cut before `index` goes through; an earlier cut through it has it quoted."""
-    if index in tally.turns:
-        return ""
-    opener = max((place for place in tally.turns if place < index), default=None)
-    if opener is None:
-        return _blocks(earlier).get("request", "")
-    return cut_middle(entries[opener].message.text, REQUEST_CHARS_MAX)
+    request = ""
+    if index not in tally.turns:  # the cut goes through a turn; an earlier cut through it has its request quoted
+        opener = max((place for place in tally.turns if place < index), default=None)
+        request = _blocks(earlier).get("request", "")
+        if opener is not None:
+            request = cut_middle(entries[opener].message.text, REQUEST_CHARS_MAX)
+    messages = tuple(entry.message for entry in entries[tally.head : index])
+    return Plan(entries[index - 1].seq, messages, earlier, request)
 
 
 def summary_request(plan: Plan, model: str, room: TokenRoom) -> ModelRequest:
     """The call that asks for the summary, without tools; of more than the room holds, the newest part is sent."""
     earlier = _BLOCK.sub("", plan.earlier).strip()
-    conversation = "\n\n".join(map(_told, plan.messages)).replace("</conversation", "‹/conversation")
-    bytes_max = int(room.total * REQUEST_BYTES_A_UNIT) - len(earlier.encode()) - len(_SYSTEM)
+    told: list[str] = []
+    for message in plan.messages:
+        match message:
+            case UserMessage(text=text):
+                told.append(f"[person] {text}")
+            case AssistantMessage(text=text, tool_calls=calls):
+                lines = [f"[agent] {text}"] if text else []
+                lines += [f"[agent calls {call.name}] {cut_middle(call.arguments, RESULT_CHARS_MAX)}" for call in calls]
+                told.append("\n".join(lines))
+            case ToolMessage(name=name, text=text, is_error=is_error):
+                what = "failed" if is_error else "returned"
+                told.append(f"[{name} {what}] {cut_middle(text, RESULT_CHARS_MAX)}")
+    conversation = "\n\n".join(told).replace("</conversation", "‹/conversation")
+    bytes_max = max(1000, int(room.total * REQUEST_BYTES_A_UNIT) - len(earlier.encode()) - len(_SYSTEM))
+    data = conversation.encode("utf-8", "replace")
+    if len(data) > bytes_max:
+        newest = data[len(data) - bytes_max :].decode("utf-8", "ignore")
+        left_out = len(conversation) - len(newest)
+        conversation = f"[… the oldest {left_out} characters are left out …]\n{newest}"
     parts = [
         f"The summary so far, to be brought up to date:\n<summary>\n{earlier}\n</summary>" if earlier else "",
-        f"<conversation>\n{_newest(conversation, max(1000, bytes_max))}\n</conversation>",
+        f"<conversation>\n{conversation}\n</conversation>",
         "Write the summary now.",
     ]
     text = "\n\n".join(part for part in parts if part)
@@ -195,10 +212,17 @@ def files_touched(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     blocks = _blocks(plan.earlier)
     read = dict.fromkeys(blocks.get("files-read", "").split("\n"))
     changed = dict.fromkeys(blocks.get("files-changed", "").split("\n"))
-    for call in _calls(plan.messages):
+    calls = (call for one in plan.messages if isinstance(one, AssistantMessage) for call in one.tool_calls)
+    for call in calls:
         target = changed if call.name in _WRITERS else read if call.name in _READERS else None
-        if target is not None:
-            path = _path(call.arguments)
+        if target is None:
+            continue
+        try:
+            found = msgspec.json.decode(call.arguments, type=_Path)
+        except UNREADABLE:
+            continue
+        path = found.path or found.file_path
+        if path and "\n" not in path and "<" not in path:
             target.pop(path, None)
             target[path] = None
     only_read = [path for path in read if path and path not in changed]
@@ -209,53 +233,6 @@ def _blocks(summary: str) -> dict[str, str]:
     return {found[1]: found[2] for found in _BLOCK.finditer(summary)}
 
 
-def _calls(messages: Iterable[ModelMessage]) -> Iterable[ToolCall]:
-    for message in messages:
-        if isinstance(message, AssistantMessage):
-            yield from message.tool_calls
-
-
-def _path(arguments: str) -> str:
-    try:
-        found = msgspec.json.decode(arguments, type=_Path)
-    except UNREADABLE:
-        return ""
-    path = found.path or found.file_path
-    return "" if "\n" in path or "<" in path else path
-
-
-def _role(index: int, entry: TranscriptEntry) -> str:
-    match entry.message:
-        case UserMessage(text=text):
-            if index == 0 and text.startswith(SUMMARY_HEAD):
-                return "s"
-            return "U" if entry.opens else "u"
-        case AssistantMessage():
-            return "a"
-        case ToolMessage():
-            return "t"
-
-
-def _told(message: ModelMessage) -> str:
-    match message:
-        case UserMessage(text=text):
-            return f"[person] {text}"
-        case AssistantMessage(text=text, tool_calls=calls):
-            lines = [f"[agent] {text}"] if text else []
-            lines += [f"[agent calls {call.name}] {cut_middle(call.arguments, RESULT_CHARS_MAX)}" for call in calls]
-            return "\n".join(lines)
-        case ToolMessage(name=name, text=text, is_error=is_error):
-            return f"[{name} {'failed' if is_error else 'returned'}] {cut_middle(text, RESULT_CHARS_MAX)}"
-
-
-def _newest(text: str, bytes_max: int) -> str:
-    data = text.encode("utf-8", "replace")
-    if len(data) <= bytes_max:
-        return text
-    newest = data[len(data) - bytes_max :].decode("utf-8", "ignore")
-    return f"[… the oldest {len(text) - len(newest)} characters are left out …]\n{newest}"
-
-
 NOT_SUMMARISED = (
     "The older part of this conversation could not be summarised; the model may see less of it in this turn."
 )
@@ -263,13 +240,12 @@ MAILBOX_SECONDS = 1.0
 """How often the mailbox is looked at while a summary is written in the background."""
 
 
-class Compactor:
+class Compactor(msgspec.Struct, frozen=True, eq=False):
     """Keeps conversations below the model's window."""
 
-    def __init__(self, context: ContextBuilder, spending: Spending, clock: Clock) -> None:
-        self._context = context
-        self._spending = spending
-        self._clock = clock
+    context: ContextBuilder
+    spending: Spending
+    clock: Clock
 
     async def before_call(self, run: TurnRun, route: Route) -> None:
         """Summarise in line when the conversation no longer fits; tried once a turn."""
@@ -291,10 +267,27 @@ class Compactor:
         """Summarise in the background when the conversation nears its room. Cancelling it changes nothing."""
         view = run.view
         try:
-            route = self._spending.route(run.scope.agent.model)
+            route = self.spending.route(run.scope.agent.model)
             if self._urgency(run, route) == "no" or (plan := self._plan(run, route)) is None:
                 return
-            done = await self._summary_unless_asked(run, route, plan)
+            done, failure = None, None
+
+            async def watch() -> None:  # nobody here is told of a prompt that another process takes in meanwhile
+                info = await view.journal.thread(view.thread)
+                while info is None or not info.queued:
+                    await self.clock.sleep(MAILBOX_SECONDS)
+                    info = await view.journal.thread(view.thread)
+                tasks.cancel_scope.cancel()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(watch)
+                try:
+                    done = await self._summary(run, route, plan)
+                except (StoreError, InvalidInput) as error:  # as itself, not as a group of one
+                    failure = error
+                tasks.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
         except InvalidInput as error:
             log.warning("a conversation was not summarised", extra={"thread_id": view.thread, "why": str(error)})
             return
@@ -302,13 +295,13 @@ class Compactor:
             await view.note(compacted(plan, done.message.text, "near", view.taint.summarised(plan.upto_seq)))
 
     def _urgency(self, run: TurnRun, route: Route) -> Urgency:
-        room, view = self._context.room(run, route), run.view
+        room, view = self.context.room(run, route), run.view
         view.tally.update(view.transcript.entries)
         return urgency(view.tally, room)
 
     def _plan(self, run: TurnRun, route: Route) -> Plan | None:
-        room, factor = self._context.room(run, route), self._context.gauge(run, route).factor
-        return plan_compaction(run.view.transcript.entries, run.view.tally, room, self._context.settings, factor)
+        room, factor = self.context.room(run, route), self.context.gauge(run, route).factor
+        return plan_compaction(run.view.transcript.entries, run.view.tally, room, self.context.settings, factor)
 
     async def _compact(self, run: TurnRun, route: Route, reason: str) -> bool:
         view, plan = run.view, self._plan(run, route)
@@ -325,38 +318,13 @@ class Compactor:
                 return True
             why = done.message if isinstance(done, ModelFailed) else "the summary was empty"
         log.warning("a conversation could not be summarised", extra={"thread_id": view.thread, "why": why})
-        await view.commit(Failed("compaction", NOT_SUMMARISED, self._context.clean(why), fatal=False))
+        await view.commit(Failed("compaction", NOT_SUMMARISED, self.context.clean(why), fatal=False))
         return False
 
     async def _summary(self, run: TurnRun, route: Route, plan: Plan) -> ModelDone | ModelFailed:
-        request = summary_request(plan, route.model, self._context.room(run, route))
-        charge = beside_charge(run, f"summary:{self._clock.new_id()}")
-        return await self._spending.ask(charge, route, request, self._context.gauge(run, route))
-
-    async def _summary_unless_asked(self, run: TurnRun, route: Route, plan: Plan) -> ModelDone | ModelFailed | None:
-        """The summary; None when a prompt came meanwhile. The mailbox is polled, since nobody here is told of a prompt
-        that another process takes in while the thread is at work."""
-        done: ModelDone | ModelFailed | None = None
-        failure: StoreError | None = None
-        view = run.view
-
-        async def watch() -> None:
-            info = await view.journal.thread(view.thread)
-            while info is None or not info.queued:
-                await self._clock.sleep(MAILBOX_SECONDS)
-                info = await view.journal.thread(view.thread)
-            tasks.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watch)
-            try:
-                done = await self._summary(run, route, plan)
-            except StoreError as error:
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return done
+        request = summary_request(plan, route.model, self.context.room(run, route))
+        charge = charge_of(run, run.scope.agent.model, f"summary:{self.clock.new_id()}")
+        return await self.spending.ask(charge, route, request, self.context.gauge(run, route))
 
 
 async def _still_has(view: ThreadView, plan: Plan) -> bool:

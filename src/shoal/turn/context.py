@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from shoal.domain.agents import AgentSpec
+from shoal.domain.agents import AgentSpec, Purpose
 from shoal.domain.clock import Clock
 from shoal.domain.events import TurnStarted
 from shoal.domain.home import Home
@@ -194,7 +194,7 @@ class ContextBuilder:
             profile=self._profile_of(scope.agent, scope.asker),
             taint=view.taint,
             bounds=self._bounds(scope),
-            purpose=run.purpose,
+            purpose=Purpose(view.open.author, view.tainted_by, scope.caller, scope.speaks_in, scope.audience),
         )
 
     def mounts(self, agent: AgentSpec, thread: ThreadId) -> tuple[Mount, ...]:

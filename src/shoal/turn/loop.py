@@ -48,35 +48,19 @@ from shoal.domain.events import (
     LimitReached,
     RetryScheduled,
     StatusChanged,
-    TextStreamed,
     ToolFinished,
     TurnFinished,
 )
 from shoal.domain.ids import CallId, ThreadId
-from shoal.domain.messages import (
-    RETRYABLE,
-    FailureKind,
-    ModelDone,
-    ModelEvent,
-    ModelFailed,
-    TextDelta,
-    ToolCall,
-)
+from shoal.domain.messages import RETRYABLE, FailureKind, ModelDone, ModelFailed, ToolCall
 from shoal.domain.ports import Models, Route
-from shoal.domain.records import (
-    AdmittedCalls,
-    AuditEntry,
-    Commit,
-    NewPost,
-    Spend,
-    Step,
-)
+from shoal.domain.records import AdmittedCalls, AuditEntry, Commit, NewPost, Spend, Step
 from shoal.domain.transcript import INTERRUPTED
 from shoal.domain.turnstate import FALLBACK, CallModel, Finish, NoteLimit, RunCalls, TurnState, next_move
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, Refused, Waits
 from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
-from shoal.turn.spending import Spending, step_charge
+from shoal.turn.spending import Spending, charge_of
 from shoal.turn.thread import ThreadView, TurnRun
 
 log = logging.getLogger(__name__)
@@ -139,7 +123,7 @@ class ModelStep(msgspec.Struct, frozen=True):
     instead: str = ""
 
 
-class TurnLoop:
+class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     """Runs open turns.
 
     `confirm` is awaited before each model request and raises StaleEpoch when another worker has the thread by now, so
@@ -148,36 +132,21 @@ class TurnLoop:
     `stop_children` stops the threads that calls of this one began; `known_models` names every model there is.
     """
 
-    def __init__(
-        self,
-        models: Models,
-        executor: Executor,
-        context: ContextBuilder,
-        compactor: Compactor,
-        spending: Spending,
-        clock: Clock,
-        limits: TurnLimits,
-        *,
-        confirm: Callable[[ThreadId], Awaitable[None]],
-        stop_children: Callable[[ThreadId], Awaitable[int]],
-        push: Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]],
-        known_models: Callable[[], Sequence[str]],
-    ) -> None:
-        self._models = models
-        self._executor = executor
-        self._context = context
-        self._compactor = compactor
-        self._spending = spending
-        self._clock = clock
-        self._limits = limits
-        self._confirm = confirm
-        self._stop_children = stop_children
-        self._push = push
-        self._known_models = known_models
+    models: Models
+    executor: Executor
+    context: ContextBuilder
+    compactor: Compactor
+    spending: Spending
+    clock: Clock
+    limits: TurnLimits
+    confirm: Callable[[ThreadId], Awaitable[None]]
+    stop_children: Callable[[ThreadId], Awaitable[int]]
+    push: Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]]
+    known_models: Callable[[], Sequence[str]]
 
     async def run(self, run: TurnRun) -> TurnOutcome:
         """Advance the open turn until it has finished or waits for a person."""
-        view, caller, limits = run.view, run.scope.caller, self._limits
+        view, caller, limits = run.view, run.scope.caller, self.limits
         if caller is not None:
             limits = msgspec.structs.replace(limits, steps_max=min(limits.steps_max, caller.steps_max))
         while (move := next_move(view.open, limits)) is not None:
@@ -186,7 +155,7 @@ class TurnLoop:
                     if await self._run_calls(run, calls, truncated=truncated) == "parked":
                         return "parked"
                 case CallModel(tools=tools):
-                    if view.open.waits(self._clock.now()):
+                    if view.open.waits(self.clock.now()):
                         view.show(StatusChanged("retrying", "Waiting for the model."))
                         return "parked"
                     if view.steered:
@@ -215,7 +184,7 @@ class TurnLoop:
     ) -> None:
         """Close the turn and hand its reply to delivery, unless somebody has more to say to it."""
         view, state = run.view, run.view.open
-        reply = move.reply if move.reply.strip() or move.outcome == "aborted" else self._limits.default_response
+        reply = move.reply if move.reply.strip() or move.outcome == "aborted" else self.limits.default_response
         has_answered = state.told and state.caller is None and move.outcome in ("done", "limit")
         if reply.strip() == SILENT or has_answered:
             reply = ""
@@ -255,38 +224,54 @@ class TurnLoop:
     async def _ask_models(self, run: TurnRun, *, tools: bool) -> ModelStep:
         """Ask the agent's models, one after the other, for the next message; else what ends the turn or lets it wait.
         Journals nothing but a summary."""
-        view, scope, began = run.view, run.scope, self._clock.now()
-        names = (scope.agent.model, *scope.agent.fallback)
+        agent, began = run.scope.agent, self.clock.now()
+        names = (agent.model, *agent.fallback)
         failures: list[ModelFailed] = []
         apology = NO_SUCH_MODEL
+
+        def step(description: str) -> Step:
+            duration_ms = round((self.clock.now() - began).total_seconds() * 1000)
+            return Step(run.view.open.steps + 1, description, began, duration_ms)
+
         for name in names:
             try:
-                route = self._models.route(name)
+                route = self.models.route(name)
             except InvalidInput as error:
                 failures.append(ModelFailed("invalid_request", str(error)))
                 apology = NO_SUCH_MODEL
                 log.warning("model %s cannot be used: %s", name, error)
                 continue
             outcome = await self._try_model(run, route, name, tools=tools)
-            step = self._step(view, f"model {name}", began)
             if isinstance(outcome, LimitReached):
-                return ModelStep(outcome, step)
+                return ModelStep(outcome, step(f"model {name}"))
             if isinstance(outcome, ModelDone):
-                spend = self._spending.spend(step_charge(run, name), route, outcome.usage)
+                spend = self.spending.spend(charge_of(run, name), route, outcome.usage)
                 instead = INSTEAD.format(model=name, first=names[0], why=WHY[failures[0].kind]) if failures else ""
-                return ModelStep(self._message_of(run, name, outcome, tools=tools), step, spend, instead)
+                known, calls = set(run.view.open.call_ids), list[ToolCall]()
+                for call in outcome.message.tool_calls if tools else ():  # each id is unique in the turn
+                    call_id = call.id if call.id and call.id not in known else CallId(f"call_{self.clock.new_id()}")
+                    known.add(call_id)
+                    calls.append(ToolCall(call_id, call.name, call.arguments))
+                said = AssistantSaid(
+                    text=outcome.message.text,
+                    tool_calls=tuple(calls),
+                    stop=outcome.stop,
+                    model=outcome.model or name,
+                    usage=outcome.usage,
+                    thinking=outcome.thinking,
+                    opaque=outcome.message.opaque,
+                    tainted_by=run.view.tainted_by,
+                )
+                return ModelStep(said, step(f"model {name}"), spend, instead)
             failures.append(outcome)
             apology = FRIENDLY[outcome.kind]
             log.warning("model %s failed: %s (%s)", name, outcome.kind, outcome.message)
             if outcome.kind not in HELPED_BY_ANOTHER_MODEL:
                 break
-        await self._spending.release(step_charge(run, scope.agent.model))
-        step = self._step(view, "model failed", began)
-        scheduled = self._schedule_retry(run, failures)
-        if scheduled is not None:
-            return ModelStep(scheduled, step)
+        await self.spending.release(charge_of(run, agent.model))
         last = failures[-1]
-        return ModelStep(Failed(last.kind, apology, self._context.clean(last.message)), step)
+        failed = Failed(last.kind, apology, self.context.clean(last.message))
+        return ModelStep(self._schedule_retry(run, failures) or failed, step("model failed"))
 
     async def _try_model(
         self, run: TurnRun, route: Route, name: str, *, tools: bool
@@ -294,86 +279,47 @@ class TurnLoop:
         """Ask one model, again where that may help: with less of the conversation, or a little later."""
         view, attempt = run.view, 0
         try:
-            await self._compactor.before_call(run, route)
+            await self.compactor.before_call(run, route)
         except InvalidInput as error:
             return ModelFailed("context_overflow", str(error))
         while True:
-            request, units = self._context.request(run, route, tools=tools)
-            charge, gauge = step_charge(run, name), self._context.gauge(run, route)
-            asked_at = self._clock.monotonic()
-            await self._confirm(view.thread)
-            refused = await self._spending.reserve(charge, route, request, gauge)
+            request, units = self.context.request(run, route, tools=tools)
+            charge, gauge = charge_of(run, name), self.context.gauge(run, route)
+            asked_at = self.clock.monotonic()
+            await self.confirm(view.thread)
+            refused = await self.spending.reserve(charge, route, request, gauge)
             if refused:
                 return LimitReached("budget", refused)
-            if self._clock.monotonic() - asked_at > CONFIRMED_SECONDS:
-                await self._confirm(view.thread)
-            outcome, _ = await self._spending.stream(charge, route, request, gauge, self._watch(run))
+            if self.clock.monotonic() - asked_at > CONFIRMED_SECONDS:
+                await self.confirm(view.thread)
+            outcome, _ = await self.spending.stream(charge, route, request, gauge, run.begin_call())
             if isinstance(outcome, ModelDone):
-                self._context.learn(run, route, units, outcome.usage)
+                self.context.learn(run, route, units, outcome.usage)
                 return outcome
-            if outcome.kind == "context_overflow" and await self._compactor.on_overflow(run, route):
+            if outcome.kind == "context_overflow" and await self.compactor.on_overflow(run, route):
                 continue
             attempt += 1
-            attempts_max = self._limits.model_attempts_max if view.open.retry is None else 1
+            attempts_max = self.limits.model_attempts_max if view.open.retry is None else 1
             if outcome.kind not in RETRYABLE or attempt >= attempts_max:
                 return outcome
-            if (outcome.retry_after_seconds or 0.0) > self._limits.retry_after_seconds_max:
+            if (outcome.retry_after_seconds or 0.0) > self.limits.retry_after_seconds_max:
                 return outcome
             view.show(StatusChanged("retrying", f"The model is {outcome.kind}; trying again."))
-            await self._clock.sleep(retry_delay(attempt, outcome.retry_after_seconds, self._limits.retry_base_seconds))
-
-    def _watch(self, run: TurnRun) -> Callable[[ModelEvent], None]:
-        """Begin a model call for live watchers; what is to see its events."""
-        view, streamed, number, offset = run.view, run.streamed, run.view.count_call(), 0
-        streamed.clear()
-        view.show(StatusChanged("thinking"))
-
-        def see(event: ModelEvent) -> None:
-            nonlocal offset
-            match event:
-                case TextDelta(text=text):
-                    streamed.append(text)
-                    view.show(TextStreamed(text, number, offset))
-                    offset += len(text)
-                case ModelDone() | ModelFailed():
-                    streamed.clear()
-                case _:
-                    pass
-
-        return see
-
-    def _message_of(self, run: TurnRun, name: str, done: ModelDone, *, tools: bool) -> AssistantSaid:
-        """What the model said, each call with an id that is unique in the turn."""
-        known = set(run.view.open.call_ids)
-        calls: list[ToolCall] = []
-        for call in done.message.tool_calls if tools else ():
-            call_id = call.id if call.id and call.id not in known else CallId(f"call_{self._clock.new_id()}")
-            known.add(call_id)
-            calls.append(ToolCall(call_id, call.name, call.arguments))
-        return AssistantSaid(
-            text=done.message.text,
-            tool_calls=tuple(calls),
-            stop=done.stop,
-            model=done.model or name,
-            usage=done.usage,
-            thinking=done.thinking,
-            opaque=done.message.opaque,
-            tainted_by=run.view.tainted_by,
-        )
+            await self.clock.sleep(retry_delay(attempt, outcome.retry_after_seconds, self.limits.retry_base_seconds))
 
     def _gives_up_at(self, state: TurnState) -> datetime:
         """When a turn that waits for its model waits no longer."""
-        now = self._clock.now()
+        now = self.clock.now()
         since = min(state.retry.since, now) if state.retry is not None else now
         by_trigger = state.origin == "trigger"
-        seconds = self._limits.trigger_outage_seconds if by_trigger else self._limits.outage_seconds
+        seconds = self.limits.trigger_outage_seconds if by_trigger else self.limits.outage_seconds
         return since + timedelta(seconds=seconds)
 
     def _schedule_retry(self, run: TurnRun, failures: Sequence[ModelFailed]) -> RetryScheduled | None:
         """When to ask again: after the shortest wait that a provider wants, at the latest when the turn gives up. A
         person is offered a model of each of the first providers that were not asked."""
         passing = [failure for failure in failures if failure.kind in RETRYABLE]
-        state, agent, now = run.view.open, run.scope.agent, self._clock.now()
+        state, agent, now = run.view.open, run.scope.agent, self.clock.now()
         until, before = self._gives_up_at(state), state.retry
         if not passing or now >= until:
             return None
@@ -382,7 +328,7 @@ class TurnLoop:
         delay = retry_delay(attempt, wanted or None, OUTAGE_BASE_SECONDS)
         asked = {name.partition("/")[0] for name in (agent.model, *agent.fallback)}
         choices: dict[str, str] = {}
-        for name in self._known_models():
+        for name in self.known_models():
             provider = name.partition("/")[0]
             if provider not in asked:
                 choices.setdefault(provider, name)
@@ -393,13 +339,9 @@ class TurnLoop:
             min(now + timedelta(seconds=delay), until),
             min(before.since, now) if before is not None else now,
             attempt,
-            self._context.clean(first.message),
+            self.context.clean(first.message),
             tuple(choices.values())[:CHOICES_MAX],
         )
-
-    def _step(self, view: ThreadView, description: str, began: datetime) -> Step:
-        duration_ms = round((self._clock.now() - began).total_seconds() * 1000)
-        return Step(view.open.steps + 1, description, began, duration_ms)
 
     # ---- the tool step ----
 
@@ -410,11 +352,11 @@ class TurnLoop:
         view = run.view
         admitted, last_seq = list[Admitted](), view.transcript.last_seq
         try:
-            context = self._context.calls(run)
+            context = self.context.calls(run)
             # A message that changes the taint changes what its own calls may do; one that waits is reached as ever.
             if said.tainted_by == view.tainted_by and not self._waits(said.tool_calls[0]):
                 for call in self._together(view.open, said.tool_calls):
-                    admission = await self._executor.admit(call, context, None)
+                    admission = await self.executor.admit(call, context, None)
                     if not isinstance(admission, Admitted):
                         admitted = []
                         break
@@ -433,16 +375,29 @@ class TurnLoop:
         if truncated:
             await self._fail_calls(view, calls, TRUNCATED)
             return None
-        context = self._context.calls(run)
+        context = self.context.calls(run)
         while calls:
-            if view.steered and self._limits.steer == "skip":
+            if view.steered and self.limits.steer == "skip":
                 if any(self._waits(call) and call.id in view.open.started for call in calls):
-                    await self._stop_children(view.thread)
+                    await self.stop_children(view.thread)
                 await self._fail_calls(view, calls, SKIPPED, void_approvals=True)
                 return None
             together = self._together(view.open, calls)
             if len(together) > 1 and not self._waits(calls[0]):
-                await self._run_together(run, context, together)
+                admitted = list[Admitted]()
+                for call in together:
+                    admission = await self.executor.admit(call, context, None)
+                    match admission:
+                        case Admitted():
+                            admitted.append(admission)
+                        case Refused(result=result, audit=audit):
+                            await view.write(Commit(view.turn, (result,), audit=audit))
+                        case Waits():  # asked for after all: one at a time
+                            break
+                if admitted:
+                    started = tuple(one.started for one in admitted)
+                    await view.write(Commit(view.turn, started, audit=_audit_of(admitted)))
+                    await self._run_started(run, admitted, context)
             else:  # those that wait for others all start, and take the results that are there
                 outcomes = [await self._run_one(run, context, call) for call in together]
                 if "parked" in outcomes:
@@ -458,39 +413,40 @@ class TurnLoop:
         touched = state.started | state.approvals.keys()
         count = 0
         for call in calls:
-            tool = self._executor.registry.get(call.name)
+            tool = self.executor.registry.get(call.name)
             if tool is None or not tool.spec.read_only or call.id in touched:
                 break
             count += 1
         return calls[: max(count, 1)]
 
-    async def _run_together(self, run: TurnRun, context: CallContext, calls: Sequence[ToolCall]) -> None:
-        view, admitted = run.view, list[Admitted]()
-        for call in calls:
-            admission = await self._executor.admit(call, context, None)
-            match admission:
-                case Admitted():
-                    admitted.append(admission)
-                case Refused(result=result, audit=audit):
-                    await view.write(Commit(view.turn, (result,), audit=audit))
-                case Waits():  # asked for after all: one at a time
-                    break
-        if admitted:
-            await view.write(Commit(view.turn, tuple(one.started for one in admitted), audit=_audit_of(admitted)))
-            await self._run_started(run, admitted, context)
-
-    async def _run_started(self, run: TurnRun, admitted: Sequence[Admitted], context: CallContext) -> None:
-        if len(admitted) == 1:
-            await self._run_admitted(run, context, admitted[0])
-            return
+    async def _run_started(
+        self, run: TurnRun, admitted: Sequence[Admitted], context: CallContext
+    ) -> TurnOutcome | None:
+        """Run calls whose start is journaled, at once where they are several; `parked` when one waits."""
         view = run.view
         view.show(StatusChanged("tool", ", ".join(one.call.name for one in admitted)))
-        results = await asyncio.gather(*(self._executor.run(one, context) for one in admitted))
-        finished = tuple(result for result in results if isinstance(result, ToolFinished))
-        await view.commit(*finished, steps=tuple(self._tool_step(view, result) for result in finished))
+        if len(admitted) == 1:
+            results = [await self.executor.run(admitted[0], context)]
+        else:
+            results = await asyncio.gather(*(self.executor.run(one, context) for one in admitted))
+        finished, posts, outcome = list[ToolFinished](), list[NewPost](), None
+        for one, result in zip(admitted, results, strict=True):
+            if isinstance(result, ToolFinished):
+                notices = () if one.spec.read_only else await self.push(context.thread, context.agent)
+                finished.append(msgspec.structs.replace(result, text="\n".join((result.text, *notices))))
+                request = view.open.approvals.get(result.call_id)
+                posts += _card_edit(view, request, "failed" if result.is_error else "ran")
+        if finished:
+            now, number = self.clock.now(), view.open.steps
+            steps = tuple(Step(number, f"tool {one.name}", now, one.duration_ms) for one in finished)
+            await view.write(Commit(view.turn, tuple(finished), tuple(posts), steps=steps))
         for one, result in zip(admitted, results, strict=True):
             if isinstance(result, Waits):
-                await self._ask(run, one.call, result)
+                outcome = await self._ask(run, one.call, result)
+            elif result is None:
+                view.show(StatusChanged("waiting", one.call.name))
+                outcome = "parked"
+        return outcome
 
     async def _run_one(self, run: TurnRun, context: CallContext, call: ToolCall) -> TurnOutcome | None:
         """Take a call from where its journal has it; see the table at the head of this file."""
@@ -498,12 +454,12 @@ class TurnLoop:
         verdict = state.verdicts.get(call.id)
         request = state.approvals.get(call.id)
         if call.id in state.started:
-            tool = self._executor.registry.get(call.name)
+            tool = self.executor.registry.get(call.name)
             if tool is None or not (tool.spec.idempotent or tool.spec.waits):
                 result = ToolFinished(call.id, call.name, INTERRUPTED, is_error=True, counts=False)
                 await view.write(Commit(view.turn, (result,), _card_edit(view, request, "interrupted")))
                 return None
-            admission = await self._executor.again(call, context, request)
+            admission = await self.executor.again(call, context, request)
         elif request is not None and verdict is None:
             view.show(StatusChanged("waiting", call.name))
             return "parked"
@@ -512,38 +468,23 @@ class TurnLoop:
             await view.commit(ToolFinished(call.id, call.name, text, is_error=True, counts=False))
             return None
         else:
-            admission = await self._executor.admit(call, context, request)
+            admission = await self.executor.admit(call, context, request)
             if isinstance(admission, Waits):
                 return await self._ask(run, call, admission)
             if isinstance(admission, Admitted):
                 audit, approval = admission.audit, admission.use_approval
                 await view.write(Commit(view.turn, (admission.started,), audit=audit, use_approval=approval))
         if isinstance(admission, Admitted):
-            return await self._run_admitted(run, context, admission)
+            return await self._run_started(run, [admission], context)
         posts = _card_edit(view, request, "changed")
         await view.write(Commit(view.turn, (admission.result,), posts, admission.audit))
-        return None
-
-    async def _run_admitted(self, run: TurnRun, context: CallContext, admitted: Admitted) -> TurnOutcome | None:
-        view = run.view
-        view.show(StatusChanged("tool", admitted.call.name))
-        result = await self._executor.run(admitted, context)
-        if result is None:
-            view.show(StatusChanged("waiting", admitted.call.name))
-            return "parked"
-        if isinstance(result, Waits):
-            return await self._ask(run, admitted.call, result)
-        if not admitted.spec.read_only and (notices := await self._push(context.thread, context.agent)):
-            result = msgspec.structs.replace(result, text="\n".join((result.text, *notices)))
-        posts = _card_edit(view, view.open.approvals.get(result.call_id), "failed" if result.is_error else "ran")
-        await view.write(Commit(view.turn, (result,), posts, steps=(self._tool_step(view, result),)))
         return None
 
     async def _ask(self, run: TurnRun, call: ToolCall, waits: Waits) -> TurnOutcome:
         """Ask a person, anew where they were asked already."""
         view = run.view
         before = _card_edit(view, view.open.approvals.get(call.id), "asked_anew")
-        card = card_post(view.chat, waits.approval, self._executor.page)
+        card = card_post(view.chat, waits.approval, self.executor.page)
         await view.write(Commit(view.turn, (waits.event,), (*before, card), waits.audit, waits.approval))
         view.show(StatusChanged("waiting", call.name))
         return "parked"
@@ -555,11 +496,8 @@ class TurnLoop:
         await view.write(Commit(view.turn, results, void_approvals=void_approvals))
 
     def _waits(self, call: ToolCall) -> bool:
-        tool = self._executor.registry.get(call.name)
+        tool = self.executor.registry.get(call.name)
         return tool is not None and tool.spec.waits
-
-    def _tool_step(self, view: ThreadView, result: ToolFinished) -> Step:
-        return Step(view.open.steps, f"tool {result.name}", self._clock.now(), result.duration_ms)
 
 
 def _audit_of(admitted: Sequence[Admitted]) -> tuple[AuditEntry, ...]:

@@ -62,10 +62,15 @@ class _FrontMatterParser:
     def fields(self) -> dict[str, Value]:
         found: dict[str, Value] = {}
         while (line := self._next_line()) is not None:
-            key, rest = self._key(line)
-            if key in found:
-                raise self._problem(f"{key!r} stands twice")
-            found[key] = self._value(rest)
+            self._at += 1
+            if line[0] in " \t":
+                raise self._problem("is indented, but belongs to no key")
+            match = _KEY.fullmatch(line.rstrip())
+            if match is None:
+                raise self._problem("is not of the form `key: value`")
+            if match[1] in found:
+                raise self._problem(f"{match[1]!r} stands twice")
+            found[match[1]] = self._value((match[2] or "").strip())
         return found
 
     def _next_line(self) -> str | None:
@@ -77,42 +82,25 @@ class _FrontMatterParser:
             self._at += 1
         return None
 
-    def _key(self, line: str) -> tuple[str, str]:
-        self._at += 1
-        if line[0] in " \t":
-            raise self._problem("is indented, but belongs to no key")
-        match = _KEY.fullmatch(line.rstrip())
-        if match is None:
-            raise self._problem("is not of the form `key: value`")
-        return match[1], (match[2] or "").strip()
-
     def _value(self, rest: str) -> Value:
+        """The value of a key, `rest` of which stands on the key's own line."""
         block = _BLOCK_SCALAR.fullmatch(rest)
-        if block:
-            return self._block(folded=block[1] == ">")
-        if rest.startswith("["):
-            return self._flow_list(rest)
-        if rest and not rest.startswith("#"):
-            return self._continued(rest)
-        return self._nested()
-
-    def _indented(self) -> list[str]:
-        """The lines below a key that belong to it: indented or empty ones."""
-        start = self._at
+        if not block and (not rest or rest.startswith("#")):
+            return self._nested()
+        start = self._at  # the lines below a key that belong to it are indented or empty
         while self._at < len(self._lines) and (not self._lines[self._at].strip() or self._lines[self._at][0] in " \t"):
             self._at += 1
-        return [line.rstrip() for line in self._lines[start : self._at]]
-
-    def _block(self, *, folded: bool) -> str:
-        lines = self._indented()
-        indents = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
-        text = "\n".join(line[min(indents, default=0) :] for line in lines).strip("\n")
-        return _FOLD.sub(lambda breaks: breaks[0][1:] or " ", text) if folded else text
-
-    def _continued(self, rest: str) -> str:
-        """A scalar on the key's own line, which indented lines may continue."""
-        more = [line.strip() for line in self._indented() if line.strip()]
-        return self._scalar(" ".join([rest, *more]))
+        lines = [line.rstrip() for line in self._lines[start : self._at]]
+        if block:
+            indents = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
+            text = "\n".join(line[min(indents, default=0) :] for line in lines).strip("\n")
+            return _FOLD.sub(lambda breaks: breaks[0][1:] or " ", text) if block[1] == ">" else text
+        if not rest.startswith("["):
+            return self._scalar(" ".join([rest, *(line.strip() for line in lines if line.strip())]))
+        text = _COMMENT.sub("", " ".join([rest, *(line.strip() for line in lines)])).strip()
+        if not text.endswith("]"):
+            raise self._problem("opens a list with `[` and does not close it")
+        return tuple(self._scalar(item.strip()) for item in text[1:-1].split(",") if item.strip())
 
     def _nested(self) -> Value:
         listed: list[str] = []
@@ -130,15 +118,16 @@ class _FrontMatterParser:
             found[match[1]] = self._scalar(match[2].strip())
         return found or ""
 
-    def _flow_list(self, rest: str) -> tuple[str, ...]:
-        text = _COMMENT.sub("", " ".join([rest, *(line.strip() for line in self._indented())])).strip()
-        if not text.endswith("]"):
-            raise self._problem("opens a list with `[` and does not close it")
-        return tuple(self._scalar(item.strip()) for item in text[1:-1].split(",") if item.strip())
-
     def _scalar(self, text: str) -> str:
         if text.startswith('"'):
-            return self._double_quoted(text)
+            match = re.fullmatch(r'("(?:[^"\\]|\\.)*")[ \t]*(?:#.*)?', text)
+            if match is None:
+                raise self._problem("a text in double quotes is not closed")
+            try:
+                decoded: str = json.loads(match[1])
+            except ValueError:
+                raise self._problem("a text in double quotes has an escape that is not known") from None
+            return decoded
         if text.startswith("'"):
             match = re.fullmatch(r"'((?:[^']|'')*)'[ \t]*(?:#.*)?", text)
             if match is None:
@@ -147,16 +136,6 @@ class _FrontMatterParser:
         if _UNSUPPORTED.match(text):
             raise self._problem(f"a value that begins with {text[0]!r} has to stand in quotes")
         return _COMMENT.sub("", text).strip()
-
-    def _double_quoted(self, text: str) -> str:
-        match = re.fullmatch(r'("(?:[^"\\]|\\.)*")[ \t]*(?:#.*)?', text)
-        if match is None:
-            raise self._problem("a text in double quotes is not closed")
-        try:
-            decoded: str = json.loads(match[1])
-        except ValueError:
-            raise self._problem("a text in double quotes has an escape that is not known") from None
-        return decoded
 
     def _problem(self, what: str) -> FrontMatterError:
         return FrontMatterError(f"line {self._at + 1} of the file: {what}")
@@ -245,44 +224,37 @@ class SkillReader:
     def __init__(self, files: FileCache) -> None:
         self._files = files
         self._parsed: dict[str, tuple[str, SkillScope, Skill | SkillProblem]] = {}
-        self._merged: dict[tuple[SkillRoot, ...], tuple[tuple[Skill | SkillProblem, ...], Skills]] = {}
+        self._merged: dict[tuple[SkillRoot, ...], tuple[list[Skill | SkillProblem], Skills]] = {}
 
     def read(self, roots: tuple[SkillRoot, ...]) -> Skills:
         """The skills below `roots`; the same object while nothing changed there."""
-        found = tuple(one for root in roots for one in self._in(root))
-        kept = self._merged.get(roots)
-        if kept is not None and kept[0] == found:
-            return kept[1]
-        if len(self._merged) >= 512:
-            self._merged.clear()
-        merged = merge(found)
-        self._merged[roots] = (found, merged)
+        found: list[Skill | SkillProblem] = []
+        for root in roots:
+            names = self._files.names(str(root.path))
+            for name in names[:SKILLS_MAX]:
+                path = f"{root.path}/{name}/{SKILL_FILE}"
+                text = self._files.read(path, SKILL_BYTES_MAX)
+                kept = self._parsed.get(path)
+                if text and kept is not None and kept[0] is text and kept[1] == root.scope:
+                    found.append(kept[2])
+                elif text:
+                    if len(self._parsed) >= 4096:
+                        self._parsed.clear()
+                    found.append(parse_skill(Path(path), text, root.scope))
+                    self._parsed[path] = (text, root.scope, found[-1])
+                elif os.path.lexists(path):
+                    why = f"Skill {name!r} is left out: {SKILL_FILE} is empty or cannot be read."
+                    found.append(SkillProblem(Path(path), why))
+            if len(names) > SKILLS_MAX:
+                why = f"{root.path} holds {len(names)} skills; only the first {SKILLS_MAX} are read."
+                found.append(SkillProblem(root.path, why))
+        before, merged = self._merged.get(roots, (None, None))
+        if merged is None or before != found:
+            if len(self._merged) >= 512:
+                self._merged.clear()
+            merged = merge(found)
+            self._merged[roots] = (found, merged)
         return merged
-
-    def _in(self, root: SkillRoot) -> Iterable[Skill | SkillProblem]:
-        base = str(root.path)
-        names = self._files.names(base)
-        for name in names[:SKILLS_MAX]:
-            path = f"{base}/{name}/{SKILL_FILE}"
-            text = self._files.read(path, SKILL_BYTES_MAX)
-            if text:
-                yield self._one(path, text, root.scope)
-            elif os.path.lexists(path):
-                yield SkillProblem(Path(path), f"Skill {name!r} is left out: {SKILL_FILE} is empty or cannot be read.")
-        if len(names) > SKILLS_MAX:
-            yield SkillProblem(
-                root.path, f"{root.path} holds {len(names)} skills; only the first {SKILLS_MAX} are read."
-            )
-
-    def _one(self, path: str, text: str, scope: SkillScope) -> Skill | SkillProblem:
-        kept = self._parsed.get(path)
-        if kept is not None and kept[0] is text and kept[1] == scope:
-            return kept[2]
-        if len(self._parsed) >= 4096:
-            self._parsed.clear()
-        parsed = parse_skill(Path(path), text, scope)
-        self._parsed[path] = (text, scope, parsed)
-        return parsed
 
 
 def merge(found: Iterable[Skill | SkillProblem]) -> Skills:
@@ -307,36 +279,36 @@ def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProble
     """Read one SKILL.md. The name is lower-case letters and digits with single hyphens, as the directory's."""
     try:
         document = parse_document(text)
-        return _skill(path, document, scope)
+        fields = document.fields
+        name, description = _text(fields, "name"), " ".join(_text(fields, "description").split())
+        wrong = ""
+        if not name or not description:
+            wrong = "needs both `name` and `description`"
+        elif not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
+            wrong = f"has the name {name!r}; take lower-case letters, digits and single hyphens, at most 64"
+        elif name != path.parent.name:
+            wrong = f"has the name {name!r}, which must be that of its directory"
+        elif len(description) > DESCRIPTION_CHARS_MAX:
+            wrong = f"has a description of {len(description)} characters; {DESCRIPTION_CHARS_MAX} are allowed"
+        if wrong:
+            raise FrontMatterError(wrong)
+        words = fields.get("allowed-tools", "")
+        if isinstance(words, dict):
+            raise FrontMatterError("needs a list for `allowed-tools`")
+        return Skill(
+            name=name,
+            description=description,
+            path=path,
+            scope=scope,
+            body=document.body,
+            inline=_flag(fields, "inline"),
+            hidden=_flag(fields, "disable-model-invocation"),
+            license=_text(fields, "license"),
+            compatibility=_text(fields, "compatibility"),
+            allowed_tools=tuple(words.replace(",", " ").split()) if isinstance(words, str) else words,
+        )
     except FrontMatterError as problem:
         return SkillProblem(path, f"Skill {path.parent.name!r} is left out: {SKILL_FILE} {problem}.")
-
-
-def _skill(path: Path, document: SkillDocument, scope: SkillScope) -> Skill:
-    fields = document.fields
-    name, description = _text(fields, "name"), " ".join(_text(fields, "description").split())
-    if not name or not description:
-        raise FrontMatterError("needs both `name` and `description`")
-    if not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
-        raise FrontMatterError(f"has the name {name!r}; take lower-case letters, digits and single hyphens, at most 64")
-    if name != path.parent.name:
-        raise FrontMatterError(f"has the name {name!r}, which must be that of its directory")
-    if len(description) > DESCRIPTION_CHARS_MAX:
-        raise FrontMatterError(
-            f"has a description of {len(description)} characters; {DESCRIPTION_CHARS_MAX} are allowed"
-        )
-    return Skill(
-        name=name,
-        description=description,
-        path=path,
-        scope=scope,
-        body=document.body,
-        inline=_flag(fields, "inline"),
-        hidden=_flag(fields, "disable-model-invocation"),
-        license=_text(fields, "license"),
-        compatibility=_text(fields, "compatibility"),
-        allowed_tools=_words(fields.get("allowed-tools", "")),
-    )
 
 
 def _text(fields: dict[str, Value], key: str) -> str:
@@ -351,13 +323,3 @@ def _flag(fields: dict[str, Value], key: str) -> bool:
     if value not in ("", "true", "false"):
         raise FrontMatterError(f"has {value!r} for `{key}`; write true or false")
     return value == "true"
-
-
-def _words(value: Value) -> tuple[str, ...]:
-    match value:
-        case str():
-            return tuple(value.replace(",", " ").split())
-        case tuple():
-            return value
-        case dict():
-            raise FrontMatterError("needs a list for `allowed-tools`")

@@ -22,15 +22,7 @@ from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import ModelDone, ModelEvent, ModelFailed, ModelRequest, TextDelta, ThinkingDelta, Usage
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Models, Route
-from shoal.domain.records import (
-    BudgetStatus,
-    Ceiling,
-    NewPost,
-    Reservation,
-    Reserved,
-    Spend,
-    UsageRow,
-)
+from shoal.domain.records import BudgetStatus, Ceiling, NewPost, Reservation, Reserved, Spend, UsageRow
 from shoal.domain.settings import BudgetSettings
 from shoal.store.budget import BudgetStore, Ledger
 from shoal.turn.budget import ROUGHLY, Gauge
@@ -73,17 +65,12 @@ class Charge(msgspec.Struct, frozen=True):
         return self.line[0][0] if self.line else self.thread
 
 
-def step_charge(run: TurnRun, model: str) -> Charge:
-    """The open turn's next step."""
-    return beside_charge(run, f"{run.view.turn}:{run.view.open.steps + 1}", model)
-
-
-def beside_charge(run: TurnRun, id: str, model: str = "") -> Charge:
-    """A call for a turn, or after it."""
+def charge_of(run: TurnRun, model: str, id: str = "") -> Charge:
+    """The open turn's next step; with an id of its own, a call beside the steps or after the turn."""
     view, scope = run.view, run.scope
     turn = view.turn if view.state is not None else TurnId("")
     line = scope.caller.line if scope.caller is not None else ()
-    model = model or scope.agent.model
+    id = id or f"{turn}:{view.open.steps + 1}"
     return Charge(id, model, view.thread, turn, scope.agent.name, scope.asker, line, scope.audience)
 
 
@@ -119,42 +106,45 @@ class Spending:
 
     async def reserve(self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge) -> str:
         """Set the call's greatest cost aside; returns why it may not be made, empty when it may."""
-        bounds = self._bounds_of(charge)
-        if not bounds:
+        ceilings = self._ceilings_of(charge)
+        if not ceilings:
             return ""
         usage = Usage(gauge.request(request), request.max_output_tokens)
         usd = self._models.usd(route, usage)
-        if usd is None and self._ceilings.unpriced == "refuse" and any(bound.usd_max for bound in bounds):
+        if usd is None and self._ceilings.unpriced == "refuse" and any(one.usd_max for one in ceilings):
             return STOPPED.format(why=f" {UNPRICED.format(model=route.model)}")
         expires_at = self._clock.now() + timedelta(seconds=STANDS_SECONDS)
         tokens = usage.input_tokens + usage.output_tokens
-        found = await self._set_aside(charge, Reservation(charge.id, bounds, usd or 0.0, tokens, expires_at))
-        if found.blocked is not None:
-            log.warning("a budget is used up", extra={"thread_id": charge.thread, "scope": found.blocked.scope})
-            left = f" Left is {found.blocked.left}." if may_know(charge.audience, found.blocked.scope) else ""
-            return STOPPED.format(why=left)
-        return ""
-
-    async def _set_aside(self, charge: Charge, wanted: Reservation) -> Reserved:
-        """Not cancelled half-way: the call that follows at once is, and settles it."""
         found = Reserved(())
-        with anyio.CancelScope(shield=True):
-            found = await self._budget.reserve(wanted)
-            if found.blocked is None:
-                await self._note(charge, found.standings)
-        return found
+        with anyio.CancelScope(shield=True):  # not cancelled half-way: the call that follows is, and settles it
+            found = await self._budget.reserve(Reservation(charge.id, ceilings, usd or 0.0, tokens, expires_at))
+            for one in found.standings if found.blocked is None else ():
+                key = f"budget:{one.scope}:{one.day}"
+                if one.share < NOTE_SHARE or key in self._noted or one.scope.startswith("turn:"):
+                    continue
+                if not may_know(charge.audience, one.scope):
+                    continue
+                if len(self._noted) >= NOTED_MAX:
+                    self._noted.clear()
+                self._noted.add(key)
+                await self._post(NewPost(key, charge.chat, NOTE.format(left=one.left)))
+        if found.blocked is None:
+            return ""
+        log.warning("a budget is used up", extra={"thread_id": charge.thread, "scope": found.blocked.scope})
+        left = f" What is left: {found.blocked.left}." if may_know(charge.audience, found.blocked.scope) else ""
+        return STOPPED.format(why=left)
 
     async def release(self, charge: Charge) -> None:
         """Give back what was set aside for a call that failed."""
-        if self._bounds_of(charge):
+        if self._ceilings_of(charge):
             with anyio.CancelScope(shield=True):
                 await self._budget.release(charge.id)
 
     def spend(self, charge: Charge, route: Route, usage: Usage) -> Spend:
         """The record of a call that was answered; it settles what was set aside."""
-        usd = self._models.usd(route, usage)
-        bounds, user = self._bounds_of(charge), charge.asker.user
-        return Spend(charge.id, charge.agent, user, charge.model, usage, usd, charge.id if bounds else "", bounds)
+        ceilings, usd = self._ceilings_of(charge), self._models.usd(route, usage)
+        reservation, user = charge.id if ceilings else "", charge.asker.user
+        return Spend(charge.id, charge.agent, user, charge.model, usage, usd, reservation, ceilings)
 
     async def stream(
         self,
@@ -177,7 +167,10 @@ class Spending:
         finally:
             was_cut_off = not ended or (isinstance(outcome, ModelFailed) and tokens > 0)
             if was_cut_off:
-                await self._cut_off(charge, route, Usage(gauge.request(request), round(tokens)))
+                spent = self.spend(charge, route, Usage(gauge.request(request), round(tokens)))
+                spent = msgspec.structs.replace(spent, id=f"{charge.id}:cut:{self._clock.new_id()}")
+                with anyio.CancelScope(shield=True):
+                    await self._ledger.record(charge.thread, charge.turn, spent)
         return outcome, was_cut_off
 
     async def ask(
@@ -195,83 +188,37 @@ class Spending:
             await self.release(charge)
         return outcome
 
-    async def _cut_off(self, charge: Charge, route: Route, usage: Usage) -> None:
-        spent = self.spend(charge, route, usage)
-        with anyio.CancelScope(shield=True):
-            spent = msgspec.structs.replace(spent, id=f"{charge.id}:cut:{self._clock.new_id()}")
-            await self._ledger.record(charge.thread, charge.turn, spent)
-
     async def left(self, thread: ThreadId, agent: str, asker: Asker, audience: Audience) -> str:
         """What is left where little is, for the model; empty while there is enough, or where others may not know it."""
-        bounds = [
-            bound
-            for bound in self._bounds(TurnId(""), thread, asker, agent, self._own(agent))
-            if may_know(audience, bound.scope)
-        ]
+        here = Charge("", "", thread, TurnId(""), agent, asker)
+        bounds = [one for one in self._ceilings_of(here) if may_know(audience, one.scope)]
         if not bounds:
             return ""
         found = await self._budget.standings([(bound.scope, bound.day) for bound in bounds])
         scarce = [one for one in found if one.share >= NOTE_SHARE]
         return max(scarce, key=lambda one: one.share).left if scarce else ""
 
-    async def _note(self, charge: Charge, standings: tuple[BudgetStatus, ...]) -> None:
-        for one in standings:
-            key = f"budget:{one.scope}:{one.day}"
-            if one.share < NOTE_SHARE or key in self._noted or one.scope.startswith("turn:"):
-                continue
-            if not may_know(charge.audience, one.scope):
-                continue
-            if len(self._noted) >= NOTED_MAX:
-                self._noted.clear()
-            self._noted.add(key)
-            await self._post(NewPost(key, charge.chat, NOTE.format(left=one.left)))
-
-    def _bounds_of(self, charge: Charge) -> tuple[Ceiling, ...]:
-        """The ceilings of the turn and, where others called it, of each turn and thread above."""
-        places = ((charge.thread, charge.turn), *charge.line)
-        own = self._own(charge.agent)
-        found = (
-            self._bounds(turn, thread, charge.asker, charge.agent, own, own if turn == charge.turn else NO_BUDGET)
-            for thread, turn in places
-        )
-        return tuple(dict.fromkeys(bound for bounds in found for bound in bounds))
-
-    def _bounds(
-        self,
-        turn: TurnId,
-        thread: ThreadId,
-        asker: Asker,
-        agent: str,
-        own: AgentBudget,
-        of_turn: AgentBudget = NO_BUDGET,
-    ) -> tuple[Ceiling, ...]:
-        """The ceilings of a turn. `own` is the agent's budget, `of_turn` that of the agent whose turn it is."""
-        wanted = self._ceilings
-        today = self._clock.now().date().isoformat()
-        found = (
-            Ceiling(
-                f"turn:{turn}" if turn else "",
-                "",
-                _lower(wanted.usd_per_turn, of_turn.usd_per_turn),
-                _lower(wanted.tokens_per_turn, of_turn.tokens_per_turn),
-            ),
-            Ceiling(f"thread:{thread}", today, wanted.usd_per_thread_day, wanted.tokens_per_thread_day),
-            Ceiling(
-                f"user:{asker.identities[0]}" if asker.user else "",
-                today,
-                wanted.usd_per_user_day,
-                wanted.tokens_per_user_day,
-            ),
-            Ceiling(
-                f"agent:{agent}",
-                today,
-                _lower(wanted.usd_per_agent_day, own.usd_per_day),
-                _lower(wanted.tokens_per_agent_day, own.tokens_per_day),
-            ),
-            Ceiling("day", today, wanted.usd_per_day, wanted.tokens_per_day),
-            Ceiling("total", "", wanted.usd_total, wanted.tokens_total),
-        )
-        return tuple(bound for bound in found if bound.scope and (bound.usd_max or bound.tokens_max))
+    def _ceilings_of(self, charge: Charge) -> tuple[Ceiling, ...]:
+        """What bounds the call: the turn and, where others called it, each turn and thread above; the person, the
+        agent, and all there is. An agent's own budget holds for its turns and days, whichever is stricter."""
+        set_to, own, day = self._ceilings, self._own(charge.agent), self._clock.now().date().isoformat()
+        user = f"user:{charge.asker.identities[0]}" if charge.asker.user else ""
+        found: list[Ceiling] = []
+        for thread, turn in ((charge.thread, charge.turn), *charge.line):
+            of_turn = own if turn == charge.turn else NO_BUDGET
+            usd, tokens = set_to.usd_per_turn, set_to.tokens_per_turn
+            usd, tokens = _stricter(usd, of_turn.usd_per_turn), _stricter(tokens, of_turn.tokens_per_turn)
+            found.append(Ceiling(f"turn:{turn}" if turn else "", "", usd, tokens))
+            found.append(Ceiling(f"thread:{thread}", day, set_to.usd_per_thread_day, set_to.tokens_per_thread_day))
+        usd = _stricter(set_to.usd_per_agent_day, own.usd_per_day)
+        tokens = _stricter(set_to.tokens_per_agent_day, own.tokens_per_day)
+        found += [
+            Ceiling(user, day, set_to.usd_per_user_day, set_to.tokens_per_user_day),
+            Ceiling(f"agent:{charge.agent}", day, usd, tokens),
+            Ceiling("day", day, set_to.usd_per_day, set_to.tokens_per_day),
+            Ceiling("total", "", set_to.usd_total, set_to.tokens_total),
+        ]
+        return tuple(dict.fromkeys(one for one in found if one.scope and (one.usd_max or one.tokens_max)))
 
 
 def may_know(audience: Audience, scope: str) -> bool:
@@ -280,7 +227,7 @@ def may_know(audience: Audience, scope: str) -> bool:
     return not audience.guest or scope.startswith(("turn:", "thread:"))
 
 
-def _lower(one: Bound, other: Bound) -> Bound:
+def _stricter(one: Bound, other: Bound) -> Bound:
     """The stricter of two bounds of which 0 is none."""
     return min(one, other) if one and other else one or other
 

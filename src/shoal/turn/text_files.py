@@ -4,12 +4,15 @@ import os
 import stat
 import time
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from shoal.domain.untrusted import is_text
 
 _RACY_NANOSECONDS = 20_000_000
 """A file changed this shortly before it was read may change again without a new time stamp, so it is read once more."""
+
+
+Content = TypeVar("Content", str, tuple[str, ...])
 
 
 class _FileStamp(NamedTuple):
@@ -18,17 +21,13 @@ class _FileStamp(NamedTuple):
     inode: int
 
 
-class _CachedText(NamedTuple):
+class _Cached(NamedTuple, Generic[Content]):
+    """What a file or directory held; `settled` unless it may change again without a new time stamp."""
+
     stamp: _FileStamp
     settled: bool
     bytes_max: int
-    text: str
-
-
-class _CachedListing(NamedTuple):
-    stamp: _FileStamp
-    settled: bool
-    names: tuple[str, ...]
+    content: Content
 
 
 class FileCache:
@@ -41,8 +40,8 @@ class FileCache:
     def __init__(self, *, files_max: int = 2048, bytes_max: int = 16_777_216) -> None:
         self._files_max = files_max
         self._bytes_max = bytes_max
-        self._texts: OrderedDict[str, _CachedText] = OrderedDict()
-        self._listings: OrderedDict[str, _CachedListing] = OrderedDict()
+        self._texts: OrderedDict[str, _Cached[str]] = OrderedDict()
+        self._listings: OrderedDict[str, _Cached[tuple[str, ...]]] = OrderedDict()
         self.bytes_held = 0
 
     def read(self, path: str, bytes_max: int) -> str:
@@ -51,23 +50,33 @@ class FileCache:
         Of a file longer than `bytes_max` bytes its beginning and end come, with a notice between them. Bytes
         that are not UTF-8 and NULs come as U+FFFD.
         """
-        stamp = _stamp(path, stat.S_IFREG)
-        if stamp is None:
-            self._drop(path)
-            return ""
-        found = self._texts.get(path)
-        if found is not None and found.settled and found.stamp == stamp and found.bytes_max == bytes_max:
+        stamp, found = _stamp(path, stat.S_IFREG), self._texts.get(path)
+        if stamp and found and found.settled and (found.stamp, found.bytes_max) == (stamp, bytes_max):
             self._texts.move_to_end(path)
-            return found.text
+            return found.content
+        if found is not None:
+            del self._texts[path]
+            self.bytes_held -= len(found.content)
+        if stamp is None:
+            return ""
         before_ns = time.time_ns()
-        text = _load(path, stamp.size, bytes_max)
-        if found is not None and found.text == text:
-            text = found.text
-        settled = stamp.mtime_ns < before_ns - _RACY_NANOSECONDS
-        self._drop(path)
-        self._texts[path] = _CachedText(stamp, settled, bytes_max, text)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                if stamp.size <= bytes_max:
+                    text = _clean(file.read(bytes_max), "replace")
+                else:
+                    head = _clean(file.read(bytes_max // 2), "ignore")
+                    file.seek(stamp.size - bytes_max // 2)
+                    tail = _clean(file.read(bytes_max // 2), "ignore")
+                    text = _joined(head, tail, stamp.size, "bytes", path)
+        except OSError:
+            text = ""
+        if found is not None and found.content == text:
+            text = found.content
+        self._texts[path] = _Cached(stamp, stamp.mtime_ns < before_ns - _RACY_NANOSECONDS, bytes_max, text)
         self.bytes_held += len(text)
-        self._bound()
+        while len(self._texts) > 1 and (len(self._texts) > self._files_max or self.bytes_held > self._bytes_max):
+            self.bytes_held -= len(self._texts.popitem(last=False)[1].content)
         return text
 
     def names(self, directory: str) -> tuple[str, ...]:
@@ -79,28 +88,18 @@ class FileCache:
         found = self._listings.get(directory)
         if found is not None and found.settled and found.stamp == stamp:
             self._listings.move_to_end(directory)
-            return found.names
+            return found.content
         before_ns = time.time_ns()
         try:
             listed = tuple(sorted(name for name in os.listdir(directory) if not name.startswith(".") and is_text(name)))
         except OSError:
             listed = ()
-        if found is not None and found.names == listed:
-            listed = found.names
-        self._listings[directory] = _CachedListing(stamp, stamp.mtime_ns < before_ns - _RACY_NANOSECONDS, listed)
+        if found is not None and found.content == listed:
+            listed = found.content
+        self._listings[directory] = _Cached(stamp, stamp.mtime_ns < before_ns - _RACY_NANOSECONDS, 0, listed)
         while len(self._listings) > self._files_max:
             self._listings.popitem(last=False)
         return listed
-
-    def _drop(self, path: str) -> None:
-        gone = self._texts.pop(path, None)
-        if gone is not None:
-            self.bytes_held -= len(gone.text)
-
-    def _bound(self) -> None:
-        while len(self._texts) > 1 and (len(self._texts) > self._files_max or self.bytes_held > self._bytes_max):
-            _, gone = self._texts.popitem(last=False)
-            self.bytes_held -= len(gone.text)
 
 
 def cut_middle(text: str, chars_max: int, where: str = "") -> str:
@@ -129,20 +128,6 @@ def _stamp(path: str, kind: int) -> _FileStamp | None:
     if stat.S_IFMT(found.st_mode) != kind:
         return None
     return _FileStamp(found.st_mtime_ns, found.st_size, found.st_ino)
-
-
-def _load(path: str, size: int, bytes_max: int) -> str:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            if size <= bytes_max:
-                return _clean(file.read(bytes_max), "replace")
-            half = bytes_max // 2
-            head = file.read(half)
-            file.seek(size - half)
-            tail = file.read(half)
-    except OSError:
-        return ""
-    return _joined(_clean(head, "ignore"), _clean(tail, "ignore"), size, "bytes", path)
 
 
 def _clean(data: bytes, errors: str) -> str:

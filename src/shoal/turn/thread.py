@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from itertools import count
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
-from shoal.domain.agents import AgentSpec, Purpose, is_child, report_of
+from shoal.domain.agents import AgentSpec, is_child, report_of
 from shoal.domain.cards import outage_over, outage_post
 from shoal.domain.events import (
     AssistantSaid,
@@ -27,7 +28,9 @@ from shoal.domain.events import (
     EventData,
     LiveData,
     RetryScheduled,
+    StatusChanged,
     Steered,
+    TextStreamed,
     ToolFinished,
     TurnFinished,
     TurnStarted,
@@ -35,7 +38,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.files import STILL_FOLDERS, Folders, relocated
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Caller, Prompt, ToolSpec
+from shoal.domain.messages import Caller, ModelDone, ModelEvent, ModelFailed, Prompt, TextDelta, ToolSpec
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import LiveHub
 from shoal.domain.records import Commit, Committed, Lease, NewPost, Spend, Step
@@ -69,32 +72,11 @@ class ThreadView:
     """One active thread.
 
     `steered` and `aborting` are set by signals from outside the turn's task, and by what a commit met. A write that
-    ends in a cancelled turn does not return. `base` and `announced` are the digests of the window's prompts (see
-    turn/prompt.py); `tally` has the running sums for the budget.
+    ends in a cancelled turn does not return. `unprojected` are events that the
+    thread's readable files have yet to get; `base` and `announced` are the digests of the window's prompts (see
+    turn/prompt.py); `tally` has the running sums for the budget; watchers tell one model call
+    from the next by `call_numbers`.
     """
-
-    __slots__ = (
-        "_asked_by",
-        "_calls_made",
-        "_enqueue",
-        "_folders",
-        "_hub",
-        "_scope",
-        "_taint",
-        "_turn_taint",
-        "_unprojected",
-        "_window_seq",
-        "aborting",
-        "announced",
-        "base",
-        "journal",
-        "lease",
-        "next_prompt",
-        "state",
-        "steered",
-        "tally",
-        "transcript",
-    )
 
     def __init__(
         self,
@@ -105,6 +87,7 @@ class ThreadView:
         folders: Folders = STILL_FOLDERS,
         meter: Meter = ESTIMATES,
     ) -> None:
+        self.thread = lease.thread
         self.journal = journal
         self._hub = hub
         self._enqueue = enqueue
@@ -116,15 +99,10 @@ class ThreadView:
         self._window_seq = lease.window_seq
         self._taint = self._turn_taint = TaintState()
         self._asked_by = ""
-        self._unprojected: list[Event] = []
-        self._calls_made = 0
+        self.unprojected: list[Event] = []
+        self.call_numbers = count(1)
         self._scope: anyio.CancelScope | None = None
         self.renew(lease)
-
-    @property
-    def thread(self) -> ThreadId:
-        """The thread's id."""
-        return self.lease.thread
 
     @property
     def open(self) -> TurnState:
@@ -184,11 +162,6 @@ class ThreadView:
         """Show watchers what the open turn does."""
         self._hub.show(self.thread, self.turn, data)
 
-    def count_call(self) -> int:
-        """The number of the model call that begins, by which live watchers tell one from the next."""
-        self._calls_made += 1
-        return self._calls_made
-
     # ---- reading the journal ----
 
     def renew(self, lease: Lease) -> None:
@@ -212,17 +185,12 @@ class ThreadView:
             if not events:
                 return
             self._take(events)
-            self._unprojected = [event for event in self._unprojected if event.seq >= first]
+            self.unprojected = [event for event in self.unprojected if event.seq >= first]
             after = events[-1].seq
 
     async def catch_up(self) -> None:
         """Take in what others have journaled meanwhile."""
         self._take(await self._read(self.transcript.last_seq))
-
-    def take_unprojected(self) -> list[Event]:
-        """The events that the thread's readable files have yet to get; they are handed out once."""
-        events, self._unprojected = self._unprojected, []
-        return events
 
     async def _read(self, after: int, limit: int = 10_000, *, before: int = 0) -> list[Event]:
         """Events of the journal, with the paths of this machine."""
@@ -255,7 +223,7 @@ class ThreadView:
                 self.base, self.announced = data.system, data.told
             elif isinstance(data, Cleared | Compacted):
                 self.base = self.announced = ""
-        self._unprojected.extend(events)
+        self.unprojected.extend(events)
 
     # ---- writing the journal ----
 
@@ -328,6 +296,7 @@ class ThreadView:
         """The turn has finished and is written down."""
         self.lease = msgspec.structs.replace(self.lease, open_turn=TurnId(""))
         self.state = None
+        self.unprojected = []
         self._turn_taint = TaintState()
         self._asked_by = ""
         self.aborting = False
@@ -382,53 +351,53 @@ class TurnScope(msgspec.Struct, frozen=True):
     speaks_in: ThreadId = ThreadId("")
 
 
-class TurnRun:
+class TurnRun(msgspec.Struct, eq=False):
     """One turn while its steps are taken.
 
     `system` and `tools` are what the model is told, settled as the turn began. `streamed` is the text of the model call
     under way, so that an abort can keep it. `squeezed_to`: after an overflow, the units that the conversation may take.
     """
 
-    __slots__ = ("_compacted", "_overflowed", "scope", "squeezed_to", "streamed", "system", "tools", "turn", "view")
-
-    def __init__(self, view: ThreadView, scope: TurnScope, system: SystemPrompt, tools: tuple[ToolSpec, ...]) -> None:
-        self.view = view
-        self.turn = view.turn
-        self.streamed: list[str] = []
-        self.squeezed_to = 0
-        self._compacted = self._overflowed = False
-        self.resume(scope, system, tools)
-
-    def resume(self, scope: TurnScope, system: SystemPrompt, tools: tuple[ToolSpec, ...]) -> None:
-        """Go on after a wait: the agent and its tools may have changed."""
-        self.scope = scope
-        self.system = system
-        self.tools = tools
-
-    @property
-    def chat(self) -> ThreadId:
-        """Where people read along."""
-        return chat_of(self.view.thread, self.scope.caller)
+    turn: TurnId
+    view: ThreadView
+    scope: TurnScope
+    system: SystemPrompt
+    tools: tuple[ToolSpec, ...]
+    streamed: list[str] = msgspec.field(default_factory=list[str])
+    squeezed_to: int = 0
+    compacted: bool = False
+    overflowed: bool = False
 
     @property
     def visible_threads(self) -> str:
         """What the ids of the threads begin with that this turn may know of."""
-        return self.scope.audience.within(self.chat)
+        return self.scope.audience.within(chat_of(self.view.thread, self.scope.caller))
 
-    @property
-    def purpose(self) -> Purpose:
-        """For whom the open turn works."""
-        scope = self.scope
-        return Purpose(self.view.open.author, self.view.tainted_by, scope.caller, scope.speaks_in, scope.audience)
+    def begin_call(self) -> Callable[[ModelEvent], None]:
+        """Begin a model call for live watchers; what is to see its events."""
+        view, streamed, number, offset = self.view, self.streamed, next(self.view.call_numbers), 0
+        streamed.clear()
+        view.show(StatusChanged("thinking"))
+
+        def see(event: ModelEvent) -> None:
+            nonlocal offset
+            if isinstance(event, TextDelta):
+                streamed.append(event.text)
+                view.show(TextStreamed(event.text, number, offset))
+                offset += len(event.text)
+            elif isinstance(event, ModelDone | ModelFailed):
+                streamed.clear()
+
+        return see
 
     def first_compaction(self) -> bool:
         """Whether the conversation may be summarised in line; once a turn."""
-        first, self._compacted = not self._compacted, True
+        first, self.compacted = not self.compacted, True
         return first
 
     def first_overflow(self) -> bool:
         """Whether the provider refused the request's length for the first time in this turn."""
-        first, self._overflowed = not self._overflowed, True
+        first, self.overflowed = not self.overflowed, True
         return first
 
     def squeeze(self, units: int) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.actors.prompt_inputs import _specific
+from shoal.actors.prompt_inputs import specific_media_type
 
 ZIP, TEXT, BYTES, PNG = "application/zip", "text/plain", "application/octet-stream", "image/png"
 SHEET = "application/vnd.oasis.opendocument.spreadsheet"
@@ -24,4 +24,4 @@ SHEET = "application/vnd.oasis.opendocument.spreadsheet"
     ],
 )
 def test_a_claim_counts_within_the_family_that_the_bytes_show(claimed: str, found: str, told: str) -> None:
-    assert _specific(claimed, found) == told
+    assert specific_media_type(claimed, found) == told

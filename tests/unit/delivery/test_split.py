@@ -6,13 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.delivery.pieces import TAIL_SHARE, split_markdown
+from shoal.delivery.pieces import TAIL_SHARE, pieces_of
+from shoal.domain.posts import ChatLimits
 
 line = st.one_of(
     st.text(alphabet="ab 漢字.!`~*_", max_size=120),
     st.sampled_from(["```python", "```", "~~~", "| a | b |", "", "- item", "x" * 300]),
 )
 markdown = st.lists(line, max_size=60).map("\n".join)
+
+
+def split(text: str, chars_max: int) -> list[str]:
+    return pieces_of(text, ChatLimits(chars_max))
 
 
 def fences_open(text: str) -> bool:
@@ -28,7 +33,7 @@ def fences_open(text: str) -> bool:
 
 @given(markdown, st.integers(64, 500))
 def test_pieces_are_short_enough_and_hold_every_character(text: str, chars_max: int) -> None:
-    pieces = split_markdown(text, chars_max)
+    pieces = split(text, chars_max)
     assert all(len(piece) <= chars_max for piece in pieces)
     counted = "".join(pieces)
     for character in set(text) - set("`~\n") - set("python"):
@@ -37,7 +42,7 @@ def test_pieces_are_short_enough_and_hold_every_character(text: str, chars_max: 
 
 @given(st.text(alphabet="ab c.\n漢", max_size=3000), st.integers(64, 300))
 def test_without_fences_the_pieces_joined_are_the_text_but_for_line_ends_at_cuts(text: str, chars_max: int) -> None:
-    pieces = split_markdown(text, chars_max)
+    pieces = split(text, chars_max)
     at = 0
     for piece in pieces:
         skipped = len(text[at:]) - len(text[at:].lstrip("\n"))
@@ -52,28 +57,28 @@ words = st.lists(st.text(alphabet="ab.", min_size=1, max_size=12), max_size=400)
 
 @given(words.map(" ".join), st.integers(64, 300))
 def test_no_piece_is_a_mere_tail(text: str, chars_max: int) -> None:
-    pieces = split_markdown(text, chars_max)
+    pieces = split(text, chars_max)
     assert len(pieces) == 1 or len(pieces[-1]) >= chars_max // TAIL_SHARE - 2
 
 
 @given(st.integers(64, 300), st.integers(1, 6), st.integers(0, 6))
 def test_words_without_boundaries_make_as_few_pieces_as_can_be(chars_max: int, whole: int, more: int) -> None:
     text = "x" * (chars_max * whole + more)
-    assert len(split_markdown(text, chars_max)) == whole + bool(more)
+    assert len(split(text, chars_max)) == whole + bool(more)
 
 
 @pytest.mark.parametrize("break_", ["\n\n", "\n", "\n\n\n"])
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_paragraphs_as_long_as_a_piece_make_one_each(break_: str, count: int) -> None:
     paragraphs = [letter * 2000 for letter in "abcde"[:count]]
-    assert [piece.strip() for piece in split_markdown(break_.join(paragraphs), 2000)] == paragraphs
+    assert [piece.strip() for piece in split(break_.join(paragraphs), 2000)] == paragraphs
 
 
 @pytest.mark.parametrize("length", [2001, 2002, 2010, 2100, 4001])
 def test_a_little_too_much_is_no_message_of_its_own(length: int) -> None:
     words = " ".join(["tide"] * (length // 5 + 1))[:length]
     for text in ("x" * length, words):
-        pieces = split_markdown(text, 2000)
+        pieces = split(text, 2000)
         assert len(pieces) == -(-length // 2000)
         assert len(pieces[-1]) >= 2000 // TAIL_SHARE - 5
 
@@ -81,38 +86,38 @@ def test_a_little_too_much_is_no_message_of_its_own(length: int) -> None:
 def test_code_that_ends_at_the_cut_is_not_opened_again() -> None:
     code = "x" * 100
     for after in ("", "\n", "\nDone.", "\n\nDone."):
-        pieces = split_markdown(f"```python\n{code}\n```{after}", 114)
+        pieces = split(f"```python\n{code}\n```{after}", 114)
         assert pieces == [f"```python\n{code}\n```", *([after.strip()] if after.strip() else [])]
 
 
 def test_code_that_begins_at_the_cut_is_not_opened_for_nothing() -> None:
     text = "Look at this, it is long enough to fill a piece:\n```python\n" + "x = 1\n" * 20 + "```"
-    pieces = split_markdown(text, 64)
+    pieces = split(text, 64)
     assert pieces[0] == "Look at this, it is long enough to fill a piece:\n"
     assert pieces[1].startswith("```python\nx = 1\n")
 
 
 def test_a_fence_within_a_fence_is_text() -> None:
     text = f"```\n{'x' * 80}\n```python\n{'y' * 80}\n```"
-    assert split_markdown(text, 100) == [f"```\n{'x' * 80}\n```python\n```", f"```\n{'y' * 80}\n```"]
+    assert split(text, 100) == [f"```\n{'x' * 80}\n```python\n```", f"```\n{'y' * 80}\n```"]
 
 
 @given(st.text(alphabet="`~ ax\n", max_size=600), st.integers(64, 200))
 def test_no_fence_is_too_odd_to_be_cut(text: str, chars_max: int) -> None:
-    pieces = split_markdown(text, chars_max)
+    pieces = split(text, chars_max)
     assert all(len(piece) <= chars_max for piece in pieces)
     assert "".join(pieces).count("a") >= text.count("a")
 
 
 @given(markdown, st.integers(100, 500))
 def test_every_piece_but_the_last_closes_its_fences(text: str, chars_max: int) -> None:
-    for piece in split_markdown(text, chars_max)[:-1]:
+    for piece in split(text, chars_max)[:-1]:
         assert not fences_open(piece)
 
 
 def test_a_cut_fence_is_opened_again_with_its_language() -> None:
     code = "\n".join(f"line {number}" for number in range(40))
-    pieces = split_markdown(f"Look:\n```python\n{code}\n```\nDone.", 120)
+    pieces = split(f"Look:\n```python\n{code}\n```\nDone.", 120)
     assert len(pieces) > 2
     assert all(piece.startswith("```python\n") for piece in pieces[1:-1])
     assert all(piece.endswith("\n```") for piece in pieces[:-1])
@@ -123,4 +128,4 @@ def test_a_cut_fence_is_opened_again_with_its_language() -> None:
     [("a" * 40 + "\n\n" + "b" * 40, "a" * 40 + "\n\n"), ("word " * 20, "word " * 12), ("x" * 100, "x" * 64)],
 )
 def test_the_cut_is_at_the_best_boundary(text: str, first: str) -> None:
-    assert split_markdown(text, 64)[0] == first
+    assert split(text, 64)[0] == first

@@ -368,7 +368,7 @@ def test_a_model_is_calibrated_by_what_is_reported() -> None:
     calibration = Calibration()
     assert calibration.factor("m") == 1.0
     calibration.learn("m", 1000, 1300)
-    assert calibration.tokens("m", 1000) == 1300
+    assert calibration.factor("m") == 1.3
     calibration.learn("m", 1000, 800)
     assert calibration.factor("m") == pytest.approx(1.2)
     calibration.learn("m", 1000, 2000)

@@ -52,7 +52,7 @@ async def test_of_a_conversation_that_is_read_again_only_the_open_turn_waits_for
     lease = await grown(store, 5)
     view = ThreadView(store.journal, Hub(), enqueue, lease)
     await view.load()
-    assert [event.turn for event in view.take_unprojected()] == [lease.open_turn] * 2
+    assert [event.turn for event in view.unprojected] == [lease.open_turn] * 2
     assert [entry.message.text for entry in view.transcript.entries][-3:] == [
         "question 3",
         "answer 3",
