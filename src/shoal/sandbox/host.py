@@ -38,7 +38,20 @@ _BASE = """(version 1)
 """
 
 
-class HostSandbox:
+class _HostPaths:
+    """What sandboxes have in common whose commands see the host's own paths."""
+
+    def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
+        return str(path)
+
+    def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
+        return Path(path)
+
+    async def close(self) -> None:
+        pass
+
+
+class HostSandbox(_HostPaths):
     """A `Sandbox` that bounds time and output only: a command may do everything this user may do, so every one is asked
     for."""
 
@@ -73,17 +86,8 @@ class HostSandbox:
             )
         )
 
-    def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        return str(path)
 
-    def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        return Path(path)
-
-    async def close(self) -> None:
-        pass
-
-
-class SeatbeltSandbox:
+class SeatbeltSandbox(_HostPaths):
     """A `Sandbox` by macOS's own profiles. Written from their documentation and by review only: never run by a test.
 
     The profile denies everything, then allows reading the system's programs and libraries, reading the mounts, writing
@@ -123,15 +127,6 @@ class SeatbeltSandbox:
                     command.watch,
                 )
             )
-
-    def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        return str(path)
-
-    def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        return Path(path)
-
-    async def close(self) -> None:
-        pass
 
 
 def seatbelt_profile(mounts: Sequence[Mount], *, open_network: bool) -> str:

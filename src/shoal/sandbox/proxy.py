@@ -151,7 +151,16 @@ class ProxiedNetwork:
                 raise ProxyRefusal("431 Request Header Fields Too Large") from error
         if not self._allowed.allows(target.host, target.port):
             raise ProxyRefusal(f"403 {target.host}:{target.port} is not among the hosts allowed to this sandbox")
-        far_reader, far_writer = await _connect(target)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                loop = asyncio.get_running_loop()
+                found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+                addresses = [str(one[4][0]) for one in found if _may_reach(target.host, str(one[4][0]))]
+                if not addresses:
+                    raise ProxyRefusal(f"403 {target.host} leads to a private address")
+                far_reader, far_writer = await asyncio.open_connection(addresses[0], target.port)
+        except (OSError, TimeoutError, UnicodeError) as error:
+            raise ProxyRefusal(f"502 {target.host} cannot be reached") from error
         self._writers.add(far_writer)
         try:
             if target.head:
@@ -186,20 +195,6 @@ def parse_request(head: bytes) -> ProxyTarget:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     lines = [f"{method} {path} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}", "Connection: close", *kept]
     return ProxyTarget(host, port or 80, ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
-
-
-async def _connect(target: ProxyTarget) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to the first address of the host that may be reached. Raises ProxyRefusal."""
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            loop = asyncio.get_running_loop()
-            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-            addresses = [str(entry[4][0]) for entry in found if _may_reach(target.host, str(entry[4][0]))]
-            if not addresses:
-                raise ProxyRefusal(f"403 {target.host} leads to a private address")
-            return await asyncio.open_connection(addresses[0], target.port)
-    except (OSError, TimeoutError, UnicodeError) as error:
-        raise ProxyRefusal(f"502 {target.host} cannot be reached") from error
 
 
 def _may_reach(host: str, address: str) -> bool:

@@ -132,6 +132,7 @@ _ARM_OWN_CALLS = range(0x0F0001, 0x0F0007)
 """What 32-bit programs on ARM have beside the common numbers: breakpoints, caches and the thread pointer."""
 
 
+@cache
 def filter_program(machine: str) -> bytes:
     """The filter for a machine (as `platform.machine()` names it); empty where its system calls are not known here."""
     known = _MACHINES.get(machine, ())
@@ -142,7 +143,8 @@ def filter_program(machine: str) -> bytes:
 @contextmanager
 def filter_file() -> Generator[tuple[int, ...]]:
     """The filter as an open file to hand to bubblewrap, closed afterwards; none where there can be none."""
-    program = _program()
+    has_filters = Path("/proc/sys/kernel/seccomp/actions_avail").exists()
+    program = filter_program(platform.machine()) if has_filters else b""
     if not program:
         yield ()
         return
@@ -153,12 +155,6 @@ def filter_file() -> Generator[tuple[int, ...]]:
         yield (file,)
     finally:
         os.close(file)
-
-
-@cache
-def _program() -> bytes:
-    has_filters = Path("/proc/sys/kernel/seccomp/actions_avail").exists()
-    return filter_program(platform.machine()) if has_filters else b""
 
 
 def _section(architecture: str) -> bytes:

@@ -13,7 +13,7 @@ import asyncio
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import urljoin
 
@@ -86,7 +86,10 @@ class GuardedFetcher:
             location = answer.header("location")
             if answer.status not in REDIRECTS or not location:
                 return answer
-            following = parse_target(_joined(target.url, location.strip()).partition("#")[0])
+            try:
+                following = parse_target(urljoin(target.url, location.strip()).partition("#")[0])
+            except ValueError as error:
+                raise FetchError(f"The address leads on to one that cannot be read: {error}.") from error
             request = _redirected(request, answer.status, same_origin=following.origin == target.origin)
             target = following
         raise FetchError(f"The address leads on and on, more than {request.redirects_max} times.")
@@ -117,8 +120,11 @@ class GuardedFetcher:
         if request.body or request.method not in ("GET", "HEAD"):
             headers.append(("Content-Length", str(len(request.body))))
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
+        if self._tls is None and target.scheme == "https":
+            self._tls = ssl.create_default_context()
+        tls = self._tls if target.scheme == "https" else None
         try:
-            pool = httpcore2.AsyncConnectionPool(ssl_context=self._context(target), network_backend=backend)
+            pool = httpcore2.AsyncConnectionPool(ssl_context=tls, network_backend=backend)
             async with pool, pool.stream(request.method, url, headers=headers, content=request.body) as answer:
                 return await _read(target, answer, request.bytes_max)
         except (
@@ -128,13 +134,6 @@ class GuardedFetcher:
             httpcore2.UnsupportedProtocol,
         ) as error:
             raise FetchError(f"{target.host} does not answer: {error or type(error).__name__}") from error
-
-    def _context(self, target: WebAddress) -> ssl.SSLContext | None:
-        if target.scheme != "https":
-            return None
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
 
 
 def _pinned(addresses: Sequence[str]) -> "httpcore2.AsyncNetworkBackend":
@@ -163,13 +162,6 @@ def _pinned(addresses: Sequence[str]) -> "httpcore2.AsyncNetworkBackend":
     return Pinned()
 
 
-def _joined(url: str, location: str) -> str:
-    try:
-        return urljoin(url, location)
-    except ValueError as error:
-        raise FetchError(f"The address leads on to one that cannot be read: {error}.") from error
-
-
 def _redirected(request: FetchRequest, status: int, *, same_origin: bool) -> FetchRequest:
     headers = request.headers if same_origin else ()
     if status in (307, 308) and same_origin:
@@ -181,27 +173,18 @@ def _redirected(request: FetchRequest, status: int, *, same_origin: bool) -> Fet
 
 
 async def _read(target: WebAddress, answer: "httpcore2.Response", bytes_max: int) -> Fetched:
+    """The answer, its compression undone, never more than `bytes_max` at a time. Raises FetchError."""
     headers = tuple((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in answer.headers)
     encoding = next((value for key, value in headers if key == "content-encoding"), "").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        raise FetchError(f"The answer is packed in a way that was not asked for: {encoding[:40]}.")
+    unpacker = zlib.decompressobj(47) if encoding not in ("", "identity") else None
     body = bytearray()
-    async for piece in _decoded(answer.aiter_stream(), encoding, bytes_max + 1):
-        body += piece
+    async for piece in answer.aiter_stream():
+        try:
+            body += piece if unpacker is None else unpacker.decompress(piece, bytes_max + 1)
+        except zlib.error as error:
+            raise FetchError("The answer is damaged: it cannot be unpacked.") from error
         if len(body) > bytes_max:
             break
     return Fetched(target.url, answer.status, headers, bytes(body[:bytes_max]), cut=len(body) > bytes_max)
-
-
-async def _decoded(pieces: AsyncIterator[bytes], encoding: str, bytes_max: int) -> AsyncIterator[bytes]:
-    """Undo the transfer's compression, never more than `bytes_max` at a time. Raises FetchError."""
-    if encoding in ("", "identity"):
-        async for piece in pieces:
-            yield piece
-        return
-    if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise FetchError(f"The answer is packed in a way that was not asked for: {encoding[:40]}.")
-    unpacker = zlib.decompressobj(47)
-    async for piece in pieces:
-        try:
-            yield unpacker.decompress(piece, bytes_max)
-        except zlib.error as error:
-            raise FetchError("The answer is damaged: it cannot be unpacked.") from error

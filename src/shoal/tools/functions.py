@@ -86,7 +86,9 @@ class FunctionTool(Generic[_Result]):
         fields = msgspec.structs.fields(arguments)
         self._takes = ", ".join(field.name + ("" if field.required else " (optional)") for field in fields)
         hints = get_type_hints(function)
-        self._context_name = _context_parameter(hints)
+        self._context_name = next(
+            (name for name, hint in hints.items() if hint is ToolContext and name != "return"), None
+        )
         self._plans = hints.get("return") in (Invocation, Prepared, PreparedCommand)
 
     def __call__(self, *positional: object, **named: object) -> _Result:
@@ -179,10 +181,6 @@ def tool(
         return FunctionTool(function, ToolSpec(found, description or found, parameters, **flags), arguments)
 
     return make if function is None else make(function)
-
-
-def _context_parameter(hints: dict[str, object]) -> str | None:
-    return next((name for name, hint in hints.items() if hint is ToolContext and name != "return"), None)
 
 
 def _documented_fields(

@@ -42,27 +42,25 @@ class PathLocks:
             raise ToolError(f"Too many files are being changed at once; {shown} was left as it is. Try again shortly.")
         lock = self._locks.setdefault(path, asyncio.Lock())
         self._users[path] = self._users.get(path, 0) + 1
+        file = FileLock(path)
         try:
             async with AsyncExitStack() as held:
-                await self._take(held, lock, FileLock(path), shown)
+                try:
+                    async with asyncio.timeout(self._wait_seconds):
+                        await held.enter_async_context(lock)
+                        held.callback(file.release)
+                        while not await in_thread(file.take):  # noqa: ASYNC110 (another process sets no event)
+                            await asyncio.sleep(RETRY_SECONDS)
+                except TimeoutError as error:
+                    raise ToolError(
+                        f"Another thread has been changing {shown} for {self._wait_seconds:g} seconds. "
+                        "Nothing was changed by this call. Do something else first, then read the file and try again."
+                    ) from error
                 yield
         finally:
             self._users[path] -= 1
             if not self._users[path]:
                 del self._users[path], self._locks[path]
-
-    async def _take(self, held: AsyncExitStack, lock: asyncio.Lock, file: "FileLock", shown: str) -> None:
-        try:
-            async with asyncio.timeout(self._wait_seconds):
-                await held.enter_async_context(lock)
-                held.callback(file.release)
-                while not await in_thread(file.take):  # noqa: ASYNC110 (another process sets no event)
-                    await asyncio.sleep(RETRY_SECONDS)
-        except TimeoutError as error:
-            raise ToolError(
-                f"Another thread has been changing {shown} for {self._wait_seconds:g} seconds. "
-                "Nothing was changed by this call. Do something else first, then read the file and try again."
-            ) from error
 
 
 class FileLock:

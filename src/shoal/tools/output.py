@@ -56,12 +56,12 @@ def visible(text: str) -> str:
     `\\UHHHHHHHH`; `\\r\\n` is a line end."""
     if _CONTROL.search(text) is None:
         return text
-    return _CONTROL.sub(_escaped, text.replace("\r\n", "\n"))
 
+    def escaped(found: re.Match[str]) -> str:
+        code = ord(found.group())
+        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65_536 else f"\\U{code:08x}"
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found.group())
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65_536 else f"\\U{code:08x}"
+    return _CONTROL.sub(escaped, text.replace("\r\n", "\n"))
 
 
 def bound_output(text: str, bounds: OutputBounds, keep: Callable[[bytes], str]) -> BoundedOutput:
