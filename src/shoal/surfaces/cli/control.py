@@ -9,7 +9,7 @@ import msgspec
 
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import parse_thread_id
-from shoal.domain.triggers import NewTrigger, next_after, parse_when
+from shoal.domain.triggers import next_cron, parse_when
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, when
@@ -192,11 +192,10 @@ def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
 
 def _times(trigger: TriggerView, now: datetime) -> Iterator[TriggerTime]:
     """When it fires, in order; what is due already first."""
-    spec = NewTrigger(trigger.kind, trigger.schedule, trigger.text, None, "", timezone=trigger.timezone)
     at = trigger.next_at
     while at is not None:
         yield TriggerTime(at, trigger.id, trigger.name, trigger.text)
-        at = next_after(spec, max(at, now)) if trigger.kind == "periodic" else None
+        at = next_cron(trigger.schedule, trigger.timezone, max(at, now)) if trigger.kind == "periodic" else None
 
 
 # ---- processes ----

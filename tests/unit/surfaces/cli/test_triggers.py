@@ -34,7 +34,7 @@ def test_a_trigger_is_added_listed_and_removed(shoal: Shoal) -> None:
 def test_it_may_open_threads_in_a_channel(shoal: Shoal) -> None:
     assert shoal("triggers", "add", "in 2 hours", "hi", "--platform", "discord", "--channel", "42").code == 0
     spec = listed(shoal)[0]
-    assert (spec["kind"], spec["platform"], spec["channel"], spec.get("thread")) == ("one-shot", "discord", "42", None)
+    assert (spec["kind"], spec["platform"], spec["channel"], spec["thread"]) == ("one-shot", "discord", "42", "")
 
 
 @pytest.mark.parametrize(
