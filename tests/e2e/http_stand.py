@@ -122,7 +122,7 @@ class Commands:
     def __init__(self, stand: "Stand") -> None:
         editor = SelfEditor(stand.store, stand.home.agent, Rules(accept, accept, is_owner), stand.prompt_files)
         self._agents = AgentCommands(
-            stand.store, stand.agents, stand.roster, editor, AUDIENCES, may_manage=is_owner, check_keys=no_keys
+            stand.store, stand.agents, stand.lifecycle, editor, AUDIENCES, may_manage=is_owner, check_keys=no_keys
         )
 
     async def command(self, asked: CommandRequest) -> str:
@@ -176,10 +176,10 @@ class Stand:
         self.adapters: dict[str, ChatAdapter] = {}
         self.agents = AgentRegistry(self.home, AgentDefaults(), ChannelBindings(self.store.registry, self.clock, {}))
         checks = Checks(accept, accept, lambda: ("bash", "read"))
-        self.marked = MarkedFiles(self.store.settings, self.home)
-        self.prompt_files = PromptFiles(self.marked, self.home)
+        self.tainted_files = MarkedFiles(self.store.settings, self.home)
+        self.prompt_files = PromptFiles(self.tainted_files, self.home)
         self.orchestrator = FakeOrchestrator(self)
-        self.roster = AgentLifecycle(
+        self.lifecycle = AgentLifecycle(
             self.home,
             self.store,
             self.agents,
@@ -203,7 +203,7 @@ class Stand:
         table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
         self.processes = ProcessService(self.store.processes, self.home, self.clock, send, str, table, settings)
         self.engine = LocalEngine()
-        self.state = "running"
+        self.state, self.outlets = "running", self
         self.open_turns: set[TurnId] = set()
         self._tasks = tasks
 

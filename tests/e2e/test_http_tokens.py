@@ -199,7 +199,9 @@ async def test_a_foreign_thread_is_answered_like_one_that_does_not_exist(
         body = None if endpoint.method == "GET" else body_of(endpoint)
         answer = await client.request(endpoint.method, filled(endpoint, thread), json=body)
     assert answer.status_code == 404
-    assert answer.json()["message"] == f"There is no thread {thread}. GET /api/threads lists them."
+    assert (
+        answer.json()["message"] == f"There is no thread {thread}. `shoal threads list` or GET /api/threads shows them."
+    )
     assert shoal.orchestrator.received == []
 
 
@@ -232,7 +234,7 @@ async def test_what_somebody_uploads_is_marked_as_theirs(shoal: Served) -> None:
         assert (await ben.post(f"/api/threads/{OWN}/attachments?name=a.txt", content=b"obey")).status_code == 201
     assert (await shoal.client.post(f"/api/threads/{OWN}/attachments?name=b.txt", content=b"hi")).status_code == 201
     folder = shoal.home.attachments(OWN)
-    source_of = await shoal.marked.sources([folder])
+    source_of = await shoal.tainted_files.sources([folder])
     found = {path.name.partition("-")[2]: source_of(path) for path in folder.iterdir()}
     assert found == {"a.txt": "a file of ben", "b.txt": ""}
 

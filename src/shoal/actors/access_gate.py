@@ -20,11 +20,10 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.actors.commands import CommandRouter
-from shoal.actors.orchestrator import Orchestrator
 from shoal.domain.clock import Clock, to_micros
 from shoal.domain.commands import CommandRequest
 from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreCorrupt, StoreError
@@ -51,6 +50,10 @@ from shoal.permissions.access import (
 )
 from shoal.permissions.approvals import parse_answer
 from shoal.store.store import Store
+
+if TYPE_CHECKING:
+    from shoal.actors.commands import CommandRouter
+    from shoal.actors.orchestrator import Orchestrator
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +223,7 @@ class Links(msgspec.Struct, frozen=True):
 class OpenInbox:
     """Implements `InboxPort` for people who are let in already: behind the gates, and for platforms without one."""
 
-    def __init__(self, orchestrator: Orchestrator, commands: CommandRouter) -> None:
+    def __init__(self, orchestrator: "Orchestrator", commands: "CommandRouter") -> None:
         self.send = orchestrator.send
         self.decide = orchestrator.decide
         self.thread_of = orchestrator.thread_of

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Collection
+from typing import Annotated
 
 import msgspec
 
@@ -25,15 +26,15 @@ OWNER = "web:owner"
 """The owner, as whom the home's own token speaks."""
 
 
-class NewToken(msgspec.Struct, frozen=True):
-    """What a token is to be. `person` is PLATFORM:USER, a name of [access.people] or `owner`; empty is the owner for
-    `admin`, else `web:NAME`. `expires` is what `parse_expiry` reads, empty is never."""
+class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A token to make. `person` is PLATFORM:USER, a name of [access.people] or `owner`; empty is the owner for `admin`,
+    else `web:NAME`. `expires` is a span (90d), a day or a time; empty is never."""
 
-    name: str
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     scope: TokenScope
-    person: str = ""
-    agent: str = ""
-    expires: str = ""
+    person: Annotated[str, msgspec.Meta(max_length=300)] = ""
+    agent: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    expires: Annotated[str, msgspec.Meta(max_length=40)] = ""
 
 
 class AccessTokens(msgspec.Struct, frozen=True, eq=False):

@@ -40,6 +40,14 @@ PLATFORM_VARIABLES: dict[str, dict[str, str]] = {
 }
 """The variables in which people keep their bots' tokens, by platform and key."""
 
+USUAL_VARIABLES = {
+    **{known.key: ("providers", name, "api_key") for name, known in KNOWN_PROVIDERS.items() if known.key},
+    **{known.address: ("providers", name, "base_url") for name, known in KNOWN_PROVIDERS.items() if known.address},
+    "BRAVE_API_KEY": ("tools", "brave_api_key"),
+    "DATABASE_URL": ("database", "url"),
+}
+"""The other variables that tools of these services read, and the keys that they set."""
+
 DEMO = "demo"
 """The stand-in that answers without any network."""
 
@@ -54,21 +62,24 @@ def default_model(config: Config) -> str:
     order = [name for name in KNOWN_PROVIDERS if name in config.providers]
     order += [name for name in config.providers if name not in KNOWN_PROVIDERS]
     for name in order:
-        model = _model_of(config, name)
+        provider, known = config.providers[name], KNOWN_PROVIDERS.get(name)
+        try:
+            has_key = bool(provider.api_key and provider.api_key.reveal())
+        except ConfigError:
+            has_key = False
+        if provider.models:
+            model = provider.models[0]
+        elif provider.kind == "local":
+            model = provider.model_file
+        else:
+            model = known.model if known and has_key else ""
         if model:
             return f"{name}/{model}"
     return DEMO
 
 
-def _model_of(config: Config, name: str) -> str:
-    provider = config.providers[name]
-    if provider.models:
-        return provider.models[0]
-    if provider.kind == "local":
-        return provider.model_file
-    try:
-        has_key = bool(provider.api_key) and bool(provider.api_key.reveal())
-    except ConfigError:
-        has_key = False
-    known = KNOWN_PROVIDERS.get(name)
-    return known.model if known and has_key else ""
+def is_extension(group: str, name: str) -> bool:
+    """Whether an installed package offers this name; looked for only when nothing of ours has it."""
+    from importlib.metadata import entry_points
+
+    return bool(entry_points(group=group, name=name))

@@ -4,15 +4,14 @@ Good settings are converted in one go; only when that fails is the whole walked,
 """
 
 import tomllib
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias, cast
 
 import msgspec
 
 from shoal.config.check import check
-from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES
+from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES, USUAL_VARIABLES, is_extension
 from shoal.config.schema import Hint, allowed, bare, find, is_section, keys, list_of, table_of, takes_text
 from shoal.domain.errors import ConfigError
 from shoal.domain.secret import Secret
@@ -33,12 +32,19 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
     for every problem: where it stands, the key, what was found, what is allowed.
     """
     draft = read_draft(home, environ, overrides)
-    decode = partial(_decode, environ, home)
+
+    def decode(kind: type, found: object) -> object:
+        if kind is Secret:
+            return found if isinstance(found, Secret) else parse_secret(found, environ, home)
+        if isinstance(found, kind):
+            return found
+        raise NotImplementedError(f"no way to read a {kind}")
+
     content: Table = {**draft.content, "home": home}
     try:
         config = msgspec.convert(content, Config, dec_hook=decode)
     except msgspec.ValidationError:
-        sound = _Walk(draft, decode).section(draft.content, Config, ()) or {}
+        sound = _Salvage(draft, decode).section(draft.content, Config, ()) or {}
         # What is sound is still checked as a whole, so that nothing is left for the second try.
         config = msgspec.convert({**sound, "home": home}, Config, dec_hook=decode)
     for path, text in check(config):
@@ -46,14 +52,6 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
     if draft.problems:
         raise ConfigError(draft.problems)
     return config
-
-
-def _decode(environ: Mapping[str, str], home: Path, kind: type, found: object) -> object:
-    if kind is Secret:
-        return found if isinstance(found, Secret) else parse_secret(found, environ, home)
-    if isinstance(found, kind):
-        return found
-    raise NotImplementedError(f"no way to read a {kind}")
 
 
 class Draft:
@@ -85,7 +83,15 @@ class Draft:
         for depth, name in enumerate(path[:-1], 1):
             if name not in table:
                 self.origins[path[:depth]] = origin
-            table = _child(table, name, path[depth])
+            found, following = table.setdefault(name, {}), path[depth]
+            items = as_list(found)
+            if items is None:
+                table = as_table(found)
+            elif following.isdigit():  # of several accounts the one with this number
+                table = {str(number): item for number, item in enumerate(items[: int(following) + 1])}
+                table = table if following in table else None
+            else:  # a platform's only account is reached without its number
+                table = as_table(items[0]) if len(items) == 1 else None
             if table is None:
                 self.complain(path, f"cannot be set, since {'.'.join(path[:depth])} is not one table")
                 return
@@ -111,20 +117,6 @@ class Draft:
         return table or {}
 
 
-def _child(table: Table, name: str, following: str) -> Table | None:
-    """The table below a name, made when missing; None when something else stands there.
-
-    A platform's only account is reached without its number; of several, the one whose number follows.
-    """
-    found = table.setdefault(name, {})
-    items = as_list(found)
-    if items is None:
-        return as_table(found)
-    if following.isdigit():
-        return {str(number): item for number, item in enumerate(items)} if int(following) < len(items) else None
-    return as_table(items[0]) if len(items) == 1 else None
-
-
 def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object]) -> Draft:
     """Put together what the file, the environment and the caller say. Raises ConfigError when the file is not TOML."""
     draft = Draft(home / "shoal.toml", _read_file(home / "shoal.toml"))
@@ -133,12 +125,22 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
         draft.complain(("home",), "is not a key of the file; pass --home DIR or set SHOAL_HOME")
     for name in sorted(environ):
         if name.startswith(PREFIX) and SEPARATOR in name:
-            _apply_variable(draft, name, environ[name])
+            path = tuple(part.lower() for part in name.removeprefix(PREFIX).split(SEPARATOR))
+            draft.put(path, parse_variable(path, environ[name]), f"environment variable {name}")
     for dotted, value in overrides.items():
         draft.put(tuple(dotted.split(".")), value, "given on start")
-    _apply_usual_variables(draft, environ)
-    _settle_providers(draft)
-    _settle_platforms(draft)
+    for variable, path in USUAL_VARIABLES.items():
+        if text := environ.get(variable):
+            given = text if path[-1] == "base_url" else {"env": variable}
+            draft.add(path, given, f"environment variable {variable}")
+    for platform, variables in PLATFORM_VARIABLES.items():
+        _complete_platform(draft, platform, {key: name for key, name in variables.items() if environ.get(name)})
+    for name, table in draft.inner("providers").items():  # a well-known provider's name says its kind and address
+        known, provider = KNOWN_PROVIDERS.get(name), as_table(table)
+        if known is not None and provider is not None:
+            provider.setdefault("kind", known.kind)
+            provider.setdefault("base_url", known.base_url)
+    _normalize_platforms(draft)
     return draft
 
 
@@ -148,21 +150,14 @@ def _read_file(file: Path) -> Table:
     except FileNotFoundError:
         return {}
     except NotADirectoryError as error:
-        raise ConfigError(
-            [f"{file.parent} is not a directory. Choose another with --home DIR or SHOAL_HOME."]
-        ) from error
+        problem = f"{file.parent} is not a directory. Choose another with --home DIR or SHOAL_HOME."
+        raise ConfigError([problem]) from error
     except OSError as error:
         raise ConfigError([f"{file} cannot be read: {error.strerror}. Make it readable for this user."]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{file} is not UTF-8 text (byte {error.start}). Save it as UTF-8."]) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{file} is not valid TOML: {error}."]) from error
-
-
-def _apply_variable(draft: Draft, name: str, text: str) -> None:
-    """`SHOAL_SECTION__KEY`, deeper keys by further `__`."""
-    path = tuple(part.lower() for part in name.removeprefix(PREFIX).split(SEPARATOR))
-    draft.put(path, parse_variable(path, text), f"environment variable {name}")
 
 
 def parse_variable(path: tuple[str, ...], text: str) -> object:
@@ -185,33 +180,17 @@ def parse_variable(path: tuple[str, ...], text: str) -> object:
     return text if hint is not None and takes_text(hint) and is_scalar and not isinstance(value, str) else value
 
 
-def _apply_usual_variables(draft: Draft, environ: Mapping[str, str]) -> None:
-    for name, known in KNOWN_PROVIDERS.items():
-        if known.key and environ.get(known.key):
-            draft.add(("providers", name, "api_key"), {"env": known.key}, f"environment variable {known.key}")
-        if known.address and environ.get(known.address):
-            address = environ[known.address]
-            draft.add(("providers", name, "base_url"), address, f"environment variable {known.address}")
-    if environ.get("BRAVE_API_KEY"):
-        draft.add(("tools", "brave_api_key"), {"env": "BRAVE_API_KEY"}, "environment variable BRAVE_API_KEY")
-    if environ.get("DATABASE_URL"):
-        draft.add(("database", "url"), {"env": "DATABASE_URL"}, "environment variable DATABASE_URL")
-    for platform, variables in PLATFORM_VARIABLES.items():
-        given = {key: name for key, name in variables.items() if environ.get(name)}
-        _complete_platform(draft, platform, given)
-
-
 def _complete_platform(draft: Draft, platform: str, given: Mapping[str, str]) -> None:
     """Add the tokens found in the environment to a platform's only account; without one, make it if they suffice."""
-    platforms = draft.inner("platforms")
-    configured = platforms.get(platform)
+    configured = draft.inner("platforms").get(platform)
     accounts = as_list(configured)
     if accounts is not None and len(accounts) != 1:
         return
-    if configured is None and not _suffices(platform, given):
-        return
-    if configured is None and platform == "slack" and "app_token" not in given:
-        draft.put(("platforms", "slack", "mode"), "http", "environment variable SLACK_SIGNING_SECRET")
+    if configured is None:
+        if not ("bot_token" in given and len(given) > 1 if platform == "slack" else "token" in given):
+            return
+        if platform == "slack" and "app_token" not in given:
+            draft.put(("platforms", "slack", "mode"), "http", "environment variable SLACK_SIGNING_SECRET")
     table = as_table(accounts[0]) if accounts else None
     for key, name in given.items():
         if table is not None:
@@ -220,27 +199,7 @@ def _complete_platform(draft: Draft, platform: str, given: Mapping[str, str]) ->
             draft.add(("platforms", platform, key), {"env": name}, f"environment variable {name}")
 
 
-def _suffices(platform: str, given: Mapping[str, str]) -> bool:
-    match platform:
-        case "telegram" | "discord":
-            return "token" in given
-        case "slack":
-            return "bot_token" in given and len(given) > 1
-        case _:
-            return False
-
-
-def _settle_providers(draft: Draft) -> None:
-    """A well-known provider's name says its kind and address."""
-    for name, table in draft.inner("providers").items():
-        known = KNOWN_PROVIDERS.get(name)
-        inner = as_table(table)
-        if inner is not None and known is not None:
-            inner.setdefault("kind", known.kind)
-            inner.setdefault("base_url", known.base_url)
-
-
-def _settle_platforms(draft: Draft) -> None:
+def _normalize_platforms(draft: Draft) -> None:
     """One account becomes a list of one; ids written as numbers become text; extensions' tables are set aside."""
     platforms = draft.inner("platforms")
     extra: list[object] = []
@@ -248,14 +207,17 @@ def _settle_platforms(draft: Draft) -> None:
         draft.complain(("platforms", "plugins"), "is not a known key")
         del platforms["plugins"]
     for name in list(platforms):
-        table = as_table(platforms[name])
-        hint = find(("platforms", name))
-        if hint is None and _is_extension("shoal.platforms", name):
+        table, hint = as_table(platforms[name]), find(("platforms", name))
+        accounts = as_list(platforms[name]) or []
+        if hint is None and is_extension("shoal.platforms", name):
             extra.append({"name": name, "settings": msgspec.Raw(msgspec.json.encode(platforms.pop(name)))})
-        elif table is not None and is_section(list_of(hint)):
-            platforms[name] = [table]
-        for account in _accounts(platforms.get(name), free_names=table_of(hint) is not None):
-            _write_ids(account)
+            continue
+        if table is not None and is_section(list_of(hint)):
+            platforms[name] = accounts = [table]
+        elif table is not None and table_of(hint) is not None:
+            accounts = list(table.values())
+        for account in accounts:
+            _write_ids(as_table(account) or {})
     permissions = draft.inner("permissions")
     _write_ids(permissions)
     override = as_table(permissions.get("overrides"))
@@ -265,12 +227,6 @@ def _settle_platforms(draft: Draft) -> None:
         platforms["plugins"] = extra
 
 
-def _accounts(value: object, *, free_names: bool) -> list[Table]:
-    table = as_table(value)
-    items = list(table.values()) if table is not None and free_names else as_list(value) or []
-    return [inner for inner in map(as_table, items) if inner is not None]
-
-
 def _write_ids(table: Table) -> None:
     for key in ID_LISTS:
         ids = as_list(table.get(key))
@@ -278,87 +234,52 @@ def _write_ids(table: Table) -> None:
             table[key] = [str(item) if type(item) is int else item for item in ids]
 
 
-def _is_extension(group: str, name: str) -> bool:
-    """Whether an installed package offers this name; looked for only when nothing of ours has it."""
-    from importlib.metadata import entry_points
-
-    return bool(entry_points(group=group, name=name))
-
-
-class _Walk:
+class _Salvage:
     """Goes through a draft key by key, notes every problem in it, and keeps what is sound."""
 
-    def __init__(self, draft: Draft, decode: "partial[object]") -> None:
+    def __init__(self, draft: Draft, decode: Callable[[type, object], object]) -> None:
         self.draft = draft
         self.decode = decode
 
     def section(self, table: Table, kind: type[msgspec.Struct], path: tuple[str, ...]) -> Table | None:
         """A table with fixed keys; None when it lacks one it needs."""
-        known = keys(kind)
-        sound: Table = {}
+        known, sound = keys(kind), Table()
         for name, value in table.items():
             here = (*path, name)
-            if name not in known:
-                self.draft.complain(here, _unknown(name, list(known)))
-            elif (kept := self.value(value, known[name].hint, here)) is not None:
-                sound[name] = kept
+            if name in known:
+                if (kept := self.value(value, known[name].hint, here)) is not None:
+                    sound[name] = kept
+                continue
+            import difflib
+
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(known) or 'no key'}"
+            self.draft.complain(here, f"is not a known key; {hint}")
         for key in known.values():
             if key.required and key.name not in table:
                 self.draft.complain((*path, key.name), f"is missing; allowed: {allowed(key.hint)}")
         return sound if all(key.name in sound for key in known.values() if key.required) else None
 
-    def value(self, value: object, hint: Hint, path: tuple[str, ...]) -> object | None:
+    def value(self, found: object, hint: Hint, path: tuple[str, ...]) -> object | None:
         """What stands at a key; None when it is wrong."""
-        plain = bare(hint)
-        if is_section(plain):
-            table = as_table(value)
-            return self.wrong(value, hint, path) if table is None else self.section(table, plain, path)
-        entry = table_of(plain)
-        if entry is not None:
-            return self.entries(value, hint, entry, path)
-        account = list_of(plain)
-        if is_section(account):
-            return self.accounts(value, hint, account, path)
+        plain, table, items = bare(hint), as_table(found), as_list(found)
+        entry, account = table_of(plain), list_of(plain)
+        if is_section(plain) and table is not None:
+            return self.section(table, plain, path)
+        if entry is not None and table is not None:
+            by_name = {name: self.value(item, entry, (*path, name)) for name, item in table.items()}
+            return {name: item for name, item in by_name.items() if item is not None}
+        if is_section(account) and items is not None and all(isinstance(item, dict) for item in items):
+            here = [(*path, str(number)) for number in range(len(items))] if len(items) > 1 else [path]
+            kept = [self.value(item, account, where) for item, where in zip(items, here, strict=False)]
+            return [item for item in kept if item is not None]
         try:
-            msgspec.convert(value, hint, dec_hook=self.decode)
+            msgspec.convert(found, hint, dec_hook=self.decode)
         except msgspec.ValidationError:
-            return self.wrong(value, hint, path)
-        return value
-
-    def entries(self, value: object, hint: Hint, entry: Hint, path: tuple[str, ...]) -> object | None:
-        """A table with free names."""
-        table = as_table(value)
-        if table is None:
-            return self.wrong(value, hint, path)
-        kept = {name: self.value(item, entry, (*path, name)) for name, item in table.items()}
-        return {name: item for name, item in kept.items() if item is not None}
-
-    def accounts(self, value: object, hint: Hint, kind: type[msgspec.Struct], path: tuple[str, ...]) -> object | None:
-        """The accounts of a platform."""
-        items = as_list(value)
-        tables = [as_table(item) for item in items or []]
-        if items is None or None in tables:
-            return self.wrong(value, hint, path)
-        several = len(tables) > 1
-        kept = [
-            self.section(table, kind, (*path, str(number)) if several else path)
-            for number, table in enumerate(tables)
-            if table is not None
-        ]
-        return [table for table in kept if table is not None]
-
-    def wrong(self, value: object, hint: Hint, path: tuple[str, ...]) -> None:
-        """Note a value that is not allowed. A secret's value is never shown."""
-        found = "is not a secret as it should be" if bare(hint) is Secret else f"is {_shown(value)}"
-        self.draft.complain(path, f"{found}; allowed: {allowed(hint)}")
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(known) or 'no key'}"
-    return f"is not a known key; {hint}"
+            says = "is not a secret as it should be" if plain is Secret else f"is {_shown(found)}"
+            self.draft.complain(path, f"{says}; allowed: {allowed(hint)}")  # a secret's value is never shown
+            return None
+        return found
 
 
 def _shown(value: object) -> str:

@@ -99,7 +99,11 @@ def allowed(hint: Hint) -> str:
         return f"{', '.join(most)} or {last}" if most else last
     entry = list_of(plain)
     if entry is not None:
-        return "a table, or several with [[ ]]" if is_section(entry) else f"a list of {_plural(entry)}"
+        return (
+            "a table, or several with [[ ]]"
+            if is_section(entry)
+            else f"a list of {'text values' if takes_text(entry) else 'values'}"
+        )
     if is_section(plain) or table_of(plain) is not None:
         return "a table"
     meta = get_args(hint)[1] if get_origin(hint) is Annotated else None
@@ -107,7 +111,16 @@ def allowed(hint: Hint) -> str:
         return _SIMPLE.get(plain, "a value")
     if meta.examples is not None:
         return f"{', '.join(map(str, meta.examples))}, or that of an extension"
-    return _SIMPLE.get(plain, "a value") + _bounds(meta)
+    value = _SIMPLE.get(plain, "a value")
+    if meta.pattern is not None:
+        return value + _PATTERNS.get(meta.pattern, f" that matches {meta.pattern}")
+    if meta.min_length is not None:
+        return f"{value}, not empty"
+    if meta.ge is not None and meta.le is not None:
+        return f"{value} from {meta.ge:g} to {meta.le:g}"
+    lower = f", at least {meta.ge:g}" if meta.ge is not None else f" above {meta.gt:g}" if meta.gt is not None else ""
+    upper = f", at most {meta.le:g}" if meta.le is not None else f", below {meta.lt:g}" if meta.lt is not None else ""
+    return value + lower + upper
 
 
 _SIMPLE: dict[Hint, str] = {
@@ -125,19 +138,3 @@ _PATTERNS = {
     r"^$|^wss?://\S+$": " that starts with ws:// or wss://, or empty",
     r"^[a-z0-9][a-z0-9_-]*$": " of small letters, digits, - and _",
 }
-
-
-def _plural(hint: Hint) -> str:
-    return "text values" if takes_text(hint) else "values"
-
-
-def _bounds(meta: msgspec.Meta) -> str:
-    if meta.pattern is not None:
-        return _PATTERNS.get(meta.pattern, f" that matches {meta.pattern}")
-    if meta.min_length is not None:
-        return ", not empty"
-    if meta.ge is not None and meta.le is not None:
-        return f" from {meta.ge:g} to {meta.le:g}"
-    lower = f", at least {meta.ge:g}" if meta.ge is not None else f" above {meta.gt:g}" if meta.gt is not None else ""
-    upper = f", at most {meta.le:g}" if meta.le is not None else f", below {meta.lt:g}" if meta.lt is not None else ""
-    return lower + upper

@@ -88,10 +88,7 @@ def _secrets(value: object, path: tuple[str, ...] = ()) -> Iterator[str]:
     elif items is not None:
         for number, inner in enumerate(items):
             yield from _secrets(inner, (*path, str(number)))
-    elif isinstance(value, str) and value and _is_secret(path):
-        yield value
-
-
-def _is_secret(path: tuple[str, ...]) -> bool:
-    hint = find(path)
-    return hint is Secret if hint is not None else bool(_SECRET_NAME.search(path[-1]))
+    elif isinstance(value, str) and value:
+        hint = find(path)
+        if hint is Secret or (hint is None and _SECRET_NAME.search(path[-1])):
+            yield value

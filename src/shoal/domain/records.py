@@ -34,7 +34,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class BudgetStatus(msgspec.Struct, frozen=True):
-    """How much of a ceiling is spent or reserved."""
+    """How much of a ceiling of [budget] is spent or reserved; a maximum of 0 is no ceiling."""
 
     scope: str
     day: str

@@ -117,7 +117,12 @@ def next_after(spec: NewTrigger, after: datetime) -> datetime | None:
     if spec.kind == "one-shot":
         at = single_time(spec.schedule, zone)
         return at if at > after else None
-    return next((at for at in _cron_times(spec.schedule, zone, after) if at > after), None)
+    return next_cron(spec.schedule, spec.timezone, after)
+
+
+def next_cron(schedule: str, timezone: str, after: datetime) -> datetime | None:
+    """The first instant of a cron line later than `after`, in UTC; None when there is none. Raises InvalidInput."""
+    return next((at for at in _cron_times(schedule, zone_named(timezone), after) if at > after), None)
 
 
 def first_time(spec: NewTrigger, now: datetime) -> datetime:

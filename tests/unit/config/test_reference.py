@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import msgspec
+from tests.tidy.configuration_page import descriptions, reference, sections, undocumented
 
-from shoal.config.reference import descriptions, reference, sections, undocumented
 from shoal.config.schema import find, keys
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +28,7 @@ def test_a_description_names_its_unit_or_says_what_is_counted() -> None:
 
 def test_the_page_is_current() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert page == reference(), "run: python -m shoal.config.reference > docs/configuration.md"
+    assert page == reference(), "run: python -m tests.tidy.configuration_page > docs/configuration.md"
 
 
 def test_a_key_without_description_is_seen() -> None:

@@ -3,7 +3,6 @@
 import sys
 import tomllib
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,17 +10,15 @@ import click
 import msgspec
 
 from shoal.domain.errors import ConfigError, InvalidInput
-from shoal.domain.permissions import Action, Decision, Ruling
-from shoal.surfaces.cli.client import call_api, path_part
+from shoal.domain.permissions import TOKEN_SCOPES, Action, Decision, Ruling
+from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, when
 
 if TYPE_CHECKING:
     from shoal.permissions.profiles import Profile
-    from shoal.store.store import Store
 
 SHELL_TOOL = "bash"
-TOKEN_SCOPES = ("chat", "read", "approve", "admin")
 
 # ---- permissions ----
 
@@ -114,38 +111,11 @@ def _action(text: str) -> Action:
 
 
 def _print_rulings(rulings: Sequence[Ruling]) -> None:
-    rows = [
-        (ruling.decision, printable(ruling.action), printable(ruling.rule) or "no rule matches") for ruling in rulings
-    ]
+    rows = [(ruling.decision, ruling.action, ruling.rule or "no rule matches") for ruling in rulings]
     print_table(("decision", "action", "rule"), rows, "There was no action to decide on.")
 
 
 # ---- pairing ----
-
-
-class AccessPerson(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody who was let in, or (with `expires_at`) who waits."""
-
-    platform: str
-    user: str
-    name: str = ""
-    by: str = ""
-    at: datetime | None = None
-    expires_at: datetime | None = None
-
-
-class AccessList(msgspec.Struct, frozen=True):
-    """The people of all platforms, besides those that the configuration names."""
-
-    paired: list[AccessPerson]
-    waiting: list[AccessPerson]
-
-
-class PersonLetIn(msgspec.Struct, frozen=True):
-    """Who may speak now."""
-
-    platform: str
-    user: str
 
 
 class CodeOrCommand(click.Group):
@@ -171,7 +141,9 @@ def pair() -> None:
 @click.pass_obj
 def confirm(context: CommandContext, code: str, as_json: bool) -> None:
     """Let in whoever was given CODE."""
-    found = call_api(context, "POST", "/api/access/pair", {"code": code}, into=PersonLetIn)
+    from shoal.surfaces.http.routes_access import PairAnswer
+
+    found = call_api(context, "POST", "/api/access/pair", {"code": code}, into=PairAnswer)
     if as_json:
         print_json(found)
         return
@@ -183,31 +155,12 @@ def confirm(context: CommandContext, code: str, as_json: bool) -> None:
 @click.pass_obj
 def list_access(context: CommandContext, as_json: bool) -> None:
     """List who was let in by code, and who waits for it."""
-    from shoal.accounts import platform_names
-    from shoal.actors.access_gate import Pairing
-    from shoal.domain.clock import SystemClock
+    from shoal.surfaces.http.routes_access import AccessView
 
-    async def work(store: "Store") -> AccessList:
-        pairing, people = Pairing(store, SystemClock()), AccessList([], [])
-        for platform in platform_names(context.config()):
-            found = await pairing.roster(platform)
-            people.paired.extend(AccessPerson(platform, one.user, one.name, one.by, one.at) for one in found.paired)
-            people.waiting.extend(
-                AccessPerson(platform, one.user, one.name, expires_at=one.expires_at) for one in found.waiting
-            )
-        return people
-
-    found = context.read(work)
-    rows = [
-        (
-            printable(f"{one.platform}:{one.user}"),
-            printable(one.name),
-            f"waits; the code is good until {when(one.expires_at)}"
-            if one.expires_at is not None
-            else f"let in {when(one.at)} by {one.by}",
-        )
-        for one in (*found.waiting, *found.paired)
-    ]
+    found = get(context, "/api/access", AccessView)
+    waiting = [(one, f"waits; the code is good until {when(one.expires_at)}") for one in found.waiting]
+    paired = [(one, f"let in {when(one.at)} by {one.by}") for one in found.paired]
+    rows = [(f"{one.platform}:{one.user}", one.name, text) for one, text in (*waiting, *paired)]
     print_records(found, as_json, ("who", "name", "access"), rows, "Nobody was let in by code, and nobody waits.")
 
 
@@ -224,26 +177,6 @@ def remove_access(context: CommandContext, who: str) -> None:
 
 
 # ---- tokens ----
-
-
-class TokenInfo(msgspec.Struct, frozen=True):
-    """A token as lists show it."""
-
-    name: str
-    scope: str
-    person: str
-    agent: str
-    created_by: str
-    created_at: datetime
-    expires_at: datetime | None
-    used_on: str
-
-
-class CreatedToken(msgspec.Struct, frozen=True):
-    """A new token; `secret` is what its bearer shows."""
-
-    secret: str
-    token: TokenInfo
 
 
 @click.group()
@@ -269,8 +202,10 @@ def create_token(
     chat talks in its person's own threads; read reads everything; approve also decides approvals as its person; admin
     may do everything. Without --as it is the owner's for admin, else that of a person of its own, web:NAME.
     """
+    from shoal.surfaces.http.routes_access import NewTokenView
+
     body = {"name": name, "scope": scope, "person": person, "agent": agent, "expires": expires}
-    made = call_api(context, "POST", "/api/tokens", body, into=CreatedToken)
+    made = call_api(context, "POST", "/api/tokens", body, into=NewTokenView)
     if as_json:
         print_json(made)
         return
@@ -288,15 +223,14 @@ def create_token(
 @click.pass_obj
 def list_tokens(context: CommandContext, as_json: bool) -> None:
     """List the tokens; what their bearers show is kept nowhere."""
-    stored = context.read(lambda store: store.tokens.all())
-    found = msgspec.convert(stored, list[TokenInfo], from_attributes=True)
+    from shoal.surfaces.http.routes_access import TokenView
+
+    found = get(context, "/api/tokens", list[TokenView])
     rows = [
-        (one.name, one.scope, printable(one.person), one.agent or "all", one.used_on or "never", when(one.expires_at))
-        for one in found
+        (one.name, one.scope, one.person, one.agent or "all", one.used_on or "never", one.expires_at) for one in found
     ]
-    print_records(
-        found, as_json, ("name", "scope", "as", "agent", "last used", "expires (UTC)"), rows, "There are no tokens."
-    )
+    head = ("name", "scope", "as", "agent", "last used", "expires (UTC)")
+    print_records(found, as_json, head, rows, "There are no tokens.")
 
 
 @token.command("revoke")

@@ -6,37 +6,26 @@ from pathlib import Path
 import click
 import msgspec
 
-from shoal.agents.folder import NAME, checked_name
+from shoal.agents.folder import NAME
 from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.config import default_model
-from shoal.domain.errors import Conflict, InvalidInput, NotFound
-from shoal.surfaces.cli.client import call_api, path_part
+from shoal.domain.errors import InvalidInput, NotFound
+from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import json_option, print_records
+from shoal.surfaces.http.routes_agents import AgentView, DestroyedAgent
 
 
-class ListedAgent(msgspec.Struct, frozen=True):
-    """An agent as lists show it."""
+class ListedAgent(AgentView, frozen=True):
+    """An agent as the API shows it, and its folder."""
 
-    name: str
-    model: str
-    profile: str
-    tools: tuple[str, ...]
-    path: str
-    channels: tuple[str, ...] = ()
-    error: str = ""
-
-
-class RemovedAgent(msgspec.Struct):
-    """Where the files of a removed agent are, if they were kept."""
-
-    files: str
+    path: str = ""
 
 
 @click.group()
 def agents() -> None:
-    """AgentRegistry: who answers, with which model, prompt and permissions."""
+    """Agents: who answers, with which model, prompt and permissions."""
 
 
 @agents.command("list")
@@ -44,32 +33,23 @@ def agents() -> None:
 @click.pass_obj
 def list_agents(context: CommandContext, as_json: bool) -> None:
     """List the agents."""
-    registry = open_agents(context)
-    bindings = context.read(lambda store: store.registry.bindings())
-    views: list[ListedAgent] = []
-    for name in registry.names():
-        channels = tuple(one.place for one in bindings if one.agent == name)
-        try:
-            agent = registry.spec(name)
-        except InvalidInput as error:
-            views.append(ListedAgent(name, "", "", (), "", channels, str(error)))
-        else:
-            found = ListedAgent(name, agent.model, agent.profile, agent.tools, str(agent.home), channels)
-            views.append(found)
+    found = [
+        msgspec.structs.replace(one, path=str(context.home.agent(one.name)))
+        for one in get(context, "/api/agents", list[ListedAgent])
+    ]
     rows = [
         (
-            view.name,
-            view.error or view.model,
-            view.profile,
-            ", ".join(view.tools) or "all",
-            ", ".join(view.channels),
-            view.path,
+            one.name,
+            one.error or one.model,
+            one.profile,
+            ", ".join(one.tools) or "all",
+            ", ".join(one.channels),
+            one.path,
         )
-        for view in views
+        for one in found
     ]
-    print_records(
-        views, as_json, ("name", "model", "profile", "tools", "channels", "folder"), rows, "There are no agents."
-    )
+    head = ("name", "model", "profile", "tools", "channels", "folder")
+    print_records(found, as_json, head, rows, "There are no agents.")
 
 
 @agents.command()
@@ -82,19 +62,11 @@ def create(
     context: CommandContext, name: str, model: str | None, profile: str | None, system_prompt: str | None
 ) -> None:
     """Make an agent from template/."""
-    from shoal.permissions.profiles import Profiles
-
-    folder = context.home.agent(checked_name(name))
-    if profile == "":
-        permissions = context.config().permissions
-        Profiles(permissions.profiles, permissions.overrides).get(profile)  # says which there are
-    if folder.exists():
-        raise Conflict(f"There is an agent {name} already. `shoal agents config {name} KEY VALUE` changes it.")
     given = {"model": model, "profile": profile, "system_prompt": system_prompt}
     settings = {key: value for key, value in given.items() if value is not None}
     make_home(context.home)
     call_api(context, "POST", "/api/agents", {"name": name, "settings": settings})
-    print(f"Made {folder}. Edit AGENTS.md there to say how it works.")
+    print(f"Made {context.home.agent(name)}. Edit AGENTS.md there to say how it works.")
 
 
 @agents.command()
@@ -123,12 +95,10 @@ def config(context: CommandContext, name: str, key: str, value: str) -> None:
 def destroy(context: CommandContext, name: str, keep_files: bool, yes: bool) -> None:
     """Remove an agent: its turns are stopped, its channels go to the default agent, its conversations stay."""
     folder = _existing(context, name)
-    if name == context.config().agents.default_agent:
-        raise Conflict(f"{name} is the default agent. Set agents.default_agent to another first.")
     if not (keep_files or yes) and sys.stdin.isatty():
         click.confirm(f"Delete {folder} with its workspace?", abort=True)
     path = f"/api/agents/{path_part(name)}?keep_files={'true' if keep_files else 'false'}"
-    removed = call_api(context, "DELETE", path, into=RemovedAgent)
+    removed = call_api(context, "DELETE", path, into=DestroyedAgent)
     print(
         f"Removed {name}; its files are in {context.root / removed.files}."
         if keep_files

@@ -39,8 +39,8 @@ class WaitingApproval(msgspec.Struct, frozen=True):
     shown: str
 
 
-class AskResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of it, as `--json` prints it. `waiting` is the outcome of a turn that waits for a person."""
+class AskResult(msgspec.Struct, frozen=True):
+    """What came of it. `waiting` is the outcome of a turn that waits for a person."""
 
     thread: ThreadId
     turn: TurnId
@@ -51,17 +51,10 @@ class AskResult(msgspec.Struct, frozen=True, omit_defaults=True):
     approvals: tuple[WaitingApproval, ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """Every field of the contract, empty ones too."""
-        found: dict[str, object] = {
-            "thread": self.thread,
-            "turn": self.turn,
-            "reply": self.reply,
-            "steps": self.steps,
-            "usage": msgspec.structs.asdict(self.usage),
-            "outcome": self.outcome,
-        }
-        if self.approvals:
-            found["approvals"] = self.approvals
+        """As `--json` prints it: every field of the contract, empty ones too."""
+        found: dict[str, object] = {**msgspec.structs.asdict(self), "usage": msgspec.structs.asdict(self.usage)}
+        if not self.approvals:
+            del found["approvals"]
         return found
 
 
@@ -96,10 +89,10 @@ async def _ask(
 
     async with open_link(context, thread, channel="ask") as (link, chosen):
         standing = await link.standing()
-        sent = await link.send(question, agent)
-        if not sent.accepted:
+        message_id = await link.send(question, agent)
+        if not message_id:
             raise ShoalError(f"{chosen} has too many prompts waiting. Wait for an answer, or ask in another thread.")
-        turn = _Turn(link, chosen, sent.message_id, as_json=as_json)
+        turn = _Turn(link, chosen, message_id, as_json=as_json)
         asked = await turn.follow(standing.last_seq if standing else 0)
     if asked is not None:
         return asked
@@ -135,6 +128,10 @@ class _Turn:
             raise
         return None
 
+    def result(self, outcome: Literal["failed", "waiting"], *approvals: WaitingApproval) -> AskResult:
+        """The result of a turn that has not ended."""
+        return AskResult(self.thread, self.turn, "", self.steps, self.usage, outcome, approvals)
+
     async def take(self, item: Event | LiveEvent) -> AskResult | None:
         """Take in what happens in the thread; the result when it is complete."""
         if isinstance(item, LiveEvent):
@@ -159,7 +156,7 @@ class _Turn:
             case RetryScheduled(message=message, detail=detail):  # nobody is here to wait for it
                 await self.link.abort(all_queued=False)
                 print(printable(f"shoal: {message} ({detail})"), file=sys.stderr)
-                return AskResult(self.thread, self.turn, "", self.steps, self.usage, "failed")
+                return self.result("failed")
             case LimitReached(limit=limit, detail=detail):
                 self.limit = f"{limit} ({detail})" if detail else limit
             case ApprovalRequested() as request:
@@ -177,8 +174,7 @@ class _Turn:
         if not self.may_ask:
             print(f"shoal: the agent asks to run:\n{asks}", file=sys.stderr)
             print(f"shoal: allow it with `shoal approvals allow {request.approval_id}`.", file=sys.stderr)
-            waiting = WaitingApproval(request.approval_id, request.tool, shown)
-            return AskResult(self.thread, self.turn, "", self.steps, self.usage, "waiting", (waiting,))
+            return self.result("waiting", WaitingApproval(request.approval_id, request.tool, shown))
         print(f"\nThe agent asks to run:\n{asks}\n[y] allow once, [t] allow in this thread, anything else denies: ",
               end="", file=sys.stderr, flush=True)  # fmt: skip
         answer = (await read_line()).strip().lower()

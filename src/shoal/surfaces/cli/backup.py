@@ -6,18 +6,32 @@ import shutil
 import sqlite3
 import tarfile
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import click
 
-from shoal.backups import CHANGED_AT, CONFIGURATION, DATABASE, DUMP, FOLDERS, check_database, write_archive
+from shoal.backups import (
+    CHANGED_AT,
+    CONFIGURATION,
+    DATABASE,
+    DUMP,
+    FOLDERS,
+    NOT_SET,
+    Backup,
+    BackupPlace,
+    backup_place,
+    check_database,
+    listed_in,
+    make_backup,
+    write_archive,
+)
 from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.context import CommandContext
 
 if TYPE_CHECKING:
-    from shoal.backups import Backup, BackupPlace
     from shoal.store.store import Store
 
 
@@ -37,18 +51,15 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
     if not context.root.is_dir():
         raise InvalidInput(f"There is no home directory {context.root} to back up. --home names another.")
     if lists:
-        for kept in _kept(context):
+        for kept in listed_in(_configured_place(context)):
             print(_line(kept))
         return
     if file is None:
         if with_secrets or force:
             raise InvalidInput("--with-secrets and --force are for a backup into a FILE. Name one.")
-        from shoal.backups import make_backup
-        from shoal.domain.clock import SystemClock
-
         config = context.config()
         url = config.database.url.reveal() if config.database.url else ""
-        made = make_backup(context.home, _configured_place(context), SystemClock().now(), config.backup.keep, url)
+        made = make_backup(context.home, _configured_place(context), datetime.now(UTC), config.backup.keep, url)
         print(f"Made and checked {_line(made)}.")
         return
     if file.exists() and not force:
@@ -70,24 +81,15 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
         print(note)
 
 
-def _configured_place(context: CommandContext) -> "BackupPlace":
+def _configured_place(context: CommandContext) -> BackupPlace:
     """Where backup.to says. Raises Conflict where there is none."""
-    from shoal.backups import NOT_SET, backup_place
-
     where = backup_place(context.config(), context.home)
     if where is None:
         raise Conflict(NOT_SET)
     return where
 
 
-def _kept(context: CommandContext) -> "list[Backup]":
-    """The backups that are kept, newest first. Raises Conflict where there is no place for them, StoreError."""
-    from shoal.backups import listed_in
-
-    return listed_in(_configured_place(context))
-
-
-def _line(kept: "Backup") -> str:
+def _line(kept: Backup) -> str:
     return f"{kept.name}  {kept.at:%Y-%m-%d %H:%M} UTC  {kept.size_bytes:,} bytes"
 
 
@@ -110,7 +112,7 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         context.write(_nothing, accept_loss=True)
         print(f"{context.home.database_file} can be used again, as it is. `shoal doctor` checks it.")
     elif not file:
-        kept = _kept(context)
+        kept = listed_in(_configured_place(context))
         if not kept:
             print("There is no backup in backup.to. Restore a file of your own with `shoal restore FILE`.")
             return
@@ -120,27 +122,22 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         print(f"  2. Stop Shoal, then mv {root} {root}.before && mv {fresh} {root}")
         print("  3. Set the secrets that were left out, and start again. `shoal backup --list` shows older ones.")
     else:
-        _restore(context, file, CommandContext(into) if into else context)
-
-
-def _restore(context: CommandContext, file: str, target: CommandContext) -> None:
-    root = target.root
-    if is_held(target.home.lock_file):
-        raise HomeLocked(f"A Shoal runs on {root}. Stop it first, or restore --into another directory.")
-    if root.exists() and any(root.iterdir()):
-        raise Conflict(f"{root} is not empty. Move it away, or name another with --into DIR.")
-    if Path(file).is_file():
-        _make_from(Path(file), target)
-        return
-    from shoal.backups import backup_place
-
-    where = backup_place(context.config(), context.home) if context.root.is_dir() else None
-    if where is None or file not in where.sizes():
-        raise NotFound(f"There is no file {file}, and no backup of that name. `shoal backup --list` shows them.")
-    with tempfile.TemporaryDirectory(prefix="shoal-restore-") as folder:
-        fetched = Path(folder) / "backup.tar.gz"
-        where.fetch(file, fetched)
-        _make_from(fetched, target)
+        target = CommandContext(into) if into else context
+        root = target.root
+        if is_held(target.home.lock_file):
+            raise HomeLocked(f"A Shoal runs on {root}. Stop it first, or restore --into another directory.")
+        if root.exists() and any(root.iterdir()):
+            raise Conflict(f"{root} is not empty. Move it away, or name another with --into DIR.")
+        if Path(file).is_file():
+            _make_from(Path(file), target)
+            return
+        where = backup_place(context.config(), context.home) if context.root.is_dir() else None
+        if where is None or file not in where.sizes():
+            raise NotFound(f"There is no file {file}, and no backup of that name. `shoal backup --list` shows them.")
+        with tempfile.TemporaryDirectory(prefix="shoal-restore-") as folder:
+            fetched = Path(folder) / "backup.tar.gz"
+            where.fetch(file, fetched)
+            _make_from(fetched, target)
 
 
 def _make_from(file: Path, context: CommandContext) -> None:

@@ -5,7 +5,7 @@ Plain lines are prompts; lines that begin with / are commands; while the agent w
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 
@@ -67,7 +67,7 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
                     pass
                 tasks.cancel_scope.cancel()
             return 0
-        conversation = TerminalChat(link, chosen, agent, PipeScreen())
+        conversation = TerminalChat(link, chosen, agent, ChatScreen())
         tasks.start_soon(conversation.follow)
         await conversation.opened.wait()
         while line := await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
@@ -83,24 +83,7 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
     return 0
 
 
-class PipeScreen:
-    """Prints finished lines and nothing else."""
-
-    def line(self, text: str) -> None:
-        print(text, flush=True)
-
-    def partial(self, text: str) -> None:
-        """Only whole lines are printed."""
-
-    def status(self, text: str) -> None:
-        """What the agent does is not printed."""
-
-    def question(self, text: str) -> None:
-        """The question itself was printed."""
-
-
 SILENT = "[SILENT]"
-UNKNOWN_TURN = TurnId("open")
 NO_TURN = TurnId("")
 RECAP_EVENTS = 40
 """How many earlier events the chat shows when it opens."""
@@ -118,24 +101,21 @@ HELP = """\
 ANSWERS = {"y": "allow", "yes": "allow", "t": "thread", "n": "deny", "no": "deny"}
 
 
-class ChatScreen(Protocol):
-    """Where the chat is shown."""
+class ChatScreen:
+    """Where the chat is shown: this one, over a pipe, prints finished lines and nothing else."""
 
     def line(self, text: str) -> None:
         """Show finished lines."""
-        ...
+        print(text, flush=True)
 
     def partial(self, text: str) -> None:
         """Show the line of the answer that is being written; empty when there is none."""
-        ...
 
     def status(self, text: str) -> None:
         """Show what the agent does; empty when it is idle."""
-        ...
 
     def question(self, text: str) -> None:
         """Show that an answer is waited for; empty when it is given."""
-        ...
 
 
 class TerminalChat:
@@ -165,7 +145,7 @@ class TerminalChat:
         standing = await self.link.standing()
         if standing is not None:
             self._known_seq = standing.last_seq
-            self._turn = UNKNOWN_TURN if standing.is_busy else NO_TURN
+            self._turn = standing.open_turn
         if self._known_seq == 0:
             self._update_state()
             self.opened.set()
@@ -228,7 +208,14 @@ class TerminalChat:
                 except NotFound:
                     self.screen.line("Nothing was said here yet.")
             case "/status":
-                await self._show_status()
+                standing = await self.link.standing()
+                lines = [f"thread   {self.thread}", f"runs in  {self.link.place}"]
+                if standing is not None:
+                    doing = "a turn is open" if standing.open_turn else "idle"
+                    lines.append(f"agent    {standing.agent or self.agent or 'the default one'}")
+                    lines.append(f"state    {doing}, {standing.queued} waiting, {standing.last_seq} events")
+                used = f"{self._usage.input_tokens} in, {self._usage.output_tokens} out"
+                self.screen.line("\n".join([*lines, f"tokens   {used} since this chat was opened"]))
             case "/allow" | "/deny":
                 wanted = "thread" if rest.strip() == "thread" else "allow"
                 await self._decide("deny" if name == "/deny" else wanted)
@@ -245,26 +232,14 @@ class TerminalChat:
         self._sending = text
         self._heard.clear()
         try:
-            sent = await self.link.send(text, self.agent)
-            if not sent.accepted:
+            message_id = await self.link.send(text, self.agent)
+            if not message_id:
                 self.screen.line("Busy: too many prompts wait. /stop ends the running turn, /steer TEXT reaches it.")
-            elif sent.message_id not in self._heard:
-                self._sent.add(sent.message_id)
+            elif message_id not in self._heard:
+                self._sent.add(message_id)
         finally:
             self._sending = ""
             self._update_state()
-
-    async def _show_status(self) -> None:
-        standing = await self.link.standing()
-        lines = [f"thread   {self.thread}", f"runs in  {self.link.place}"]
-        if standing is not None:
-            doing = "a turn is open" if standing.is_busy else "idle"
-            lines.append(f"agent    {standing.agent or self.agent or 'the default one'}")
-            lines.append(f"state    {doing}, {standing.queued} waiting, {standing.last_seq} events")
-        lines.append(
-            f"tokens   {self._usage.input_tokens} in, {self._usage.output_tokens} out since this chat was opened"
-        )
-        self.screen.line("\n".join(lines))
 
     async def _decide(self, answer: str) -> None:
         if not self.questions:

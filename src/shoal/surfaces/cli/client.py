@@ -8,12 +8,15 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import NamedTuple, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
+from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, decode_data
+from shoal.domain.ids import ThreadId, TurnId
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.context import CommandContext
 
@@ -22,6 +25,18 @@ T = TypeVar("T")
 REQUEST_SECONDS = 30.0
 LINE_BYTES_MAX = 67_108_864
 _HOLDER = re.compile(r"process \d+ at (http://\S+)")
+
+
+class _EventJson(msgspec.Struct):
+    type: str
+    thread: ThreadId
+    turn: TurnId
+    data: msgspec.Raw
+    seq: int
+    at: datetime
+
+    def event(self) -> Event:
+        return Event(self.seq, self.thread, self.turn, self.at, decode_data(self.type, bytes(self.data)))
 
 
 class Busy(ShoalError):
@@ -117,8 +132,8 @@ def find_server(context: CommandContext) -> ServerClient | None:
 def call_api(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
     """Make an API call and return its answer as `into`.
 
-    Where no server runs, the database is opened for it, as `CommandContext.write` does. Raises what that raises, and
-    NotFound, Conflict, Gone or InvalidInput as the API says.
+    Where no server runs, the database is opened for it, as `CommandContext.read` does for a GET and `write` for any
+    other. Raises what these raise, and NotFound, Conflict, Gone or InvalidInput as the API says.
     """
     server = find_server(context)
     if server is not None:
@@ -126,7 +141,15 @@ def call_api(context: CommandContext, method: str, path: str, body: object = Non
     from shoal.surfaces.cli.offline import call_offline
 
     config = context.config()
-    return decoded(*context.write(lambda store: call_offline(config, store, method, path, body)), into)
+    use_store = context.read if method == "GET" else context.write
+    return decoded(*use_store(lambda store: call_offline(config, store, method, path, body)), into)
+
+
+def get(context: CommandContext, path: str, into: type[T], **query: str | int | bool) -> T:
+    """`call_api` for what is only looked at, with the parts of its query that are given."""
+    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
+    asked = urlencode({name: value for name, value in given.items() if value != ""})
+    return call_api(context, "GET", f"{path}?{asked}" if asked else path, into=into)
 
 
 def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T:
@@ -144,3 +167,17 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
 def path_part(text: str) -> str:
     """A piece of a path, quoted."""
     return quote(text, safe="")
+
+
+def decode_item(content: bytes) -> Event | LiveEvent:
+    """An event as the API shows it, of the journal or live."""
+    item = msgspec.json.decode(content, type=_EventJson)
+    for live in (TextStreamed, StatusChanged):
+        if item.type == live.type:
+            return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=live))
+    return item.event()
+
+
+def decode_event(content: msgspec.Raw) -> Event:
+    """An event of the journal as the API shows it."""
+    return msgspec.json.decode(content, type=_EventJson).event()

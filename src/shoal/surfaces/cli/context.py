@@ -61,14 +61,13 @@ class CommandContext:
         A home directory without a database reads as an empty one. Raises NotFound when there is no home directory,
         StoreError when the database cannot be read.
         """
-        import asyncio
         import tempfile
 
-        url = self._database_url()
-        if url or self.home.database_file.exists():
-            return asyncio.run(self._work(work, url, self.home.database_file, read_only=True))
+        url, file = self._database_url(), self.home.database_file
+        if url or file.exists():
+            return self._work(work, url, file, read_only=True)
         with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
-            return asyncio.run(self._work(work, "", Path(folder) / "empty.db"))
+            return self._work(work, "", Path(folder) / "empty.db")
 
     def write(self, work: "Callable[[Store], Awaitable[T]]", *, accept_loss: bool = False) -> T:
         """Change the database: SQLite while no other process works here, PostgreSQL at any time.
@@ -76,20 +75,18 @@ class CommandContext:
         `accept_loss` goes on without what its -wal file should hold and does not. Raises HomeLocked when another
         process works here, NotFound when there is no home directory, StoreError.
         """
-        import asyncio
-
         from shoal.store.lock import HomeLock
 
         if url := self._database_url():
-            return asyncio.run(self._work(work, url))
+            return self._work(work, url)
         lock = HomeLock(self.home.lock_file)
         lock.acquire()
         try:
-            return asyncio.run(self._work(work, "", self.home.database_file, accept_loss=accept_loss))
+            return self._work(work, "", self.home.database_file, accept_loss=accept_loss)
         finally:
             lock.release()
 
-    async def _work(
+    def _work(
         self,
         work: "Callable[[Store], Awaitable[T]]",
         url: str,
@@ -98,21 +95,26 @@ class CommandContext:
         read_only: bool = False,
         accept_loss: bool = False,
     ) -> T:
+        import asyncio
+
         from shoal.domain.clock import SystemClock
         from shoal.store.store import Store
 
-        if url:
-            from shoal.store.postgres import PoolSettings, open_postgres
+        async def run() -> T:
+            if url:
+                from shoal.store.postgres import PoolSettings, open_postgres
 
-            store = Store(await open_postgres(url, PoolSettings(connections_max=2)), SystemClock())
-        else:
-            from shoal.store.sqlite import SqliteDriver
+                store = Store(await open_postgres(url, PoolSettings(connections_max=2)), SystemClock())
+            else:
+                from shoal.store.sqlite import SqliteDriver
 
-            store = Store(SqliteDriver(file, read_only=read_only, accept_loss=accept_loss), SystemClock())
-        try:
-            return await work(store)
-        finally:
-            await store.close()
+                store = Store(SqliteDriver(file, read_only=read_only, accept_loss=accept_loss), SystemClock())
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(run())
 
     def _database_url(self) -> str:
         """The address of the PostgreSQL that holds everything, or nothing. Raises NotFound without a home directory."""

@@ -3,23 +3,19 @@
 import heapq
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from shoal.domain.agents import Process
-from shoal.domain.cards import coverage_text
 from shoal.domain.errors import InvalidInput, NotFound
-from shoal.domain.ids import ApprovalId, parse_thread_id
-from shoal.domain.triggers import Trigger
-from shoal.surfaces.cli.client import call_api, find_server, path_part
+from shoal.domain.ids import parse_thread_id
+from shoal.domain.triggers import next_cron, parse_when
+from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, when
-
-if TYPE_CHECKING:
-    from shoal.store.store import Store
-    from shoal.tools.mcp.pins import Pin, Pins, ServerPins
+from shoal.surfaces.http.routes_control import ApprovalView, McpToolView, McpView, ProcessView, TriggerView
+from shoal.tools.mcp.pins import DIGEST_CHARS
+from shoal.tools.process_logs import LogPiece
 
 THREAD = "terminal:local:main"
 
@@ -33,20 +29,15 @@ def approvals() -> None:
 
 @approvals.command("list")
 @click.option("--all", "everything", is_flag=True, help="Those that were decided too.")
-@click.option("--thread", help="Only those of this thread.")
+@click.option("--thread", default="", help="Only those of this thread.")
 @json_option
 @click.pass_obj
-def list_approvals(context: CommandContext, everything: bool, thread: str | None, as_json: bool) -> None:
+def list_approvals(context: CommandContext, everything: bool, thread: str, as_json: bool) -> None:
     """List the questions, the newest first."""
-    wanted = parse_thread_id(thread) if thread else None
-    found = context.read(lambda store: store.approvals.search(pending=not everything, thread=wanted))
-    rows = [
-        (approval.id, approval.state, when(approval.expires_at), approval.thread, printable(approval.shown))
-        for approval in found
-    ]
-    print_records(
-        found, as_json, ("id", "state", "expires", "thread", "what would run"), rows, "Nothing waits for an answer."
-    )
+    found = get(context, "/api/approvals", list[ApprovalView], pending=not everything, thread=thread)
+    rows = [(one.id, one.state, one.expires_at, one.thread, one.shown) for one in found]
+    head = ("id", "state", "expires", "thread", "what would run")
+    print_records(found, as_json, head, rows, "Nothing waits for an answer.")
 
 
 @approvals.command("show")
@@ -55,15 +46,13 @@ def list_approvals(context: CommandContext, everything: bool, thread: str | None
 @click.pass_obj
 def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
     """Show one question whole: what exactly would run, who asked, and why it is asked."""
-    found = context.read(lambda store: store.approvals.get(ApprovalId(id)))
-    if found is None:
-        raise NotFound(f"There is no approval {id}. `shoal approvals list` shows the open ones.")
+    found = get(context, f"/api/approvals/{path_part(id)}", ApprovalView)
     if as_json:
         print_json(found)
         return
     print(f"{found.id}  {found.state}, expires {when(found.expires_at)} UTC, asked by {printable(found.asked_by)}")
     print(f"in {found.thread}")
-    for said in (coverage_text(found.covers), found.reason):
+    for said in (found.runs, found.reason):
         if said:
             print(printable(said))
     print(f"\n{printable(found.shown)}")
@@ -87,12 +76,12 @@ def deny(context: CommandContext, id: str) -> None:
 
 
 def _decide(context: CommandContext, id: str, body: dict[str, str], done: str) -> None:
-    call_api(context, "POST", f"/api/approvals/{path_part(id)}", body)
+    path = f"/api/approvals/{path_part(id)}"
+    call_api(context, "POST", path, body)
     if find_server(context) is not None:
         print(f"{done} The turn continues.")
         return
-    found = context.read(lambda store: store.approvals.get(ApprovalId(id)))
-    thread = found.thread if found is not None else ""
+    thread = get(context, path, ApprovalView).thread
     print(f"{done} Nothing is running here: the turn continues with `shoal run` or `shoal chat --thread {thread}`.")
 
 
@@ -108,13 +97,6 @@ class TriggerTime(msgspec.Struct, frozen=True):
     text: str
 
 
-class TriggerState(msgspec.Struct):
-    """What the API tells of a trigger that was changed."""
-
-    id: str
-    next_at: datetime | None
-
-
 @click.group()
 def triggers() -> None:
     """Turns that start by the clock: once, or again and again."""
@@ -125,17 +107,17 @@ def triggers() -> None:
 @click.pass_obj
 def list_triggers(context: CommandContext, as_json: bool) -> None:
     """List the triggers, the next due first."""
-    found = context.read(lambda store: store.triggers.all())
+    found = get(context, "/api/triggers", list[TriggerView])
     rows = [
         (
-            trigger.id,
-            trigger.state,
-            when(trigger.next_at if trigger.state == "active" else None),
-            f"{trigger.spec.schedule} ({trigger.spec.timezone})",
-            trigger.spec.thread or f"{trigger.spec.platform}:{trigger.spec.channel}",
-            printable(trigger.error or trigger.spec.name or trigger.spec.text),
+            one.id,
+            one.state,
+            one.next_at if one.state == "active" else None,
+            f"{one.schedule} ({one.timezone})",
+            one.thread or f"{one.platform}:{one.channel}",
+            one.error or one.name or one.text,
         )
-        for trigger in found
+        for one in found
     ]
     head = ("id", "state", "next (UTC)", "schedule", "into", "what")
     print_records(found, as_json, head, rows, "There are no triggers. `shoal triggers add WHEN TEXT` makes one.")
@@ -156,14 +138,12 @@ def add(context: CommandContext, when_: str, text: str, thread: str | None, **gi
 
     WHEN is "in 10 minutes", an ISO time such as 2026-05-04T09:00, or a cron line such as "0 9 * * 1-5".
     """
-    from shoal.domain.triggers import parse_when
-
     if bool(given["platform"]) != bool(given["channel"]) or (thread and given["platform"]):
         raise InvalidInput("Give --thread, or --platform and --channel.")
     moment = parse_when(when_, given["timezone"], datetime.now(UTC))
     target = "" if given["platform"] else parse_thread_id(thread or THREAD)
     body = {"kind": moment.kind, "schedule": moment.schedule, "text": text, "thread": target, **given}
-    added = call_api(context, "POST", "/api/triggers", body, into=TriggerState)
+    added = call_api(context, "POST", "/api/triggers", body, into=TriggerView)
     print(f"Added {added.id}: first at {when(added.next_at)} UTC.")
     if find_server(context) is None:
         print("Triggers fire only while `shoal run` is running.")
@@ -192,7 +172,7 @@ def pause(context: CommandContext, id: str) -> None:
 @click.pass_obj
 def resume(context: CommandContext, id: str) -> None:
     """Resume a trigger that is paused or was switched off."""
-    found = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerState)
+    found = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerView)
     print(f"Resumed {id}: next at {when(found.next_at)} UTC.")
 
 
@@ -202,22 +182,20 @@ def resume(context: CommandContext, id: str) -> None:
 @click.pass_obj
 def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
     """Show the times that come next, over all triggers."""
-    found = context.read(lambda store: store.triggers.all())
     now = datetime.now(UTC)
-    streams = [_times(trigger, now) for trigger in found if trigger.state == "active"]
+    found = get(context, "/api/triggers", list[TriggerView])
+    streams = [_times(one, now) for one in found if one.state == "active"]
     coming = [one for _, one in zip(range(limit), heapq.merge(*streams, key=lambda one: one.at), strict=False)]
-    rows = [(when(one.at), one.id, printable(one.name or one.text)) for one in coming]
+    rows = [(one.at, one.id, one.name or one.text) for one in coming]
     print_records(coming, as_json, ("time (UTC)", "id", "what"), rows, "Nothing is scheduled.")
 
 
-def _times(trigger: Trigger, now: datetime) -> Iterator[TriggerTime]:
+def _times(trigger: TriggerView, now: datetime) -> Iterator[TriggerTime]:
     """When it fires, in order; what is due already first."""
-    from shoal.domain.triggers import next_after
-
     at = trigger.next_at
     while at is not None:
-        yield TriggerTime(at, trigger.id, trigger.spec.name, trigger.spec.text)
-        at = next_after(trigger.spec, max(at, now)) if trigger.spec.kind == "periodic" else None
+        yield TriggerTime(at, trigger.id, trigger.name, trigger.text)
+        at = next_cron(trigger.schedule, trigger.timezone, max(at, now)) if trigger.kind == "periodic" else None
 
 
 # ---- processes ----
@@ -236,33 +214,18 @@ def processes() -> None:
 @click.pass_obj
 def list_processes(context: CommandContext, agent: str, running: bool, limit: int, as_json: bool) -> None:
     """List the processes, newest first."""
+    found = get(context, "/api/processes", list[ProcessView], agent=agent, running=running, limit=limit)
 
-    def state(process: Process) -> str:
-        if process.state == "exited":
-            return f"exited {process.exit_code}"
-        if process.state == "running":
-            return f"running {int((datetime.now(UTC) - process.started_at).total_seconds())} s"
-        return process.state
+    def state(one: ProcessView) -> str:
+        if one.state == "exited":
+            return f"exited {one.exit_code}"
+        if one.state == "running":
+            return f"running {int((datetime.now(UTC) - one.started_at).total_seconds())} s"
+        return one.state
 
-    found = context.read(lambda store: store.processes.search(agent=agent, running=running, limit=limit))
-    rows = [
-        (
-            process.id,
-            process.spec.agent,
-            state(process),
-            when(process.started_at),
-            when(process.ended_at),
-            printable(process.spec.title),
-        )
-        for process in found
-    ]
-    print_records(
-        found,
-        as_json,
-        ("id", "agent", "state", "started (UTC)", "ended (UTC)", "what"),
-        rows,
-        "There are no processes.",
-    )
+    rows = [(one.id, one.agent, state(one), one.started_at, one.ended_at, one.name) for one in found]
+    head = ("id", "agent", "state", "started (UTC)", "ended (UTC)", "what")
+    print_records(found, as_json, head, rows, "There are no processes.")
 
 
 @processes.command()
@@ -276,12 +239,7 @@ def list_processes(context: CommandContext, agent: str, running: bool, limit: in
 @click.pass_obj
 def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as_json: bool) -> None:
     """Show what a process has written, here in this home directory."""
-    from shoal.tools.process_logs import log_of, read_log
-
-    process = context.read(lambda store: store.processes.get(id))
-    if process is None:
-        raise NotFound(f"There is no process {id}. `shoal processes list` shows them.")
-    piece = read_log(log_of(context.home, process), offset=offset, lines_max=tail, contains=grep)
+    piece = get(context, f"/api/processes/{path_part(id)}/log", LogPiece, tail=tail, offset=offset, grep=grep)
     redactor = context.redactor()
     lines = tuple(redactor.redact(line) for line in piece.lines)
     if as_json:
@@ -313,19 +271,24 @@ def mcp() -> None:
 @click.pass_obj
 def list_mcp(context: CommandContext, as_json: bool) -> None:
     """List the tools, what waits first."""
-    found = context.read(lambda store: _pins(context, store).listed())
+    found = get(context, "/api/mcp", McpView).servers
+    rows = [
+        {
+            "server": server.server,
+            "name": one.name,
+            "state": one.state,
+            "digest": one.digest[:DIGEST_CHARS],
+            "since": when(server.since),
+        }
+        for server in found
+        for one in server.tools
+    ]
     if as_json:
-        print_json([_row(server, pin) for server in found for pin in server.tools.values()])
+        print_json(rows)
         return
-    rows = sorted(
-        (_row(server, pin) for server in found for pin in server.tools.values()),
-        key=lambda row: (row["state"] == "allowed", row["name"]),
-    )
-    print_table(
-        ("tool", "state", "digest", "pinned (UTC)"),
-        [(printable(row["name"]), row["state"], row["digest"], row["since"]) for row in rows],
-        "No MCP server was connected yet.",
-    )
+    rows.sort(key=lambda row: (row["state"] == "allowed", row["name"]))
+    shown = [(row["name"], row["state"], row["digest"], row["since"]) for row in rows]
+    print_table(("tool", "state", "digest", "pinned (UTC)"), shown, "No MCP server was connected yet.")
 
 
 @mcp.command("show")
@@ -333,17 +296,17 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
 @click.pass_obj
 def show_mcp(context: CommandContext, name: str) -> None:
     """Show what a server changed of tool NAME, as a diff, or what is allowed of it."""
-    found = context.read(lambda store: _pins(context, store).listed())
-    pin = next((pin for server in found for pin in server.tools.values() if pin.name == name), None)
-    if pin is None:
+    tools: list[McpToolView] = [one for server in get(context, "/api/mcp", McpView).servers for one in server.tools]
+    found = next((one for one in tools if one.name == name), None)
+    if found is None:
         raise NotFound(f"There is no tool {name[:80]!r} of an MCP server. `shoal mcp list` shows them.")
-    if pin.offered is None:
-        print(f"{pin.name} is allowed as its server offers it:\n")
-        print(printable(pin.allowed.text if pin.allowed is not None else ""))
+    if found.state == "allowed":
+        print(f"{found.name} is allowed as its server offers it:\n")
+        print(printable(found.text))
         return
-    print(f"{pin.name} is {pin.state}; - is what you allowed, + what the server offers:\n")
-    print(printable(pin.change))
-    print(f"\nTo allow it: shoal mcp allow {pin.name} {_short(pin)}")
+    print(f"{found.name} is {found.state}; - is what you allowed, + what the server offers:\n")
+    print(printable(found.change))
+    print(f"\nTo allow it: shoal mcp allow {found.name} {found.digest[:DIGEST_CHARS]}")
 
 
 @mcp.command("allow")
@@ -364,22 +327,3 @@ def deny_mcp(context: CommandContext, name: str, digest: str) -> None:
     """Leave tool NAME as it was allowed, or hidden if it is new, and do not be asked for DIGEST again."""
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "deny", "digest": digest})
     print("Denied. Agents go on with what you allowed before.")
-
-
-def _row(server: "ServerPins", pin: "Pin") -> dict[str, str]:
-    row = {"server": server.server, "name": pin.name, "state": pin.state}
-    return {**row, "digest": _short(pin), "since": when(server.since)}
-
-
-def _short(pin: "Pin") -> str:
-    from shoal.tools.mcp.pins import DIGEST_CHARS
-
-    definition = pin.offered or pin.allowed
-    return definition.digest[:DIGEST_CHARS] if definition is not None else ""
-
-
-def _pins(context: CommandContext, store: "Store") -> "Pins":
-    from shoal.domain.clock import SystemClock
-    from shoal.tools.mcp.pins import Pins
-
-    return Pins(store.settings, store.audit, SystemClock(), context.config().mcp)

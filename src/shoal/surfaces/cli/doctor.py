@@ -17,7 +17,6 @@ from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, printable, when
 
 if TYPE_CHECKING:
-    from shoal.agents.registry import AgentRegistry
     from shoal.config import Config
     from shoal.providers.catalog import Catalog
 
@@ -42,6 +41,21 @@ class DoctorFinding(msgspec.Struct, frozen=True):
     status: Literal["ok", "warn", "fail"]
     message: str
     todo: str = ""
+
+
+def ok(check: str, message: str) -> DoctorFinding:
+    """Nothing is wrong."""
+    return DoctorFinding(check, "ok", message)
+
+
+def warn(check: str, message: str, todo: str) -> DoctorFinding:
+    """It works, but something should be done."""
+    return DoctorFinding(check, "warn", message, todo)
+
+
+def fail(check: str, message: str, todo: str) -> DoctorFinding:
+    """It does not work until something is done."""
+    return DoctorFinding(check, "fail", message, todo)
 
 
 @click.command()
@@ -72,9 +86,9 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
         config = context.config()
     except ConfigError as error:
         for problem in error.problems:
-            yield DoctorFinding("config", "fail", problem, "Correct it; docs/configuration.md lists every key.")
+            yield fail("config", problem, "Correct it; docs/configuration.md lists every key.")
         return
-    yield DoctorFinding("config", "ok", "every key is known and has a value that is allowed.")
+    yield ok("config", "every key is known and has a value that is allowed.")
     for check in CHECKS:
         async for finding in check(context, config):
             yield finding
@@ -83,20 +97,20 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
 def _home(context: CommandContext) -> Iterator[DoctorFinding]:
     root, home = context.root, context.home
     if not root.is_dir():
-        yield DoctorFinding("home", "warn", f"{root} does not exist yet.", "`shoal init` makes it.")
+        yield warn("home", f"{root} does not exist yet.", "`shoal init` makes it.")
         return
     private = (path for path in (root, home.config_file, home.token_file) if path.exists())
     exposed = [path for path in private if stat.S_IMODE(path.stat().st_mode) & 0o077]
     if exposed:
         names = " ".join(str(path) for path in exposed)
-        yield DoctorFinding("home", "warn", f"others on this machine can read {names}.", f"Run `chmod go= {names}`.")
+        yield warn("home", f"others on this machine can read {names}.", f"Run `chmod go= {names}`.")
     else:
-        yield DoctorFinding("home", "ok", f"{root} is closed to others.")
+        yield ok("home", f"{root} is closed to others.")
     free = shutil.disk_usage(root).free
     if free < FREE_BYTES_MIN:
-        yield DoctorFinding("disk", "warn", f"{free // 1_048_576} MiB are free.", "Free some space before it is full.")
+        yield warn("disk", f"{free // 1_048_576} MiB are free.", "Free some space before it is full.")
     if shutil.which("git") is None:
-        yield DoctorFinding("git", "warn", "git is not installed; workspaces keep no history.", "Install git.")
+        yield warn("git", "git is not installed; workspaces keep no history.", "Install git.")
 
 
 async def _database(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
@@ -108,11 +122,26 @@ async def _database(context: CommandContext, config: "Config") -> AsyncGenerator
     from shoal.surfaces.cli.backup import schema_version
 
     if config.database.url:
-        yield await _postgres(config.database.url)
+        try:
+            from shoal.store.postgres import answering
+
+            version, behind = await answering(config.database.url.reveal())
+        except (StoreNewer, StoreReadOnly) as error:
+            what, _, todo = str(error).partition(". ")
+            yield fail("database", f"{what}.", todo)
+            return
+        except ShoalError as error:
+            yield fail("database", str(error), "Correct database.url or DATABASE_URL.")
+            return
+        if behind:
+            message = f"PostgreSQL {version} answers; its tables are older or not made yet."
+            yield warn("database", message, "The next start, or `shoal migrate`, makes what is missing.")
+        else:
+            yield ok("database", f"PostgreSQL {version} answers; its tables are this version's.")
         return
     file = context.home.database_file
     if not file.exists():
-        yield DoctorFinding("database", "ok", "there is none yet; the first start makes it.")
+        yield ok("database", "there is none yet; the first start makes it.")
         return
     newest = migrations("sqlite")[-1][0]
     try:
@@ -126,41 +155,19 @@ async def _database(context: CommandContext, config: "Config") -> AsyncGenerator
         found = check_file(file, "integrity_check").problem
     except StoreError as error:
         what, _, todo = str(error).partition(". ")
-        yield DoctorFinding("database", "fail", f"{what}.", todo)
+        yield fail("database", f"{what}.", todo)
         return
     except sqlite3.Error as error:
-        yield DoctorFinding("database", "fail", f"{file} cannot be read: {error}.", "Check its disk and its rights.")
+        yield fail("database", f"{file} cannot be read: {error}.", "Check its disk and its rights.")
         return
     if found:
-        yield DoctorFinding("database", "fail", f"{file} is damaged: {found}.", WHAT_TO_DO)
+        yield fail("database", f"{file} is damaged: {found}.", WHAT_TO_DO)
     elif version > newest:
-        yield DoctorFinding("database", "fail", f"{file} was written by a newer Shoal.", "Install that version.")
+        yield fail("database", f"{file} was written by a newer Shoal.", "Install that version.")
     elif version < newest:
-        yield DoctorFinding(
-            "database", "warn", f"{file} has an older schema.", "The next start, or `shoal migrate`, lifts it."
-        )
+        yield warn("database", f"{file} has an older schema.", "The next start, or `shoal migrate`, lifts it.")
     else:
-        yield DoctorFinding(
-            "database", "ok", f"{file} is whole ({file.stat().st_size // 1024:,} KiB, schema {version})."
-        )
-
-
-async def _postgres(url: Secret) -> DoctorFinding:
-    try:
-        from shoal.store.postgres import answering
-
-        version, behind = await answering(url.reveal())
-    except (StoreNewer, StoreReadOnly) as error:
-        what, _, todo = str(error).partition(". ")
-        return DoctorFinding("database", "fail", f"{what}.", todo)
-    except ShoalError as error:
-        return DoctorFinding("database", "fail", str(error), "Correct database.url or DATABASE_URL.")
-    if behind:
-        todo = "The next start, or `shoal migrate`, makes what is missing."
-        return DoctorFinding(
-            "database", "warn", f"PostgreSQL {version} answers; its tables are older or not made yet.", todo
-        )
-    return DoctorFinding("database", "ok", f"PostgreSQL {version} answers; its tables are this version's.")
+        yield ok("database", f"{file} is whole ({file.stat().st_size // 1024:,} KiB, schema {version}).")
 
 
 async def _backups(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
@@ -169,9 +176,7 @@ async def _backups(context: CommandContext, config: "Config") -> AsyncGenerator[
 
     where = backup_place(config, context.home)
     if where is None:
-        yield DoctorFinding(
-            "backups", "warn", "none are made.", "Set backup.to to a directory on another disk, or s3://…."
-        )
+        yield warn("backups", "none are made.", "Set backup.to to a directory on another disk, or s3://….")
         return
     try:
         problem = await asyncio.to_thread(context.read, lambda store: store.settings.get(*PROBLEM))
@@ -180,21 +185,17 @@ async def _backups(context: CommandContext, config: "Config") -> AsyncGenerator[
     try:
         kept = await asyncio.to_thread(listed_in, where)
     except OSError as error:
-        yield DoctorFinding("backups", "fail", f"{config.backup.to} cannot be read: {error}.", "Check backup.to.")
+        yield fail("backups", f"{config.backup.to} cannot be read: {error}.", "Check backup.to.")
         return
     hours = config.backup.every_hours
     newest = f"{len(kept)} are kept, the newest is {kept[0].name}." if kept else "there is none yet."
     late = hours and kept and (SystemClock().now() - kept[0].at).total_seconds() > 2 * hours * 3600 + LOOK_SECONDS_MAX
     if problem:
-        yield DoctorFinding(
-            "backups", "fail", f"{newest} The last one failed: {problem}", "`shoal backup` tries again."
-        )
+        yield fail("backups", f"{newest} The last one failed: {problem}", "`shoal backup` tries again.")
     elif late:
-        yield DoctorFinding(
-            "backups", "warn", newest, f"One is due every {hours:g} hours while `shoal run` is running."
-        )
+        yield warn("backups", newest, f"One is due every {hours:g} hours while `shoal run` is running.")
     else:
-        yield DoctorFinding("backups", "ok", newest)
+        yield ok("backups", newest)
 
 
 async def _providers(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
@@ -204,20 +205,18 @@ async def _providers(context: CommandContext, config: "Config") -> AsyncGenerato
     try:
         catalog = open_catalog(context)
     except ConfigError as error:
-        yield DoctorFinding("models", "fail", str(error), "Correct it; docs/configuration.md lists every key.")
+        yield fail("models", str(error), "Correct it; docs/configuration.md lists every key.")
         return
     try:
         if not config.providers and not config.model.name:
             message = "no provider is configured; a running Ollama answers, else the stand-in `demo`."
-            yield DoctorFinding(
-                "models", "warn", message, "Set ANTHROPIC_API_KEY, OPENAI_API_KEY or another provider's key."
-            )
+            yield warn("models", message, "Set ANTHROPIC_API_KEY, OPENAI_API_KEY or another provider's key.")
             return
         for name, listing in (await catalog.refresh()).items():
             if listing.error:
-                yield DoctorFinding(f"provider {name}", "fail", listing.error, f"Check [providers.{name}] and its key.")
+                yield fail(f"provider {name}", listing.error, f"Check [providers.{name}] and its key.")
             else:
-                yield DoctorFinding(f"provider {name}", "ok", f"the key is valid; {len(listing.models)} models.")
+                yield ok(f"provider {name}", f"the key is valid; {len(listing.models)} models.")
         chosen, troubled = default_model(config), False
         for key, model in (("name", chosen), *(("fallback", other) for other in config.model.fallback)):
             found = _model(catalog, model)
@@ -225,7 +224,7 @@ async def _providers(context: CommandContext, config: "Config") -> AsyncGenerato
                 troubled = True
                 yield DoctorFinding("models", found[0], found[1], f"Set model.{key}.")
         if not troubled:
-            yield DoctorFinding("models", "ok", f"{chosen} answers by default.")
+            yield ok("models", f"{chosen} answers by default.")
     finally:
         await catalog.close()
 
@@ -253,14 +252,14 @@ async def _sandbox(_: CommandContext, config: "Config") -> AsyncGenerator[Doctor
     try:
         chosen = await open_sandbox(config.sandbox, extension_sandbox)
     except ShoalError as error:
-        yield DoctorFinding("sandbox", "fail", str(error), 'Set sandbox.kind = "auto", or install what it needs.')
+        yield fail("sandbox", str(error), 'Set sandbox.kind = "auto", or install what it needs.')
         return
     await chosen.sandbox.close()
     if chosen.note:
         todo = "Install bubblewrap (Debian: apt-get install bubblewrap)." if not chosen.sandbox.isolated else ""
-        yield DoctorFinding("sandbox", "warn", chosen.note, todo)
+        yield warn("sandbox", chosen.note, todo)
     else:
-        yield DoctorFinding("sandbox", "ok", f"{chosen.sandbox.name}, network {config.sandbox.network}.")
+        yield ok("sandbox", f"{chosen.sandbox.name}, network {config.sandbox.network}.")
 
 
 async def _platforms(_: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
@@ -276,16 +275,16 @@ async def _platforms(_: CommandContext, config: "Config") -> AsyncGenerator[Doct
         for finding in _account("webhook", msgspec.structs.replace(account, account=name), "", ""):
             yield finding
     if not found:
-        yield DoctorFinding("platforms", "ok", "none is configured; the page, the terminal and the API always work.")
+        yield ok("platforms", "none is configured; the page, the terminal and the API always work.")
 
 
 def _account(platform: str, account: AccountSettings, package: str, extra: str) -> Generator[DoctorFinding]:
     check = f"{platform} {account.account}"
     if not account.enabled:
-        yield DoctorFinding(check, "ok", "is switched off.")
+        yield ok(check, "is switched off.")
         return
     if package and find_spec(package) is None:
-        yield DoctorFinding(check, "fail", "the package it needs is missing.", f"Install shoal[{extra}].")
+        yield fail(check, "the package it needs is missing.", f"Install shoal[{extra}].")
         return
     for field in msgspec.structs.fields(account):
         value: object = getattr(account, field.name)
@@ -293,13 +292,13 @@ def _account(platform: str, account: AccountSettings, package: str, extra: str) 
             try:
                 value.reveal()
             except ConfigError as error:
-                yield DoctorFinding(check, "fail", f"{field.name}: {error}", f"Set platforms.{platform}.{field.name}.")
+                yield fail(check, f"{field.name}: {error}", f"Set platforms.{platform}.{field.name}.")
                 return
     if not account.allow and not account.owner:
         todo = f"Set platforms.{platform}.allow, or owner."
-        yield DoctorFinding(check, "warn", "nobody may speak there before being paired.", todo)
+        yield warn(check, "nobody may speak there before being paired.", todo)
     else:
-        yield DoctorFinding(check, "ok", f"{len(account.allow)} allowed, owner {account.owner or 'not set'}.")
+        yield ok(check, f"{len(account.allow)} allowed, owner {account.owner or 'not set'}.")
 
 
 async def _mcp(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
@@ -323,17 +322,15 @@ async def _mcp(context: CommandContext, config: "Config") -> AsyncGenerator[Doct
     for state in await McpServers(config.mcp, context.home, Registry(), clock, enclose).probe():
         check, known = f"mcp {state.server}", pinned.get(state.server)
         if state.status != "up":
-            yield DoctorFinding(
-                check, "fail", state.why, f"Correct [mcp.{state.server}], or set enabled = false there."
-            )
+            yield fail(check, state.why, f"Correct [mcp.{state.server}], or set enabled = false there.")
             continue
         since = (
             f"pinned since {when(known.since)}" if known is not None else "not pinned: its first start allows them all"
         )
-        yield DoctorFinding(check, "ok", f"{len(state.tools)} tools ({since}): {', '.join(state.tools)}.")
+        yield ok(check, f"{len(state.tools)} tools ({since}): {', '.join(state.tools)}.")
         if known is not None and known.waiting:
             names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)
-            yield DoctorFinding(check, "warn", f"waits for you: {names}.", "`shoal mcp show NAME` shows what changed.")
+            yield warn(check, f"waits for you: {names}.", "`shoal mcp show NAME` shows what changed.")
 
 
 async def _skills(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
@@ -341,13 +338,14 @@ async def _skills(context: CommandContext, config: "Config") -> AsyncGenerator[D
 
     found = read_skills(context, config.agents.default_agent, None)
     for problem in found.problems:
-        yield DoctorFinding("skills", "warn", problem.text, f"Correct {problem.path}.")
+        yield warn("skills", problem.text, f"Correct {problem.path}.")
     if not found.problems:
-        yield DoctorFinding("skills", "ok", f"{len(found.found)} can be used.")
+        yield ok("skills", f"{len(found.found)} can be used.")
 
 
 async def _agents(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
     from shoal.surfaces.cli.agents import open_agents
+    from shoal.surfaces.cli.offline import agent_checks
     from shoal.surfaces.cli.reports import open_catalog
 
     if not context.root.is_dir():  # looking at an agent makes its workspace
@@ -355,32 +353,26 @@ async def _agents(context: CommandContext, config: "Config") -> AsyncGenerator[D
     registry = open_agents(context)
     catalog = open_catalog(context)
     try:
+        checks = agent_checks(config, catalog)
+        defaults = (registry.defaults.model, *config.model.fallback)  # looked at already
         for name in registry.names():
-            yield _agent(context, config, catalog, registry, name)
+            check, todo = f"agent {name}", f"Correct {context.home.agent(name)}/agent.toml."
+            try:
+                agent = registry.spec(name)
+                checks.profile(agent.profile)
+                for tool in agent.tools:
+                    checks.tool(tool)
+            except ShoalError as error:
+                yield fail(check, str(error), todo)
+                continue
+            named = [model for model in (agent.model, *agent.fallback) if model not in defaults]
+            found = next(filter(None, (_model(catalog, model) for model in named)), None)
+            if found is not None:
+                yield DoctorFinding(check, found[0], found[1], todo)
+            else:
+                yield ok(check, f"model {agent.model}, profile {agent.profile}.")
     finally:
         await catalog.close()
-
-
-def _agent(
-    context: CommandContext, config: "Config", catalog: "Catalog", registry: "AgentRegistry", name: str
-) -> DoctorFinding:
-    from shoal.surfaces.cli.offline import agent_checks
-
-    check, todo = f"agent {name}", f"Correct {context.home.agent(name)}/agent.toml."
-    checks = agent_checks(config, catalog)
-    try:
-        agent = registry.spec(name)
-        checks.profile(agent.profile)
-        for tool in agent.tools:
-            checks.tool(tool)
-    except ShoalError as error:
-        return DoctorFinding(check, "fail", str(error), todo)
-    defaults = (registry.defaults.model, *config.model.fallback)  # looked at already
-    for model in (agent.model, *agent.fallback):
-        found = _model(catalog, model) if model not in defaults else None
-        if found is not None:
-            return DoctorFinding(check, found[0], found[1], todo)
-    return DoctorFinding(check, "ok", f"model {agent.model}, profile {agent.profile}.")
 
 
 CHECKS = (_database, _backups, _providers, _agents, _sandbox, _platforms, _mcp, _skills)

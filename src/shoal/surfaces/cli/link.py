@@ -6,17 +6,16 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-import msgspec
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote
 
 from shoal.domain.errors import InvalidInput, NotFound, ShoalError
-from shoal.domain.events import Event, LiveEvent, Scope, StatusChanged, TextStreamed, decode_data
-from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId
+from shoal.domain.events import Event, LiveEvent, Scope
+from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId
 from shoal.domain.messages import Abort, Author, Prompt, Steer
 from shoal.domain.permissions import Asker
 from shoal.domain.posts import OutboundPost
+from shoal.domain.records import ThreadInfo
 from shoal.surfaces.cli.context import CommandContext
 
 if TYPE_CHECKING:
@@ -27,36 +26,21 @@ OWNER = Author("owner", trusted=True)
 ASKER = Asker(trust="owner", user="owner", platform="terminal")
 
 
-class SentPrompt(NamedTuple):
-    """Whether a prompt was accepted, and the id by which its turn is recognised."""
-
-    accepted: bool
-    message_id: str
-
-
-class ThreadState(NamedTuple):
-    """The state of a thread."""
-
-    agent: str
-    last_seq: int
-    is_busy: bool
-    queued: int
-
-
 class Link(Protocol):
-    """One thread, from the side of the person who types."""
+    """One thread, from the side of the person who types. `place` says where it runs."""
 
     @property
-    def place(self) -> str:
-        """Where it runs, for a person."""
-        ...
+    def place(self) -> str: ...
 
-    async def standing(self) -> ThreadState | None:
+    async def standing(self) -> ThreadInfo | None:
         """The thread's state; None before its first message."""
         ...
 
-    async def send(self, text: str, agent: str) -> SentPrompt:
-        """Send a prompt. Raises InvalidInput for an unknown agent."""
+    async def send(self, text: str, agent: str) -> str:
+        """Send a prompt and return its message id, by which its turn is known; empty when the mailbox is full.
+
+        Raises InvalidInput for an unknown agent.
+        """
         ...
 
     async def steer(self, text: str) -> bool:
@@ -72,7 +56,7 @@ class Link(Protocol):
         ...
 
     async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
-        """Settle an approval and return what it became. Raises NotFound, Conflict or Gone."""
+        """Decide an approval and return what it became. Raises NotFound, Conflict or Gone."""
         ...
 
     async def command(self, text: str) -> str:
@@ -128,13 +112,10 @@ class LocalLink:
         self._app = app
         self._thread = thread
 
-    async def standing(self) -> ThreadState | None:
-        """The thread's state."""
-        info = await self._app.store.journal.thread(self._thread)
-        return ThreadState(info.agent, info.last_seq, bool(info.open_turn), info.queued) if info else None
+    async def standing(self) -> ThreadInfo | None:
+        return await self._app.store.journal.thread(self._thread)
 
-    async def send(self, text: str, agent: str) -> SentPrompt:
-        """Send a prompt."""
+    async def send(self, text: str, agent: str) -> str:
         app = self._app
         if agent and not app.agents.exists(agent):
             raise InvalidInput(f"There is no agent {agent!r}. There are: {', '.join(app.agents.names())}.")
@@ -142,7 +123,7 @@ class LocalLink:
         alone = self._thread.partition(":")[0] in OWN_PLATFORMS
         prompt = Prompt(self._thread, key, text, OWNER, app.clock.now(), agent=agent, message_id=key, direct=alone)
         receipt = await app.orchestrator.send(prompt)
-        return SentPrompt(receipt.status != "busy", key)
+        return "" if receipt.status == "busy" else key
 
     async def steer(self, text: str) -> bool:
         """Hand a message to the running turn."""
@@ -157,7 +138,6 @@ class LocalLink:
         await self._app.orchestrator.clear(self._thread, OWNER.id)
 
     async def command(self, text: str) -> str:
-        """Do what a slash command of the chats does."""
         from shoal.chat.inbox import parse_command
         from shoal.domain.commands import CommandRequest
 
@@ -172,7 +152,7 @@ class LocalLink:
         return await self._app.orchestrator.decide(approval, allow, ASKER, scope)
 
     def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
-        """The terminal's own posts."""
+        """Have the terminal's own posts shown."""
         from shoal.chat.local import TerminalAdapter
 
         adapter = self._app.adapters.get("terminal")
@@ -203,54 +183,29 @@ RECONNECTS_MAX = 30
 """How often a server that went away is looked for, once every RECONNECT_SECONDS, before giving up."""
 
 
-class _RemoteThread(msgspec.Struct):
-    agent: str
-    last_seq: int
-    open_turn: str
-    queued: int
-
-
-class _AcceptedMessage(msgspec.Struct):
-    message_id: str
-
-
-class _WireEvent(msgspec.Struct):
-    type: str
-    thread: ThreadId
-    turn: TurnId
-    data: msgspec.Raw
-    seq: int = 0
-    at: str = ""
-
-
 class RemoteLink:
     """A thread of the Shoal that runs already."""
 
     def __init__(self, server: "ServerClient", thread: ThreadId) -> None:
-        from shoal.surfaces.cli.client import path_part
-
         self._server = server
-        self._path = f"/api/threads/{path_part(thread)}"
+        self._path = f"/api/threads/{quote(thread, safe='')}"
         self.place = f"the Shoal at {server.address}"
 
-    async def standing(self) -> ThreadState | None:
-        """The thread's state."""
+    async def standing(self) -> ThreadInfo | None:
         try:
-            found = await self._server.call("GET", self._path, into=_RemoteThread)
+            return await self._server.call("GET", self._path, into=ThreadInfo)
         except NotFound:
             return None
-        return ThreadState(found.agent, found.last_seq, bool(found.open_turn), found.queued)
 
-    async def send(self, text: str, agent: str) -> SentPrompt:
-        """Send a prompt."""
+    async def send(self, text: str, agent: str) -> str:
         from shoal.surfaces.cli.client import Busy
 
         try:
             body = {"text": text, "agent": agent}
-            answer = await self._server.call("POST", f"{self._path}/messages", body, into=_AcceptedMessage)
+            answer = await self._server.call("POST", f"{self._path}/messages", body, into=dict[str, object])
         except Busy:
-            return SentPrompt(accepted=False, message_id="")
-        return SentPrompt(accepted=True, message_id=answer.message_id)
+            return ""
+        return str(answer["message_id"])
 
     async def steer(self, text: str) -> bool:
         return await self._deliver("steer", {"text": text})
@@ -262,24 +217,22 @@ class RemoteLink:
         await self._server.call("POST", f"{self._path}/clear")
 
     async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
-        """Settle an approval."""
-        from shoal.surfaces.cli.client import path_part
-
         body = {"decision": "allow" if allow else "deny", "scope": scope}
-        return (await self._server.call("POST", f"/api/approvals/{path_part(approval)}", body, into=dict[str, str]))[
-            "state"
-        ]
+        answer = await self._server.call("POST", f"/api/approvals/{quote(approval)}", body, into=dict[str, str])
+        return answer["state"]
 
     async def command(self, text: str) -> str:
         return (await self._server.call("POST", f"{self._path}/command", {"text": text}, into=dict[str, str]))["answer"]
 
     async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
         """The live stream, taken up where it broke off when the server was restarted."""
+        from shoal.surfaces.cli.client import decode_item
+
         seq, failures = after, 0
         while True:
             try:
                 async for line in self._server.stream(f"{self._path}/events?after={seq}"):
-                    item = _decode(line)
+                    item = decode_item(line)
                     failures = 0
                     seq = item.seq if isinstance(item, Event) else seq
                     yield item
@@ -294,15 +247,3 @@ class RemoteLink:
 
     async def _deliver(self, call: str, body: object) -> bool:
         return (await self._server.call("POST", f"{self._path}/{call}", body, into=dict[str, bool]))["delivered"]
-
-
-def _decode(line: bytes) -> Event | LiveEvent:
-    item = msgspec.json.decode(line, type=_WireEvent)
-    match item.type:
-        case TextStreamed.type:
-            return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=TextStreamed))
-        case StatusChanged.type:
-            return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=StatusChanged))
-        case _:
-            data = decode_data(item.type, bytes(item.data))
-            return Event(item.seq, item.thread, item.turn, datetime.fromisoformat(item.at), data)

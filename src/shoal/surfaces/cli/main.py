@@ -8,7 +8,6 @@ import errno
 import gc
 import os
 import sys
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, cast
@@ -106,18 +105,10 @@ class Subcommands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        print(f"shoal {version('shoal')}")
-        context.exit()
-
-
 @click.command(cls=Subcommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--home", type=click.Path(path_type=Path), help="Home directory; else $SHOAL_HOME, else ~/.shoal.")
 @click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+@click.version_option(package_name="shoal", message="shoal %(version)s", help="Show the version.")
 @click.pass_context
 def shoal(click_context: click.Context, home: Path | None, debug: bool) -> None:
     """A self-hosted runtime for AI agents that live in chats."""
@@ -179,29 +170,26 @@ def _complain(context: CommandContext, error: BaseException) -> None:
         print(f"shoal: {redactor.redact(line)}", file=sys.stderr)
 
 
-def _crashed(
-    context: CommandContext, kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    """Print the traceback of an error that nobody foresaw, without secrets."""
-    from shoal.permissions.redact import print_crash
-
-    print_crash(context.redactor(), kind, error, trace)
-
-
 def main() -> None:
     """The entry point of the distribution. What a start makes is no garbage; whoever stays calls `collect_seldom`."""
     gc.disable()
     ended: list[int] = []
-    atexit.register(_leave, ended)  # and so called after whatever a command registers
+
+    def leave() -> None:
+        """End a process whose command has returned: nothing is gained by freeing its objects one by one."""
+        if ended:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ended[0])
+
+    def crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """Print the traceback of an error that nobody foresaw, without secrets."""
+        from shoal.permissions.redact import print_crash
+
+        print_crash(context.redactor(), kind, error, trace)
+
+    atexit.register(leave)  # and so called after whatever a command registers
     context = CommandContext(Path())
-    sys.excepthook = partial(_crashed, context)
+    sys.excepthook = crash
     ended.append(run(sys.argv[1:], context))
     sys.exit(ended[0])
-
-
-def _leave(ended: list[int]) -> None:
-    """End a process whose command has returned: nothing is gained by taking its interpreter apart object by object."""
-    if ended:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(ended[0])

@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from shoal.domain.ports import ChatAdapter
     from shoal.providers.catalog import Catalog
     from shoal.tools.mcp.pins import Pins
+    from shoal.tools.process_logs import LogPiece
     from shoal.tools.tainted_files import PromptFiles
 
 
 class OfflineApp:
-    """Stands in for `shoal.app.App` in the calls that change what a home directory holds."""
+    """Stands in for `shoal.app.App` in the calls about what a home directory holds."""
 
     state = "stopped"
 
@@ -114,6 +115,12 @@ class OfflineApp:
             raise NotFound(f"There is no process {process[:80]}. `shoal processes list` shows them.")
         return found
 
+    async def read(self, process: Process, *, offset: int, lines_max: int, contains: str) -> "LogPiece":
+        """A piece of a process's log, where this machine has it."""
+        from shoal.tools.process_logs import log_of, read_log
+
+        return read_log(log_of(self.home, process), offset=offset, lines_max=lines_max, contains=contains)
+
     async def kill(self, process: str, by: str) -> Process:
         """Have it ended on the machine that runs it. Raises NotFound when it does not run."""
         if not await self.store.processes.kill(process, by):
@@ -150,7 +157,7 @@ async def call_offline(config: Config, store: Store, method: str, path: str, bod
     headers = [("host", "localhost"), ("authorization", f"Bearer {token}"), ("content-length", str(len(content)))]
     scope = {
         "type": "http",
-        "asgi": {"version": "3.0"},
+        "asgi": {"version": "3.0", "spec_version": "2.4"},  # of which on nobody asks for a disconnection
         "http_version": "1.1",
         "method": method,
         "scheme": "http",

@@ -2,8 +2,9 @@
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 import click
 
@@ -44,26 +45,34 @@ def print_json(value: object) -> None:
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
-    """Print rows under a head, in columns; `empty` when there are none. On a terminal the last column is cut to fit."""
-    if not rows:
-        print(empty)
-        return
+Cell: TypeAlias = str | int | datetime | None
 
-    def cell(text: str, *, last: bool) -> str:
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) -> None:
+    """Print rows under a head, in columns; `empty` when there are none. On a terminal the last column is cut to fit.
+
+    Times are shown as `when` does, and no cell can move the cursor.
+    """
+
+    def shown(cell: Cell, *, last: bool) -> str:
+        text = printable(str(cell)) if isinstance(cell, str | int) else when(cell)
         flat = " ".join(text.split())
         return flat if last or len(flat) <= CELL_CHARS_MAX else flat[: CELL_CHARS_MAX - 1] + "…"
 
-    cells = [[cell(text, last=number == len(row) - 1) for number, text in enumerate(row)] for row in rows]
-    widths = [max(len(line[column]) for line in [list(head), *cells]) for column in range(len(head))]
+    cells = [[shown(cell, last=number == len(row) - 1) for number, cell in enumerate(row)] for row in rows]
+    if not cells:
+        print(empty)
+        return
+    lines = [[name.upper() for name in head], *cells]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    for line in [[name.upper() for name in head], *cells]:
+    for line in lines:
         text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         print(text[: room - 1] + "…" if room and len(text) > room else text)
 
 
 def print_records(
-    records: object, as_json: bool, head: Sequence[str], rows: Sequence[Sequence[str]], empty: str
+    records: object, as_json: bool, head: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str
 ) -> None:
     """Print records as JSON, or their rows as a table."""
     if as_json:

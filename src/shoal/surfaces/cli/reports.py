@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from shoal.config import default_model
 from shoal.domain.home import MEMORY_SCOPES, memory_path
 from shoal.domain.ids import ThreadId, parse_thread_id
-from shoal.surfaces.cli.client import call_api
+from shoal.domain.records import AuditRow, BudgetStatus
+from shoal.surfaces.cli.client import call_api, get
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, usd, when
 
@@ -36,25 +36,20 @@ def audit() -> None:
 @click.pass_obj
 def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None:
     """Print the newest entries, the newest last."""
-    found = context.read(lambda store: store.audit.tail(limit, chain_name=chain))
+    found = get(context, "/api/audit", list[AuditRow], limit=limit, chain=chain)
     rows = [
         (
-            when(row.at),
+            row.at,
             row.entry.kind,
             row.entry.decision,
-            printable(f"{row.entry.user} ({row.entry.token})" if row.entry.token else row.entry.user),
+            f"{row.entry.user} ({row.entry.token})" if row.entry.token else row.entry.user,
             row.entry.rule,
-            printable(row.entry.action),
+            row.entry.action,
         )
         for row in found
     ]
-    print_records(
-        found,
-        as_json,
-        ("time (UTC)", "kind", "decision", "user (token)", "rule", "action"),
-        rows,
-        "The audit log is empty.",
-    )
+    head = ("time (UTC)", "kind", "decision", "user (token)", "rule", "action")
+    print_records(found, as_json, head, rows, "The audit log is empty.")
 
 
 @audit.command()
@@ -96,30 +91,32 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
     if click_context.invoked_subcommand is not None:
         return
     context = click_context.ensure_object(CommandContext)
-    found = context.read(lambda store: store.ledger.usage(days))
+    from shoal.surfaces.http.routes_operations import UsageView
+
+    found = get(context, "/api/usage", list[UsageView], days=days)
     rows = [
         (
             row.day,
             row.agent,
             row.model,
-            str(row.calls),
-            str(row.usage.input_tokens),
-            str(row.usage.cached_tokens),
-            str(row.usage.output_tokens),
+            row.calls,
+            row.usage.input_tokens,
+            row.usage.cached_tokens,
+            row.usage.output_tokens,
             usd(row.usd),
         )
         for row in found
     ]
     head = ("day (UTC)", "agent", "model", "calls", "tokens in", "of those cached", "tokens out", "US dollars")
     print_records(found, as_json, head, rows, "No model was called in this time.")
-    ceilings = context.read(lambda store: store.budget.standings())
+    ceilings = [] if as_json else get(context, "/api/usage/ceilings", list[BudgetStatus])
     if ceilings:
         print()
         spent = [
             (
                 one.scope,
                 f"{one.usd:.4f} of {one.usd_max:.2f}" if one.usd_max else f"{one.usd:.4f}",
-                f"{one.tokens} of {one.tokens_max}" if one.tokens_max else str(one.tokens),
+                f"{one.tokens} of {one.tokens_max}" if one.tokens_max else one.tokens,
             )
             for one in ceilings
         ]
@@ -137,24 +134,6 @@ def lift(context: CommandContext) -> None:
 # ---- models ----
 
 
-class KnownModel(msgspec.Struct, frozen=True):
-    """A model as lists show it; 0 where the window is unknown."""
-
-    name: str
-    provider: str
-    context_tokens: int
-    is_default: bool
-
-
-class ProviderCheck(msgspec.Struct, frozen=True):
-    """What a provider said when it was asked."""
-
-    provider: str
-    valid: bool
-    models: int
-    error: str
-
-
 @click.group()
 def models() -> None:
     """Models, as PROVIDER/MODEL."""
@@ -167,13 +146,13 @@ def list_models(context: CommandContext, as_json: bool) -> None:
     """List the models that are known; `models refresh` asks the providers anew."""
     chosen = default_model(context.config())
     catalog = open_catalog(context)
-    routes = {name: catalog.route(name) for name in dict.fromkeys([*catalog.names(), chosen])}
-    views = [
-        KnownModel(name, route.provider.name, route.context_tokens, name == chosen) for name, route in routes.items()
-    ]
+    views: list[dict[str, str | int]] = []
+    for name in dict.fromkeys([*catalog.names(), chosen]):
+        route = catalog.route(name)
+        known = {"name": name, "provider": route.provider.name, "context_tokens": route.context_tokens}
+        views.append({**known, "is_default": name == chosen})
     rows = [
-        (printable(view.name), str(view.context_tokens or "unknown"), "default" if view.is_default else "")
-        for view in views
+        (view["name"], view["context_tokens"] or "unknown", "default" if view["is_default"] else "") for view in views
     ]
     print_records(views, as_json, ("model", "window in tokens", ""), rows, "No model is known.")
 
@@ -192,16 +171,17 @@ def refresh(context: CommandContext, as_json: bool) -> int:
             await catalog.close()
 
     found = asyncio.run(ask())
-    views = [ProviderCheck(name, row.valid, len(row.models), row.error) for name, row in found.items()]
     if as_json:
-        print_json(views)
+        print_json(
+            [
+                {"provider": name, "valid": row.valid, "models": len(row.models), "error": row.error}
+                for name, row in found.items()
+            ]
+        )
     else:
-        rows = [
-            (view.provider, "ok" if not view.error else "failed", str(view.models), printable(view.error))
-            for view in views
-        ]
+        rows = [(name, "failed" if row.error else "ok", len(row.models), row.error) for name, row in found.items()]
         print_table(("provider", "", "models", "why"), rows, "No provider is configured; `demo` answers without one.")
-    return 1 if any(view.error for view in views) else 0
+    return 1 if any(row.error for row in found.values()) else 0
 
 
 def open_catalog(context: CommandContext) -> "Catalog":
@@ -217,23 +197,6 @@ def open_catalog(context: CommandContext) -> "Catalog":
 # ---- skills and memory ----
 
 
-class ListedSkill(msgspec.Struct, frozen=True):
-    """A skill as lists show it."""
-
-    name: str
-    scope: str
-    description: str
-    path: str
-
-
-class MemoryFile(msgspec.Struct, frozen=True):
-    """A memory file."""
-
-    scope: str
-    path: str
-    text: str
-
-
 @click.group()
 def skills() -> None:
     """Skills: instructions that agents read when a task needs them."""
@@ -247,15 +210,11 @@ def skills() -> None:
 def list_skills(context: CommandContext, agent: str, thread: str | None, as_json: bool) -> None:
     """List the skills, narrower scopes winning by name."""
     found = read_skills(context, agent, parse_thread_id(thread) if thread else None)
-    views = [ListedSkill(skill.name, skill.scope, skill.description, str(skill.path)) for skill in found.found]
-    rows = [(view.name, view.scope, printable(view.description)) for view in views]
-    print_records(
-        views,
-        as_json,
-        ("name", "scope", "description"),
-        rows,
-        f"There are no skills. Put one into {context.home.data}/skills/.",
-    )
+    names = ("name", "scope", "description", "path")
+    views = [{name: str(getattr(skill, name)) for name in names} for skill in found.found]
+    rows = [(view["name"], view["scope"], view["description"]) for view in views]
+    empty = f"There are no skills. Put one into {context.home.data}/skills/."
+    print_records(views, as_json, names[:3], rows, empty)
 
 
 @skills.command()
@@ -303,11 +262,15 @@ def show(context: CommandContext, thread: str | None, as_json: bool) -> None:
     notes = sorted((home.data / "memory").glob("*/*.md"))
     paths += [(f"notes of {path.stem}", path) for path in (notes[-days:] if days else [])]
     found = [
-        MemoryFile(scope, str(path), path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "")
+        {
+            "scope": scope,
+            "path": str(path),
+            "text": path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "",
+        }
         for scope, path in paths
     ]
     if as_json:
         print_json(found)
         return
-    for view in found:
-        print(f"# {view.scope} ({view.path})\n{printable(view.text).strip() or '(no memory yet)'}\n")
+    for one in found:
+        print(f"# {one['scope']} ({one['path']})\n{printable(one['text']).strip() or '(no memory yet)'}\n")

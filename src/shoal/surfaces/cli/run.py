@@ -5,7 +5,8 @@ import logging
 import os
 import signal
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import Generator
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO, cast
 
 import click
@@ -16,17 +17,21 @@ from shoal.domain.errors import ConfigError
 from shoal.surfaces.cli.context import CommandContext
 
 if TYPE_CHECKING:
-    from shoal.app import App
     from shoal.backend import Role
     from shoal.config import Config
 
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
+host_option = click.option("--host", help="Address to listen on; without it web.host.")
+port_option = click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 takes a free one; else web.port."
+)
+
 
 @click.command()
-@click.option("--host", help="Address to listen on; without it web.host.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 takes a free one; else web.port.")
+@host_option
+@port_option
 @click.pass_obj
 def run(context: CommandContext, host: str | None, port: int | None) -> int:
     """Run agents, platforms, triggers, the page and the API in one process.
@@ -39,8 +44,8 @@ def run(context: CommandContext, host: str | None, port: int | None) -> int:
 
 
 @click.command()
-@click.option("--host", help="Address to listen on; without it web.host.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 takes a free one; else web.port.")
+@host_option
+@port_option
 @click.pass_obj
 def serve(context: CommandContext, host: str | None, port: int | None) -> int:
     """Run platforms, page, API and triggers; turns run in `shoal worker` processes on the same PostgreSQL.
@@ -51,7 +56,7 @@ def serve(context: CommandContext, host: str | None, port: int | None) -> int:
 
 
 @click.command()
-@click.option("--host", help="Address to listen on; without it web.host.")
+@host_option
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port for health, metrics and API; without it none is opened."
 )
@@ -83,10 +88,11 @@ def _shared(config: "Config") -> "Config":
 async def _run(context: CommandContext, config: "Config", role: "Role", *, listens: bool = True) -> int:
     import anyio
 
+    from shoal.agents.registry import info_lines
     from shoal.app import open_app
     from shoal.maintenance import collect_seldom, discover_models
 
-    with StopSignals() as signals:
+    with stop_signal() as stopped:
         async with AsyncExitStack() as stack:
             app = await stack.enter_async_context(open_app(config, role=role))
             ready = "ready"
@@ -112,54 +118,38 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                 else:
                     where = "web.token, as it is configured" if config.web.token.reveal() else file
                     ready = f"ready {address}/\ntoken {where}"
-            for line in start_up_lines(context, app):
+            for line in (f"home      {context.root}", *info_lines(app.info())):
                 print(line, file=sys.stderr)
             collect_seldom(stays=True)
             print(ready, flush=True)
             async with anyio.create_task_group() as background:
                 background.start_soon(discover_models, app.models, app.clock)
-                await signals.wait()
+                await asyncio.shield(stopped)
                 background.cancel_scope.cancel()
-            stop = await signals.wait()
             print(f"shoal: stopping; running turns get {config.engine.drain_seconds:g} s. Again stops at once.",
                   file=sys.stderr)  # fmt: skip
             await app.drain()
-        return EXIT_INTERRUPTED if stop == signal.SIGINT else 0
+        return EXIT_INTERRUPTED if stopped.result() == signal.SIGINT else 0
 
 
-class StopSignals:
-    """SIGINT and SIGTERM: the first is waited for, the second ends the process at once."""
+@contextmanager
+def stop_signal() -> Generator[asyncio.Future[signal.Signals]]:
+    """The first SIGINT or SIGTERM while inside; the second ends the process at once."""
+    loop = asyncio.get_running_loop()
+    first: asyncio.Future[signal.Signals] = loop.create_future()
 
-    def __init__(self) -> None:
-        self._first: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+    def take(number: signal.Signals) -> None:
+        if first.done():
+            os._exit(EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED)
+        first.set_result(number)
 
-    def __enter__(self) -> "StopSignals":
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._take, number)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, take, number)
+    try:
+        yield first
+    finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-
-    async def wait(self) -> signal.Signals:
-        """The first signal; at once when it came already."""
-        return await asyncio.shield(self._first)
-
-    def _take(self, number: signal.Signals) -> None:
-        if not self._first.done():
-            self._first.set_result(number)
-            return
-        os._exit(EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED)
-
-
-def start_up_lines(context: CommandContext, app: "App") -> list[str]:
-    """What is up, one line each, and last what the operator should know."""
-    from shoal.agents.registry import info_lines
-
-    return [f"home      {context.root}", *info_lines(app.info())]
 
 
 # ---- the log on stderr: one line an event, for people or as JSON, with the fields that a message carries ----

@@ -40,7 +40,13 @@ from shoal.domain.errors import NotFound, StoreError
 from shoal.domain.ids import ThreadId, encode_part, personal_channel
 from shoal.domain.messages import Author
 from shoal.domain.permissions import AccessToken, Asker, Trust
-from shoal.surfaces.http.errors import ApiError, answer_shoal_error, error_response
+from shoal.surfaces.http.errors import ApiError, answer_shoal_error
+
+if TYPE_CHECKING:
+    from shoal.store.journal import Journal
+    from shoal.surfaces.http.server import WebOptions
+
+logger = logging.getLogger(__name__)
 
 HOME_TOKEN = AccessToken("", "", "admin", "web:owner", "", datetime.fromtimestamp(0, UTC))
 """The one in the home's file `token` or in web.token; it is not stored and cannot be revoked."""
@@ -54,13 +60,6 @@ class Principal(msgspec.Struct, frozen=True):
     token: AccessToken
     author: Author
     by_cookie: bool = False
-
-    @classmethod
-    def of(cls, token: AccessToken, author: Author, *, by_cookie: bool) -> "Principal":
-        """The bearer of a token. With `admin` as the owner they are the owner of the page, as with the home's own."""
-        if token.scope == "admin" and token.person == HOME_TOKEN.person:
-            author = OWNER.author
-        return cls(token, author, by_cookie)
 
     @property
     def person(self) -> str:
@@ -132,14 +131,8 @@ async def may_use(principal: Principal, journal: "Journal", thread: ThreadId) ->
 
 def no_such_thread(thread: ThreadId) -> NotFound:
     """What is said of a thread that does not exist, and of one that the caller may not see."""
-    return NotFound(f"There is no thread {thread[:200]}. GET /api/threads lists them.")
+    return NotFound(f"There is no thread {thread[:200]}. `shoal threads list` or GET /api/threads shows them.")
 
-
-if TYPE_CHECKING:
-    from shoal.store.journal import Journal
-    from shoal.surfaces.http.server import WebOptions
-
-logger = logging.getLogger(__name__)
 
 COOKIE_SECONDS = 30 * 86_400
 FAILURES_MAX = 10
@@ -254,12 +247,15 @@ class Gate:
             return await self._admitted(token, by_cookie=False)
         address = request.client.host if request.client else ""
         seconds = self._failures.wait_seconds(address)
+        after = str(int(seconds) + 1)
+        message = f"Too many wrong tokens came from this address. Wait {after} seconds."
+        wait = ApiError(429, "too_many_failures", message, {"Retry-After": after})
         if seconds and len(self._token) < UNGUESSABLE_CHARS_MIN:
-            raise _wait(seconds)
+            raise wait
         if hmac.compare_digest(hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest(), self._digest):
             return OWNER
         if seconds:
-            raise _wait(seconds)
+            raise wait
         self._failures.add(address)
         logger.warning("a wrong token was sent", extra={"address": address})
         raise _unauthorized(
@@ -274,7 +270,9 @@ class Gate:
             message = f"{token.person} has no access any more: put them into platforms.{where}.allow, or pair them."
             raise ApiError(403, "forbidden", message)
         await self._tokens.note_use(token)
-        return Principal.of(token, author, by_cookie=by_cookie)
+        if token.scope == "admin" and token.person == HOME_TOKEN.person:  # the owner, as with the home's own token
+            author = OWNER.author
+        return Principal(token, author, by_cookie)
 
     async def is_valid(self, principal: Principal) -> bool:
         """Whether the token is still good. Raises StoreError."""
@@ -315,12 +313,6 @@ class Gate:
 
 def _unauthorized(message: str) -> ApiError:
     return ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
-
-
-def _wait(seconds: float) -> ApiError:
-    after = str(int(seconds) + 1)
-    message = f"Too many wrong tokens came from this address. Wait {after} seconds."
-    return ApiError(429, "too_many_failures", message, {"Retry-After": after})
 
 
 _HEADERS = (
@@ -368,9 +360,7 @@ class AccessMiddleware:
                 shared = self._gate.foreign_origin(request)
                 if not (self._is_open(path) or (shared and request.method == "OPTIONS")):
                     request.state.principal = await self._gate.principal(request)
-        except ApiError as error:
-            refused = error_response(path, error.status, error.code, str(error), error.headers)
-        except StoreError as error:
+        except (ApiError, StoreError) as error:
             refused = await answer_shoal_error(request, error)
 
         async def send_with_headers(message: Message) -> None:

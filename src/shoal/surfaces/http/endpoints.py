@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from shoal.surfaces.http.server import WebOptions
     from shoal.surfaces.http.streams import LiveStreams
 
-T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[object]])
 
@@ -122,14 +121,32 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             elif kind is ThreadId:
                 given[name] = parse_thread_id(str(request.path_params[name]))
             elif name == "query":
-                given[name] = _read_query(request, cast("type[object]", kind))
+                pairs = request.query_params.multi_items()
+                if len(values := dict(pairs)) != len(pairs):
+                    raise InvalidInput("A query parameter is given twice; give each one once.")
+                try:
+                    given[name] = msgspec.convert(values, cast("type[object]", kind), strict=False)
+                except msgspec.ValidationError as error:
+                    message = f"The query is not what this call takes: {error}. See GET /openapi.json."
+                    raise InvalidInput(message) from error
             elif name == "body":
-                struct, seconds = cast("type[object]", kind), web.options.body_seconds
-                given[name] = await _read_json(request, struct, seconds=seconds, optional=self.body_optional)
+                # The content type is not checked: who calls by cookie has shown a JSON type or X-Shoal at the gate
+                # already, and a token is not an ambient credential.
+                content = await whole_body(request, seconds=web.options.body_seconds)
+                try:
+                    content = content or b"{}" if self.body_optional else content
+                    given[name] = msgspec.json.decode(content, type=cast("type[object]", kind))
+                except UNREADABLE as error:
+                    message = f"The body is not what this call takes: {error}. See GET /openapi.json."
+                    raise InvalidInput(message) from error
             else:
                 given[name] = str(request.path_params[name])
         value = await self.handler(**given)
-        return value if isinstance(value, Response) else json_answer(shaped(value, self.answer), self.status)
+        if isinstance(value, Response):
+            return value
+        # Records lose the fields that the API does not show.
+        shown = msgspec.convert(value, cast("type[object]", self.answer), from_attributes=True)
+        return json_answer(shown, self.status)
 
 
 class Routes:
@@ -230,11 +247,6 @@ async def _admit(web: WebContext, endpoint: Endpoint, by: Principal, request: Re
 # ---- what handlers answer ----
 
 
-def shaped(value: object, kind: object) -> object:
-    """The value with the fields of `kind`: records lose those that the API does not show."""
-    return msgspec.convert(value, cast("type[object]", kind), from_attributes=True)
-
-
 def view(kind: type[StructT], record: object, /, **fields: object) -> StructT:
     """The record as the API shows it: `fields`, and what else `kind` has from the record."""
     names = [field.name for field in msgspec.structs.fields(kind) if field.name not in fields]
@@ -247,20 +259,13 @@ def json_answer(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type=JSON)
 
 
+class Removed(msgspec.Struct, frozen=True):
+    """It is gone."""
+
+    removed: bool
+
+
 # ---- what callers send ----
-
-
-async def _read_json(request: Request, kind: type[T], *, seconds: float, optional: bool = False) -> T:
-    """Read a JSON body of at most BODY_BYTES_MAX bytes; with `optional` no body at all counts as `{}`.
-
-    The content type is not checked: who calls by cookie has shown a JSON type or X-Shoal at the gate already, and a
-    token is not an ambient credential. Raises ApiError 413, 408 and InvalidInput naming the wrong field.
-    """
-    content = await whole_body(request, seconds=seconds)
-    try:
-        return msgspec.json.decode(content or b"{}" if optional else content, type=kind)
-    except UNREADABLE as error:
-        raise InvalidInput(f"The body is not what this call takes: {error}. See GET /openapi.json.") from error
 
 
 async def whole_body(request: Request, *, seconds: float) -> bytes:
@@ -292,18 +297,6 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
         if total > bytes_max:
             raise too_large
         yield piece
-
-
-def _read_query(request: Request, kind: type[T]) -> T:
-    """The query as a struct; values are converted from text. Raises InvalidInput naming the parameter."""
-    pairs = request.query_params.multi_items()
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise InvalidInput("A query parameter is given twice; give each one once.")
-    try:
-        return msgspec.convert(values, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"The query is not what this call takes: {error}. See GET /openapi.json.") from error
 
 
 def checked_text(text: str, field: str = "text") -> str:

@@ -89,14 +89,10 @@ def error_response(
     return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 
-async def answer_api_error(request: Request, error: Exception) -> Response:
-    """Answer an ApiError as it says."""
-    assert isinstance(error, ApiError)
-    return error_response(request.url.path, error.status, error.code, str(error), error.headers)
-
-
 async def answer_shoal_error(request: Request, error: Exception) -> Response:
-    """Answer any other error that Shoal raises on purpose by its class."""
+    """Answer an error that Shoal raises on purpose: an ApiError as it says, any other by its class."""
+    if isinstance(error, ApiError):
+        return error_response(request.url.path, error.status, error.code, str(error), error.headers)
     status, code = next((status, code) for kind, status, code in _BY_CLASS if isinstance(error, kind))
     if status >= 500:
         logger.error("call failed: %s %s: %s", request.method, request.scope["path"], type(error).__name__)

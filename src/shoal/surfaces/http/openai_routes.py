@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Protocol, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -61,31 +61,9 @@ def _model(name: str) -> Json:
 # ---- answering, whole or as a stream ----
 
 
-class ReplyForm(Protocol):
-    """The wire form of a reply."""
-
-    def whole(self, finished: TurnFinished) -> Json:
-        """The reply as one answer."""
-        ...
-
-    def opening(self) -> bytes:
-        """What a stream begins with."""
-        ...
-
-    def delta(self, text: str) -> bytes:
-        """A piece of the text."""
-        ...
-
-    def closing(self, text: str, usage: Usage) -> bytes:
-        """What a stream ends with; `text` is all that was sent."""
-        ...
-
-    def failed(self, error: ApiError) -> bytes:
-        """What a stream ends with when there is no answer."""
-        ...
-
-
-async def _respond(web: WebContext, begun: PendingReply, form: ReplyForm, *, stream: bool) -> Response:
+async def _respond(
+    web: WebContext, begun: PendingReply, form: "_ChatForm | _ResponseForm", *, stream: bool
+) -> Response:
     admitted = web.streams.admit()
     if stream:
         frames = _frames(web, begun, form)
@@ -96,7 +74,9 @@ async def _respond(web: WebContext, begun: PendingReply, form: ReplyForm, *, str
     return response
 
 
-async def _frames(web: WebContext, begun: PendingReply, form: ReplyForm) -> AsyncGenerator[bytes, None]:
+async def _frames(
+    web: WebContext, begun: PendingReply, form: "_ChatForm | _ResponseForm"
+) -> AsyncGenerator[bytes, None]:
     yield form.opening()
     growing = GrowingReply()
     try:
@@ -111,7 +91,7 @@ async def _frames(web: WebContext, begun: PendingReply, form: ReplyForm) -> Asyn
         yield form.failed(error)
 
 
-# ---- POST /v1/chat/completions ----
+# ---- what both calls take ----
 
 
 class ImageUrl(msgspec.Struct, frozen=True):
@@ -120,19 +100,54 @@ class ImageUrl(msgspec.Struct, frozen=True):
     url: str
 
 
-class ContentPart(msgspec.Struct, frozen=True):
-    """A part of a message: `text` or `image_url`."""
+class CompatPart(msgspec.Struct, frozen=True):
+    """A part of a message: text (`text`, `input_text` or `output_text`) or an image (`image_url`, `input_image`)."""
 
     type: str
     text: str = ""
-    image_url: ImageUrl | None = None
+    image_url: ImageUrl | str | None = None
 
 
-class ChatMessage(msgspec.Struct, frozen=True):
-    """A message of the conversation."""
+class CompatMessage(msgspec.Struct, frozen=True):
+    """A message of the conversation; other kinds of items are refused."""
 
-    role: str
-    content: str | list[ContentPart] | None = None
+    role: str = ""
+    content: str | list[CompatPart] | None = None
+    type: str = "message"
+
+    @property
+    def line(self) -> Line:
+        """Its role and text."""
+        if isinstance(self.content, list):
+            texts = [part.text for part in self.content if part.type in ("text", "input_text", "output_text")]
+            return Line(self.role, "\n".join(texts))
+        return Line(self.role, self.content or "")
+
+
+def _conversation(
+    web: WebContext, by: Principal, model: str, items: list[CompatMessage], instructions: str | None, thread: str
+) -> ClientConversation:
+    """What the caller brings. Raises InvalidInput, ApiError 404 for an unknown model."""
+    strange = next((item.type for item in items if item.type != "message"), None)
+    if strange is not None:
+        raise InvalidInput(f"The conversation holds an item of type {strange[:40]!r}; only messages are taken.")
+    if not all(item.role for item in items):
+        raise InvalidInput("A message of the conversation has no `role`.")
+    spoken = [item for item in items if item.role in ("user", "assistant")]
+    system = [item.line.text for item in items if item.role in ("system", "developer")]
+    last = spoken[-1].content if spoken else None
+    images = [part.image_url for part in last if part.image_url] if isinstance(last, list) else []
+    return ClientConversation(
+        by=by,
+        agent=agent_of(web, by, model),
+        lines=tuple(item.line for item in spoken),
+        instructions="\n\n".join([*((instructions,) if instructions else ()), *system]),
+        thread=thread,
+        attachments=tuple(image_ref(image.url if isinstance(image, ImageUrl) else image) for image in images),
+    )
+
+
+# ---- POST /v1/chat/completions ----
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -145,7 +160,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     """A chat completion. What is not listed is ignored: the agent's own settings count."""
 
     model: str
-    messages: Annotated[list[ChatMessage], msgspec.Meta(min_length=1)]
+    messages: Annotated[list[CompatMessage], msgspec.Meta(min_length=1)]
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     user: str | None = None
@@ -161,40 +176,18 @@ async def chat(web: WebContext, request: Request, by: Principal, body: ChatReque
         raise InvalidInput("`n` must be 1: an agent gives one answer.")
     if body.tools:
         raise InvalidInput(NO_TOOLS)
-    spoken = [message for message in body.messages if message.role in ("user", "assistant")]
-    system = [_chat_text(message) for message in body.messages if message.role in ("system", "developer")]
-    last = spoken[-1].content if spoken else None
-    conversation = ClientConversation(
-        by=by,
-        agent=agent_of(web, by, body.model),
-        lines=tuple(Line(message.role, _chat_text(message)) for message in spoken),
-        instructions="\n\n".join(system),
-        thread=chosen_thread(by, body.metadata, body.user),
-        attachments=tuple(image_ref(part.image_url.url) for part in last if part.image_url is not None)
-        if isinstance(last, list)
-        else (),
-    )
-    begun = await begin(web, request, conversation)
+    thread = chosen_thread(by, body.metadata, body.user)
+    begun = await begin(web, request, _conversation(web, by, body.model, body.messages, None, thread))
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     return await _respond(web, begun, _ChatForm(web, body.model, with_usage=with_usage), stream=bool(body.stream))
 
 
-def _chat_text(message: ChatMessage) -> str:
-    if isinstance(message.content, list):
-        return "\n".join(part.text for part in message.content if part.type == "text")
-    return message.content or ""
-
-
 class _ChatForm:
-    """A chat completion, whole or as chunks."""
+    """A chat completion: `whole`, or as a stream of chunks from `opening` on, which ends with `closing` or `failed`."""
 
     def __init__(self, web: WebContext, model: str, *, with_usage: bool) -> None:
         created = int(web.app.clock.now().timestamp())
-        self._head: dict[str, Json] = {
-            "id": f"chatcmpl-{web.app.clock.new_id()}",
-            "created": created,
-            "model": model,
-        }
+        self._head: dict[str, Json] = {"id": f"chatcmpl-{web.app.clock.new_id()}", "created": created, "model": model}
         self._with_usage = with_usage
 
     def whole(self, finished: TurnFinished) -> Json:
@@ -236,22 +229,6 @@ class _ChatForm:
 # ---- POST /v1/responses ----
 
 
-class InputPart(msgspec.Struct, frozen=True):
-    """A part of a message: `input_text`, `output_text` or `input_image`."""
-
-    type: str
-    text: str = ""
-    image_url: str | None = None
-
-
-class InputItem(msgspec.Struct, frozen=True):
-    """A message of the conversation; other kinds of items are refused."""
-
-    role: str = ""
-    content: str | list[InputPart] = ""
-    type: str = "message"
-
-
 class ResponseConversation(msgspec.Struct, frozen=True):
     """A conversation by its id."""
 
@@ -262,7 +239,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True):
     """A response. What is not listed is ignored: the agent's own settings count."""
 
     model: str
-    input: str | list[InputItem]
+    input: str | list[CompatMessage]
     instructions: str | None = None
     stream: bool | None = False
     previous_response_id: str | None = None
@@ -277,37 +254,14 @@ async def responses(web: WebContext, request: Request, by: Principal, body: Resp
     """Let an agent answer; `model` is the agent's name, `previous_response_id` continues its thread."""
     if body.tools:
         raise InvalidInput(NO_TOOLS)
-    items = [InputItem("user", body.input)] if isinstance(body.input, str) else body.input
-    strange = next((item.type for item in items if item.type != "message"), None)
-    if strange is not None:
-        raise InvalidInput(f"`input` holds an item of type {strange[:40]!r}; only messages are taken.")
-    spoken = [item for item in items if item.role in ("user", "assistant")]
-    system = [_input_text(item) for item in items if item.role in ("system", "developer")]
-    last = spoken[-1].content if spoken else ""
-    agent = agent_of(web, by, body.model)
+    items = [CompatMessage("user", body.input)] if isinstance(body.input, str) else body.input
     if body.previous_response_id:
         thread = str(thread_of_response(by, body.previous_response_id))
     else:
         named = body.conversation.id if isinstance(body.conversation, ResponseConversation) else body.conversation
         thread = chosen_thread(by, body.metadata, named or body.user)
-    conversation = ClientConversation(
-        by=by,
-        agent=agent,
-        lines=tuple(Line(item.role, _input_text(item)) for item in spoken),
-        instructions="\n\n".join((*((body.instructions,) if body.instructions else ()), *system)),
-        thread=thread,
-        attachments=tuple(image_ref(part.image_url) for part in last if part.image_url)
-        if isinstance(last, list)
-        else (),
-    )
-    begun = await begin(web, request, conversation)
+    begun = await begin(web, request, _conversation(web, by, body.model, items, body.instructions, thread))
     return await _respond(web, begun, _ResponseForm(web, begun, body), stream=bool(body.stream))
-
-
-def _input_text(item: InputItem) -> str:
-    if isinstance(item.content, str):
-        return item.content
-    return "\n".join(part.text for part in item.content if part.type in ("input_text", "output_text", "text"))
 
 
 class _ResponseForm:

@@ -9,7 +9,7 @@ from shoal.actors.access_tokens import NewToken
 from shoal.domain.ids import encode_part
 from shoal.domain.permissions import AccessToken, TokenScope
 from shoal.surfaces.http.auth import Principal
-from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Routes, WebContext, view
+from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Removed, Routes, WebContext, view
 
 routes = Routes()
 
@@ -38,17 +38,6 @@ class TokenView(msgspec.Struct, frozen=True):
     created_at: datetime
     expires_at: datetime | None
     used_on: str
-
-
-class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token to make. `person` is PLATFORM:USER, a name of [access.people] or `owner`; empty is the owner for `admin`,
-    else `web:NAME`. `expires` is a span (90d), a day or a time; empty is never."""
-
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-    scope: TokenScope
-    person: Annotated[str, msgspec.Meta(max_length=300)] = ""
-    agent: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    expires: Annotated[str, msgspec.Meta(max_length=40)] = ""
 
 
 class NewTokenView(msgspec.Struct, frozen=True):
@@ -103,12 +92,6 @@ class PairAnswer(msgspec.Struct, frozen=True):
     user: str
 
 
-class PersonRemoved(msgspec.Struct, frozen=True):
-    """They may not speak any more."""
-
-    removed: bool
-
-
 @routes("GET /api/me", EVERYONE, narrows=True)
 async def who(by: Principal) -> WhoView:
     """Who calls, and what their token may do."""
@@ -124,10 +107,9 @@ async def tokens(web: WebContext) -> list[AccessToken]:
 
 
 @routes("POST /api/tokens", ADMINS, status=201)
-async def create_token(web: WebContext, by: Principal, body: TokenRequest) -> NewTokenView:
+async def create_token(web: WebContext, by: Principal, body: NewToken) -> NewTokenView:
     """Make an access token; 409 when there is one of this name."""
-    wanted = NewToken(body.name, body.scope, body.person, body.agent, body.expires)
-    token, secret = await web.app.tokens.create(wanted, by.person, by.token.name)
+    token, secret = await web.app.tokens.create(body, by.person, by.token.name)
     return NewTokenView(secret, view(TokenView, token))
 
 
@@ -156,7 +138,7 @@ async def pair(web: WebContext, by: Principal, body: PairRequest) -> PairAnswer:
 
 
 @routes("DELETE /api/access/{platform}/{user:path}", ADMINS)
-async def unpair(web: WebContext, by: Principal, platform: str, user: str) -> PersonRemoved:
+async def unpair(web: WebContext, by: Principal, platform: str, user: str) -> Removed:
     """Remove somebody who was let in by code."""
     await web.app.pairing.remove(platform, user, by.person)
-    return PersonRemoved(True)
+    return Removed(True)

@@ -1,6 +1,5 @@
 """Calls about agents, the channels they are bound to, and the runtime's status."""
 
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -75,17 +74,6 @@ class DestroyedAgent(msgspec.Struct, frozen=True):
     files: str
 
 
-class BindingView(msgspec.Struct, frozen=True):
-    """A channel and the agent that answers in it; `made` when the channel was made for it."""
-
-    platform: str
-    channel: str
-    agent: str
-    bound_by: str
-    made: bool
-    created_at: datetime
-
-
 class NewBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Let an agent answer in a channel."""
 
@@ -149,13 +137,13 @@ async def destroy(web: WebContext, by: Principal, name: str, query: DestroyQuery
     return DestroyedAgent(True, await web.app.lifecycle.destroy(name, by.person, keep=query.keep_files))
 
 
-@routes("GET /api/bindings", READERS, answer=list[BindingView])
+@routes("GET /api/bindings", READERS)
 async def bindings(web: WebContext) -> list[Binding]:
     """Which agent answers in which channel."""
     return await web.app.store.registry.bindings()
 
 
-@routes("PUT /api/bindings", ADMINS, answer=BindingView)
+@routes("PUT /api/bindings", ADMINS)
 async def bind(web: WebContext, by: Principal, body: NewBinding) -> Binding:
     """Bind a channel to an agent, from its next message on."""
     return await web.app.lifecycle.bind(body.agent, make_thread_id(body.platform, body.channel, "0"), by.person)

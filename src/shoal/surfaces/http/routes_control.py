@@ -14,9 +14,10 @@ from shoal.domain.permissions import Coverage
 from shoal.domain.records import Approval
 from shoal.domain.triggers import NewTrigger, Trigger, first_time
 from shoal.surfaces.http.auth import Principal, may_use
-from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Routes, WebContext, checked_text, view
+from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Removed, Routes, WebContext, checked_text, view
 from shoal.surfaces.http.routes_threads import check_agent
 from shoal.tools.mcp.pins import DIGEST_CHARS, Pin, State
+from shoal.tools.process_logs import LogPiece
 
 routes = Routes()
 
@@ -157,12 +158,6 @@ class TriggerView(msgspec.Struct, frozen=True):
     error: str
 
 
-class TriggerRemoved(msgspec.Struct, frozen=True):
-    """It is gone."""
-
-    removed: bool
-
-
 def _trigger_view(trigger: Trigger) -> TriggerView:
     spec = trigger.spec
     by = spec.author.id if spec.author is not None else spec.created_by
@@ -170,11 +165,15 @@ def _trigger_view(trigger: Trigger) -> TriggerView:
     return view(TriggerView, trigger, **flat)
 
 
+def _no_trigger(id: str) -> NotFound:
+    return NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` or GET /api/triggers shows them.")
+
+
 async def _known_trigger(web: WebContext, id: str) -> Trigger:
-    for trigger in await web.app.store.triggers.all():
-        if trigger.id == id:
-            return trigger
-    raise NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` or GET /api/triggers shows them.")
+    found = next((trigger for trigger in await web.app.store.triggers.all() if trigger.id == id), None)
+    if found is None:
+        raise _no_trigger(id)
+    return found
 
 
 @routes("GET /api/triggers", READERS)
@@ -201,11 +200,11 @@ async def add_trigger(web: WebContext, by: Principal, body: TriggerRequest) -> T
 
 
 @routes("DELETE /api/triggers/{id}", ADMINS)
-async def remove_trigger(web: WebContext, id: str) -> TriggerRemoved:
+async def remove_trigger(web: WebContext, id: str) -> Removed:
     """Remove a trigger."""
     if not await web.app.store.triggers.remove(id):
-        raise NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` or GET /api/triggers shows them.")
-    return TriggerRemoved(True)
+        raise _no_trigger(id)
+    return Removed(True)
 
 
 @routes("POST /api/triggers/{id}/pause", ADMINS)
@@ -263,14 +262,6 @@ class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grep: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
-class LogView(msgspec.Struct, frozen=True):
-    """Lines of a log; `next_offset` is where the next begin, of `total_bytes` that were written in all."""
-
-    lines: tuple[str, ...]
-    next_offset: int
-    total_bytes: int
-
-
 def _process_view(process: Process) -> ProcessView:
     spec = process.spec
     return view(ProcessView, process, **{**msgspec.structs.asdict(spec), "name": spec.title})
@@ -289,8 +280,8 @@ async def process(web: WebContext, id: str) -> ProcessView:
     return _process_view(await web.app.processes.get(id))
 
 
-@routes("GET /api/processes/{id}/log", READERS, answer=LogView)
-async def log(web: WebContext, id: str, query: LogQuery) -> object:
+@routes("GET /api/processes/{id}/log", READERS)
+async def log(web: WebContext, id: str, query: LogQuery) -> LogPiece:
     """Lines of a process's output."""
     found = await web.app.processes.get(id)
     return await web.app.processes.read(found, offset=query.offset, lines_max=query.tail, contains=query.grep)
@@ -309,12 +300,14 @@ async def kill(web: WebContext, by: Principal, id: str) -> ProcessView:
 
 
 class McpToolView(msgspec.Struct, frozen=True):
-    """A tool. `changed` and `new` wait for a decision: `digest` names what is offered, `change` shows it as a diff."""
+    """A tool. `changed` and `new` wait for a decision: `digest` names what is offered, `change` shows it as a diff.
+    `text` is the definition that is allowed."""
 
     name: str
     state: State
     digest: str
     change: str
+    text: str
 
 
 class McpServerView(msgspec.Struct, frozen=True):
@@ -341,7 +334,8 @@ class McpDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _mcp_view(pin: Pin) -> McpToolView:
     definition = pin.offered or pin.allowed
     digest = definition.digest if definition is not None else ""
-    return McpToolView(pin.name, pin.state, digest, pin.change if pin.offered is not None else "")
+    text = pin.allowed.text if pin.allowed is not None else ""
+    return McpToolView(pin.name, pin.state, digest, pin.change if pin.offered is not None else "", text)
 
 
 @routes("GET /api/mcp", READERS)

@@ -14,7 +14,7 @@ import secrets
 import stat
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -205,32 +205,24 @@ async def store_upload(
     """
     path = app.home.attachments(thread) / stored_name(fresh_id, name)
     digest, size = hashlib.sha256(), 0
-    with _translated(path.parent):
+    try:
         part = await anyio.to_thread.run_sync(_Part, path)
-    try:
-        async for piece in pieces:
-            digest.update(piece)
-            size += len(piece)
-            with _translated(path.parent):
+        try:
+            async for piece in pieces:
+                digest.update(piece)
+                size += len(piece)
                 await anyio.to_thread.run_sync(part.write, piece)
-        with _translated(path.parent):
             await anyio.to_thread.run_sync(part.keep)
-    finally:
-        part.close()
-    if not by.trusted:
-        await app.tainted_files.note(path.parent, [path], f"a file of {by.name or by.id}")
-    return Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
-
-
-@contextlib.contextmanager
-def _translated(folder: Path) -> Generator[None]:
-    try:
-        yield
+        finally:
+            part.close()
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull("The disk is full; make room, then send the file again.") from error
-        reason = f"Files cannot be stored in {folder}: {error.strerror}. Check that it is a directory and yours."
+        reason = f"Files cannot be stored in {path.parent}: {error.strerror}. Check that it is a directory and yours."
         raise StoreReadOnly(reason) from error
+    if not by.trusted:
+        await app.tainted_files.note(path.parent, [path], f"a file of {by.name or by.id}")
+    return Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
 
 
 class _Part:
@@ -240,7 +232,6 @@ class _Part:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._name = path.name
         self._part = f".{secrets.token_hex(8)}.part"
-        self._kept = False
         self._folder = os.open(path.parent, _FOLDER)
         try:
             self._file = os.fdopen(os.open(self._part, _NEW, 0o600, dir_fd=self._folder), "wb")
@@ -248,20 +239,17 @@ class _Part:
             os.close(self._folder)
             raise
 
-    def write(self, piece: bytes) -> None:
-        self._file.write(piece)
+        self.write = self._file.write
 
     def keep(self) -> None:
         self._file.close()
         os.replace(self._part, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        self._kept = True
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
-        if not self._kept:
-            with contextlib.suppress(OSError):
-                os.unlink(self._part, dir_fd=self._folder)
+        with contextlib.suppress(OSError):  # it is there no more once it is kept
+            os.unlink(self._part, dir_fd=self._folder)
         os.close(self._folder)
 
 
@@ -277,38 +265,35 @@ async def take_attachments(
         if bool(ref.file) == bool(ref.data):
             raise InvalidInput("An attachment has either `file`, as an upload answered it, or `data`, base64.")
         if ref.file:
-            taken.append(await _uploaded(app, thread, ref))
+            try:
+                found = await anyio.to_thread.run_sync(open_thread_file, app.home, thread, f"attachments/{ref.file}")
+            except NotFound as error:
+                message = f"There is no uploaded file {ref.file[:80]!r} in this thread; upload it first."
+                raise InvalidInput(message) from error
+            with found.content as content:
+                digest = await anyio.to_thread.run_sync(hashlib.file_digest, content, "sha256")
+            path, name = app.home.attachments(thread) / ref.file, ref.name or ref.file.partition("-")[2] or ref.file
+            media_type = ref.media_type or found.media_type
+            taken.append(Attachment(name, media_type, found.size_bytes, "", str(path), digest.hexdigest()))
             continue
         try:
-            content = b64decode(ref.data, validate=True)
+            data = b64decode(ref.data, validate=True)
         except (Base64Error, ValueError) as error:
             raise InvalidInput("An attachment's `data` is not base64.") from error
         stored = await store_upload(
-            app, by, thread, ref.name or "file", f"{stem}.{number}", _pieces(BytesIO(content), len(content))
+            app, by, thread, ref.name or "file", f"{stem}.{number}", _pieces(BytesIO(data), len(data))
         )
         taken.append(msgspec.structs.replace(stored, media_type=ref.media_type) if ref.media_type else stored)
     return tuple(taken)
 
 
-async def _uploaded(app: "App", thread: ThreadId, ref: AttachmentRef) -> Attachment:
-    """A file that was uploaded before."""
-    try:
-        found = await anyio.to_thread.run_sync(open_thread_file, app.home, thread, f"attachments/{ref.file}")
-    except NotFound as error:
-        raise InvalidInput(f"There is no uploaded file {ref.file[:80]!r} in this thread; upload it first.") from error
-    with found.content as content:
-        digest = await anyio.to_thread.run_sync(hashlib.file_digest, content, "sha256")
-    path = app.home.attachments(thread) / ref.file
-    name = ref.name or ref.file.partition("-")[2] or ref.file
-    return Attachment(name, ref.media_type or found.media_type, found.size_bytes, "", str(path), digest.hexdigest())
-
-
 def open_thread_file(home: Home, thread: ThreadId, path: str) -> OpenFile:
     """Open a file below the thread's directory. Blocking. Raises NotFound for anything that is not such a file."""
     parts = path.split("/")
+    none = NotFound(f"The thread has no file {path[:200]!r}. GET /api/threads/{{thread}}/files lists those it has.")
     allowed = parts[0] in READABLE if len(parts) > 1 else parts[0] in READABLE_FILES
     if not allowed or any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise _no_file(path)
+        raise none
     try:
         with contextlib.ExitStack() as opened:
             folder = os.open(home.thread(thread), _FOLDER)
@@ -318,16 +303,12 @@ def open_thread_file(home: Home, thread: ThreadId, path: str) -> OpenFile:
                 opened.callback(os.close, folder)
             handle = os.open(parts[-1], _FILE, dir_fd=folder)
     except OSError as error:
-        raise _no_file(path) from error
+        raise none from error
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode):
         os.close(handle)
-        raise _no_file(path)
+        raise none
     return OpenFile(parts[-1], media_type_of(parts[-1]), found.st_size, os.fdopen(handle, "rb"))
-
-
-def _no_file(path: str) -> NotFound:
-    return NotFound(f"The thread has no file {path[:200]!r}. GET /api/threads/{{thread}}/files lists those it has.")
 
 
 def list_thread_files(home: Home, thread: ThreadId) -> list[FileView]:

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import msgspec
 from starlette.responses import Response
 
+from shoal.backups import Backup
 from shoal.domain.errors import StoreError
 from shoal.domain.events import AssistantSaid, Event, ToolFinished, TurnFinished
-from shoal.domain.records import AuditEntry, AuditRow, Backlog
+from shoal.domain.records import AuditEntry, AuditRow, Backlog, BudgetStatus
 from shoal.surfaces.http.auth import Principal
 from shoal.surfaces.http.endpoints import (
     ADMINS,
@@ -22,7 +23,6 @@ from shoal.surfaces.http.endpoints import (
     Routes,
     WebContext,
     json_answer,
-    view,
 )
 
 routes = Routes()
@@ -176,17 +176,6 @@ class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     days: Annotated[int, msgspec.Meta(ge=1, le=3660)] = 30
 
 
-class CeilingView(msgspec.Struct, frozen=True):
-    """A ceiling of [budget] under which a model was called: what is spent and reserved of it. 0 is no ceiling."""
-
-    scope: str
-    day: str
-    usd: float
-    usd_max: float
-    tokens: int
-    tokens_max: int
-
-
 class BudgetLifted(msgspec.Struct, frozen=True):
     """The day (UTC) on which no ceiling holds anything up."""
 
@@ -199,8 +188,8 @@ async def usage(web: WebContext, query: UsageQuery) -> object:
     return await web.app.store.ledger.usage(query.days)
 
 
-@routes("GET /api/usage/ceilings", READERS, answer=list[CeilingView])
-async def ceilings(web: WebContext) -> object:
+@routes("GET /api/usage/ceilings", READERS)
+async def ceilings(web: WebContext) -> list[BudgetStatus]:
     """Today's budget: ceilings that models were called under, and what is spent of them."""
     return await web.app.store.budget.standings()
 
@@ -220,7 +209,7 @@ async def lift(web: WebContext, by: Principal) -> BudgetLifted:
 class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The newest entries, of one chain or of all."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
     chain: Annotated[str, msgspec.Meta(max_length=600)] = ""
 
 
@@ -233,35 +222,26 @@ async def audit(web: WebContext, query: AuditQuery) -> list[AuditRow]:
 # ---- backups ----
 
 
-class BackupView(msgspec.Struct, frozen=True):
-    """A backup that was read again and checked when it was made."""
-
-    name: str
-    at: datetime
-    size_bytes: int
-
-
 class BackupsView(msgspec.Struct, frozen=True):
     """The backups that are kept, newest first. `problem` says why the last try failed; `scheduled` is false where
     none are made on a schedule."""
 
     scheduled: bool
     problem: str
-    backups: list[BackupView]
+    backups: list[Backup]
 
 
 @routes("GET /api/backups", READERS)
 async def backups(web: WebContext) -> BackupsView:
     """The backups that are kept, newest first."""
     found = web.app.backups
-    kept = [view(BackupView, one) for one in await found.listed()]
-    return BackupsView(found.is_scheduled, await found.problem(), kept)
+    return BackupsView(found.is_scheduled, await found.problem(), list(await found.listed()))
 
 
 @routes("POST /api/backups", ADMINS, status=201)
-async def back_up(web: WebContext, by: Principal) -> BackupView:
+async def back_up(web: WebContext, by: Principal) -> Backup:
     """Make a backup now, and check it; 409 where backup.to is empty, 503 when it fails."""
     made = await web.app.backups.make()
     entry = AuditEntry("backup", made.name, "allow", user=by.author.id, token=by.token.name)
     await web.app.store.audit.record("owner", [entry])
-    return view(BackupView, made)
+    return made

@@ -36,7 +36,7 @@ from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, Allowed, EventStream,
 routes = Routes()
 
 EVENTS_MAX = 5000
-THREADS_MAX = 1000
+THREADS_MAX = 10_000
 SEQ_MAX = 2**62
 MESSAGE_ID_CHARS_MAX = 200
 CONFINED_COMMANDS = ("new", "stop", "steer")
@@ -112,7 +112,8 @@ class WindowCleared(msgspec.Struct, frozen=True):
 
 
 class ThreadSummary(msgspec.Struct, frozen=True):
-    """A thread. `open_turn` is empty when none is open; `queued` messages wait for a turn."""
+    """A thread. `open_turn` is empty when none is open; `queued` messages wait for a turn; `retry_at` is when a turn
+    that waits for its model asks again."""
 
     thread: str
     agent: str
@@ -123,6 +124,7 @@ class ThreadSummary(msgspec.Struct, frozen=True):
     parent: str
     created_at: datetime
     updated_at: datetime
+    retry_at: datetime | None
 
 
 class StepView(msgspec.Struct, frozen=True):
@@ -157,22 +159,11 @@ class NewSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     description: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
-class SnapshotView(msgspec.Struct, frozen=True):
-    """A saved conversation."""
-
-    id: str
-    thread: str
-    agent: str
-    description: str
-    messages: int
-    created_at: datetime
-
-
 class BegunAnew(msgspec.Struct, frozen=True):
     """The window is clear; `snapshot` holds what was in it, null when it was empty."""
 
     cleared: bool
-    snapshot: SnapshotView | None
+    snapshot: Snapshot | None
 
 
 class CommandText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -407,23 +398,22 @@ async def clear(web: WebContext, by: Principal, thread: ThreadId) -> WindowClear
 @routes("POST /api/threads/{thread}/new", ADMINS)
 async def begin_anew(web: WebContext, by: Principal, thread: ThreadId) -> BegunAnew:
     """Save what the model sees of a thread, then start its window anew; nothing is deleted."""
-    saved = await web.app.snapshots.begin_anew(thread, by.author.id)
-    return BegunAnew(True, view(SnapshotView, saved) if saved is not None else None)
+    return BegunAnew(True, await web.app.snapshots.begin_anew(thread, by.author.id))
 
 
-@routes("POST /api/threads/{thread}/snapshots", ADMINS, answer=SnapshotView, status=201, body_optional=True)
+@routes("POST /api/threads/{thread}/snapshots", ADMINS, status=201, body_optional=True)
 async def save_snapshot(web: WebContext, thread: ThreadId, body: NewSnapshot) -> Snapshot:
     """Save what the model sees of a thread; nothing is cleared."""
     return await web.app.snapshots.save(thread, body.description and checked_text(body.description, "description"))
 
 
-@routes("GET /api/threads/{thread}/snapshots", READERS, answer=list[SnapshotView])
+@routes("GET /api/threads/{thread}/snapshots", READERS)
 async def snapshots(web: WebContext, thread: ThreadId) -> list[Snapshot]:
     """What the thread's agent saved in its channel, newest first."""
     return await web.app.snapshots.history(thread)
 
 
-@routes("POST /api/threads/{thread}/snapshots/{snapshot}/restore", ADMINS, answer=SnapshotView)
+@routes("POST /api/threads/{thread}/snapshots/{snapshot}/restore", ADMINS)
 async def restore_snapshot(web: WebContext, by: Principal, thread: ThreadId, snapshot: str) -> Snapshot:
     """Put a saved conversation in the place of what the model sees."""
     return await web.app.snapshots.restore(thread, snapshot, by.author.id)

@@ -30,7 +30,7 @@ from shoal.surfaces.http import (
 )
 from shoal.surfaces.http.auth import AccessMiddleware, Gate
 from shoal.surfaces.http.endpoints import Endpoint, WebContext, starlette_routes
-from shoal.surfaces.http.errors import ApiError, answer_api_error, answer_defect, answer_http_error, answer_shoal_error
+from shoal.surfaces.http.errors import answer_defect, answer_http_error, answer_shoal_error
 from shoal.surfaces.http.openapi import make_document
 from shoal.surfaces.http.page import Page
 from shoal.surfaces.http.routes_operations import Counters
@@ -61,7 +61,7 @@ API: tuple[Endpoint, ...] = (
     *routes_agents.routes.endpoints,
     *openai_routes.routes.endpoints,
 )
-_OPEN_PATHS = frozenset(endpoint.path for endpoint in API if endpoint.is_open)
+_OPEN_PATHS = frozenset(endpoint.path for endpoint in (*API, *page.routes.endpoints) if endpoint.is_open)
 
 NO_HOOKS: Mapping[str, HookSettings] = {}
 
@@ -99,21 +99,12 @@ class WebApp:
             heartbeat_seconds=options.heartbeat_seconds,
             slow_reader_seconds=options.slow_reader_seconds,
         )
-        counters = Counters()
+        counters, describe = Counters(), cache(lambda: make_document(API, version("shoal")))
         app.hub.tap(counters.count)
-        self.web = WebContext(
-            app,
-            options,
-            gate=gate,
-            streams=streams,
-            counters=counters,
-            page=Page(),
-            describe=cache(lambda: make_document(API, version("shoal"))),
-        )
+        self.web = WebContext(app, options, gate, streams, counters, Page(), describe)
         router = Starlette(
             routes=starlette_routes(self.web, (*API, *page.routes.endpoints)),
             exception_handlers={
-                ApiError: answer_api_error,
                 ShoalError: answer_shoal_error,
                 HTTPException: answer_http_error,
                 Exception: answer_defect,
@@ -133,11 +124,8 @@ class WebApp:
 
 def _is_open(path: str) -> bool:
     """Whether a path needs no token: probes, calls that prove who makes them, files without secrets."""
-    return (
-        path in _OPEN_PATHS
-        or path in ("/", "/favicon.ico")
-        or path.startswith((routes_inbound.HOOKS, routes_inbound.PLATFORMS, f"{page.PREFIX}/"))
-    )
+    prefixes = (routes_inbound.HOOKS, routes_inbound.PLATFORMS, f"{page.PREFIX}/")
+    return path in _OPEN_PATHS or path.startswith(prefixes)
 
 
 class BodyDrain:

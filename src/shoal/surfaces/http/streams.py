@@ -97,54 +97,32 @@ class LiveStreams:
             scope.cancel()
 
 
-class JournalCursor:
-    """How far a reader of one thread has read."""
-
-    __slots__ = ("finished", "seq")
-
-    def __init__(self, seq: int) -> None:
-        self.seq = seq
-        self.finished = TurnId("")
-
-    def misses(self, item: Item) -> bool:
-        """Whether events stand between what was passed on and this one."""
-        return isinstance(item, Event) and item.seq > self.seq + 1
-
-    def takes(self, item: Item) -> bool:
-        """Whether it is new to the reader, who then has it: not read before, not live text of a turn that is over."""
-        match item:
-            case Event(seq=seq, turn=turn, data=data):
-                if seq <= self.seq:
-                    return False
-                self.seq = seq
-                if isinstance(data, TurnFinished):
-                    self.finished = turn
-                return True
-            case LiveEvent(turn=turn):
-                return not turn or turn != self.finished
-            case _:
-                return True
-
-
 async def thread_items(app: "App", streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[Item, None]:
     """Events of a thread with a higher number than `after`, then what happens, until the server stops.
 
     An `after` that the journal has not reached belongs to another journal: then everything is sent.
     """
     info = await app.store.journal.thread(thread)
-    reader = JournalCursor(after if info is not None and after <= info.last_seq else 0)
+    seq, finished = after if info is not None and after <= info.last_seq else 0, TurnId("")
     while not streams.closing:
         with app.hub.subscribe(thread) as subscription:
-            while events := await app.store.journal.events(thread, reader.seq, REPLAY_EVENTS_MAX):
+            while events := await app.store.journal.events(thread, seq, REPLAY_EVENTS_MAX):
                 for event in events:
-                    if reader.takes(event):
-                        yield event
+                    seq, finished = event.seq, event.turn if isinstance(event.data, TurnFinished) else finished
+                    yield event
                 if len(events) < REPLAY_EVENTS_MAX:
                     break
             items = aiter(subscription)
-            while (item := await streams.next(items)) is not None and not reader.misses(item):
-                if reader.takes(item):
-                    yield item
+            while (item := await streams.next(items)) is not None:
+                if isinstance(item, Event):
+                    if item.seq > seq + 1:  # those before it were not shown here: read them
+                        break
+                    if item.seq <= seq:
+                        continue
+                    seq, finished = item.seq, item.turn if isinstance(item.data, TurnFinished) else finished
+                elif isinstance(item, LiveEvent) and item.turn and item.turn == finished:  # its turn is over
+                    continue
+                yield item
 
 
 async def thread_frames(app: "App", streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[bytes, None]:

@@ -9,8 +9,8 @@ from shoal.domain.events import AssistantSaid, Event, EventData, LiveEvent, Scop
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import Author
 from shoal.domain.posts import OutboundPost
-from shoal.surfaces.cli.chat import TerminalChat
-from shoal.surfaces.cli.link import SentPrompt, ThreadState
+from shoal.domain.records import ThreadInfo
+from shoal.surfaces.cli.chat import ChatScreen, TerminalChat
 
 THREAD = ThreadId("terminal:local:main")
 
@@ -24,11 +24,11 @@ class QuickLink:
         self._before = count
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
-    async def standing(self) -> ThreadState | None:
+    async def standing(self) -> ThreadInfo | None:
         """Nothing was said."""
         return None
 
-    async def send(self, text: str, agent: str) -> SentPrompt:
+    async def send(self, text: str, agent: str) -> str:
         """Have some of the turn seen, then tell the id."""
         turn: tuple[EventData, ...] = (
             TurnStarted(agent="main", model="demo"),
@@ -44,7 +44,7 @@ class QuickLink:
         await self._events.join()
         for event in events[self._before :]:
             await self._events.put(event)
-        return SentPrompt(accepted=True, message_id="m1")
+        return "m1"
 
     async def steer(self, text: str) -> bool:
         """Nothing runs."""
@@ -76,7 +76,7 @@ class QuickLink:
         return nullcontext()
 
 
-class Lines:
+class Lines(ChatScreen):
     """A screen that keeps its lines."""
 
     def __init__(self) -> None:
@@ -85,15 +85,6 @@ class Lines:
     def line(self, text: str) -> None:
         """Keep it."""
         self.lines.append(text)
-
-    def partial(self, text: str) -> None:
-        """Not kept."""
-
-    def status(self, text: str) -> None:
-        """Not kept."""
-
-    def question(self, text: str) -> None:
-        """Not kept."""
 
 
 async def test_a_message_taken_up_before_its_id_is_known_is_not_waited_for_again() -> None:

@@ -160,7 +160,7 @@ def test_triggers_reach_the_one_that_runs(home: Path, shoal: Shoal) -> None:
         added = shoal("triggers", "add", "in 3 hours", "say hi", "--name", "greet")
         assert (added.code, added.err) == (0, "")
         (trigger,) = json.loads(shoal("triggers", "list", "--json").out)
-        assert (trigger["spec"]["name"], trigger["spec"]["text"]) == ("greet", "say hi")
+        assert (trigger["name"], trigger["text"]) == ("greet", "say hi")
         assert shoal("triggers", "remove", trigger["id"]).code == 0
         assert shoal("triggers", "remove", trigger["id"]).code == 1
         assert json.loads(shoal("triggers", "list", "--json").out) == []

@@ -62,7 +62,9 @@ def test_rebuild_makes_the_same_files(shoal: Shoal, home: Path) -> None:
 def test_an_unknown_thread_is_told(shoal: Shoal, words: str) -> None:
     ran = shoal("threads", words, "terminal:ask:other")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "shoal: There is no thread terminal:ask:other. `shoal threads list` shows them.\n"
+    assert ran.err == (
+        "shoal: There is no thread terminal:ask:other. `shoal threads list` or GET /api/threads shows them.\n"
+    )
 
 
 def test_what_a_person_wrote_cannot_write_to_the_terminal(shoal: Shoal) -> None:
@@ -144,4 +146,4 @@ def test_a_number_that_no_database_holds_is_refused_in_a_line(shoal: Shoal) -> N
     shoal("ask", "--thread", "terminal:local:x", "hello")
     ran = shoal("threads", "log", "terminal:local:x", "--after", "9" * 20)
     assert ran.code == 1
-    assert "numbers below 2^63" in ran.err
+    assert "Expected `int` <= 4611686018427387904" in ran.err

@@ -21,7 +21,7 @@ def test_a_trigger_is_added_listed_and_removed(shoal: Shoal) -> None:
     assert ran.code == 0
     assert "Triggers fire only while `shoal run` is running." in ran.out
     (trigger,) = listed(shoal)
-    spec = trigger["spec"]
+    spec = trigger
     assert (spec["kind"], spec["schedule"], spec["timezone"], spec["thread"], spec["name"]) == (
         "periodic", "0 9 * * 1-5", "Europe/Berlin", "terminal:local:main", "morning",
     )  # fmt: skip
@@ -33,8 +33,8 @@ def test_a_trigger_is_added_listed_and_removed(shoal: Shoal) -> None:
 
 def test_it_may_open_threads_in_a_channel(shoal: Shoal) -> None:
     assert shoal("triggers", "add", "in 2 hours", "hi", "--platform", "discord", "--channel", "42").code == 0
-    spec = listed(shoal)[0]["spec"]
-    assert (spec["kind"], spec["platform"], spec["channel"], spec.get("thread")) == ("one-shot", "discord", "42", None)
+    spec = listed(shoal)[0]
+    assert (spec["kind"], spec["platform"], spec["channel"], spec["thread"]) == ("one-shot", "discord", "42", "")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the records: `python -m shoal.config.reference > docs/configuration.md`."""
+"""Writes docs/configuration.md from the records: `python -m tests.tidy.configuration_page > docs/configuration.md`."""
 
 import ast
 import inspect
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import msgspec
 
-from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES
+from shoal.config.defaults import PLATFORM_VARIABLES, USUAL_VARIABLES
 from shoal.config.schema import Key, allowed, bare, is_section, keys, list_of, table_of
 from shoal.domain.secret import Secret
 from shoal.domain.settings import Config
@@ -18,7 +18,7 @@ from shoal.domain.settings import Config
 HEAD = """\
 # Configuration
 
-This page is made from the code by `python -m shoal.config.reference`; change it there.
+This page is made from the code by `python -m tests.tidy.configuration_page`; change it there.
 
 Shoal reads `shoal.toml` in its home directory (`--home DIR`, else `SHOAL_HOME`, else `~/.shoal`). Every key has a
 default, so that an empty file, or none, works. What counts, strongest first:
@@ -133,35 +133,21 @@ def reference() -> str:
     for path, kind in sections():
         about = " ".join((inspect.getdoc(kind) or "").split())
         rows = [
-            f"| `{key.name}` | {_allowed(key)} | {_cell(default_text(kind, key))} "
-            f"| {_cell(descriptions(kind).get(key.name, ''))} |"
+            f"| `{key.name}` | {'a secret' if bare(key.hint) is Secret else _cell(allowed(key.hint))} "
+            f"| {_cell(default_text(kind, key))} | {_cell(descriptions(kind).get(key.name, ''))} |"
             for key in keys(kind).values()
             if not is_table(key)
         ]
         head = ["| key | allowed | default | |", "|---|---|---|---|"] if rows else []
         parts.append("\n".join([f"## `[{path}]`\n", f"{about}\n", *head, *rows]) + "\n")
-    return "\n".join([*parts, _usual_variables()])
-
-
-def _allowed(key: Key) -> str:
-    return "a secret" if bare(key.hint) is Secret else _cell(allowed(key.hint))
-
-
-def _usual_variables() -> str:
-    rows = [f"| `{known.key}` | `providers.{name}.api_key` |" for name, known in KNOWN_PROVIDERS.items() if known.key]
-    rows += [
-        f"| `{known.address}` | `providers.{name}.base_url` |"
-        for name, known in KNOWN_PROVIDERS.items()
-        if known.address
-    ]
-    rows += ["| `BRAVE_API_KEY` | `tools.brave_api_key` |", "| `DATABASE_URL` | `database.url` |"]
+    rows = [f"| `{variable}` | `{'.'.join(path)}` |" for variable, path in USUAL_VARIABLES.items()]
     rows += [
         f"| `{variable}` | `platforms.{platform}.{key}` |"
         for platform, variables in PLATFORM_VARIABLES.items()
         for key, variable in variables.items()
     ]
     title = "## Variables of other tools\n\nEach counts where the file does not set the key.\n"
-    return "\n".join([title, "| variable | key |", "|---|---|", *rows]) + "\n"
+    return "\n".join([*parts, title, "| variable | key |", "|---|---|", *rows]) + "\n"
 
 
 def _cell(text: str) -> str:
