@@ -1,5 +1,7 @@
 """Approvals: what a person allows is exactly what runs, once, also after a restart."""
 
+import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -149,3 +151,31 @@ async def test_decisions_are_journaled_and_audited(tmp_path: Path) -> None:
         assert [(one.decision, one.by) for one in settled] == [("allow", "ada")]
         rows = await world.app.store.audit.tail()
         assert {row.entry.kind for row in rows} >= {"check", "approval"}
+
+
+MIXED: dict[str, dict[str, object]] = {
+    "permissions": {
+        "default_profile": "mixed",
+        "profiles": {
+            "mixed": {"allow": ["tool:time:.*"], "ask": ["tool:read_url:.*ask.*"], "deny": ["tool:read_url:.*deny.*"]}
+        },
+    }
+}
+
+
+@pytest.mark.parametrize("kinds", list(product(("allow", "ask", "deny"), repeat=3)), ids="-".join)
+async def test_calls_that_could_run_at_once_are_decided_in_their_order(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    wanted = tuple(
+        Call("time", "{}") if kind == "allow" else Call("read_url", json.dumps({"url": f"https://{kind}.invalid/{n}"}))
+        for n, kind in enumerate(kinds)
+    )
+    model = FakeModel(Reply(calls=wanted), "done")
+    async with scenario(tmp_path, model, settings=MIXED) as world:
+        await world.ada.says("go")
+        for times, number in enumerate((number for number, kind in enumerate(kinds) if kind == "ask"), 1):
+            await world.happens(world.ada.thread, "approval_requested", times)
+            approval = await world.ada.is_asked()
+            assert len(await results(world)) == number, "nothing behind a call that waits has run, all before it has"
+            await world.ada.decides(approval.id, allow=False)
+        await world.ada.sees("done")
+        assert sorted(one.name for one in await results(world)) == sorted(call.name for call in wanted)

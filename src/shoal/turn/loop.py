@@ -384,7 +384,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 return None
             together = self._together(view.open, calls)
             if len(together) > 1 and not self._waits(calls[0]):
-                admitted = list[Admitted]()
+                admitted, waits = list[Admitted](), None
                 for call in together:
                     admission = await self.executor.admit(call, context, None)
                     match admission:
@@ -392,12 +392,15 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                             admitted.append(admission)
                         case Refused(result=result, audit=audit):
                             await view.write(Commit(view.turn, (result,), audit=audit))
-                        case Waits():  # asked for after all: one at a time
+                        case Waits():
+                            waits = call, admission
                             break
                 if admitted:
                     started = tuple(one.started for one in admitted)
                     await view.write(Commit(view.turn, started, audit=_audit_of(admitted)))
                     await self._run_started(run, admitted, context)
+                if waits is not None:  # none behind it runs before it is decided
+                    return await self._ask(run, *waits)
             else:  # those that wait for others all start, and take the results that are there
                 outcomes = [await self._run_one(run, context, call) for call in together]
                 if "parked" in outcomes:
