@@ -110,7 +110,16 @@ class LiveBridge:
         self._hub.show(thread, turn, data)
         match data:
             case TextStreamed(text=text, step=step, offset=offset):
-                self._put_text(_Text(thread, turn, step, text, offset))
+                written = _Text(thread, turn, step, text, offset)
+                for item in reversed(self._outgoing):
+                    if isinstance(item, _Text) and (item.turn, item.step) == (turn, step):
+                        if item.offset + len(item.text) != offset:
+                            break
+                        item.text += text
+                        return
+                    if item.thread == thread:
+                        break
+                self._put(written)
             case StatusChanged(state=state, text=text):
                 self._put(_Status(thread, turn, state, text[:200]))
 
@@ -132,17 +141,6 @@ class LiveBridge:
         if len(self._outgoing) < OUTGOING_MAX or isinstance(item, _Journaled):
             self._outgoing.append(item)
 
-    def _put_text(self, text: _Text) -> None:
-        for item in reversed(self._outgoing):
-            if isinstance(item, _Text) and (item.turn, item.step) == (text.turn, text.step):
-                if item.offset + len(item.text) != text.offset:
-                    break
-                item.text += text.text
-                return
-            if item.thread == text.thread:
-                break
-        self._put(text)
-
     async def _send_forever(self) -> None:
         while True:
             await anyio.sleep(BATCH_SECONDS)
@@ -160,25 +158,23 @@ class LiveBridge:
         while self._outgoing:
             item = self._outgoing[0]
             if isinstance(item, _Text):
-                self._cut(item)
+                text = item.text  # what is too long for one payload is put behind the item
+                keep = min(len(text), TEXT_BYTES_MAX)
+                while len(_encoder.encode(text[:keep])) > TEXT_BYTES_MAX:
+                    keep //= 2
+                if keep < len(text):
+                    self._outgoing.popleft()
+                    self._outgoing.appendleft(
+                        msgspec.structs.replace(item, text=text[keep:], offset=item.offset + keep)
+                    )
+                    item.text = text[:keep]
+                    self._outgoing.appendleft(item)
             length = len(_encoder.encode(item)) + 1
             if size + length > PAYLOAD_BYTES_MAX and batch.items:
                 break
             size += length
             batch.items.append(self._outgoing.popleft())
         return _encoder.encode(batch).decode()
-
-    def _cut(self, item: _Text) -> None:
-        """Put what is too long for one payload behind the item."""
-        text = item.text
-        keep = min(len(text), TEXT_BYTES_MAX)
-        while len(_encoder.encode(text[:keep])) > TEXT_BYTES_MAX:
-            keep //= 2
-        if keep < len(text):
-            self._outgoing.popleft()
-            self._outgoing.appendleft(msgspec.structs.replace(item, text=text[keep:], offset=item.offset + keep))
-            item.text = text[:keep]
-            self._outgoing.appendleft(item)
 
     # ---- in ----
 
