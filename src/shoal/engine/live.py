@@ -131,7 +131,23 @@ class LiveBridge:
         """Carry things to and fro until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send_forever)
-            tasks.start_soon(self._show_forever)
+            while True:
+                self._stir = anyio.Event()
+                while self._incoming:
+                    item = self._incoming.popleft()
+                    thread = ThreadId(item.thread)
+                    match item:
+                        case _Text(turn=turn, step=step, text=text, offset=offset):
+                            self._hub.show(thread, TurnId(turn), TextStreamed(text, step, offset))
+                        case _Status(turn=turn, state=state, text=text):
+                            self._hub.show(thread, TurnId(turn), StatusChanged(state, text))
+                        case _Journaled(first=first, last=last):
+                            try:
+                                events = await self._journal.events(thread, first - 1, EVENTS_READ_MAX, before=last + 1)
+                                self._hub.publish(events)
+                            except StoreError:  # watchers read the journal when the database is back
+                                self._hub.lose()
+                await self._stir.wait()
 
     # ---- out ----
 
@@ -188,22 +204,3 @@ class LiveBridge:
             return
         self._incoming.extend(item for item in batch.items if self._hub.watched(ThreadId(item.thread)))
         self._stir.set()
-
-    async def _show_forever(self) -> None:
-        while True:
-            self._stir = anyio.Event()
-            while self._incoming:
-                item = self._incoming.popleft()
-                thread = ThreadId(item.thread)
-                match item:
-                    case _Text(turn=turn, step=step, text=text, offset=offset):
-                        self._hub.show(thread, TurnId(turn), TextStreamed(text, step, offset))
-                    case _Status(turn=turn, state=state, text=text):
-                        self._hub.show(thread, TurnId(turn), StatusChanged(state, text))
-                    case _Journaled(first=first, last=last):
-                        try:
-                            events = await self._journal.events(thread, first - 1, EVENTS_READ_MAX, before=last + 1)
-                            self._hub.publish(events)
-                        except StoreError:  # watchers read the journal when the database is back
-                            self._hub.lose()
-            await self._stir.wait()

@@ -254,7 +254,19 @@ class PostgresEngine:
         while not self._draining:
             self._stir = anyio.Event()
             try:
-                await self._catch_up()
+                # After an outage: give back what was fetched unnoticed, and read what signals were missed.
+                if self._unsure:
+                    await self._execute(_STRAYS, [self._worker, list(self._taken)])
+                    self._unsure = False
+                asked: list[tuple[object, ...]] = []
+                if self._missed:
+                    self._missed = False
+                    asked = await self._execute(_ASKED, [list(self._running)])
+                for thread, turn, is_aborting, has_steers in asked:
+                    if has_steers:
+                        self._pass_on(_Signal(str(thread), "steer", str(turn)))
+                    if is_aborting:
+                        self._pass_on(_Signal(str(thread), "abort", str(turn)))
                 job = None
                 if len(self._taken) < self._settings.concurrency:
                     with suppress(UniqueViolation):  # another worker took a job of the same thread in this moment
@@ -387,20 +399,6 @@ class PostgresEngine:
         thread = ThreadId(signal.thread)
         if self._handler is not None and thread in self._running:
             self._handler.signal(thread, signal.kind, TurnId(signal.turn))
-
-    async def _catch_up(self) -> None:
-        """After an outage: give back what was fetched unnoticed, and read from the rows what signals were missed."""
-        if self._unsure:
-            await self._execute(_STRAYS, [self._worker, list(self._taken)])
-            self._unsure = False
-        if not self._missed:
-            return
-        self._missed = False
-        for thread, turn, is_aborting, has_steers in await self._execute(_ASKED, [list(self._running)]):
-            if has_steers:
-                self._pass_on(_Signal(str(thread), "steer", str(turn)))
-            if is_aborting:
-                self._pass_on(_Signal(str(thread), "abort", str(turn)))
 
     async def _execute(
         self, query: bytes, values: Sequence[object] | Mapping[str, object] = ()
