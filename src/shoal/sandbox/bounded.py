@@ -330,20 +330,14 @@ def measure_folder(root: Path, files_max: int) -> FolderSize:
                     if files >= files_max:
                         break
         except OSError as error:
-            hidden = hidden or _hidden_name(here, root, error)
+            # Its content hides: its path is too long, or its owner's rights were taken away.
+            name = os.path.relpath(here, root)
+            if error.errno == errno.ENAMETOOLONG:
+                hidden = hidden or f"{name[:60]}…"
+            elif error.errno == errno.EACCES:
+                with suppress(OSError):
+                    hidden = hidden or (name if os.lstat(here).st_uid == os.geteuid() else "")
     return FolderSize(size_bytes, files, hidden)
-
-
-def _hidden_name(folder: str, root: Path, error: OSError) -> str:
-    """The folder's name where its content hides: its path is too long, or its owner's rights were taken away."""
-    name = os.path.relpath(folder, root)
-    if error.errno == errno.ENAMETOOLONG:
-        return f"{name[:60]}…"
-    try:
-        is_ours = os.lstat(folder).st_uid == os.geteuid()
-    except OSError:
-        return ""
-    return name if error.errno == errno.EACCES and is_ours else ""
 
 
 def shown_bytes(size: int) -> str:

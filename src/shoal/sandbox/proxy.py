@@ -87,7 +87,15 @@ class ProxiedNetwork:
         self._serving = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        python, shown = _interpreter()
+        # This Python's own program, and the options that show its installation in the sandbox, read-only.
+        prefix = Path(sys.base_prefix).resolve()
+        python, shown = os.path.realpath(sys.executable), list[str]()
+        if not prefix.is_relative_to("/usr"):
+            if len(prefix.parts) < 3 or Path.home().is_relative_to(prefix) or not Path(python).is_relative_to(prefix):
+                raise SandboxError(
+                    f"The sandbox cannot show this Python's installation ({prefix}); use network off or on."
+                )
+            shown = ["--ro-bind", str(prefix), str(prefix)]
         script = str(Path(__file__).with_name("forward.py"))
         self._folder = tempfile.mkdtemp(prefix="shoal-proxy-")
         self.mounts = [*shown, "--ro-bind", script, f"{INSIDE_FOLDER}/forward.py"]
@@ -211,14 +219,3 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
     finally:
         writer.close()
-
-
-def _interpreter() -> tuple[str, list[str]]:
-    """This Python's own program, and the options that show its installation in the sandbox, read-only."""
-    prefix = Path(sys.base_prefix).resolve()
-    program = os.path.realpath(sys.executable)
-    if prefix.is_relative_to("/usr"):
-        return program, []
-    if len(prefix.parts) < 3 or Path.home().is_relative_to(prefix) or not Path(program).is_relative_to(prefix):
-        raise SandboxError(f"The sandbox cannot show this Python's installation ({prefix}); use network off or on.")
-    return program, ["--ro-bind", str(prefix), str(prefix)]
