@@ -110,7 +110,16 @@ class LiveBridge:
         self._hub.show(thread, turn, data)
         match data:
             case TextStreamed(text=text, step=step, offset=offset):
-                self._put_text(_Text(thread, turn, step, text, offset))
+                written = _Text(thread, turn, step, text, offset)
+                for item in reversed(self._outgoing):
+                    if isinstance(item, _Text) and (item.turn, item.step) == (turn, step):
+                        if item.offset + len(item.text) != offset:
+                            break
+                        item.text += text
+                        return
+                    if item.thread == thread:
+                        break
+                self._put(written)
             case StatusChanged(state=state, text=text):
                 self._put(_Status(thread, turn, state, text[:200]))
 
@@ -122,7 +131,23 @@ class LiveBridge:
         """Carry things to and fro until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send_forever)
-            tasks.start_soon(self._show_forever)
+            while True:
+                self._stir = anyio.Event()
+                while self._incoming:
+                    item = self._incoming.popleft()
+                    thread = ThreadId(item.thread)
+                    match item:
+                        case _Text(turn=turn, step=step, text=text, offset=offset):
+                            self._hub.show(thread, TurnId(turn), TextStreamed(text, step, offset))
+                        case _Status(turn=turn, state=state, text=text):
+                            self._hub.show(thread, TurnId(turn), StatusChanged(state, text))
+                        case _Journaled(first=first, last=last):
+                            try:
+                                events = await self._journal.events(thread, first - 1, EVENTS_READ_MAX, before=last + 1)
+                                self._hub.publish(events)
+                            except StoreError:  # watchers read the journal when the database is back
+                                self._hub.lose()
+                await self._stir.wait()
 
     # ---- out ----
 
@@ -131,17 +156,6 @@ class LiveBridge:
             self._outgoing = deque(one for one in self._outgoing if isinstance(one, _Journaled))
         if len(self._outgoing) < OUTGOING_MAX or isinstance(item, _Journaled):
             self._outgoing.append(item)
-
-    def _put_text(self, text: _Text) -> None:
-        for item in reversed(self._outgoing):
-            if isinstance(item, _Text) and (item.turn, item.step) == (text.turn, text.step):
-                if item.offset + len(item.text) != text.offset:
-                    break
-                item.text += text.text
-                return
-            if item.thread == text.thread:
-                break
-        self._put(text)
 
     async def _send_forever(self) -> None:
         while True:
@@ -160,25 +174,23 @@ class LiveBridge:
         while self._outgoing:
             item = self._outgoing[0]
             if isinstance(item, _Text):
-                self._cut(item)
+                text = item.text  # what is too long for one payload is put behind the item
+                keep = min(len(text), TEXT_BYTES_MAX)
+                while len(_encoder.encode(text[:keep])) > TEXT_BYTES_MAX:
+                    keep //= 2
+                if keep < len(text):
+                    self._outgoing.popleft()
+                    self._outgoing.appendleft(
+                        msgspec.structs.replace(item, text=text[keep:], offset=item.offset + keep)
+                    )
+                    item.text = text[:keep]
+                    self._outgoing.appendleft(item)
             length = len(_encoder.encode(item)) + 1
             if size + length > PAYLOAD_BYTES_MAX and batch.items:
                 break
             size += length
             batch.items.append(self._outgoing.popleft())
         return _encoder.encode(batch).decode()
-
-    def _cut(self, item: _Text) -> None:
-        """Put what is too long for one payload behind the item."""
-        text = item.text
-        keep = min(len(text), TEXT_BYTES_MAX)
-        while len(_encoder.encode(text[:keep])) > TEXT_BYTES_MAX:
-            keep //= 2
-        if keep < len(text):
-            self._outgoing.popleft()
-            self._outgoing.appendleft(msgspec.structs.replace(item, text=text[keep:], offset=item.offset + keep))
-            item.text = text[:keep]
-            self._outgoing.appendleft(item)
 
     # ---- in ----
 
@@ -192,22 +204,3 @@ class LiveBridge:
             return
         self._incoming.extend(item for item in batch.items if self._hub.watched(ThreadId(item.thread)))
         self._stir.set()
-
-    async def _show_forever(self) -> None:
-        while True:
-            self._stir = anyio.Event()
-            while self._incoming:
-                item = self._incoming.popleft()
-                thread = ThreadId(item.thread)
-                match item:
-                    case _Text(turn=turn, step=step, text=text, offset=offset):
-                        self._hub.show(thread, TurnId(turn), TextStreamed(text, step, offset))
-                    case _Status(turn=turn, state=state, text=text):
-                        self._hub.show(thread, TurnId(turn), StatusChanged(state, text))
-                    case _Journaled(first=first, last=last):
-                        try:
-                            events = await self._journal.events(thread, first - 1, EVENTS_READ_MAX, before=last + 1)
-                            self._hub.publish(events)
-                        except StoreError:  # watchers read the journal when the database is back
-                            self._hub.lose()
-            await self._stir.wait()

@@ -30,7 +30,7 @@ still finishes is no longer its own.
 import logging
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import anyio
@@ -254,22 +254,37 @@ class PostgresEngine:
         while not self._draining:
             self._stir = anyio.Event()
             try:
-                await self._catch_up()
-                job = await self._fetch() if len(self._taken) < self._settings.concurrency else None
+                # After an outage: give back what was fetched unnoticed, and read what signals were missed.
+                if self._unsure:
+                    await self._execute(_STRAYS, [self._worker, list(self._taken)])
+                    self._unsure = False
+                asked: list[tuple[object, ...]] = []
+                if self._missed:
+                    self._missed = False
+                    asked = await self._execute(_ASKED, [list(self._running)])
+                for thread, turn, is_aborting, has_steers in asked:
+                    if has_steers:
+                        self._pass_on(_Signal(str(thread), "steer", str(turn)))
+                    if is_aborting:
+                        self._pass_on(_Signal(str(thread), "abort", str(turn)))
+                job = None
+                if len(self._taken) < self._settings.concurrency:
+                    with suppress(UniqueViolation):  # another worker took a job of the same thread in this moment
+                        job = await self._workers.fetch_job([QUEUE], self._worker)
             except _AWAY as error:
                 if not self._unsure:
                     log.warning("no work can be fetched while the database is away", extra={"why": why(error)})
                 self._unsure = self._missed = True
                 await anyio.sleep(RETRY_SECONDS)
                 continue
-            if job is None:
+            if job is None or job.id is None:
                 with anyio.move_on_after(POLL_SECONDS):
                     await self._stir.wait()
             elif self._draining:
-                await self._end(_RETURN, job[0])
+                await self._end(_RETURN, job.id)
             else:
-                mine = self._taken[job[0]] = _Advance(job[0], self._worker, anyio.CancelScope(), anyio.Event())
-                tasks.start_soon(self._advance, handler, job[1], mine)
+                mine = self._taken[job.id] = _Advance(job.id, self._worker, anyio.CancelScope(), anyio.Event())
+                tasks.start_soon(self._advance, handler, ThreadId(job.lock or ""), mine)
 
     async def _advance(self, handler: ThreadHandler, thread: ThreadId, mine: _Advance) -> None:
         again = False
@@ -296,14 +311,6 @@ class PostgresEngine:
             del self._taken[mine.job]
             mine.over.set()
             self._stir.set()
-
-    async def _fetch(self) -> tuple[int, ThreadId] | None:
-        """Take the oldest job that may run, as (its id, its thread)."""
-        try:
-            job = await self._workers.fetch_job([QUEUE], self._worker)
-        except UniqueViolation:  # another worker took a job of the same thread in this moment
-            return None
-        return None if job is None or job.id is None else (job.id, ThreadId(job.lock or ""))
 
     async def _end(self, statement: bytes, job: int) -> None:
         """End a job by `_FINISH`, `_HAND_OVER` or `_RETURN`, none of which does anything when it is no longer ours."""
@@ -392,20 +399,6 @@ class PostgresEngine:
         thread = ThreadId(signal.thread)
         if self._handler is not None and thread in self._running:
             self._handler.signal(thread, signal.kind, TurnId(signal.turn))
-
-    async def _catch_up(self) -> None:
-        """After an outage: give back what was fetched unnoticed, and read from the rows what signals were missed."""
-        if self._unsure:
-            await self._execute(_STRAYS, [self._worker, list(self._taken)])
-            self._unsure = False
-        if not self._missed:
-            return
-        self._missed = False
-        for thread, turn, is_aborting, has_steers in await self._execute(_ASKED, [list(self._running)]):
-            if has_steers:
-                self._pass_on(_Signal(str(thread), "steer", str(turn)))
-            if is_aborting:
-                self._pass_on(_Signal(str(thread), "abort", str(turn)))
 
     async def _execute(
         self, query: bytes, values: Sequence[object] | Mapping[str, object] = ()

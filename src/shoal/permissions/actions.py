@@ -10,6 +10,7 @@ import fnmatch
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
@@ -231,7 +232,14 @@ class CommandPaths:
             return None
         found = [folder]
         for component in rest:
-            found = [entry for one in found for entry in _entries(one, component)]
+            shown = re.sub(rf"{REST}.*", ANY, component, flags=re.DOTALL).replace(ANY, "*")
+            pattern, hidden = re.compile(fnmatch.translate(shown)), component.startswith(".")
+            entries: list[str] = []
+            for one in found:
+                with suppress(OSError):
+                    names = sorted(name for name in os.listdir(one) if pattern.match(name))
+                    entries += [f"{one}/{name}" for name in names if hidden or not name.startswith(".")]
+            found = entries
             if any("/-" in entry[len(folder) :] for entry in found):
                 return None  # it may be an option
             if len(found) > NAMES_MAX:
@@ -316,19 +324,6 @@ class CommandPaths:
         if not self._isolated or self._below_mount(path) is None:
             return None if self._is_outside(path) else path
         return self._below_mount(self._follow(path)[0])
-
-
-def _entries(folder: str, component: str) -> list[str]:
-    """What a pattern for one component stands for in a folder; hidden files only where it begins with a dot."""
-    pattern = re.compile(fnmatch.translate(re.sub(rf"{REST}.*", ANY, component, flags=re.DOTALL).replace(ANY, "*")))
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return []
-    hidden = component.startswith(".")
-    return [
-        f"{folder}/{name}" for name in sorted(names) if pattern.match(name) and (hidden or not name.startswith("."))
-    ]
 
 
 COMMAND_CHARS_MAX = 32_768

@@ -102,27 +102,22 @@ def command_parts(
     naming = before + spell(words[:until]) if until is not None and words[0].value is not None else ""
     name = words[0].value or ""
     parts = [Part(text, until is not None, naming, moves=moves, sure=sure, command=name, effect=effect)]
-    parts += _views(text, words, opaque=until is not None)
+    # What else a deny pattern may mean: the command by its other names, and what one may run that is opaque.
+    views: list[str] = [spell(words), *_by_other_names(words)]
+    if (expanded := expanded_braces(words)) is not None:
+        views.append(spell(expanded))
+    if words[-1] is ARGUMENTS and len(words) > 1:
+        views.append(spell(words[:-1]))
+    if base_name(name) != name.rsplit("/", 1)[-1]:
+        views.append(spell([_plain(base_name(name)), *words[1:]]))
+    if until is not None and (base_name(name) in _RUNNERS or not name):
+        rests = [words[number:] for number in range(1, min(len(words), SUFFIXES_MAX))]
+        views += [spell(rest) for rest in rests]
+        views += [view for rest in rests for view in _by_other_names(rest)]
+    parts += [Part(view, view=True) for view in dict.fromkeys(views) if view != text]
     for inner in effect.commands:
         parts += command_parts((), inner, variables, moves, sure, depth + 1) if inner else []
     return parts
-
-
-def _views(text: str, words: Sequence[Word], *, opaque: bool) -> list[Part]:
-    """What else a deny pattern may mean: the command by its other names, and what one may run that is opaque."""
-    found: list[str] = [spell(words), *_by_other_names(words)]
-    if (expanded := expanded_braces(words)) is not None:
-        found.append(spell(expanded))
-    if words[-1] is ARGUMENTS and len(words) > 1:
-        found.append(spell(words[:-1]))
-    name = words[0].value or ""
-    if base_name(name) != name.rsplit("/", 1)[-1]:
-        found.append(spell([_plain(base_name(name)), *words[1:]]))
-    if opaque and (base_name(name) in _RUNNERS or not name):
-        rests = [words[number:] for number in range(1, min(len(words), SUFFIXES_MAX))]
-        found += [spell(rest) for rest in rests]
-        found += [view for rest in rests for view in _by_other_names(rest)]
-    return [Part(view, view=True) for view in dict.fromkeys(found) if view != text]
 
 
 def _by_other_names(words: Sequence[Word]) -> Iterator[str]:

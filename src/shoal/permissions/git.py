@@ -74,7 +74,11 @@ def repository_at(
     inert = common is not None and all(_config_is_inert(path) for path in configs)
     inert = inert and not any(os.path.islink(path) for path in (*above, *configs, hooks, f"{git_dir}/index"))
     inert = inert and not os.path.lexists(f"{common}/objects/info/alternates")
-    return Repository((*configs, hooks), inert and not _has_hooks(hooks) and not _has_more(git_dir), top or "", read)
+    try:
+        has_hooks = any(not name.endswith(_SAMPLE) for name in os.listdir(hooks))
+    except OSError as error:
+        has_hooks = not isinstance(error, FileNotFoundError)
+    return Repository((*configs, hooks), inert and not has_hooks and not _has_more(git_dir), top or "", read)
 
 
 def holds_repository(top: str) -> bool:
@@ -134,7 +138,26 @@ def _config_is_inert(path: str) -> bool:
         return False
     if not stat.S_ISREG(info.st_mode):
         return False
-    return _kept(path, info, lambda: _lines_are_inert(_text(path)) and (info.st_size == 0 or bool(_text(path))))
+
+    def lines_are_inert() -> bool:
+        text = _text(path)
+        section = ""
+        for line in text.split("\n"):
+            stripped = line.strip(" \t")
+            if not stripped or stripped[0] in "#;":
+                continue
+            header, entry = _HEADER.fullmatch(stripped), _ENTRY.fullmatch(stripped)
+            if header is not None:
+                section = header[1].lower() + (f".{header[2].lower()}" if header[2] is not None else "")
+                continue
+            if entry is None or not section:
+                return False
+            key, value = f"{section}.{entry[1].lower()}", (entry[2] or "").strip().lower()
+            if _INERT_VALUES.get(key, value) != value or (key not in _INERT_VALUES and not INERT.fullmatch(key)):
+                return False
+        return info.st_size == 0 or bool(text)
+
+    return _kept(path, info, lines_are_inert)
 
 
 _judged: dict[tuple[str, tuple[int, ...]], bool] = {}
@@ -152,33 +175,6 @@ def _kept(path: str, info: os.stat_result, judge: Callable[[], bool]) -> bool:
             _judged.pop(next(iter(_judged)))
         _judged[key] = found
     return found
-
-
-def _lines_are_inert(text: str) -> bool:
-    section = ""
-    for line in text.split("\n"):
-        stripped = line.strip(" \t")
-        if not stripped or stripped[0] in "#;":
-            continue
-        header, entry = _HEADER.fullmatch(stripped), _ENTRY.fullmatch(stripped)
-        if header is not None:
-            section = header[1].lower() + (f".{header[2].lower()}" if header[2] is not None else "")
-            continue
-        if entry is None or not section:
-            return False
-        key, value = f"{section}.{entry[1].lower()}", (entry[2] or "").strip().lower()
-        if _INERT_VALUES.get(key, value) != value or (key not in _INERT_VALUES and not INERT.fullmatch(key)):
-            return False
-    return True
-
-
-def _has_hooks(folder: str) -> bool:
-    try:
-        return any(not name.endswith(_SAMPLE) for name in os.listdir(folder))
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
 
 
 def _has_more(git_dir: str) -> bool:

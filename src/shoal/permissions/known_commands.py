@@ -92,8 +92,10 @@ _SED_WITH_BRACKETS = rf"(?:\\[^\n]|{_SED_BRACKETS}|[^{{0}}\\\n\[])*"
 _DELIMITERS = (r"/", r"\|", "#", ",", ":", "@", "!", "%", "~", "_", ";")
 
 
+@cache
 def _sed_pattern(pattern: str) -> re.Pattern[str]:
-    """What plain scripts look like, with patterns that are written like this."""
+    """What plain scripts look like, with patterns that are written like this; compiled when the first script is read:
+    that takes 8 ms."""
     address = rf"(?:[0-9]+(?:~[0-9]+)?|\$|/{pattern.format('/')}/[IM]*|[+~][0-9]+)"
     replacing = "|".join(
         rf"[sy]{mark}{pattern.format(mark)}{mark}{_SED_TEXT.format(mark)}{mark}[gpIiMm0-9]*" for mark in _DELIMITERS
@@ -104,12 +106,6 @@ def _sed_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"(?:{addressed})*[\s;]*")
 
 
-@cache
-def _sed_safe() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compiled when the first script is read: that takes 8 ms."""
-    return _sed_pattern(_SED_TEXT), _sed_pattern(_SED_WITH_BRACKETS)
-
-
 _SED_ERROR = re.compile(r"\s*[0-9,$]*\s*s([/|#,:@])(?:(?:\\.|(?!\1)[^\\\n])*\1){2}[^gpiIMmew0-9\s;}#]")
 _AWK_HIDES = re.compile(r"@|system|extension|getline|ARGV|ARGC|PROCINFO|ENVIRON|SYMTAB|FUNCTAB")
 _YQ_HIDES = re.compile(r"load|env|system|exec|eval")
@@ -117,7 +113,8 @@ _YQ_HIDES = re.compile(r"load|env|system|exec|eval")
 
 def sed_is_plain(script: str) -> bool:
     """Whether a sed script only prints, deletes, inserts and replaces; others can run commands and use other files."""
-    ends_at_once, allows_brackets = (safe.fullmatch(script) is not None for safe in _sed_safe())
+    ends_at_once = _sed_pattern(_SED_TEXT).fullmatch(script) is not None
+    allows_brackets = _sed_pattern(_SED_WITH_BRACKETS).fullmatch(script) is not None
     return allows_brackets and (ends_at_once or _SED_ERROR.match(script) is not None)
 
 
@@ -541,7 +538,12 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
     while place < len(words):
         value = words[place].value or ""
         if value == "-exec":
-            end = next((at for at in range(place, len(words)) if _ends_exec(words, at)), 0)
+            ends = (
+                at
+                for at in range(place, len(words))
+                if values[at] == ";" or (values[at] == "+" and values[at - 1] == "{}")
+            )
+            end = next(ends, 0)
             if not end or any(_may_end_exec(word, variables) for word in words[place + 1 : end]):
                 return opaque(words, place + 1)
             # What find names may be a link, and the command opens what that leads to, unless only files are asked for.
@@ -549,7 +551,16 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
             named = words[place + 1 : end]
             if words[end].value == "+":  # it names several, of which an option may take the first as its value
                 named = [*named, named[-1]]
-            commands.append(_found_by_find(named, paths if plain else [ARGUMENTS]))
+            # A found name begins as one of the paths does, so it is no option.
+            below = paths if plain else [ARGUMENTS]
+            start = below[0].value if len(below) == 1 else None
+            if not below:
+                pieces, begins = (Piece("below", "."),), "./"
+            elif start is not None:
+                pieces, begins = (Piece("below", start),), start
+            else:
+                pieces, begins = (Piece("unknown"),), "./"
+            commands.append(tuple(_with_unknown(word, "{}", pieces, begins) for word in named))
             place = end
         elif value in _FIND_WITH_VALUE:
             place += 1
@@ -574,10 +585,6 @@ def _is_path(word: Word, variables: Variables) -> bool:
     return all(text[:1] not in ("-", "(", ")", "!", ",", "\0", "\1", "") for text in texts)
 
 
-def _ends_exec(words: Sequence[Word], place: int) -> bool:
-    return words[place].value == ";" or (words[place].value == "+" and words[place - 1].value == "{}")
-
-
 def _may_end_exec(word: Word, variables: Variables) -> bool:
     if word.value is not None:
         return False
@@ -585,18 +592,6 @@ def _may_end_exec(word: Word, variables: Variables) -> bool:
     if texts is None:
         return not single(word) or any(mark.startswith(word.begins) for mark in _EXEC_MARKS)
     return not single(word) or not _EXEC_MARKS.isdisjoint(texts)
-
-
-def _found_by_find(words: Sequence[Word], paths: Sequence[Word]) -> tuple[Word, ...]:
-    """The command that find runs: a found name begins as one of the paths does, so it is no option."""
-    start = paths[0].value if len(paths) == 1 else None
-    if not paths:
-        pieces, begins = (Piece("below", "."),), "./"
-    elif start is not None:
-        pieces, begins = (Piece("below", start),), start
-    else:
-        pieces, begins = (Piece("unknown"),), "./"
-    return tuple(_with_unknown(word, "{}", pieces, begins) for word in words)
 
 
 @_own("test", "[")

@@ -25,7 +25,24 @@ def _programs(text: str) -> Mapping[str, Program]:
             lists[entry["list"]] = words
             continue
         first, *others = " ".join(entry["paths"].split()).split(" | ")
-        program = _program(words, _above(top, first).kind)
+        texts: dict[str, list[str]] = {"operands": [], "options": [], "startup": []}
+        said: dict[str, object] = {"kind": _above(top, first).kind}
+        for word in words:
+            if word.startswith("-"):
+                texts["options"].append(word)
+            elif word.startswith("~"):
+                texts["startup"].append(word)
+            elif word.startswith("check="):
+                said["check"] = word.removeprefix("check=")
+            elif word in ("free", "here", "rest"):
+                said[word] = True
+            elif word in get_args(Kind):
+                said["kind"] = word
+            elif word in get_args(Style):
+                said["style"] = word
+            else:
+                texts["operands"].append(word)
+        program = msgspec.convert(said | {name: " ".join(text) for name, text in texts.items()}, Program)
         _above(top, first).subs.update(dict.fromkeys(first.split(" / ")[-1].split(), program))
         entries.append((others, program))
     for others, program in entries:  # they may stand before what is above them
@@ -39,28 +56,6 @@ def _above(program: Program, path: str) -> Program:
     for names in path.split(" / ")[:-1]:
         program = program.subs[names.split()[0]]
     return program
-
-
-def _program(words: list[str], kind: Kind) -> Program:
-    """What an entry's words say; `kind` is that of the program above."""
-    texts: dict[str, list[str]] = {"operands": [], "options": [], "startup": []}
-    found: dict[str, object] = {"kind": kind}
-    for word in words:
-        if word.startswith("-"):
-            texts["options"].append(word)
-        elif word.startswith("~"):
-            texts["startup"].append(word)
-        elif word.startswith("check="):
-            found["check"] = word.removeprefix("check=")
-        elif word in ("free", "here", "rest"):
-            found[word] = True
-        elif word in get_args(Kind):
-            found["kind"] = word
-        elif word in get_args(Style):
-            found["style"] = word
-        else:
-            texts["operands"].append(word)
-    return msgspec.convert(found | {name: " ".join(text) for name, text in texts.items()}, Program)
 
 
 PROGRAMS = _programs(Path(__file__).with_name("programs.txt").read_text("utf-8"))

@@ -264,7 +264,24 @@ class WordReader:
         stop = self._spans.get(at)
         following = self._source[at + 1 : at + 2]
         if stop is None:
-            return self._lone_dollar(reading, at, end, quoted=quoted)
+            # A dollar sign that expands to nothing stands for itself; `$'…'` is a kind of quotes.
+            if self._source[at : at + 1] != b"$":
+                raise Unreadable("a substitution is not where it seems")
+            if following == b"'" and not quoted and at + 1 < end:
+                begin = close = at + 2
+                while close < end and self._source[close : close + 1] != b"'":
+                    close += 2 if self._source[close : close + 1] == b"\\" else 1
+                if close >= end:
+                    raise Unreadable("a quote is not closed")
+                reading.add(_ANSI_ESCAPE.sub(_ansi_char, _decode(self._source[begin:close])))
+                return close + 1
+            inside = at + 1 < end
+            if inside and (following in b"({[" or following in _SPECIAL or _NAME_BYTES.match(following)):
+                raise Unreadable("an expansion is not where it seems")
+            if inside and following in b"'\"" and not quoted:
+                raise Unreadable("a translated string")
+            reading.add("$")
+            return at + 1
         if stop > end:
             raise Unreadable("an expansion leaves its word")
         raw = self._source[at:stop]
@@ -288,27 +305,6 @@ class WordReader:
         )
         reading.uncertain(f'"{shown}"' if quoted else shown, piece, splits=splits)
         return stop
-
-    def _lone_dollar(self, reading: _Reading, at: int, end: int, *, quoted: bool) -> int:
-        """A dollar sign that expands to nothing stands for itself; `$'…'` is a kind of quotes."""
-        char, following = self._source[at : at + 1], self._source[at + 1 : at + 2]
-        if char != b"$":
-            raise Unreadable("a substitution is not where it seems")
-        if following == b"'" and not quoted and at + 1 < end:
-            begin = stop = at + 2
-            while stop < end and self._source[stop : stop + 1] != b"'":
-                stop += 2 if self._source[stop : stop + 1] == b"\\" else 1
-            if stop >= end:
-                raise Unreadable("a quote is not closed")
-            reading.add(_ANSI_ESCAPE.sub(_ansi_char, _decode(self._source[begin:stop])))
-            return stop + 1
-        inside = at + 1 < end
-        if inside and (following in b"({[" or following in _SPECIAL or _NAME_BYTES.match(following)):
-            raise Unreadable("an expansion is not where it seems")
-        if inside and following in b"'\"" and not quoted:
-            raise Unreadable("a translated string")
-        reading.add("$")
-        return at + 1
 
 
 def _ansi_char(found: re.Match[str]) -> str:

@@ -235,13 +235,42 @@ class AnthropicReader(AnswerReader):
     def feed(self, data: bytes) -> None:
         """Take in an event; a kind that is not known here says nothing."""
         event = _event_decoder.decode(data)
+        index = event.index
         match event.type:
-            case "content_block_delta":
-                if event.delta is not None:
-                    self._add(event.index, event.delta)
-            case "content_block_start":
-                if event.content_block is not None:
-                    self._start(event.index, event.content_block)
+            case "content_block_delta" if (delta := event.delta) is not None:
+                kept = self._kept_at.get(index)
+                if delta.text:
+                    self._say(index, delta.text)
+                elif delta.partial_json:
+                    if index in self._open:
+                        self._open[index].arguments.append(delta.partial_json)
+                elif delta.thinking:
+                    self.thoughts.append(delta.thinking)
+                    if kept is not None:
+                        kept.thinking = (kept.thinking or "") + delta.thinking
+                elif delta.signature and kept is not None:
+                    kept.signature = (kept.signature or "") + delta.signature
+            case "content_block_start" if (block := event.content_block) is not None:
+                match block.type:
+                    case "text":
+                        self._keep(index, _KeptBlock("text"))
+                        self._say(index, block.text)
+                    case "thinking":
+                        kept = _KeptBlock("thinking", thinking=block.thinking or "", signature=block.signature or "")
+                        self._keep(index, kept)
+                        if block.thinking:
+                            self.thoughts.append(block.thinking)
+                    case "redacted_thinking":
+                        self._keep(index, _KeptBlock("redacted_thinking", data=block.data))
+                    case "tool_use":
+                        self._keep(index, _KeptBlock("tool_use"))
+                        call = self._open[index] = CallParts(block.id, block.name)
+                        self.calls.append(call)
+                        whole = bytes(block.input).decode()
+                        if whole not in ("{}", "null", ""):
+                            call.arguments.append(whole)
+                    case _:
+                        pass
             case "message_start":
                 if event.message is not None:
                     self.model = event.message.model
@@ -257,42 +286,6 @@ class AnthropicReader(AnswerReader):
                 self.failure = self.failure_in(data)
             case _:
                 pass
-
-    def _start(self, index: int, block: _Block) -> None:
-        match block.type:
-            case "text":
-                self._keep(index, _KeptBlock("text"))
-                self._say(index, block.text)
-            case "thinking":
-                kept = _KeptBlock("thinking", thinking=block.thinking or "", signature=block.signature or "")
-                self._keep(index, kept)
-                if block.thinking:
-                    self.thoughts.append(block.thinking)
-            case "redacted_thinking":
-                self._keep(index, _KeptBlock("redacted_thinking", data=block.data))
-            case "tool_use":
-                self._keep(index, _KeptBlock("tool_use"))
-                call = self._open[index] = CallParts(block.id, block.name)
-                self.calls.append(call)
-                whole = bytes(block.input).decode()
-                if whole not in ("{}", "null", ""):
-                    call.arguments.append(whole)
-            case _:
-                pass
-
-    def _add(self, index: int, delta: _BlockDelta) -> None:
-        kept = self._kept_at.get(index)
-        if delta.text:
-            self._say(index, delta.text)
-        elif delta.partial_json:
-            if index in self._open:
-                self._open[index].arguments.append(delta.partial_json)
-        elif delta.thinking:
-            self.thoughts.append(delta.thinking)
-            if kept is not None:
-                kept.thinking = (kept.thinking or "") + delta.thinking
-        elif delta.signature and kept is not None:
-            kept.signature = (kept.signature or "") + delta.signature
 
     def _say(self, index: int, text: str) -> None:
         if not text:

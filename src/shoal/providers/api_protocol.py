@@ -109,10 +109,22 @@ class ApiProtocol:
     tools_template: ClassVar[bytes] = b',"tools":[%b]'
 
     def __init__(self) -> None:
+        # The system prompt and the tools stay the same from request to request.
+
+        @lru_cache(STABLE_MAX)
+        def encode_system(text: str) -> bytes:
+            return self.system_template % encode(text)
+
+        @lru_cache(STABLE_MAX)
+        def encode_tools(specs: tuple[ToolSpec, ...]) -> bytes:
+            return self.tools_template % b",".join(
+                self.tool_template % (encode(spec.name), encode(spec.description), spec.parameters.encode())
+                for spec in specs
+            )
+
         self.conversations = ConversationCache(self)
-        # These stay the same from request to request.
-        self.system = lru_cache(STABLE_MAX)(self._encode_system)
-        self.tools = lru_cache(STABLE_MAX)(self._encode_tools)
+        self.system = encode_system
+        self.tools = encode_tools
 
     def path(self, model: str) -> str:
         """Where a request for this model goes, below the base address."""
@@ -145,15 +157,6 @@ class ApiProtocol:
     def closing(self, role: str) -> bytes:
         """What stands after the last message of a frame."""
         return b""
-
-    def _encode_system(self, text: str) -> bytes:
-        return self.system_template % encode(text)
-
-    def _encode_tools(self, specs: tuple[ToolSpec, ...]) -> bytes:
-        return self.tools_template % b",".join(
-            self.tool_template % (encode(spec.name), encode(spec.description), spec.parameters.encode())
-            for spec in specs
-        )
 
 
 class JoinedMessages:

@@ -21,7 +21,6 @@ from shoal.domain.messages import (
     ModelDone,
     ModelEvent,
     ModelInfo,
-    ModelMessage,
     ModelRequest,
     TextDelta,
     ToolCall,
@@ -98,7 +97,24 @@ class DemoProvider:
         """A report of the last calls, a call of each tool that was asked for, or a fixed text."""
         last = request.messages[-1] if request.messages else UserMessage("")
         if isinstance(last, ToolMessage):
-            return AssistantMessage(_labelled(_report(request.messages)))
+            # What came of the last calls, in their order.
+            results: list[ToolMessage] = []
+            made: dict[str, ToolCall] = {}
+            for message in reversed(request.messages):
+                if not isinstance(message, ToolMessage):
+                    if isinstance(message, AssistantMessage):
+                        made = {call.id: call for call in message.tool_calls}
+                    break
+                results.append(message)
+            lines: list[str] = []
+            for result in reversed(results):
+                call = made.get(result.call_id)
+                try:
+                    values = _call_values.decode(call.arguments) if call is not None else _CallValues()
+                except UNREADABLE:
+                    values = _CallValues()
+                lines.append(_outcome(result, values))
+            return AssistantMessage(_labelled("\n\n".join(lines)))
         asked = next((found for found in reversed(request.messages) if isinstance(found, UserMessage)), None)
         intents = understand(asked.text if asked is not None else "")
         if not intents[0].acts:
@@ -145,26 +161,6 @@ class _CallValues(msgspec.Struct):
 
 
 _call_values = msgspec.json.Decoder(_CallValues)
-
-
-def _report(messages: tuple[ModelMessage, ...]) -> str:
-    """What came of the last calls, in their order."""
-    results: list[ToolMessage] = []
-    calls: dict[str, ToolCall] = {}
-    for message in reversed(messages):
-        if not isinstance(message, ToolMessage):
-            calls = {call.id: call for call in message.tool_calls} if isinstance(message, AssistantMessage) else {}
-            break
-        results.append(message)
-    lines: list[str] = []
-    for result in reversed(results):
-        call = calls.get(result.call_id)
-        try:
-            values = _call_values.decode(call.arguments) if call is not None else _CallValues()
-        except UNREADABLE:
-            values = _CallValues()
-        lines.append(_outcome(result, values))
-    return "\n\n".join(lines)
 
 
 def _outcome(result: ToolMessage, values: _CallValues) -> str:

@@ -174,7 +174,18 @@ def redact(words: str, secrets: Iterable[str] = ()) -> str:
 
 def _read_complaint(body: bytes) -> _Complaint:
     """Read an error document: the providers' own forms, bare messages, lists of one, or no JSON at all."""
-    error = _error_in(body)
+    raw = body.strip()
+    try:
+        if raw[:1] == b"[":
+            documents = msgspec.json.decode(raw, type=list[msgspec.Raw])
+            raw = bytes(documents[0]) if documents else b"{}"
+        document = msgspec.json.decode(raw, type=_ErrorBody)
+    except UNREADABLE:
+        error = None
+    else:
+        whole = b"null" if bytes(document.message) == b"null" else raw
+        found = (_decode_error(part) for part in (bytes(document.error), whole, bytes(document.detail), raw))
+        error = next((one for one in found if one is not None), None)
     if error is None:
         text = body[: 4 * WORDS_CHARS_MAX].decode("utf-8", "replace")
         return _Complaint("" if text.lstrip()[:1] == "<" else text, frozenset())
@@ -189,20 +200,6 @@ def _read_complaint(body: bytes) -> _Complaint:
     spans = _SPAN.findall(waits[0]) if waits else ()
     seconds = sum(float(number) * _SPAN_SECONDS[unit] for number, unit in spans) if spans else None
     return _Complaint(words, codes, seconds, any(b"PerDay" in bytes(detail.violations) for detail in details))
-
-
-def _error_in(body: bytes) -> _ErrorDocument | None:
-    raw = body.strip()
-    try:
-        if raw[:1] == b"[":
-            documents = msgspec.json.decode(raw, type=list[msgspec.Raw])
-            raw = bytes(documents[0]) if documents else b"{}"
-        document = msgspec.json.decode(raw, type=_ErrorBody)
-    except UNREADABLE:
-        return None
-    whole = b"null" if bytes(document.message) == b"null" else raw
-    found = (_decode_error(part) for part in (bytes(document.error), whole, bytes(document.detail), raw))
-    return next((error for error in found if error is not None), None)
 
 
 def _decode_error(raw: bytes) -> _ErrorDocument | None:

@@ -326,20 +326,18 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def _take_body(self) -> bytes:
-        if self._body == "chunked":
-            return self._take_chunks()
+        """What has arrived of the body. In chunks, `_left` is how many bytes are missing from the current one and its
+        line end; -1: its size."""
         if self._body == "sized":
             data = bytes(self._buffer[: self._left])
             del self._buffer[: self._left]
             self._left -= len(data)
             self._body = "sized" if self._left else "none"
             return data
-        data = bytes(self._buffer)
-        self._buffer.clear()
-        return data
-
-    def _take_chunks(self) -> bytes:
-        """The data of all chunks so far. `_left`: bytes missing from the current one and its line end; -1: size."""
+        if self._body != "chunked":
+            data = bytes(self._buffer)
+            self._buffer.clear()
+            return data
         buffer, at, out = self._buffer, 0, list[bytes]()
         while True:
             if self._left > 0:
@@ -386,7 +384,11 @@ class DirectClient:
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
     ) -> HttpResponse:
-        """Wait for one of CONNECTIONS_MAX slots, send, and return once the response's headers have arrived."""
+        """Wait for one of CONNECTIONS_MAX slots, send, and return once the response's headers have arrived.
+
+        A kept connection that has gone stale is replaced at once. What breaks later had been sent, and others may have
+        taken the work over since: whoever asked decides anew.
+        """
         base = self._base
         lines = [f"{method} {base.prefix}{path} HTTP/1.1\r\nhost: {base.netloc}".encode()]
         lines.extend(name + b": " + value for name, value in headers)
@@ -394,44 +396,36 @@ class DirectClient:
             lines.append(b"content-length: %d" % len(body))
         head = b"\r\n".join(lines) + b"\r\n\r\n"
         await self._slots.acquire()
-        connection: HttpConnection | None = None
+        answered = False
         try:
-            connection = await self._exchange(head, body, asked_at)
-            return DirectResponse(connection, self)
+            clock = asyncio.get_running_loop().time
+            while True:
+                connection = None
+                while self._idle and connection is None:
+                    connection = self._idle.pop()  # the one used last
+                    if not connection.usable or connection.idle_since <= clock() - KEEP_ALIVE_SECONDS:
+                        connection.close()
+                        connection = None
+                connection = connection or await self._connect()
+                sent_at = clock()
+                if asked_at is not None and sent_at - asked_at > ASKED_SECONDS:
+                    self._keep(connection)
+                    raise HttpFailed("dropped", f"Nothing was sent to {self._base.label} for too long.", 0.0)
+                try:
+                    await connection.exchange(head, body, self._idle_seconds)
+                    answered = True
+                    return DirectResponse(connection, self)
+                except ConnectionSilent as error:
+                    raise HttpFailed("timeout", f"{self._base.label} did not answer in time.") from error
+                except ConnectionBroken as error:
+                    if not error.reused_and_silent or clock() - sent_at > STALE_SECONDS:
+                        raise HttpFailed("dropped", f"{self._base.label} broke the connection: {error}") from error
+                finally:
+                    if not answered:
+                        connection.close()
         finally:
-            if connection is None:
+            if not answered:
                 self._slots.release()
-
-    async def _exchange(self, head: bytes, body: bytes, asked_at: float | None) -> HttpConnection:
-        """A connection with the response's head. A kept connection that has gone stale is replaced at once.
-
-        What breaks later had been sent, and others may have taken the work over since: whoever asked decides anew.
-        """
-        clock = asyncio.get_running_loop().time
-        while True:
-            connection = None
-            while self._idle and connection is None:
-                connection = self._idle.pop()  # the one used last
-                if not connection.usable or connection.idle_since <= clock() - KEEP_ALIVE_SECONDS:
-                    connection.close()
-                    connection = None
-            connection = connection or await self._connect()
-            answered, sent_at = False, clock()
-            if asked_at is not None and sent_at - asked_at > ASKED_SECONDS:
-                self._keep(connection)
-                raise HttpFailed("dropped", f"Nothing was sent to {self._base.label} for too long.", 0.0)
-            try:
-                await connection.exchange(head, body, self._idle_seconds)
-                answered = True
-                return connection
-            except ConnectionSilent as error:
-                raise HttpFailed("timeout", f"{self._base.label} did not answer in time.") from error
-            except ConnectionBroken as error:
-                if not error.reused_and_silent or clock() - sent_at > STALE_SECONDS:
-                    raise HttpFailed("dropped", f"{self._base.label} broke the connection: {error}") from error
-            finally:
-                if not answered:
-                    connection.close()
 
     async def close(self) -> None:
         idle, self._idle = self._idle, []

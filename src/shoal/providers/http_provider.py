@@ -204,8 +204,11 @@ class HttpProvider:
                 for delta in reader.deltas():
                     yield delta
                 if reader.complete or reader.failure is not None:
-                    await _drain(chunks)
                     break
+            with contextlib.suppress(TimeoutError, HttpFailed):
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    async for _ in chunks:
+                        pass
             self._feed(reader, parser.finish())
         except HttpFailed as error:
             reader.failure = reader.failure or ModelFailed(error.kind, str(error))
@@ -257,7 +260,24 @@ class HttpProvider:
             response = await self._http.request("POST", path, headers, body.content, asked_at)
             if response.status == 200 and "json" not in response.headers.get("content-type", ""):
                 return response, body.call_ids
-            failed = await self._failure_of(response, key)
+            from shoal.providers.failures import failure_in_stream, failure_of
+
+            try:
+                content = await read_whole(response)
+            finally:
+                await response.close()
+            if response.status != 200:
+                secrets = (key,)
+                failed = failure_of(response.status, content, response.headers, self._name, secrets, self._clock)
+            elif b'"error"' in content[:200]:
+                failed = failure_in_stream(content, self._name, (key,))
+            else:
+                try:
+                    msgspec.json.decode(content, type=msgspec.Raw)
+                    told = f"{self._name} answered without streaming. Check base_url."
+                    failed = ModelFailed("invalid_request", told)
+                except UNREADABLE:
+                    failed = ModelFailed("dropped", f"{self._name} sent only part of an answer.")
             learned = learn(quirks, failed.message) if failed.kind == "invalid_request" else None
             if learned is not None:
                 self._learned[model] = learned
@@ -272,23 +292,6 @@ class HttpProvider:
         key = await self._key.get()
         further = [(name, (await value.get()).encode()) for name, value in self._further_headers]
         return key, [*self._protocol.headers(key), *further]
-
-    async def _failure_of(self, response: HttpResponse, key: str) -> ModelFailed:
-        from shoal.providers.failures import failure_in_stream, failure_of
-
-        try:
-            body = await read_whole(response)
-        finally:
-            await response.close()
-        if response.status != 200:
-            return failure_of(response.status, body, response.headers, self._name, (key,), self._clock)
-        if b'"error"' in body[:200]:
-            return failure_in_stream(body, self._name, (key,))
-        try:
-            msgspec.json.decode(body, type=msgspec.Raw)
-        except UNREADABLE:
-            return ModelFailed("dropped", f"{self._name} sent only part of an answer.")
-        return ModelFailed("invalid_request", f"{self._name} answered without streaming. Check base_url.")
 
     def _feed(self, reader: AnswerReader, events: Iterable[bytes]) -> None:
         for data in events:
@@ -324,10 +327,3 @@ class _EventPace:
         elif self._clock() - self._begun_at > EVENT_SECONDS_MAX + partial_bytes / EVENT_BYTES_PER_SECOND:
             return ModelFailed("timeout", f"{self._name} sends its answer too slowly to be read.")
         return None
-
-
-async def _drain(chunks: AsyncGenerator[bytes]) -> None:
-    with contextlib.suppress(TimeoutError, HttpFailed):
-        async with asyncio.timeout(DRAIN_SECONDS):
-            async for _ in chunks:
-                pass

@@ -48,7 +48,16 @@ class LocalProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """The first call loads the model."""
         try:
-            inner = await self._load()
+            async with self._loading:
+                if self._inner is None:
+                    await self.models()
+                    key = secrets.token_urlsafe(24)
+                    self._server, address = await asyncio.to_thread(_start_server, self._file, key)
+                    # No proxy of the environment may stand between this process and itself.
+                    http = make_client(f"{address}/v1", self._name, self._timeout_seconds, {})
+                    api_key = ApiKey(Secret("value", key), self._name, self._clock)
+                    self._inner = HttpProvider(self._name, OpenAiChat(), http, api_key, clock=self._clock)
+                inner = self._inner
         except ProviderDown as error:
             yield ModelFailed("invalid_request", str(error))
             return
@@ -72,18 +81,6 @@ class LocalProvider:
             held = [self._server]
             self._server = None
             await asyncio.to_thread(held.clear)  # the last reference goes, and with it the server
-
-    async def _load(self) -> HttpProvider:
-        async with self._loading:
-            if self._inner is None:
-                await self.models()
-                key = secrets.token_urlsafe(24)
-                self._server, address = await asyncio.to_thread(_start_server, self._file, key)
-                # No proxy of the environment may stand between this process and itself.
-                http = make_client(f"{address}/v1", self._name, self._timeout_seconds, {})
-                api_key = ApiKey(Secret("value", key), self._name, self._clock)
-                self._inner = HttpProvider(self._name, OpenAiChat(), http, api_key, clock=self._clock)
-            return self._inner
 
 
 def _library() -> ModuleType:

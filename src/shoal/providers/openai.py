@@ -296,26 +296,23 @@ class OpenAiReader(AnswerReader):
             self.stop = "refusal"
         for piece in delta.tool_calls or ():
             function = piece.function or _ChatFunction()
-            call = self._call_of(piece, function.name or "")
+            # By index, but a new name under another id opens a new call all the same.
+            name = function.name or ""
+            if piece.index is None:
+                last = self.calls[-1] if self.calls else None
+                index = len(self.calls) - 1 if last is not None and not name else len(self.calls)
+            else:
+                index = piece.index
+            call = self._open.get(index)
+            is_other = call is not None and bool(name and piece.id and call.id and piece.id != call.id)
+            if call is None or is_other:
+                call = self._open[index] = CallParts(piece.id or "", name)
+                self.calls.append(call)
+            else:
+                call.id = call.id or piece.id or ""
+                call.name = call.name or name
             if given := function.arguments:
                 call.arguments.append(given if isinstance(given, str) else encode(given).decode())
-
-    def _call_of(self, piece: _CallPiece, name: str) -> CallParts:
-        """The call a piece belongs to: by index, but a new name under another id opens a new call all the same."""
-        if piece.index is None:
-            last = self.calls[-1] if self.calls else None
-            index = len(self.calls) - 1 if last is not None and not name else len(self.calls)
-        else:
-            index = piece.index
-        call = self._open.get(index)
-        is_other = call is not None and bool(name and piece.id and call.id and piece.id != call.id)
-        if call is None or is_other:
-            call = self._open[index] = CallParts(piece.id or "", name)
-            self.calls.append(call)
-            return call
-        call.id = call.id or piece.id or ""
-        call.name = call.name or name
-        return call
 
     def opaque(self) -> str:
         """Reasoning that some servers want back with the message it led to."""

@@ -211,7 +211,20 @@ class ResponsesReader(AnswerReader):
                     call = self._open[index] = CallParts(item.call_id, item.name)
                     self.calls.append(call)
             case "response.output_item.done":
-                self._item_done(index, event.item)
+                item = _item_decoder.decode(event.item)
+                match item.type:
+                    case "reasoning":
+                        self._reasoning.append(bytes(event.item).decode())
+                    case "function_call":
+                        call = self._open.get(index)
+                        if call is None:
+                            call = CallParts(item.call_id, item.name)
+                            self.calls.append(call)
+                        call.arguments = [item.arguments] if item.arguments else call.arguments
+                    case "message" if index not in self._spoken:
+                        self.texts.extend(part.text or part.refusal for part in item.content or ())
+                    case _:
+                        pass
             case "response.completed" | "response.incomplete" | "response.done":
                 response = event.response or _Response()
                 self.complete = True
@@ -233,22 +246,6 @@ class ResponsesReader(AnswerReader):
             case "response.failed" | "error":
                 error = bytes(event.response.error) if event.response is not None else b"null"
                 self.failure = self.failure_in(data if error == b"null" else b'{"error":' + error + b"}")
-            case _:
-                pass
-
-    def _item_done(self, index: int, raw: msgspec.Raw) -> None:
-        item = _item_decoder.decode(raw)
-        match item.type:
-            case "reasoning":
-                self._reasoning.append(bytes(raw).decode())
-            case "function_call":
-                call = self._open.get(index)
-                if call is None:
-                    call = CallParts(item.call_id, item.name)
-                    self.calls.append(call)
-                call.arguments = [item.arguments] if item.arguments else call.arguments
-            case "message" if index not in self._spoken:
-                self.texts.extend(part.text or part.refusal for part in item.content or ())
             case _:
                 pass
 

@@ -31,7 +31,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -313,39 +313,31 @@ def measure_folder(root: Path, files_max: int) -> FolderSize:
     while folders and files < files_max:
         here = folders.pop()
         try:
-            for path, info in _entries(here):
-                files += 1
-                is_folder = stat.S_ISDIR(info.st_mode)
-                if info.st_dev == device and info.st_ino not in linked:
-                    size_bytes += info.st_blocks * 512
-                    if info.st_nlink > 1 and not is_folder:
+            with os.scandir(here) as entries:
+                for entry in entries:
+                    try:
+                        info = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:  # gone meanwhile
+                        continue
+                    files += 1
+                    is_folder = stat.S_ISDIR(info.st_mode)
+                    is_counted = info.st_dev == device and info.st_ino not in linked
+                    size_bytes += info.st_blocks * 512 if is_counted else 0
+                    if is_counted and info.st_nlink > 1 and not is_folder:
                         linked.add(info.st_ino)
-                if info.st_dev == device and is_folder:
-                    folders.append(path)
-                if files >= files_max:
-                    break
+                    if info.st_dev == device and is_folder:
+                        folders.append(entry.path)
+                    if files >= files_max:
+                        break
         except OSError as error:
-            hidden = hidden or _hidden_name(here, root, error)
+            # Its content hides: its path is too long, or its owner's rights were taken away.
+            name = os.path.relpath(here, root)
+            if error.errno == errno.ENAMETOOLONG:
+                hidden = hidden or f"{name[:60]}…"
+            elif error.errno == errno.EACCES:
+                with suppress(OSError):
+                    hidden = hidden or (name if os.lstat(here).st_uid == os.geteuid() else "")
     return FolderSize(size_bytes, files, hidden)
-
-
-def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(folder) as found:
-        for entry in found:
-            with suppress(FileNotFoundError):  # gone meanwhile
-                yield entry.path, entry.stat(follow_symlinks=False)
-
-
-def _hidden_name(folder: str, root: Path, error: OSError) -> str:
-    """The folder's name where its content hides: its path is too long, or its owner's rights were taken away."""
-    name = os.path.relpath(folder, root)
-    if error.errno == errno.ENAMETOOLONG:
-        return f"{name[:60]}…"
-    try:
-        is_ours = os.lstat(folder).st_uid == os.geteuid()
-    except OSError:
-        return ""
-    return name if error.errno == errno.EACCES and is_ours else ""
 
 
 def shown_bytes(size: int) -> str:

@@ -99,7 +99,16 @@ class DockerSandbox:
             raise SandboxError(f"The working directory {command.cwd} does not exist.")
         cwd = require_inside(command.cwd, command.mounts)
         if not self._is_swept:
-            await self._sweep()
+            # The containers of servers that died go; in one that is not ours, their commands are killed.
+            if self._container:
+                listed = await self._output_of(self._container, _LIST, MARK)
+                for mark in filter(is_orphaned, {line.removeprefix(f"{MARK}=") for line in listed.splitlines()}):
+                    await self._kill_marked(mark)
+            else:
+                for owned, owner in await self._api.owned():
+                    host, _, process = owner.partition(" ")
+                    if host == socket.gethostname() and not is_alive(process):
+                        await self._api.remove(owned)
             self._is_swept = True
         container = self._container
         if not container:
@@ -143,18 +152,6 @@ class DockerSandbox:
 
             await to_the_end(asyncio.gather(give_back()))
 
-    async def _sweep(self) -> None:
-        """Remove the containers of servers that died; in one that is not ours, kill their commands."""
-        if self._container:
-            listed = await self._output_of(self._container, _LIST, MARK)
-            for mark in filter(is_orphaned, {line.removeprefix(f"{MARK}=") for line in listed.splitlines()}):
-                await self._kill_marked(mark)
-            return
-        for container, owner in await self._api.owned():
-            host, _, process = owner.partition(" ")
-            if host == socket.gethostname() and not is_alive(process):
-                await self._api.remove(container)
-
     def _spec(self, mounts: tuple[Mount, ...]) -> dict[str, object]:
         """The container to make, as the Engine API wants it."""
         limits = self._limits
@@ -165,6 +162,14 @@ class DockerSandbox:
                 binds.append({**bind, "ReadOnly": not mount.writable})
             elif mount.writable:
                 raise SandboxError(f"The directory {mount.host} of the sandbox's {mount.inside} does not exist.")
+        # Commands run as the owner of the workspace, who must not be root.
+        folder = next((mount.host for mount in mounts if mount.writable), None)
+        owner = os.stat(folder) if folder else None
+        if owner is not None and owner.st_uid == 0:
+            raise SandboxError(
+                f"{folder} belongs to root, and Docker would run commands as root. Run Shoal as a user, or give the "
+                "agents' workspaces to one: chown -R 1000:1000."
+            )
         ulimits = {
             "core": 0,
             "fsize": limits.file_bytes_max or -1,
@@ -176,7 +181,7 @@ class DockerSandbox:
             "Image": self._image,
             "Cmd": _INIT,
             "Entrypoint": (),
-            "User": _owner(mounts),
+            "User": f"{owner.st_uid}:{owner.st_gid}" if owner is not None else "65534:65534",
             "Hostname": "sandbox",
             "Labels": {OWNER_LABEL: f"{socket.gethostname()} {identity_of(os.getpid())}"},
             "NetworkDisabled": self._network == "off",
@@ -279,20 +284,6 @@ class _ExecOutput:
             stdout_cut=self._sizes[1] > self._bytes_max,
             stderr_cut=self._sizes[2] - len(self._found) > self._bytes_max,
         )
-
-
-def _owner(mounts: Sequence[Mount]) -> str:
-    """The user that commands run as: the owner of the workspace, who must not be root."""
-    folder = next((mount.host for mount in mounts if mount.writable), None)
-    owner = os.stat(folder) if folder else None
-    if owner is None:
-        return "65534:65534"
-    if owner.st_uid == 0:
-        raise SandboxError(
-            f"{folder} belongs to root, and Docker would run commands as root. Run Shoal as a user, or give the "
-            "agents' workspaces to one: chown -R 1000:1000."
-        )
-    return f"{owner.st_uid}:{owner.st_gid}"
 
 
 # ---- the Engine API ----

@@ -153,7 +153,44 @@ class _RunningProcess:
         self._exited: asyncio.Future[None] = self._loop.create_future()
         with ExitStack() as stack:
             try:
-                self._process = self._start(spawn, stack)
+                with ExitStack() as child_ends:
+                    write_ends: list[int] = []
+                    self._streams: list[_OutputPipe] = []
+                    for _ in range(3):
+                        read_end, write_end = os.pipe()
+                        stack.callback(os.close, read_end)
+                        child_ends.callback(os.close, write_end)
+                        write_ends.append(write_end)
+                        self._streams.append(_OutputPipe(read_end, spawn.output_bytes_max, self._loop, spawn.watch))
+                    self._out, self._err, self._live = self._streams
+                    if (marking := marking_file(self._mark)) is not None:
+                        child_ends.callback(os.close, marking)
+                        write_ends.append(marking)
+                    start = partial(
+                        subprocess.Popen[bytes],
+                        spawn.argv,
+                        cwd=spawn.cwd,
+                        env={**dict(spawn.env), MARK: self._mark},
+                        stdin=subprocess.DEVNULL,
+                        stdout=write_ends[0],
+                        stderr=write_ends[1],
+                        pass_fds=(*write_ends[2:], *spawn.files),
+                        start_new_session=True,
+                    )
+                    self._process = start() if spawn.starter is None else spawn.starter.submit(start).result()
+                if not hasattr(os, "pidfd_open"):
+                    waiting = self._loop.run_in_executor(None, self._process.wait)
+                    waiting.add_done_callback(lambda _: self._on_exit())
+                else:
+                    try:
+                        pidfd = os.pidfd_open(self._process.pid)
+                        stack.callback(os.close, pidfd)
+                        stack.callback(self._loop.remove_reader, pidfd)
+                        self._loop.add_reader(pidfd, self._on_exit, pidfd)
+                    except OSError:
+                        os.killpg(self._process.pid, signal.SIGKILL)
+                        self._process.wait()
+                        raise
             except (OSError, ValueError) as error:
                 raise SandboxError(f"{spawn.argv[0]} could not be started: {error}.") from error
             self._closing = stack.pop_all()
@@ -161,47 +198,6 @@ class _RunningProcess:
             spawn.watch.started(self._process.pid)
         for stream in self._streams:
             self._loop.add_reader(stream.fd, self._take, stream)
-
-    def _start(self, spawn: Spawn, stack: ExitStack) -> subprocess.Popen[bytes]:
-        with ExitStack() as child_ends:
-            write_ends: list[int] = []
-            self._streams: list[_OutputPipe] = []
-            for _ in range(3):
-                read_end, write_end = os.pipe()
-                stack.callback(os.close, read_end)
-                child_ends.callback(os.close, write_end)
-                write_ends.append(write_end)
-                self._streams.append(_OutputPipe(read_end, spawn.output_bytes_max, self._loop, spawn.watch))
-            self._out, self._err, self._live = self._streams
-            if (marking := marking_file(self._mark)) is not None:
-                child_ends.callback(os.close, marking)
-                write_ends.append(marking)
-            start = partial(
-                subprocess.Popen[bytes],
-                spawn.argv,
-                cwd=spawn.cwd,
-                env={**dict(spawn.env), MARK: self._mark},
-                stdin=subprocess.DEVNULL,
-                stdout=write_ends[0],
-                stderr=write_ends[1],
-                pass_fds=(*write_ends[2:], *spawn.files),
-                start_new_session=True,
-            )
-            process = start() if spawn.starter is None else spawn.starter.submit(start).result()
-        if not hasattr(os, "pidfd_open"):
-            waiting = self._loop.run_in_executor(None, process.wait)
-            waiting.add_done_callback(lambda _: self._on_exit())
-            return process
-        try:
-            pidfd = os.pidfd_open(process.pid)
-            stack.callback(os.close, pidfd)
-            stack.callback(self._loop.remove_reader, pidfd)
-            self._loop.add_reader(pidfd, self._on_exit, pidfd)
-        except OSError:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
-        return process
 
     def _on_exit(self, pidfd: int = -1) -> None:
         """The first process has ended. Its descriptor stays readable: if it were still watched, the loop would spin

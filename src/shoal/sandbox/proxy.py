@@ -87,7 +87,15 @@ class ProxiedNetwork:
         self._serving = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        python, shown = _interpreter()
+        # This Python's own program, and the options that show its installation in the sandbox, read-only.
+        prefix = Path(sys.base_prefix).resolve()
+        python, shown = os.path.realpath(sys.executable), list[str]()
+        if not prefix.is_relative_to("/usr"):
+            if len(prefix.parts) < 3 or Path.home().is_relative_to(prefix) or not Path(python).is_relative_to(prefix):
+                raise SandboxError(
+                    f"The sandbox cannot show this Python's installation ({prefix}); use network off or on."
+                )
+            shown = ["--ro-bind", str(prefix), str(prefix)]
         script = str(Path(__file__).with_name("forward.py"))
         self._folder = tempfile.mkdtemp(prefix="shoal-proxy-")
         self.mounts = [*shown, "--ro-bind", script, f"{INSIDE_FOLDER}/forward.py"]
@@ -125,7 +133,33 @@ class ProxiedNetwork:
         try:
             if self._serving > CONNECTIONS_MAX:
                 raise ProxyRefusal("503 Too Many Connections")
-            await self._carry(reader, writer)
+            async with asyncio.timeout(HEAD_SECONDS):
+                try:
+                    target = parse_request(await reader.readuntil(b"\r\n\r\n"))
+                except asyncio.LimitOverrunError as error:
+                    raise ProxyRefusal("431 Request Header Fields Too Large") from error
+            if not self._allowed.allows(target.host, target.port):
+                raise ProxyRefusal(f"403 {target.host}:{target.port} is not among the hosts allowed to this sandbox")
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    loop = asyncio.get_running_loop()
+                    found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+                    addresses = [str(one[4][0]) for one in found if _may_reach(target.host, str(one[4][0]))]
+                    if not addresses:
+                        raise ProxyRefusal(f"403 {target.host} leads to a private address")
+                    far_reader, far_writer = await asyncio.open_connection(addresses[0], target.port)
+            except (OSError, TimeoutError, UnicodeError) as error:
+                raise ProxyRefusal(f"502 {target.host} cannot be reached") from error
+            self._writers.add(far_writer)
+            try:
+                if target.head:
+                    far_writer.write(target.head)
+                else:
+                    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+            finally:
+                self._writers.discard(far_writer)
+                far_writer.close()
         except ProxyRefusal as refused:
             with suppress(OSError, TimeoutError):
                 writer.write(f"HTTP/1.1 {refused}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
@@ -142,35 +176,6 @@ class ProxiedNetwork:
             self._serving -= 1
             if not self._serving:
                 self._idle.set()
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(HEAD_SECONDS):
-            try:
-                target = parse_request(await reader.readuntil(b"\r\n\r\n"))
-            except asyncio.LimitOverrunError as error:
-                raise ProxyRefusal("431 Request Header Fields Too Large") from error
-        if not self._allowed.allows(target.host, target.port):
-            raise ProxyRefusal(f"403 {target.host}:{target.port} is not among the hosts allowed to this sandbox")
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                loop = asyncio.get_running_loop()
-                found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-                addresses = [str(one[4][0]) for one in found if _may_reach(target.host, str(one[4][0]))]
-                if not addresses:
-                    raise ProxyRefusal(f"403 {target.host} leads to a private address")
-                far_reader, far_writer = await asyncio.open_connection(addresses[0], target.port)
-        except (OSError, TimeoutError, UnicodeError) as error:
-            raise ProxyRefusal(f"502 {target.host} cannot be reached") from error
-        self._writers.add(far_writer)
-        try:
-            if target.head:
-                far_writer.write(target.head)
-            else:
-                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
-        finally:
-            self._writers.discard(far_writer)
-            far_writer.close()
 
 
 def parse_request(head: bytes) -> ProxyTarget:
@@ -214,14 +219,3 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
     finally:
         writer.close()
-
-
-def _interpreter() -> tuple[str, list[str]]:
-    """This Python's own program, and the options that show its installation in the sandbox, read-only."""
-    prefix = Path(sys.base_prefix).resolve()
-    program = os.path.realpath(sys.executable)
-    if prefix.is_relative_to("/usr"):
-        return program, []
-    if len(prefix.parts) < 3 or Path.home().is_relative_to(prefix) or not Path(program).is_relative_to(prefix):
-        raise SandboxError(f"The sandbox cannot show this Python's installation ({prefix}); use network off or on.")
-    return program, ["--ro-bind", str(prefix), str(prefix)]

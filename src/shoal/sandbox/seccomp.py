@@ -136,7 +136,35 @@ _ARM_OWN_CALLS = range(0x0F0001, 0x0F0007)
 def filter_program(machine: str) -> bytes:
     """The filter for a machine (as `platform.machine()` names it); empty where its system calls are not known here."""
     known = _MACHINES.get(machine, ())
-    sections = b"".join(_if(_EQUAL, audit, _section(name)) for name, audit in known)
+    sections = b""
+    for architecture, audit in known:
+        numbers = {name: number for name, call in CALLS.items() if (number := getattr(call, architecture))}
+        allow = _code(_RETURN, _ALLOW)
+        body = _code(_LOAD, _NUMBER)
+        if architecture == "arm":
+            body += b"".join(_if(_EQUAL, number, allow) for number in _ARM_OWN_CALLS)
+        body += _if(_ABOVE, LAST_CALL, _fail(errno.ENOSYS))
+        for name, number in numbers.items():
+            if name not in _BY_ARGUMENT:
+                error = errno.ENOSYS if name in _UNKNOWN else errno.EPERM
+                if name == "fallocate":
+                    error = errno.EOPNOTSUPP  # the C library writes instead
+                body += _if(_EQUAL, number, _fail(error))
+        families = _code(_LOAD, _FIRST_ARGUMENT) + _only(tuple(FAMILIES.values()), errno.EAFNOSUPPORT)
+        personalities = _code(_LOAD, _FIRST_ARGUMENT) + _only(PERSONALITIES, errno.EPERM)
+        controls = _code(_LOAD, _SECOND_ARGUMENT) + _code(_AND, 0xFFFF)
+        controls += b"".join(_if(_EQUAL, value, _fail(errno.EOPNOTSUPP)) for value in _RESERVING)
+        controls += b"".join(_if(_EQUAL, value, _fail(errno.EPERM)) for value in _TYPING) + allow
+        for name, then in (
+            ("socket", families),
+            ("socketpair", families),
+            ("clone", _without(NAMESPACES)),
+            ("unshare", _without(NAMESPACES | _TIME_NAMESPACE)),
+            ("personality", personalities),
+            ("ioctl", controls),
+        ):
+            body += _if(_EQUAL, numbers[name], then)
+        sections += _if(_EQUAL, audit, body + allow)
     return _code(_LOAD, _ARCHITECTURE) + sections + _fail(errno.ENOSYS) if known else b""
 
 
@@ -155,37 +183,6 @@ def filter_file() -> Generator[tuple[int, ...]]:
         yield (file,)
     finally:
         os.close(file)
-
-
-def _section(architecture: str) -> bytes:
-    """What is done under one architecture."""
-    numbers = {name: number for name, call in CALLS.items() if (number := getattr(call, architecture))}
-    allow = _code(_RETURN, _ALLOW)
-    body = _code(_LOAD, _NUMBER)
-    if architecture == "arm":
-        body += b"".join(_if(_EQUAL, number, allow) for number in _ARM_OWN_CALLS)
-    body += _if(_ABOVE, LAST_CALL, _fail(errno.ENOSYS))
-    for name, number in numbers.items():
-        if name not in _BY_ARGUMENT:
-            error = errno.ENOSYS if name in _UNKNOWN else errno.EPERM
-            if name == "fallocate":
-                error = errno.EOPNOTSUPP  # the C library writes instead
-            body += _if(_EQUAL, number, _fail(error))
-    families = _code(_LOAD, _FIRST_ARGUMENT) + _only(tuple(FAMILIES.values()), errno.EAFNOSUPPORT)
-    personalities = _code(_LOAD, _FIRST_ARGUMENT) + _only(PERSONALITIES, errno.EPERM)
-    controls = _code(_LOAD, _SECOND_ARGUMENT) + _code(_AND, 0xFFFF)
-    controls += b"".join(_if(_EQUAL, value, _fail(errno.EOPNOTSUPP)) for value in _RESERVING)
-    controls += b"".join(_if(_EQUAL, value, _fail(errno.EPERM)) for value in _TYPING) + allow
-    for name, then in (
-        ("socket", families),
-        ("socketpair", families),
-        ("clone", _without(NAMESPACES)),
-        ("unshare", _without(NAMESPACES | _TIME_NAMESPACE)),
-        ("personality", personalities),
-        ("ioctl", controls),
-    ):
-        body += _if(_EQUAL, numbers[name], then)
-    return body + allow
 
 
 def _only(values: Sequence[int], error: int) -> bytes:

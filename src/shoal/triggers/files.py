@@ -171,9 +171,44 @@ class EventFiles:
             event, stamp = _read(self._directory / name)
             spec = _spec(name, event, await self._source_of(self._directory / name))
             if event.type == "immediate":
-                await self._start(name, spec, stamp)
+                key = f"{_NAME_PREFIX}{name}@{stamp.mtime_ns}"
+                prompt = Prompt(
+                    spec.thread or unopened(spec.platform, spec.channel),
+                    key,
+                    spec.text,
+                    msgspec.structs.replace(_OWNER, name=f"event {Path(name).stem}"),
+                    self._clock.now(),
+                    agent=spec.agent,
+                    origin="trigger",
+                    message_id=key,
+                    tainted_by=spec.tainted_by,
+                )
+                if spec.thread is not None:
+                    if (await self._target.send(prompt)).status != "busy":
+                        self._put_away(name, "done")
+                    return
+                # The file is put away by the scan that finds how the opening went.
+                fate = await self._target.fate(prompt.key)
+                if fate is None:
+                    await self._target.open(Opening(prompt))
+                elif fate.state == "sent":
+                    self._put_away(name, "done")
+                elif fate.state == "failed":
+                    self._put_away(name, "failed", fate.error)
                 return
-            stored = await self._keep_in_step(spec, stored)
+            # Exactly one trigger says what the file says; the oldest, should two processes have added one.
+            same = [trigger for trigger in stored if trigger.spec == spec]
+            for trigger in stored:
+                if trigger not in same[:1]:
+                    await self._triggers.remove(trigger.id)
+            stored = same[:1]
+            if not stored:
+                if spec.kind == "one-shot":  # one that has passed is due at once, and then late or missed
+                    first_at = single_time(spec.schedule, zone_named(spec.timezone))
+                else:
+                    first_at = first_time(spec, self._clock.now())
+                stored = [await self._triggers.add(spec, first_at)]
+                self._poke()
             self._known[name] = stamp
         for trigger in stored:
             if trigger.spec.kind == "one-shot" and trigger.state == "done":
@@ -188,48 +223,6 @@ class EventFiles:
             return False
         fate = await self._target.fate(key_of(trigger, trigger.last_at))
         return fate is not None and fate.state in ("pending", "sending")
-
-    async def _start(self, name: str, spec: NewTrigger, stamp: _EventFileStamp) -> None:
-        """Send what an immediate file says, or have a thread opened for it. Raises InvalidInput."""
-        key = f"{_NAME_PREFIX}{name}@{stamp.mtime_ns}"
-        prompt = Prompt(
-            spec.thread or unopened(spec.platform, spec.channel),
-            key,
-            spec.text,
-            msgspec.structs.replace(_OWNER, name=f"event {Path(name).stem}"),
-            self._clock.now(),
-            agent=spec.agent,
-            origin="trigger",
-            message_id=key,
-            tainted_by=spec.tainted_by,
-        )
-        if spec.thread is not None:
-            if (await self._target.send(prompt)).status != "busy":
-                self._put_away(name, "done")
-            return
-        fate = await self._target.fate(prompt.key)  # the file is put away by the scan that finds how the opening went
-        if fate is None:
-            await self._target.open(Opening(prompt))
-        elif fate.state == "sent":
-            self._put_away(name, "done")
-        elif fate.state == "failed":
-            self._put_away(name, "failed", fate.error)
-
-    async def _keep_in_step(self, spec: NewTrigger, stored: list[Trigger]) -> list[Trigger]:
-        """Leave exactly one trigger that says what the file says; the oldest, should two processes have added one."""
-        same = [trigger for trigger in stored if trigger.spec == spec]
-        for trigger in stored:
-            if trigger not in same[:1]:
-                await self._triggers.remove(trigger.id)
-        if same:
-            return same[:1]
-        if spec.kind == "one-shot":  # one that has passed is due at once, and then late or missed
-            first_at = single_time(spec.schedule, zone_named(spec.timezone))
-        else:
-            first_at = first_time(spec, self._clock.now())
-        added = await self._triggers.add(spec, first_at)
-        self._poke()
-        return [added]
 
     def _put_away(self, name: str, folder: str, reason: str = "") -> None:
         target = self._directory / folder / name

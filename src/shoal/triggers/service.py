@@ -137,7 +137,13 @@ class TriggerService:
         await self.recover()
         while True:
             await self.fire_due()
-            await self._alarm.wait(await self._seconds_to_next())
+            seconds = [self._poll_seconds]
+            if self._retries:
+                seconds.append(self._retries[0][0] - self._clock.monotonic())
+            due_at = await self._triggers.next_due_at()
+            if due_at is not None:
+                seconds.append((due_at - self._clock.now()).total_seconds())
+            await self._alarm.wait(max(0.0, min(seconds)))
 
     async def recover(self) -> None:
         """Send again what was claimed shortly before the process ended; what had been sent is a duplicate and drops."""
@@ -155,38 +161,59 @@ class TriggerService:
             _, _, attempt, occurrence = heapq.heappop(self._retries)
             await self._deliver(occurrence, attempt)
         while due := await self._triggers.due(BATCH):
-            for trigger in due:
-                await self._fire(trigger)
-
-    async def _fire(self, trigger: Trigger) -> None:
-        now = self._clock.now()
-        if trigger.spec.thread is None and trigger.last_at is not None:
-            kept_by = await self._target.withdraw(key_of(trigger, trigger.last_at))
-            if kept_by:
-                await self._fail(trigger, kept_by)
-                trigger = replace(trigger, failures=trigger.failures + 1)
-        try:
-            backoff = min(60.0 * 2**trigger.failures, BACKOFF_SECONDS_MAX) if trigger.failures else 0.0
-            next_at = next_after(trigger.spec, now + timedelta(seconds=backoff))
-            earliest = now - self._late_max
-            is_late = trigger.next_at is not None and trigger.next_at <= earliest
-            if is_late and trigger.spec.kind == "periodic":  # unless it has come again since, in time
-                latest = next_after(trigger.spec, earliest)
-                is_late = latest is None or latest > now
-        except InvalidInput as error:
-            await self._triggers.settle(trigger, error=str(error), disable=True)
-            await self._tell(trigger, f"The trigger {title(trigger)} was switched off: {error}")
-            return
-        occurrence = await self._triggers.claim(trigger, next_at, missed=is_late)
-        if occurrence is not None and is_late:
-            log.warning("a trigger was missed", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
-        elif occurrence is not None:
-            await self._deliver(occurrence, attempt=0)
+            for found in due:
+                trigger = found
+                now = self._clock.now()
+                if trigger.spec.thread is None and trigger.last_at is not None:
+                    kept_by = await self._target.withdraw(key_of(trigger, trigger.last_at))
+                    if kept_by:
+                        await self._fail(trigger, kept_by)
+                        trigger = replace(trigger, failures=trigger.failures + 1)
+                try:
+                    backoff = min(60.0 * 2**trigger.failures, BACKOFF_SECONDS_MAX) if trigger.failures else 0.0
+                    next_at = next_after(trigger.spec, now + timedelta(seconds=backoff))
+                    earliest = now - self._late_max
+                    is_late = trigger.next_at is not None and trigger.next_at <= earliest
+                    if is_late and trigger.spec.kind == "periodic":  # unless it has come again since, in time
+                        latest = next_after(trigger.spec, earliest)
+                        is_late = latest is None or latest > now
+                except InvalidInput as error:
+                    await self._triggers.settle(trigger, error=str(error), disable=True)
+                    await self._tell(trigger, f"The trigger {title(trigger)} was switched off: {error}")
+                    continue
+                occurrence = await self._triggers.claim(trigger, next_at, missed=is_late)
+                if occurrence is not None and is_late:
+                    log.warning("a trigger was missed", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
+                elif occurrence is not None:
+                    await self._deliver(occurrence, attempt=0)
 
     async def _deliver(self, occurrence: Occurrence, attempt: int) -> None:
         trigger = occurrence.trigger
         try:
-            problem, can_retry = await self._send(occurrence), True
+            spec, now = trigger.spec, self._clock.now()
+            author = spec.author or await self._judge(spec)
+            asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
+            text = spec.text
+            if now - occurrence.due_at > timedelta(seconds=LATE_TOLD_SECONDS):
+                text += f"\n\n(This was due at {iso(occurrence.due_at)} and comes late.)"
+            prompt = Prompt(
+                spec.thread or unopened(spec.platform, spec.channel),
+                occurrence.key,
+                text,
+                replace(author, name=f"trigger {title(trigger)}{asked_by}"),
+                now,
+                agent=spec.agent,
+                origin=spec.origin,
+                message_id=occurrence.key,
+                tainted_by=spec.tainted_by,
+            )
+            if spec.thread is None:
+                await self._target.open(Opening(prompt, trigger.id, _is_last(trigger)))
+                problem = ""
+            else:
+                receipt = await self._target.send(prompt)
+                problem = "The conversation's queue is full." if receipt.status == "busy" else ""
+            can_retry = True
         except StoreError:
             raise
         except ShoalError as error:
@@ -203,45 +230,11 @@ class TriggerService:
                 return
         await self._fail(trigger, problem)
 
-    async def _send(self, occurrence: Occurrence) -> str:
-        """Send it; returns what stands against that for now, empty when it was accepted (also earlier)."""
-        spec, now = occurrence.trigger.spec, self._clock.now()
-        author = spec.author or await self._judge(spec)
-        asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
-        text = spec.text
-        if now - occurrence.due_at > timedelta(seconds=LATE_TOLD_SECONDS):
-            text += f"\n\n(This was due at {iso(occurrence.due_at)} and comes late.)"
-        prompt = Prompt(
-            spec.thread or unopened(spec.platform, spec.channel),
-            occurrence.key,
-            text,
-            replace(author, name=f"trigger {title(occurrence.trigger)}{asked_by}"),
-            now,
-            agent=spec.agent,
-            origin=spec.origin,
-            message_id=occurrence.key,
-            tainted_by=spec.tainted_by,
-        )
-        if spec.thread is None:
-            await self._target.open(Opening(prompt, occurrence.trigger.id, _is_last(occurrence.trigger)))
-            return ""
-        receipt = await self._target.send(prompt)
-        return "The conversation's queue is full." if receipt.status == "busy" else ""
-
     async def _fail(self, trigger: Trigger, problem: str) -> None:
         gives_up = _is_last(trigger)
         await self._triggers.settle(trigger, error=problem, disable=gives_up)
         if gives_up:
             await self._tell(trigger, switched_off(trigger, problem))
-
-    async def _seconds_to_next(self) -> float:
-        seconds = [self._poll_seconds]
-        if self._retries:
-            seconds.append(self._retries[0][0] - self._clock.monotonic())
-        due_at = await self._triggers.next_due_at()
-        if due_at is not None:
-            seconds.append((due_at - self._clock.now()).total_seconds())
-        return max(0.0, min(seconds))
 
 
 async def tell_switched_off(triggers: TriggerStore, tell: Tell, id: str) -> None:

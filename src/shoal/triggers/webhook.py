@@ -30,18 +30,23 @@ def render(template: str, name: str, body: bytes) -> str:
     """
     wanted = template.strip() or "{{ body }}"
     places = {found[1] for found in _PLACE.finditer(wanted)} - {"body"}
-    content = _decoded(name, body) if places else None
-    filled = {place: _inline(_at(content, place.split("."))) for place in places}
-    filled["body"] = _block(name, body)
+    content: Json = None
+    if places:
+        try:
+            content = msgspec.json.decode(body)
+        except UNREADABLE:
+            raise InvalidInput(f"The webhook {name!r} needs a JSON body for its template.") from None
+    filled: dict[str, str] = {}
+    for place in places:
+        value = _at(content, place.split("."))
+        shown = msgspec.json.encode(value).decode()
+        shown = shown if len(shown) <= VALUE_CHARS_MAX else f"{shown[: VALUE_CHARS_MAX - 1]}…"
+        filled[place] = "(none)" if value is None else contained(shown)
+    text = body.decode("utf-8", "replace")
+    if len(text) > BODY_CHARS_MAX:
+        text = f"{text[:BODY_CHARS_MAX]}\n[… {len(text) - BODY_CHARS_MAX} characters left out …]"
+    filled["body"] = untrusted_block(f"webhook {name}", text)
     return _PLACE.sub(lambda found: filled[found[1]], wanted)
-
-
-def _decoded(name: str, body: bytes) -> Json:
-    try:
-        content: Json = msgspec.json.decode(body)
-    except UNREADABLE:
-        raise InvalidInput(f"The webhook {name!r} needs a JSON body for its template.") from None
-    return content
 
 
 def _at(content: Json, path: list[str]) -> Json:
@@ -54,17 +59,3 @@ def _at(content: Json, path: list[str]) -> Json:
             case _:
                 return None
     return content
-
-
-def _inline(value: Json) -> str:
-    if value is None:
-        return "(none)"
-    text = msgspec.json.encode(value).decode()
-    return contained(text if len(text) <= VALUE_CHARS_MAX else f"{text[: VALUE_CHARS_MAX - 1]}…")
-
-
-def _block(name: str, body: bytes) -> str:
-    text = body.decode("utf-8", "replace")
-    if len(text) > BODY_CHARS_MAX:
-        text = f"{text[:BODY_CHARS_MAX]}\n[… {len(text) - BODY_CHARS_MAX} characters left out …]"
-    return untrusted_block(f"webhook {name}", text)
