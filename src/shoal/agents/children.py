@@ -61,7 +61,23 @@ class Children:
     async def begin(self, task: Task, context: ToolContext) -> ThreadId:
         """Begin the call's child, once however often this is called. Raises ToolError when it may not begin now."""
         thread = child_thread(context.thread, context.turn, context.call_id)
-        caller = self._caller(task, context)
+        # The calling turn's bounds, and its own on top.
+        agent, purpose, above = context.agent, context.purpose, context.purpose.caller
+        own = (agent.profile, agent.name)
+        bounds = above.bounds if above is not None else ()
+        caller = Caller(
+            line=((*above.line,) if above is not None else ()) + ((context.thread, context.turn),),
+            call_id=context.call_id,
+            mode=task.mode,
+            author=purpose.person,
+            tainted_by=purpose.tainted_by,
+            bounds=bounds if own in bounds else (*bounds, own),
+            tools=agent.tools or None,
+            steps_max=self._limits.steps_max,
+            gates=agent.taint,
+            direct=context.asker.kind == "direct",
+            audience=purpose.audience,
+        )
         prompt = Prompt(
             thread,
             key=thread,
@@ -108,22 +124,3 @@ class Children:
     async def ended(self, caller: Caller) -> None:
         """A child's end is durable: let its parent go on."""
         await self._engine.woken(caller.thread)
-
-    def _caller(self, task: Task, context: ToolContext) -> Caller:
-        """The calling turn's bounds, and its own on top."""
-        agent, purpose, above = context.agent, context.purpose, context.purpose.caller
-        own = (agent.profile, agent.name)
-        bounds = above.bounds if above is not None else ()
-        return Caller(
-            line=((*above.line,) if above is not None else ()) + ((context.thread, context.turn),),
-            call_id=context.call_id,
-            mode=task.mode,
-            author=purpose.person,
-            tainted_by=purpose.tainted_by,
-            bounds=bounds if own in bounds else (*bounds, own),
-            tools=agent.tools or None,
-            steps_max=self._limits.steps_max,
-            gates=agent.taint,
-            direct=context.asker.kind == "direct",
-            audience=purpose.audience,
-        )

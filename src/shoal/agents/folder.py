@@ -96,8 +96,15 @@ def make_folder(home: Home, name: str) -> list[str]:
         target = folder / source.relative_to(home.template)
         target.parent.mkdir(parents=True, exist_ok=True)
         write_new(home, target, source.read_bytes(), made)
-    if is_new:
-        _start_repository(folder / "workspace")
+    git = shutil.which("git") if is_new else None
+    if git is not None:
+        # Variables such as GIT_DIR of the caller must not turn this to another repository.
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        for words in (("init", "--quiet", "--template=", "--initial-branch=main"), _COMMIT):
+            subprocess.run(
+                [git, "-C", str(folder / "workspace"), *words],
+                env=environ, check=False, capture_output=True, timeout=GIT_SECONDS_MAX, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
     return made
 
 
@@ -194,16 +201,3 @@ def _literal(key: str, value: str) -> str:
     except (tomllib.TOMLDecodeError, msgspec.ValidationError):
         return text
     return value if set(parsed) == {key.partition(".")[0]} else text
-
-
-def _start_repository(workspace: Path) -> None:
-    git = shutil.which("git")
-    if git is None:
-        return
-    # Variables such as GIT_DIR of the caller must not turn this to another repository.
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    for words in (("init", "--quiet", "--template=", "--initial-branch=main"), _COMMIT):
-        subprocess.run(
-            [git, "-C", str(workspace), *words],
-            env=environ, check=False, capture_output=True, timeout=GIT_SECONDS_MAX, stdin=subprocess.DEVNULL,
-        )  # fmt: skip

@@ -22,7 +22,7 @@ from shoal.agents.folder import (
     template_files,
 )
 from shoal.agents.registry import AgentRegistry, ChannelBindings, ChannelChoices, place_of
-from shoal.domain.agents import AgentSpec, Binding, Work
+from shoal.domain.agents import AgentSpec, Binding
 from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, PlatformError
 from shoal.domain.home import Home
@@ -118,7 +118,16 @@ class AgentLifecycle:
         """Every agent. Raises StoreError."""
         bindings = await self._store.registry.bindings()
         works = await self._store.registry.at_work(limit=1000)
-        return [self._card(name, bindings, works) for name in self._agents.names()]
+        cards: list[AgentCard] = []
+        for name in self._agents.names():
+            places = tuple(one.place for one in bindings if one.agent == name)
+            is_default = name == self._agents.defaults.agent
+            at_work = sum(bool(work.turn) and work.agent == name for work in works)
+            try:
+                cards.append(AgentCard(name, self._agents.spec(name), places, at_work, is_default))
+            except InvalidInput as error:
+                cards.append(AgentCard(name, None, places, at_work, is_default, str(error)))
+        return cards
 
     async def card(self, name: str) -> AgentCard:
         """One agent. Raises NotFound, StoreError."""
@@ -211,7 +220,14 @@ class AgentLifecycle:
             raise Conflict(f"{name} is the default agent. Set agents.default_agent to another first.")
         await self._store.registry.retire(name)
         self._bindings.changed()
-        await self._stop(name)
+        if self._send is not None:  # without it, none of its turns is running
+            until = self._clock.monotonic() + STOP_SECONDS_MAX
+            while works := await self._store.registry.at_work(name):
+                if self._clock.monotonic() > until:
+                    raise Conflict(f"Turns of {name} do not end ({works[0].thread}). Try again in a moment.")
+                for work in works:
+                    await self._send(Abort(work.thread, Author("owner", trusted=False), all_queued=True))
+                await self._clock.sleep(LOOK_SECONDS)
         where = ""
         if self._home.agent(name).is_dir():
             found = await asyncio.to_thread(remove_folder, self._home, name, self._clock.now(), keep=keep)
@@ -247,7 +263,11 @@ class AgentLifecycle:
             for one in bindings
             if not self._agents.exists(one.agent)
         ]
-        told += [problem for name in present if (problem := self._problem(name))]
+        for name in present:
+            try:
+                read_agent(self._home.agent(name))
+            except InvalidInput as error:
+                told.append(str(error))
         for line in told:
             log.warning("%s", line)
         return told
@@ -276,34 +296,6 @@ class AgentLifecycle:
         known = self._agents.names()
         if name not in known:
             raise NotFound(f"There is no agent {name[:80]!r}. There are: {', '.join(known)}.")
-
-    def _problem(self, name: str) -> str:
-        try:
-            read_agent(self._home.agent(name))
-        except InvalidInput as error:
-            return str(error)
-        return ""
-
-    def _card(self, name: str, bindings: list[Binding], works: list[Work]) -> AgentCard:
-        places = tuple(one.place for one in bindings if one.agent == name)
-        is_default = name == self._agents.defaults.agent
-        at_work = sum(bool(work.turn) and work.agent == name for work in works)
-        try:
-            return AgentCard(name, self._agents.spec(name), places, at_work, is_default)
-        except InvalidInput as error:
-            return AgentCard(name, None, places, at_work, is_default, str(error))
-
-    async def _stop(self, name: str) -> None:
-        """Abort all turns of the agent and wait until none is open. Without a `send`, none is running."""
-        if self._send is None:
-            return
-        until = self._clock.monotonic() + STOP_SECONDS_MAX
-        while works := await self._store.registry.at_work(name):
-            if self._clock.monotonic() > until:
-                raise Conflict(f"Turns of {name} do not end ({works[0].thread}). Try again in a moment.")
-            for work in works:
-                await self._send(Abort(work.thread, Author("owner", trusted=False), all_queued=True))
-            await self._clock.sleep(LOOK_SECONDS)
 
     async def _record(self, what: str, agent: str, by: str, detail: str = "") -> None:
         entry = AuditEntry("agent", f"agent:{what}", "allow", user=by, agent=agent, detail=detail)

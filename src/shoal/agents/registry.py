@@ -110,17 +110,15 @@ class ChannelBindings:
         if self._read_at is not None and now - self._read_at < SECONDS:
             return
         bound = {one.place: one.agent for one in await self._registry.bindings()}
-        chosen = {place: _decoded(place, value) for place, value in (await self._registry.choices()).items()}
+        chosen: dict[str, ChannelChoices] = {}
+        for place, value in (await self._registry.choices()).items():
+            try:
+                chosen[place] = _choices.decode(value)
+            except msgspec.DecodeError:
+                log.warning("what was chosen for a place cannot be read and does not count", extra={"place": place})
+                chosen[place] = NO_CHOICES
         self._bound, self._chosen = bound, chosen
         self._read_at = now if changes == self._changes else None
-
-
-def _decoded(place: str, value: str) -> ChannelChoices:
-    try:
-        return _choices.decode(value)
-    except msgspec.DecodeError:
-        log.warning("what was chosen for a place cannot be read and does not count", extra={"place": place})
-        return NO_CHOICES
 
 
 def place_of(thread: ThreadId) -> str:
@@ -221,39 +219,33 @@ class AgentRegistry:
     def _current(self, name: str) -> _LoadedAgent:
         kept = self._read.get(name)
         path = kept.path if kept is not None else self._home.agent(name) / FILE
-        stamp = _stamp(path)
+        try:
+            found = path.stat()
+            stamp = (found.st_mtime_ns, found.st_size)
+        except FileNotFoundError:
+            stamp = (0, 0)
         if kept is None or kept.stamp != stamp:
             file = read_agent(path.parent)
-            kept = _LoadedAgent(path, stamp, file, self._build(name, path.parent, file))
+            defaults = self.defaults
+            spec = AgentSpec(
+                name=name,
+                home=path.parent,
+                workspace=path.parent / "workspace",
+                model=file.model or defaults.model,
+                profile=file.profile or defaults.profile,
+                system_prompt=file.system_prompt,
+                tools=file.tools,
+                fallback=defaults.fallback if file.fallback is None else file.fallback,
+                max_output_tokens=file.max_output_tokens or defaults.max_output_tokens,
+                temperature=defaults.temperature if file.temperature is None else file.temperature,
+                restrict_to_workspace=file.restrict_to_workspace,
+                taint=file.taint,
+                idle_minutes=file.idle_minutes,
+                budget=file.budget,
+            )
+            kept = _LoadedAgent(path, stamp, file, spec)
             self._read[name] = kept
         return kept
-
-    def _build(self, name: str, home: Path, file: AgentFile) -> AgentSpec:
-        defaults = self.defaults
-        return AgentSpec(
-            name=name,
-            home=home,
-            workspace=home / "workspace",
-            model=file.model or defaults.model,
-            profile=file.profile or defaults.profile,
-            system_prompt=file.system_prompt,
-            tools=file.tools,
-            fallback=defaults.fallback if file.fallback is None else file.fallback,
-            max_output_tokens=file.max_output_tokens or defaults.max_output_tokens,
-            temperature=defaults.temperature if file.temperature is None else file.temperature,
-            restrict_to_workspace=file.restrict_to_workspace,
-            taint=file.taint,
-            idle_minutes=file.idle_minutes,
-            budget=file.budget,
-        )
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return (0, 0)
-    return (found.st_mtime_ns, found.st_size)
 
 
 class RuntimeInfo(msgspec.Struct, frozen=True):

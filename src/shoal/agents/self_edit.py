@@ -202,8 +202,22 @@ class SelfEditor:
             if key == "model":
                 self._rules.check_model(value)
             if key == "profile":
-                self._check_profile(value, context)
-            return self._edit(context, FILE, _with_key(context.agent.home, key, value))
+                self._rules.check_profile(value)
+                now, then = context.agent.profile, value
+                stricter = then == "locked" or _STRICTNESS.get(then, -1) >= _STRICTNESS.get(now, len(_STRICTNESS))
+                if not stricter and not self._rules.may_widen(context.asker):
+                    raise ToolError(
+                        f"The profile {then!r} may allow more than {now!r}, and who asks may not grant that. The owner "
+                        "or an approver has to ask for it."
+                    )
+            with tempfile.TemporaryDirectory(prefix="shoal-edit-") as name:
+                there = Path(name)
+                content = read_file(context.agent.home / FILE)
+                if content is not None:
+                    (there / FILE).write_bytes(content)
+                set_key(there, key, value)
+                changed = (there / FILE).read_bytes()
+            return self._edit(context, FILE, changed)
         except InvalidInput as error:
             raise ToolError(str(error)) from error
 
@@ -234,7 +248,9 @@ class SelfEditor:
         """Make a planned change, commit and audit it. Raises ToolError when the file is no more what it was."""
         folder = context.agent.home
         path = folder / edit.name
-        approved = await self._approved_by(context)
+        asked = await self._store.approvals.search(pending=False, thread=context.thread)
+        mine = [one for one in asked if one.turn == context.turn and one.call_id == context.call_id]
+        approved = mine[0].decided_by if mine else ""
         trailers = [f"{EDIT}: {edit.name}", f"Asked-by: {context.asker.user or 'nobody'}"]
         trailers += [f"Approved-by: {approved}"] if approved else []
         tainted_by = " ".join(context.purpose.tainted_by.split())
@@ -264,18 +280,6 @@ class SelfEditor:
             await self._audit(f"agent:{agent}", what, by, agent, before, after)
         return f"Taken back: {subject} ({path.relative_to(folder)}). It counts from the next turn on."
 
-    def _check_profile(self, name: str, context: ToolContext) -> None:
-        self._rules.check_profile(name)
-        if self._rules.may_widen(context.asker):
-            return
-        now, then = context.agent.profile, name
-        stricter = then == "locked" or _STRICTNESS.get(then, -1) >= _STRICTNESS.get(now, len(_STRICTNESS))
-        if not stricter:
-            raise ToolError(
-                f"The profile {then!r} may allow more than {now!r}, and who asks may not grant that. The owner or an "
-                "approver has to ask for it."
-            )
-
     def _read(self, context: ToolContext, name: str) -> bytes | None:
         """A file of the agent's directory. Raises ToolError for one that leads elsewhere or is too large."""
         home = context.agent.home.resolve()
@@ -302,11 +306,6 @@ class SelfEditor:
         diff = "\n".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm=""))
         return PlannedEdit(name, old, new, diff)
 
-    async def _approved_by(self, context: ToolContext) -> str:
-        asked = await self._store.approvals.search(pending=False, thread=context.thread)
-        mine = [one for one in asked if one.turn == context.turn and one.call_id == context.call_id]
-        return mine[0].decided_by if mine else ""
-
     async def _audit(
         self, chain: str, what: str, user: str, agent: str, old: bytes | None, new: bytes | None, turn: str = ""
     ) -> None:
@@ -318,17 +317,6 @@ class SelfEditor:
 
 def _digest(content: bytes | None) -> str:
     return "nothing" if content is None else hashlib.sha256(content).hexdigest()
-
-
-def _with_key(folder: Path, key: str, value: str) -> bytes:
-    """The agent.toml with a key set, as it would be. Raises InvalidInput."""
-    with tempfile.TemporaryDirectory(prefix="shoal-edit-") as name:
-        there = Path(name)
-        content = read_file(folder / FILE)
-        if content is not None:
-            (there / FILE).write_bytes(content)
-        set_key(there, key, value)
-        return (there / FILE).read_bytes()
 
 
 def undo_in(folder: Path) -> str:

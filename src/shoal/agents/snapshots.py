@@ -135,7 +135,17 @@ class ConversationSnapshots:
             raise NotFound(f"This channel has no snapshot {snapshot[:80]}. /context history lists those it has.")
         agent = await self._agents.resolve(found.agent, thread)
         path = _path(agent, found)
-        events = await asyncio.to_thread(_load, path)
+
+        def load() -> list[EventData]:
+            try:
+                saved = msgspec.json.decode(path.read_bytes(), type=SnapshotFile)
+                return [decode_data(event.type, bytes(event.data)) for event in saved.events]
+            except FileNotFoundError as error:
+                raise NotFound(f"The file sessions/{path.name} of the snapshot is gone.") from error
+            except (msgspec.MsgspecError, KeyError) as error:
+                raise InvalidInput(f"sessions/{path.name} is damaged: {error}. Restore it from a backup.") from error
+
+        events = await asyncio.to_thread(load)
         source = await self._files.source_of(path)
         if source:  # what is in the file may be anything
             text, shoal = f"[Saved in {path.name}, which was changed after {source}]", Author("shoal", trusted=False)
@@ -174,7 +184,21 @@ class ConversationSnapshots:
         saved = tuple(SavedEvent(data.type, msgspec.Raw(encode_data(data))) for data in events)
         file = SnapshotFile(snapshot.id, snapshot.thread, agent.name, snapshot.description, snapshot.created_at, saved)
         content = msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
-        await asyncio.to_thread(_write, _path(agent, snapshot), content)
+        path = _path(agent, snapshot)
+
+        def write() -> None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary = path.parent / f".{secrets.token_hex(8)}"
+            try:
+                with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+        await asyncio.to_thread(write)
         await self._store.snapshots.add(snapshot)
         return snapshot
 
@@ -262,29 +286,6 @@ def _path(agent: AgentSpec, snapshot: Snapshot) -> Path:
     return agent.home / "sessions" / f"{snapshot.id}.json"
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.parent / f".{secrets.token_hex(8)}"
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _load(path: Path) -> list[EventData]:
-    try:
-        saved = msgspec.json.decode(path.read_bytes(), type=SnapshotFile)
-        return [decode_data(event.type, bytes(event.data)) for event in saved.events]
-    except FileNotFoundError as error:
-        raise NotFound(f"The file sessions/{path.name} of the snapshot is gone.") from error
-    except (msgspec.MsgspecError, KeyError) as error:
-        raise InvalidInput(f"sessions/{path.name} is damaged: {error}. Restore it from a backup.") from error
-
-
 CHECK_SECONDS = 60.0
 SAVED = (
     "It has been quiet here for {minutes:g} minutes, so I saved our conversation and start afresh: {description}\n"
@@ -325,16 +326,14 @@ class IdleWatch:
                 minutes = self._agents.spec(name).idle_minutes
             except InvalidInput:  # a broken agent.toml is told where it is used
                 continue
-            if minutes > 0:
-                count += await self._check_agent(name, minutes)
+            if minutes <= 0:
+                continue
+            threads = await self._store.snapshots.windows([name, ""] if name == self._default else [name])
+            since = self._clock.now() - timedelta(minutes=minutes)
+            in_use = {channel_of(one.thread) for one in threads if one.busy or one.updated_at > since}
+            idle = [one for one in threads if channel_of(one.thread) not in in_use and not is_child(one.thread)]
+            count += sum([await self._save(one, minutes) for one in idle])
         return count
-
-    async def _check_agent(self, name: str, minutes: float) -> int:
-        threads = await self._store.snapshots.windows([name, ""] if name == self._default else [name])
-        since = self._clock.now() - timedelta(minutes=minutes)
-        in_use = {channel_of(one.thread) for one in threads if one.busy or one.updated_at > since}
-        idle = [one for one in threads if channel_of(one.thread) not in in_use and not is_child(one.thread)]
-        return sum([await self._save(one, minutes) for one in idle])
 
     async def _save(self, window: ContextWindow, minutes: float) -> bool:
         try:

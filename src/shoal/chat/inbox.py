@@ -210,17 +210,17 @@ async def save_attachment(
     try:
         body = await fetch()
         path = home.attachments(thread) / f"{clock.new_id()}-{short_name(file.name)}"
-        await asyncio.to_thread(_write, path, body)
+
+        def write() -> None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(body)
+
+        await asyncio.to_thread(write)
     except PlatformError as error:
         return msgspec.structs.replace(file, error=str(error))
     except OSError as error:
         return msgspec.structs.replace(file, error=f"could not be stored: {error.strerror}")
     return msgspec.structs.replace(file, size_bytes=len(body), path=str(path))
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
 
 
 def short_name(name: str) -> str:

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import TypeAlias
 
 from shoal.chat.inbox import Recent, short_name
@@ -74,26 +73,27 @@ class WebAdapter(_LocalAdapter):
         if post.file is not None:
             if self._home is None:
                 raise PlatformError("There is no home directory to keep files in.", permanent=True)
-            await asyncio.to_thread(_copy, self._home.attachments(post.thread), post.key, post.file)
+            folder, file = self._home.attachments(post.thread), post.file
+
+            def copy() -> None:
+                part = folder / f".{encode_part(post.key)}.part"
+                try:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
+                    with os.fdopen(handle, "rb") as source, part.open("wb") as target:
+                        shutil.copyfileobj(source, target)
+                    part.replace(folder / f"{encode_part(post.key)}-{short_name(file.name)}")
+                except OSError as error:
+                    with contextlib.suppress(OSError):
+                        part.unlink(missing_ok=True)
+                    reason = f"The file {file.name!r} could not be handed over: {error.strerror}."
+                    raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error
+
+            await asyncio.to_thread(copy)
         return post.key
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         """Nothing to do: what changed is in the journal."""
-
-
-def _copy(folder: Path, key: str, file: Path) -> None:
-    part = folder / f".{encode_part(key)}.part"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
-        with os.fdopen(handle, "rb") as source, part.open("wb") as target:
-            shutil.copyfileobj(source, target)
-        part.replace(folder / f"{encode_part(key)}-{short_name(file.name)}")
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        reason = f"The file {file.name!r} could not be handed over: {error.strerror}."
-        raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error
 
 
 class TerminalAdapter(_LocalAdapter):

@@ -103,27 +103,6 @@ class KeyRing:
         kid: object = header.get("kid")
         if header.get("alg") != ALGORITHM or not isinstance(kid, str):
             raise BadToken(f"it is not signed with {ALGORITHM}")
-        key = await self._key(kid)
-        if key.endorsements and channel not in key.endorsements:
-            raise BadToken("its key does not vouch for this channel")
-        if not audiences or not all(audiences):
-            raise BadToken("no audience is configured")
-        options = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "require": ["exp", "iss", "aud"]}
-        try:
-            claims: Claims = jwt.decode(
-                token, key.key, algorithms=[ALGORITHM], audience=list(audiences), issuer=list(issuers),
-                options=options,  # pyright: ignore[reportArgumentType]  # the times are checked by our own clock,
-            )  # fmt: skip
-        except (jwt.InvalidTokenError, UnicodeError, RecursionError) as error:
-            raise BadToken(type(error).__name__) from error
-        at = self._clock.now().timestamp()
-        if at > _seconds(claims, "exp", 0.0) + LEEWAY_SECONDS:
-            raise BadToken("it has expired")
-        if at < max(_seconds(claims, "nbf", 0.0), _seconds(claims, "iat", 0.0)) - LEEWAY_SECONDS:
-            raise BadToken("it is not valid yet")
-        return claims
-
-    async def _key(self, kid: str) -> SigningKey:
         async with self._lock:
             now = self._clock.monotonic()
             age = None if self._fetched_at is None else now - self._fetched_at
@@ -143,7 +122,24 @@ class KeyRing:
         found = self._keys.get(kid)
         if found is None:
             raise BadToken("it is signed with an unknown key")
-        return found
+        if found.endorsements and channel not in found.endorsements:
+            raise BadToken("its key does not vouch for this channel")
+        if not audiences or not all(audiences):
+            raise BadToken("no audience is configured")
+        options = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "require": ["exp", "iss", "aud"]}
+        try:
+            claims: Claims = jwt.decode(
+                token, found.key, algorithms=[ALGORITHM], audience=list(audiences), issuer=list(issuers),
+                options=options,  # pyright: ignore[reportArgumentType]  # the times are checked by our own clock,
+            )  # fmt: skip
+        except (jwt.InvalidTokenError, UnicodeError, RecursionError) as error:
+            raise BadToken(type(error).__name__) from error
+        at = self._clock.now().timestamp()
+        if at > _seconds(claims, "exp", 0.0) + LEEWAY_SECONDS:
+            raise BadToken("it has expired")
+        if at < max(_seconds(claims, "nbf", 0.0), _seconds(claims, "iat", 0.0)) - LEEWAY_SECONDS:
+            raise BadToken("it is not valid yet")
+        return claims
 
 
 def _keys_in(body: bytes) -> Mapping[str, SigningKey]:

@@ -6,12 +6,13 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Literal, TypeAlias
 from urllib.parse import quote
 
 import msgspec
 
-from shoal.chat.account import FILES_MAX, NOT_READY, NOT_STORED, ChatAccount, IncomingFile
+from shoal.chat.account import FILES_MAX, NOT_READY, NOT_STORED, ChatAccount
 from shoal.chat.http import PlatformHttp
 from shoal.chat.inbox import press, read_file, save_attachment, submit
 from shoal.domain.clock import Clock, retry_after, to_micros
@@ -261,11 +262,19 @@ class WebhookAdapter(ChatAccount):
             prompt = msgspec.structs.replace(prompt, thread=answered)
         if not await inbox.admits(prompt):
             return ""
+
+        async def decoded(data: str) -> bytes:
+            try:
+                return base64.b64decode(data, validate=True)
+            except ValueError as error:
+                raise PlatformError("could not be read: its data is not base64") from error
+
         files: list[Attachment] = []
         for number, file in enumerate(call.files[:FILES_MAX]):
             if file.data:
-                saved, fetch = _incoming(file, number)
-                saved = await save_attachment(self._home, self._clock, prompt.thread, saved, fetch)
+                named = Attachment(f"{number}-{file.name}", file.media_type)
+                fetch = partial(decoded, file.data)
+                saved = await save_attachment(self._home, self._clock, prompt.thread, named, fetch)
                 files.append(msgspec.structs.replace(saved, name=file.name))
             else:
                 files.append(Attachment(file.name, file.media_type, url=file.url))
@@ -339,13 +348,3 @@ class WebhookAdapter(ChatAccount):
 
 def _refusal(status: int, code: str, message: str) -> HttpAnswer:
     return HttpAnswer(status, msgspec.json.encode({"error": code, "message": message}))
-
-
-def _incoming(file: WebhookFile, number: int) -> IncomingFile:
-    async def fetch() -> bytes:
-        try:
-            return base64.b64decode(file.data, validate=True)
-        except ValueError as error:
-            raise PlatformError("could not be read: its data is not base64") from error
-
-    return Attachment(f"{number}-{file.name}", file.media_type), fetch

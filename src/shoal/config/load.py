@@ -119,7 +119,21 @@ class Draft:
 
 def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object]) -> Draft:
     """Put together what the file, the environment and the caller say. Raises ConfigError when the file is not TOML."""
-    draft = Draft(home / "shoal.toml", _read_file(home / "shoal.toml"))
+    file = home / "shoal.toml"
+    try:
+        content = tomllib.loads(file.read_bytes().decode("utf-8"))
+    except FileNotFoundError:
+        content = Table()
+    except NotADirectoryError as error:
+        problem = f"{file.parent} is not a directory. Choose another with --home DIR or SHOAL_HOME."
+        raise ConfigError([problem]) from error
+    except OSError as error:
+        raise ConfigError([f"{file} cannot be read: {error.strerror}. Make it readable for this user."]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{file} is not UTF-8 text (byte {error.start}). Save it as UTF-8."]) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{file} is not valid TOML: {error}."]) from error
+    draft = Draft(file, content)
     if "home" in draft.content:
         del draft.content["home"]
         draft.complain(("home",), "is not a key of the file; pass --home DIR or set SHOAL_HOME")
@@ -134,7 +148,23 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
             given = text if path[-1] == "base_url" else {"env": variable}
             draft.add(path, given, f"environment variable {variable}")
     for platform, variables in PLATFORM_VARIABLES.items():
-        _complete_platform(draft, platform, {key: name for key, name in variables.items() if environ.get(name)})
+        # Tokens found complete a platform's only account; without one, they make it if they suffice.
+        tokens = {key: name for key, name in variables.items() if environ.get(name)}
+        configured = draft.inner("platforms").get(platform)
+        accounts = as_list(configured)
+        if accounts is not None and len(accounts) != 1:
+            continue
+        if configured is None:
+            if not ("bot_token" in tokens and len(tokens) > 1 if platform == "slack" else "token" in tokens):
+                continue
+            if platform == "slack" and "app_token" not in tokens:
+                draft.put(("platforms", "slack", "mode"), "http", "environment variable SLACK_SIGNING_SECRET")
+        account = as_table(accounts[0]) if accounts else None
+        for key, variable in tokens.items():
+            if account is not None:
+                account.setdefault(key, {"env": variable})
+            else:
+                draft.add(("platforms", platform, key), {"env": variable}, f"environment variable {variable}")
     for name, table in draft.inner("providers").items():  # a well-known provider's name says its kind and address
         known, provider = KNOWN_PROVIDERS.get(name), as_table(table)
         if known is not None and provider is not None:
@@ -142,22 +172,6 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
             provider.setdefault("base_url", known.base_url)
     _normalize_platforms(draft)
     return draft
-
-
-def _read_file(file: Path) -> Table:
-    try:
-        return tomllib.loads(file.read_bytes().decode("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except NotADirectoryError as error:
-        problem = f"{file.parent} is not a directory. Choose another with --home DIR or SHOAL_HOME."
-        raise ConfigError([problem]) from error
-    except OSError as error:
-        raise ConfigError([f"{file} cannot be read: {error.strerror}. Make it readable for this user."]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"{file} is not UTF-8 text (byte {error.start}). Save it as UTF-8."]) from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError([f"{file} is not valid TOML: {error}."]) from error
 
 
 def parse_variable(path: tuple[str, ...], text: str) -> object:
@@ -178,25 +192,6 @@ def parse_variable(path: tuple[str, ...], text: str) -> object:
         return [part.strip() for part in text.split(",") if part.strip()]
     is_scalar = as_table(value) is None and as_list(value) is None
     return text if hint is not None and takes_text(hint) and is_scalar and not isinstance(value, str) else value
-
-
-def _complete_platform(draft: Draft, platform: str, given: Mapping[str, str]) -> None:
-    """Add the tokens found in the environment to a platform's only account; without one, make it if they suffice."""
-    configured = draft.inner("platforms").get(platform)
-    accounts = as_list(configured)
-    if accounts is not None and len(accounts) != 1:
-        return
-    if configured is None:
-        if not ("bot_token" in given and len(given) > 1 if platform == "slack" else "token" in given):
-            return
-        if platform == "slack" and "app_token" not in given:
-            draft.put(("platforms", "slack", "mode"), "http", "environment variable SLACK_SIGNING_SECRET")
-    table = as_table(accounts[0]) if accounts else None
-    for key, name in given.items():
-        if table is not None:
-            table.setdefault(key, {"env": name})
-        else:
-            draft.add(("platforms", platform, key), {"env": name}, f"environment variable {name}")
 
 
 def _normalize_platforms(draft: Draft) -> None:

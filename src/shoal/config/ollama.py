@@ -27,8 +27,13 @@ async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
         address = KNOWN_PROVIDERS["ollama"].base_url.removesuffix("/v1")
     elif "://" not in address:
         address = f"http://{address}"
-    if not await _answers(address):
+    parts = urlsplit(address)
+    try:
+        async with asyncio.timeout(OLLAMA_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 11434)
+    except (OSError, TimeoutError, ValueError):
         return config
+    writer.close()
     from shoal.providers.catalog import build_provider
 
     found = ProviderSettings(kind="openai", base_url=f"{address}/v1")
@@ -43,14 +48,3 @@ async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
         return config
     ollama = msgspec.structs.replace(found, models=models)
     return msgspec.structs.replace(config, providers={**config.providers, "ollama": ollama})
-
-
-async def _answers(address: str) -> bool:
-    parts = urlsplit(address)
-    try:
-        async with asyncio.timeout(OLLAMA_SECONDS):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 11434)
-    except (OSError, TimeoutError, ValueError):
-        return False
-    writer.close()
-    return True

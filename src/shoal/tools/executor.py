@@ -348,7 +348,23 @@ class Executor:
                     files, source, self._settings.call_seconds_max, person if is_for_person else ""
                 )
                 await stack.enter_async_context(amending)
-            output = await self._attempt(admitted.call.name, invocation)
+            try:
+                async with asyncio.timeout(self._settings.call_seconds_max):
+                    output = await invocation.run()
+            except ContentChanged:
+                raise
+            except ToolError as error:
+                output = ToolOutput(str(error), is_error=True, tainted_by=error.tainted_by)
+            except SandboxError as error:
+                output = ToolOutput(str(error), is_error=True)
+            except TimeoutError:
+                limit = self._settings.call_seconds_max
+                output = ToolOutput(
+                    f"The call was ended after {limit:g} seconds, the longest a call may take.", is_error=True
+                )
+            except Exception as error:
+                log.exception("tool %s failed", admitted.call.name)
+                output = ToolOutput(f"The tool failed: {type(error).__name__}: {error}", is_error=True)
         await self._marked.keep(marked, touched)
         if is_command and not read:  # what was marked while it ran, too
             read = await self.source_of(actions, context.mounts)
@@ -369,25 +385,6 @@ class Executor:
             log.warning("a result could not be stored", extra={"why": str(error)})
             why = f"[The rest of the output could not be stored: {error.strerror or error}]"
             return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max)}\n{why}")
-
-    async def _attempt(self, name: str, invocation: Invocation) -> ToolOutput:
-        try:
-            async with asyncio.timeout(self._settings.call_seconds_max):
-                return await invocation.run()
-        except ContentChanged:
-            raise
-        except ToolError as error:
-            return ToolOutput(str(error), is_error=True, tainted_by=error.tainted_by)
-        except SandboxError as error:
-            return ToolOutput(str(error), is_error=True)
-        except TimeoutError:
-            limit = self._settings.call_seconds_max
-            return ToolOutput(
-                f"The call was ended after {limit:g} seconds, the longest a call may take.", is_error=True
-            )
-        except Exception as error:
-            log.exception("tool %s failed", name)
-            return ToolOutput(f"The tool failed: {type(error).__name__}: {error}", is_error=True)
 
     async def _marked_taint(self, actions: Sequence[Action], context: CallContext) -> TaintState | None:
         source = await self._marked.steers(actions, context.mounts, mapped=self._maps(context.mounts))

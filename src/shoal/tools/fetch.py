@@ -75,24 +75,27 @@ class GuardedFetcher:
         """See `domain.web.Fetcher`."""
         try:
             async with asyncio.timeout(request.seconds_max):
-                return await self._follow(request)
+                target = parse_target(request.url)
+                for _ in range(request.redirects_max + 1):
+                    answer = await self._once(target, request)
+                    location = answer.header("location")
+                    if answer.status not in REDIRECTS or not location:
+                        return answer
+                    try:
+                        following = parse_target(urljoin(target.url, location.strip()).partition("#")[0])
+                    except ValueError as error:
+                        raise FetchError(f"The address leads on to one that cannot be read: {error}.") from error
+                    is_same, repeats = following.origin == target.origin, answer.status in (307, 308)
+                    if repeats and not is_same and request.method not in ("GET", "HEAD"):
+                        raise FetchError("The address sends what was to be posted there on to somewhere else.")
+                    if not (repeats and is_same):
+                        method = "HEAD" if request.method == "HEAD" else "GET"
+                        headers = request.headers if is_same else ()
+                        request = msgspec.structs.replace(request, method=method, headers=headers, body=b"")
+                    target = following
+                raise FetchError(f"The address leads on and on, more than {request.redirects_max} times.")
         except TimeoutError as error:
             raise FetchError(f"There was no answer within {request.seconds_max:g} seconds.") from error
-
-    async def _follow(self, request: FetchRequest) -> Fetched:
-        target = parse_target(request.url)
-        for _ in range(request.redirects_max + 1):
-            answer = await self._once(target, request)
-            location = answer.header("location")
-            if answer.status not in REDIRECTS or not location:
-                return answer
-            try:
-                following = parse_target(urljoin(target.url, location.strip()).partition("#")[0])
-            except ValueError as error:
-                raise FetchError(f"The address leads on to one that cannot be read: {error}.") from error
-            request = _redirected(request, answer.status, same_origin=following.origin == target.origin)
-            target = following
-        raise FetchError(f"The address leads on and on, more than {request.redirects_max} times.")
 
     async def addresses(self, target: WebAddress) -> tuple[str, ...]:
         """The addresses to connect to; raises FetchError unless all that the name has may be opened."""
@@ -126,7 +129,22 @@ class GuardedFetcher:
         try:
             pool = httpcore2.AsyncConnectionPool(ssl_context=tls, network_backend=backend)
             async with pool, pool.stream(request.method, url, headers=headers, content=request.body) as answer:
-                return await _read(target, answer, request.bytes_max)
+                said = tuple((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in answer.headers)
+                encoding = next((value for key, value in said if key == "content-encoding"), "").strip().lower()
+                if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+                    raise FetchError(f"The answer is packed in a way that was not asked for: {encoding[:40]}.")
+                unpacker = zlib.decompressobj(47) if encoding not in ("", "identity") else None
+                body = bytearray()
+                async for piece in answer.aiter_stream():
+                    try:
+                        body += piece if unpacker is None else unpacker.decompress(piece, request.bytes_max + 1)
+                    except zlib.error as error:
+                        raise FetchError("The answer is damaged: it cannot be unpacked.") from error
+                    if len(body) > request.bytes_max:
+                        break
+                return Fetched(
+                    target.url, answer.status, said, bytes(body[: request.bytes_max]), cut=len(body) > request.bytes_max
+                )
         except (
             httpcore2.NetworkError,
             httpcore2.ProtocolError,
@@ -160,31 +178,3 @@ def _pinned(addresses: Sequence[str]) -> "httpcore2.AsyncNetworkBackend":
             raise failure or httpcore2.ConnectError("no address")
 
     return Pinned()
-
-
-def _redirected(request: FetchRequest, status: int, *, same_origin: bool) -> FetchRequest:
-    headers = request.headers if same_origin else ()
-    if status in (307, 308) and same_origin:
-        return request
-    if status in (307, 308) and request.method not in ("GET", "HEAD"):
-        raise FetchError("The address sends what was to be posted there on to somewhere else.")
-    method = "HEAD" if request.method == "HEAD" else "GET"
-    return msgspec.structs.replace(request, method=method, headers=headers, body=b"")
-
-
-async def _read(target: WebAddress, answer: "httpcore2.Response", bytes_max: int) -> Fetched:
-    """The answer, its compression undone, never more than `bytes_max` at a time. Raises FetchError."""
-    headers = tuple((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in answer.headers)
-    encoding = next((value for key, value in headers if key == "content-encoding"), "").strip().lower()
-    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-        raise FetchError(f"The answer is packed in a way that was not asked for: {encoding[:40]}.")
-    unpacker = zlib.decompressobj(47) if encoding not in ("", "identity") else None
-    body = bytearray()
-    async for piece in answer.aiter_stream():
-        try:
-            body += piece if unpacker is None else unpacker.decompress(piece, bytes_max + 1)
-        except zlib.error as error:
-            raise FetchError("The answer is damaged: it cannot be unpacked.") from error
-        if len(body) > bytes_max:
-            break
-    return Fetched(target.url, answer.status, headers, bytes(body[:bytes_max]), cut=len(body) > bytes_max)

@@ -96,7 +96,21 @@ class FunctionTool(Generic[_Result]):
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
         """Validate the JSON text and plan the call. Raises ToolError, also saying which argument is wrong."""
-        values = msgspec.structs.asdict(self._read(arguments))
+        name = self.spec.name
+        if len(arguments) > ARGUMENTS_CHARS_MAX:
+            raise ToolError(f"The arguments of {name} have {len(arguments):,} characters, which is too much.")
+        try:
+            read = self._decoder.decode(arguments.strip() or "{}")
+        except msgspec.ValidationError as error:
+            message, _, path = str(error).partition(" - at `")
+            where = path.rstrip("`").removeprefix("$").removeprefix(".")
+            sentence = message.replace("Object contains", "there is an").replace("Object missing", "there is no")
+            wrong = f"{where}: {sentence}." if where else f"{sentence}."
+            takes = self._takes or "no arguments"
+            raise ToolError(f"Wrong arguments for {name}: {wrong} It takes {takes}.") from error
+        except UNREADABLE as error:
+            raise ToolError(f"The arguments of {name} are not valid JSON: {error}. Send one object.") from error
+        values = msgspec.structs.asdict(read)
         given = values if self._context_name is None else {**values, self._context_name: context}
         if self._plans:
             return cast("Invocation", self.function(**given))
@@ -112,26 +126,8 @@ class FunctionTool(Generic[_Result]):
                 return result
             return ToolOutput(result if isinstance(result, str) else msgspec.json.encode(result).decode())
 
-        name = self.spec.name
         action, text = Action(f"tool:{name}:{detail}"), canonical(name, arguments=effect)
         return Prepared((action,), f"{name} {detail}", text, work)
-
-    def _read(self, text: str) -> msgspec.Struct:
-        """The arguments; an empty text stands for none."""
-        name = self.spec.name
-        if len(text) > ARGUMENTS_CHARS_MAX:
-            raise ToolError(f"The arguments of {name} have {len(text):,} characters, which is too much.")
-        try:
-            return self._decoder.decode(text.strip() or "{}")
-        except msgspec.ValidationError as error:
-            message, _, path = str(error).partition(" - at `")
-            where = path.rstrip("`").removeprefix("$").removeprefix(".")
-            sentence = message.replace("Object contains", "there is an").replace("Object missing", "there is no")
-            wrong = f"{where}: {sentence}." if where else f"{sentence}."
-            takes = self._takes or "no arguments"
-            raise ToolError(f"Wrong arguments for {name}: {wrong} It takes {takes}.") from error
-        except UNREADABLE as error:
-            raise ToolError(f"The arguments of {name} are not valid JSON: {error}. Send one object.") from error
 
 
 @overload

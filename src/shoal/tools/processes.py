@@ -402,12 +402,27 @@ class ProcessService:
                 elif stored is not None and stored.killed_by:
                     live.end(stored.killed_by)
             if not self._settings.alone:
-                await self._lose_stale()
+                # What nobody shows any more ends by our own watch: clocks of machines differ, and are set.
+                now, before = self._clock.monotonic(), self._seen
+                self._seen = {}
+                for process in await self.rows.search(running=True, limit=1000):
+                    if process.id in self._live:
+                        continue
+                    seen_at, since = before.get(process.id, (process.seen_at, now))
+                    self._seen[process.id] = (process.seen_at, since if seen_at == process.seen_at else now)
+                    if now - self._seen[process.id][1] > STALE_SECONDS or self._has_died(process):
+                        await self._lose(process)
             for process in await self.rows.untold():
-                if await self._tell_end(process):
+                fitting = [(number, hook) for number, hook in enumerate(process.spec.hooks) if fits(hook, process)]
+                # What one read that was lost with its Shoal is not known; `process_logs` looks for marks.
+                output = await asyncio.to_thread(self._tail, process) if fitting and process.state != "lost" else ""
+                for number, hook in fitting:
+                    prompt = hook_prompt(process, hook, f"exit:{number}", ending_of(process), output, self._clock)
+                    if not await self._sent(prompt):  # a full mailbox is tried again with the next look
+                        self._is_pending = True
+                        break
+                else:
                     await self.rows.tell(process.id)
-                else:  # a full mailbox is tried again with the next look
-                    self._is_pending = True
             if self._clock.monotonic() >= self._forgets_at:
                 for process in await self.rows.forget(self._clock.now() - timedelta(days=KEEP_DAYS)):
                     await anyio.to_thread.run_sync(remove_log, self.log_path(process))
@@ -421,18 +436,6 @@ class ProcessService:
         if process.owner == self._settings.owner or self._settings.alone:
             return True
         return host == self._settings.host and not self._table.is_alive(identity)
-
-    async def _lose_stale(self) -> None:
-        """End what nobody shows any more, by our own watch: clocks of machines differ, and are set."""
-        now, before = self._clock.monotonic(), self._seen
-        self._seen = {}
-        for process in await self.rows.search(running=True, limit=1000):
-            if process.id in self._live:
-                continue
-            seen_at, since = before.get(process.id, (process.seen_at, now))
-            self._seen[process.id] = (process.seen_at, since if seen_at == process.seen_at else now)
-            if now - self._seen[process.id][1] > STALE_SECONDS or self._has_died(process):
-                await self._lose(process)
 
     async def _lose(self, process: Process) -> None:
         if process.owner.partition(" ")[0] == self._settings.host:
@@ -497,17 +500,6 @@ class ProcessService:
         return ProcessEnd("exited", result.exit_code)
 
     # ---- hooks ----
-
-    async def _tell_end(self, process: Process) -> bool:
-        """Send the prompts for an end; False where the mailbox is full."""
-        fitting = [(number, hook) for number, hook in enumerate(process.spec.hooks) if fits(hook, process)]
-        # What one read that was lost with its Shoal is not known; `process_logs` looks for marks.
-        output = await asyncio.to_thread(self._tail, process) if fitting and process.state != "lost" else ""
-        for number, hook in fitting:
-            prompt = hook_prompt(process, hook, f"exit:{number}", ending_of(process), output, self._clock)
-            if not await self._sent(prompt):
-                return False
-        return True
 
     async def _sent(self, prompt: Prompt) -> bool:
         """Send it; False when the mailbox is full. One that can never be taken is logged and dropped."""

@@ -208,7 +208,27 @@ class DiscordAdapter(ChatAccount):
         try:
             match name:
                 case "READY" | "RESUMED":
-                    await self._begin(name, data, inbox)
+                    self._reset_backoff()
+                    if name == "READY":  # another session than before: what came in between is read back
+                        oldest = snowflake_at(self._clock.now() - timedelta(hours=MISSED_HOURS))
+                        self._missed_since = max(self._state.mark, oldest)
+                        self._expected = {guild.id for guild in _decoded(data, _ReadyGuilds).guilds}
+                        for channel in await self._direct_channels():
+                            for message in await self._read_missed(channel):
+                                await self._take_message(message, inbox)
+                    if not self._registered:
+                        path = f"/applications/{self._state.session.application}/commands"
+                        try:
+                            await self._api.call("PUT", path, msgspec.Raw, commands_of(COMMANDS.values()))
+                            self._registered = True
+                        except PlatformError as error:  # without them the same words work as text
+                            log.warning(
+                                "slash commands could not be registered: %s", error, extra={"platform": self.platform}
+                            )
+                    self.connected.set()
+                    log.info(
+                        "connected", extra={"platform": self.platform, "bot": self._state.session.name, "how": name}
+                    )
                     return True
                 case "GUILD_CREATE":
                     return await self._catch_up(_decoded(data, Guild), inbox)
@@ -264,26 +284,6 @@ class DiscordAdapter(ChatAccount):
         return False
 
     # ---- connecting, and what was missed ----
-
-    async def _begin(self, name: str, data: bytes, inbox: InboxPort) -> None:
-        """A connection stands. After another session, read back what came in between."""
-        self._reset_backoff()
-        if name == "READY":
-            oldest = snowflake_at(self._clock.now() - timedelta(hours=MISSED_HOURS))
-            self._missed_since = max(self._state.mark, oldest)
-            self._expected = {guild.id for guild in _decoded(data, _ReadyGuilds).guilds}
-            for channel in await self._direct_channels():
-                for message in await self._read_missed(channel):
-                    await self._take_message(message, inbox)
-        if not self._registered:
-            path = f"/applications/{self._state.session.application}/commands"
-            try:
-                await self._api.call("PUT", path, msgspec.Raw, commands_of(COMMANDS.values()))
-                self._registered = True
-            except PlatformError as error:  # without them the same words work as text
-                log.warning("slash commands could not be registered: %s", error, extra={"platform": self.platform})
-        self.connected.set()
-        log.info("connected", extra={"platform": self.platform, "bot": self._state.session.name, "how": name})
 
     async def _catch_up(self, guild: Guild, inbox: InboxPort) -> bool:
         """Take in what a server's channels have that was missed."""

@@ -198,7 +198,28 @@ class GoogleChatAdapter(ChatAccount):
         messages, reactions = changes.found()
         for message in messages:
             async with self._locks.setdefault(f"spaces/{channel_of(message.name)}", asyncio.Lock()):
-                await self._take_change(verb, message, inbox)
+                place = make_thread_id(self.platform, channel_of(message.name), WHOLE)
+                if verb == "deleted":
+                    sender = message.sender if message.sender.name else (self._seen.get(message.name) or message).sender
+                    gone = Deletion(place, message.name, author_of(sender), message.name)
+                    if sender.name:
+                        await self._pending.send(gone, inbox)
+                    else:  # Google Chat does not tell whose it was
+                        self._pending.keep(gone)
+                    continue
+                told = message
+                if not message.sender.name:  # the subscription tells names alone
+                    told = await self._api.resource("GET", message.name, SpaceMessage)
+                if told.sender.type == "BOT" or verb not in ("created", "updated"):
+                    continue
+                if verb == "created":
+                    await self._take_message(told, told.space, inbox, addressed=False)
+                    continue
+                self._note_seen(told)
+                text = text_of(told)
+                if text:
+                    change = Edit(place, told.name, text, author_of(told.sender), told.name)
+                    await self._pending.send(change, inbox)
         for reaction in reactions if verb == "created" else ():
             name = message_name(reaction.name)
             if reaction.user.type == "BOT" or not reaction.emoji.unicode or not channel_of(name):
@@ -236,29 +257,6 @@ class GoogleChatAdapter(ChatAccount):
     def _note_seen(self, message: SpaceMessage) -> None:
         about = SpaceMessage(sender=message.sender, create_time=message.create_time)
         self._seen.put(message.name, msgspec.structs.replace(about, last_update_time=message.last_update_time))
-
-    async def _take_change(self, verb: str, message: SpaceMessage, inbox: InboxPort) -> None:
-        """Take in a message that was made, changed or deleted without the app being addressed."""
-        place = make_thread_id(self.platform, channel_of(message.name), WHOLE)
-        if verb == "deleted":
-            sender = message.sender if message.sender.name else (self._seen.get(message.name) or message).sender
-            gone = Deletion(place, message.name, author_of(sender), message.name)
-            if sender.name:
-                await self._pending.send(gone, inbox)
-            else:  # Google Chat does not tell whose it was
-                self._pending.keep(gone)
-            return
-        if not message.sender.name:  # the subscription tells names alone
-            message = await self._api.resource("GET", message.name, SpaceMessage)
-        if message.sender.type == "BOT" or verb not in ("created", "updated"):
-            return
-        if verb == "created":
-            await self._take_message(message, message.space, inbox, addressed=False)
-            return
-        self._note_seen(message)
-        text = text_of(message)
-        if text:
-            await self._pending.send(Edit(place, message.name, text, author_of(message.sender), message.name), inbox)
 
     # ---- out ----
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.chat.account import ChatAccount, IncomingFile, cut
+from shoal.chat.account import ChatAccount, cut
 from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import DECIDED, Recent, parse_command, press, read_file
 from shoal.chat.matrix.send import (
@@ -295,14 +295,44 @@ class MatrixAdapter(ChatAccount):
         """Take an event in. Raises PlatformRefusal and InvalidId to drop it, PlatformError and StoreError to retry."""
         decrypted = self._decrypted(room, event)
         if decrypted is None:
-            await self._refuse_unreadable(room, event)
+            place = await self._place(room)
+            if self._encryption.works:
+                log.warning("a message could not be decrypted", extra={"platform": self.platform, "channel": room})
+                if place.direct:
+                    await self._say(place.thread(self.platform), event.event_id, UNREADABLE_MESSAGE)
+                return
+            scope = f"refused:{self.platform}"
+            if await self._store.get(scope, room) is None:
+                log.warning("%s", UNREADABLE_ROOM, extra={"platform": self.platform, "channel": room})
+                path = path_of("rooms", room, "send", "m.room.message", "encrypted-room-refused")
+                await self._api.call("PUT", path, msgspec.Raw, {"msgtype": "m.notice", "body": UNREADABLE_ROOM})
+                await self._store.put(scope, room, "1")
             return
         event = decrypted
         content = content_of(event)
         if content is None:
             log.info("an event of an unknown form was dropped", extra={"platform": self.platform, "kind": event.type})
         elif event.type == "m.reaction":
-            await self._take_reaction(room, event, content, inbox)
+            # ✅ and ❌ on an approval's card decide it; other emojis, and those on other messages, are passed on.
+            emoji, target = content.relation.key, content.relation.event_id
+            thread = await inbox.thread_of(self._prefix(room), target) if emoji and target else None
+            if thread is None:
+                return
+            author, approval = await self._author(room, event.sender), ""
+            if emoji in YES | NO:
+                try:
+                    card = await self._api.call("GET", path_of("rooms", room, "event", target), MatrixEvent)
+                except PlatformRefusal:
+                    card = MatrixEvent("")
+                decrypted = self._decrypted(room, card) if card.sender == self._me.user_id else None
+                asked = content_of(decrypted) if decrypted is not None else None
+                approval = asked.approval if asked is not None else ""
+            if not approval:
+                await inbox.send(Reaction(thread, emoji, author, target))
+                return
+            answer = await press(f"{'allow' if emoji in YES else 'deny'}:{approval}", thread, author, inbox)
+            if answer not in DECIDED:
+                await self._say(thread, event.event_id, answer, reply_to=target)
         elif event.type == "m.room.redaction":
             key = content.redacts or event.redacts
             thread = await inbox.thread_of(self._prefix(room), "", key) if key else None
@@ -340,55 +370,16 @@ class MatrixAdapter(ChatAccount):
             prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # opens no thread
         prompt = msgspec.structs.replace(prompt, agent=self._agent, direct=place.direct, joins=joins)
         if await inbox.admits(prompt):
-            files = (self._incoming(event, content),) if content.msgtype in MEDIA else ()
-            await self._take_in(prompt, inbox, files)
 
-    def _incoming(self, event: MatrixEvent, content: EventContent) -> IncomingFile:
-        async def fetch() -> bytes:
-            if content.file is None:
-                return await self._api.fetch_media(content.url, self.download_bytes_max)
-            data = await self._api.fetch_media(content.file.url, self.download_bytes_max)
-            return await asyncio.to_thread(self._encryption.decrypt_file, data, bytes(event.content))
+            async def fetch() -> bytes:
+                if content.file is None:
+                    return await self._api.fetch_media(content.url, self.download_bytes_max)
+                data = await self._api.fetch_media(content.file.url, self.download_bytes_max)
+                return await asyncio.to_thread(self._encryption.decrypt_file, data, bytes(event.content))
 
-        name = content.filename or content.body or "file"
-        return Attachment(name, content.info.mimetype or ENCRYPTED_TYPE, content.info.size), fetch
-
-    async def _take_reaction(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:
-        """✅ and ❌ on an approval's card decide it; other emojis, and those on other messages, are passed on."""
-        emoji, target = content.relation.key, content.relation.event_id
-        thread = await inbox.thread_of(self._prefix(room), target) if emoji and target else None
-        if thread is None:
-            return
-        author, approval = await self._author(room, event.sender), ""
-        if emoji in YES | NO:
-            try:
-                card = await self._api.call("GET", path_of("rooms", room, "event", target), MatrixEvent)
-            except PlatformRefusal:
-                card = MatrixEvent("")
-            decrypted = self._decrypted(room, card) if card.sender == self._me.user_id else None
-            asked = content_of(decrypted) if decrypted is not None else None
-            approval = asked.approval if asked is not None else ""
-        if not approval:
-            await inbox.send(Reaction(thread, emoji, author, target))
-            return
-        answer = await press(f"{'allow' if emoji in YES else 'deny'}:{approval}", thread, author, inbox)
-        if answer not in DECIDED:
-            await self._say(thread, event.event_id, answer, reply_to=target)
-
-    async def _refuse_unreadable(self, room: str, event: MatrixEvent) -> None:
-        """Say once in a room that nothing can be read there, or of one message that its key is missing."""
-        place = await self._place(room)
-        if self._encryption.works:
-            log.warning("a message could not be decrypted", extra={"platform": self.platform, "channel": room})
-            if place.direct:
-                await self._say(place.thread(self.platform), event.event_id, UNREADABLE_MESSAGE)
-            return
-        scope = f"refused:{self.platform}"
-        if await self._store.get(scope, room) is None:
-            log.warning("%s", UNREADABLE_ROOM, extra={"platform": self.platform, "channel": room})
-            path = path_of("rooms", room, "send", "m.room.message", "encrypted-room-refused")
-            await self._api.call("PUT", path, msgspec.Raw, {"msgtype": "m.notice", "body": UNREADABLE_ROOM})
-            await self._store.put(scope, room, "1")
+            name = content.filename or content.body or "file"
+            file = Attachment(name, content.info.mimetype or ENCRYPTED_TYPE, content.info.size)
+            await self._take_in(prompt, inbox, ((file, fetch),) if content.msgtype in MEDIA else ())
 
     async def close(self) -> None:
         self._encryption.close()

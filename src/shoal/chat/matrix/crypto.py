@@ -122,7 +122,27 @@ class MegolmEncryption(Encryption):
         client = await self._machine()
         async with self._calling:
             try:
-                await self._share(client, room)
+                # Every device in the room gets the key of what comes next.
+                known = client.rooms.setdefault(room, MatrixRoom(room, client.user_id, encrypted=True))
+                known.encrypted = True
+                if not known.members_synced:
+                    found = _object(await self._api.call("GET", path_of("rooms", room, "joined_members"), msgspec.Raw))
+                    client.receive_response(_read(JoinedMembersResponse.from_dict(found, room), JoinedMembersResponse))
+                await self._query(client)
+                olm = client.olm
+                assert olm is not None
+                if olm.should_share_group_session(room):
+                    missing = client.get_missing_sessions(room)
+                    if missing:
+                        await self._claim(client, missing)
+                    people = list(known.users)
+                    for shared_with, messages in olm.share_group_session_parallel(
+                        room, people, ignore_unverified_devices=True
+                    ):
+                        path = path_of("sendToDevice", "m.room.encrypted", uuid4().hex)
+                        await self._api.call("PUT", path, msgspec.Raw, messages)
+                        olm.outbound_group_sessions[room].users_shared_with.update(shared_with)
+                    olm.outbound_group_sessions[room].shared = True
                 _, sealed = client.encrypt(room, kind, content)
             except (EncryptionError, LocalProtocolError) as error:
                 raise PlatformError(f"The message could not be encrypted: {error}") from error
@@ -167,28 +187,6 @@ class MegolmEncryption(Encryption):
         }
         found = await self._call("claim", {"one_time_keys": keys})
         client.receive_response(_read(KeysClaimResponse.from_dict(found), KeysClaimResponse))
-
-    async def _share(self, client: Client, room: str) -> None:
-        """Let every device in the room have the key of what comes next. Raises PlatformError."""
-        known = client.rooms.setdefault(room, MatrixRoom(room, client.user_id, encrypted=True))
-        known.encrypted = True
-        if not known.members_synced:
-            found = _object(await self._api.call("GET", path_of("rooms", room, "joined_members"), msgspec.Raw))
-            client.receive_response(_read(JoinedMembersResponse.from_dict(found, room), JoinedMembersResponse))
-        await self._query(client)
-        olm = client.olm
-        assert olm is not None
-        if not olm.should_share_group_session(room):
-            return
-        missing = client.get_missing_sessions(room)
-        if missing:
-            await self._claim(client, missing)
-        people = list(known.users)
-        for shared_with, messages in olm.share_group_session_parallel(room, people, ignore_unverified_devices=True):
-            path = path_of("sendToDevice", "m.room.encrypted", uuid4().hex)
-            await self._api.call("PUT", path, msgspec.Raw, messages)
-            olm.outbound_group_sessions[room].users_shared_with.update(shared_with)
-        olm.outbound_group_sessions[room].shared = True
 
     async def _call(self, what: str, body: JsonObject) -> JsonObject:
         return _object(await self._api.call("POST", path_of("keys", what), msgspec.Raw, body))

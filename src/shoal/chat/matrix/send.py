@@ -23,10 +23,6 @@ _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 _BLOCKS = ("<p>", "<h", "<pre", "<ul", "<ol", "<blockquote", "<table", "<hr")
 
 
-def _link(label: str, url: str) -> str:
-    return f'<a href="{html.escape(url)}">{label}</a>' if is_link(url) else plain_link(label, html.escape(url))
-
-
 def _fence(content: str, info: str) -> str:
     language = f' class="language-{language_in(info)}"' if info else ""
     return f"<pre><code{language}>{html.escape(content)}</code></pre>"
@@ -40,25 +36,23 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return f"<table>{''.join(lines)}</table>"
 
 
-def _blocks(blocks: Sequence[str], tight: bool) -> str:
-    return "".join(
-        part if tight or part.startswith(_BLOCKS) else f"<p>{part.replace(chr(10), '<br>')}</p>"
-        for part in blocks
-        if part
-    )
-
-
 MATRIX_HTML = Dialect(
     text=html.escape,
     styles={"strong": around("<strong>", "</strong>"), "em": around("<em>", "</em>"), "s": around("<del>", "</del>")},
     code=lambda code: f"<code>{html.escape(code)}</code>",
     fence=_fence,
-    link=_link,
+    link=lambda label, url: (
+        f'<a href="{html.escape(url)}">{label}</a>' if is_link(url) else plain_link(label, html.escape(url))
+    ),
     heading=lambda text, level: f"<h{level}>{text}</h{level}>",
     quote=around("<blockquote>", "</blockquote>"),
     item=around("<li>", "</li>"),
     rule="<hr>",
-    blocks=_blocks,
+    blocks=lambda blocks, tight: "".join(
+        part if tight or part.startswith(_BLOCKS) else f"<p>{part.replace(chr(10), '<br>')}</p>"
+        for part in blocks
+        if part
+    ),
     table=_table,
 )
 LIMITS = ChatLimits(

@@ -10,7 +10,6 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qs
 from weakref import WeakValueDictionary
@@ -176,34 +175,32 @@ class SlackAdapter(ChatAccount):
             self.connected.set()
             tasks.start_soon(self._catch_up, inbox)
 
+        async def take(envelope: Envelope, confirm: Confirm) -> None:
+            match envelope.type:
+                case "events_api":
+                    call = _decoded(envelope.payload, EventCall)
+                    if call is None or await self._take_call(call, inbox):
+                        await confirm()
+                case "interactive":
+                    await confirm()
+                    click = _decoded(envelope.payload, SlackInteraction)
+                    if click is not None:
+                        await self._take_click(click, inbox)
+                case "slash_commands":
+                    await confirm()
+                    slash = _decoded(envelope.payload, SlashCommand)
+                    if slash is not None:
+                        await self._take_slash(slash, inbox)
+                case _:
+                    await confirm()
+
         if self._settings.mode == "http":
             hello()
             await asyncio.Event().wait()
         opened = await self._api.call(
             "apps.connections.open", SocketOpened, {}, token=self._settings.app_token.reveal()
         )
-        await listen(
-            opened.url, hello, lambda envelope, confirm: tasks.start_soon(self._take_envelope, envelope, confirm, inbox)
-        )
-
-    async def _take_envelope(self, envelope: Envelope, confirm: Confirm, inbox: InboxPort) -> None:
-        match envelope.type:
-            case "events_api":
-                call = _decoded(envelope.payload, EventCall)
-                if call is None or await self._take_call(call, inbox):
-                    await confirm()
-            case "interactive":
-                await confirm()
-                click = _decoded(envelope.payload, SlackInteraction)
-                if click is not None:
-                    await self._take_click(click, inbox)
-            case "slash_commands":
-                await confirm()
-                slash = _decoded(envelope.payload, SlashCommand)
-                if slash is not None:
-                    await self._take_slash(slash, inbox)
-            case _:
-                await confirm()
+        await listen(opened.url, hello, lambda envelope, confirm: tasks.start_soon(take, envelope, confirm))
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """A call of Slack's. Answers 401 without its signature, 503 when it has to be sent again."""
@@ -255,7 +252,25 @@ class SlackAdapter(ChatAccount):
         async with self._locks.setdefault(item.channel if item is not None else event.channel, asyncio.Lock()):
             match event.type, event.subtype:
                 case "message", "message_changed":
-                    await self._take_edit(event, inbox)
+                    after, before = event.message, event.previous_message
+                    if (
+                        after is None
+                        or after.user in ("", self._me.user_id)
+                        or after.bot_id
+                        or not is_about_message(event)
+                    ):
+                        return
+                    if after.subtype == "tombstone":  # what is left of a deleted message that has replies
+                        await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
+                        return
+                    text = text_of(after.text or "", self._me)
+                    if not text or (before is not None and before.text == after.text):
+                        return  # Slack only added a picture of a linked page
+                    place = make_thread_id(self.platform, event.channel, NO_THREAD)
+                    author = await self._api.author(after.user)
+                    await self._pending.send(
+                        Edit(place, key_of(event.channel, after.ts), text, author, after.ts), inbox
+                    )
                 case "message", "message_deleted":
                     before = event.previous_message
                     if before is not None and not before.bot_id and is_about_message(event):
@@ -299,7 +314,15 @@ class SlackAdapter(ChatAccount):
         prompt = msgspec.structs.replace(prompt, author=author, agent=self._agent)
         if author.is_bot or not await inbox.admits(prompt):
             return
-        await self._note_heard(prompt)
+        # Who spoke where, and up to when everything was taken in.
+        self._askers.put(prompt.thread, prompt.author.id)
+        channel = thread_address(prompt.thread).channel
+        if not is_direct(channel):
+            await self._store.put(f"latest:{self.platform}", f"{channel}:{prompt.author.id}", prompt.thread)
+        known, seen = await self._recent_threads()
+        recent = (prompt.thread, *(thread for thread in known if thread != prompt.thread))[:RECENT_THREADS_MAX]
+        noted = (recent, max(seen, prompt.message_id))
+        await self._store.put(f"heard:{self.platform}", "recent", msgspec.json.encode(noted).decode())
         files = [await self._incoming(file) for file in event.files]
         await self._take_in(prompt, inbox, files, self._me.user)
         self._done.put(key, None)
@@ -324,20 +347,6 @@ class SlackAdapter(ChatAccount):
             return found.body
 
         return Attachment(file.label, file.mimetype or "application/octet-stream", file.size), fetch
-
-    async def _take_edit(self, event: SlackMessage, inbox: InboxPort) -> None:
-        after, before = event.message, event.previous_message
-        if after is None or after.user in ("", self._me.user_id) or after.bot_id or not is_about_message(event):
-            return
-        if after.subtype == "tombstone":  # what is left of a deleted message that has replies
-            await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
-            return
-        text = text_of(after.text or "", self._me)
-        if not text or (before is not None and before.text == after.text):
-            return  # Slack only added a picture of a linked page
-        place = make_thread_id(self.platform, event.channel, NO_THREAD)
-        author = await self._api.author(after.user)
-        await self._pending.send(Edit(place, key_of(event.channel, after.ts), text, author, after.ts), inbox)
 
     async def _take_deletion(self, channel: str, ts: str, user: str, inbox: InboxPort) -> None:
         place = make_thread_id(self.platform, channel, NO_THREAD)
@@ -424,17 +433,6 @@ class SlackAdapter(ChatAccount):
             text = "missed messages could not be read; what people wrote meanwhile may stay unanswered: %s"
             log.warning(text, error, extra={"platform": self.platform})
 
-    async def _note_heard(self, prompt: Prompt) -> None:
-        """Note who spoke where, and up to when everything was taken in. Raises StoreError."""
-        self._askers.put(prompt.thread, prompt.author.id)
-        channel = thread_address(prompt.thread).channel
-        if not is_direct(channel):
-            await self._store.put(f"latest:{self.platform}", f"{channel}:{prompt.author.id}", prompt.thread)
-        known, seen = await self._recent_threads()
-        recent = (prompt.thread, *(thread for thread in known if thread != prompt.thread))[:RECENT_THREADS_MAX]
-        noted = (recent, max(seen, prompt.message_id))
-        await self._store.put(f"heard:{self.platform}", "recent", msgspec.json.encode(noted).decode())
-
     async def _recent_threads(self) -> tuple[Sequence[ThreadId], str]:
         """The threads last spoken in, newest first, and the newest message's timestamp. Raises StoreError."""
         found = await self._store.get(f"heard:{self.platform}", "recent")
@@ -449,12 +447,13 @@ class SlackAdapter(ChatAccount):
         await self._api.close()
 
     async def post(self, post: OutboundPost) -> str:
+        """Post and return the message's id, or a file's while Slack has no message of it. Raises PlatformError."""
         self._statuses.pop(post.thread)  # Slack removes the status
         if post.kind == "ephemeral" and post.user and not is_direct(place_of(post.thread)[0]):
-            given: Fields = {
+            shown: Fields = {
                 **message_of(post), "user": post.user, "metadata": None, "unfurl_links": None, "unfurl_media": None,
             }  # fmt: skip
-            return (await self._api.call("chat.postEphemeral", _PostedMessage, given)).message_ts
+            return (await self._api.call("chat.postEphemeral", _PostedMessage, shown)).message_ts
         if post.key.startswith("preview:") and (ts := await self._start_preview(post)):
             return ts
         path = post.file
@@ -463,7 +462,26 @@ class SlackAdapter(ChatAccount):
         if post.buttons:  # a file has none
             await self._post_once(msgspec.structs.replace(post, key=f"{post.key}:text", file=None))
             post = msgspec.structs.replace(post, markdown="")
-        return await self._share_file(post, path)
+        # The file's id is stored before it is shared, so that a repeat after an unknown outcome shares nothing twice.
+        channel, thread_ts = place_of(post.thread)
+        scope = f"uploads:{self.platform}"
+        stored = (await self._store.get(scope, post.thread) or "").split(" ")
+        file_id = stored[1] if len(stored) == 2 and stored[0] == post.key else ""
+        if file_id and (ts := await self._shared_at(file_id, channel)):
+            return ts
+        file_id = await self._api.upload(path)
+        await self._store.put(scope, post.thread, f"{post.key} {file_id}")
+        given: Fields = {
+            "files": [{"id": file_id, "title": path.name}],
+            "channel_id": channel,
+            "thread_ts": thread_ts or None,
+            "initial_comment": rendered(post.markdown) if post.markdown else None,
+        }
+        await self._api.call("files.completeUploadExternal", Ok, given)
+        try:
+            return await self._shared_at(file_id, channel) or file_id
+        except PlatformError:
+            return file_id  # it is shared; only its message is not known
 
     async def _post_once(self, post: OutboundPost) -> _PostedMessage:
         """Post unless it is there already, which is looked up where an earlier try may have gone through."""
@@ -511,32 +529,6 @@ class SlackAdapter(ChatAccount):
     def _look_back(self) -> str:
         """The timestamp from which our posts are looked for."""
         return f"{(self._clock.now() - LOOK_BACK).timestamp():.6f}"
-
-    async def _share_file(self, post: OutboundPost, path: Path) -> str:
-        """Share a file in a thread with its text; returns the message's id, or the file's while Slack has none.
-
-        The file's id is stored before it is shared, so that a repeat after an unknown outcome shares nothing twice.
-        Raises PlatformError.
-        """
-        channel, thread_ts = place_of(post.thread)
-        scope = f"uploads:{self.platform}"
-        stored = (await self._store.get(scope, post.thread) or "").split(" ")
-        file_id = stored[1] if len(stored) == 2 and stored[0] == post.key else ""
-        if file_id and (ts := await self._shared_at(file_id, channel)):
-            return ts
-        file_id = await self._api.upload(path)
-        await self._store.put(scope, post.thread, f"{post.key} {file_id}")
-        given: Fields = {
-            "files": [{"id": file_id, "title": path.name}],
-            "channel_id": channel,
-            "thread_ts": thread_ts or None,
-            "initial_comment": rendered(post.markdown) if post.markdown else None,
-        }
-        await self._api.call("files.completeUploadExternal", Ok, given)
-        try:
-            return await self._shared_at(file_id, channel) or file_id
-        except PlatformError:
-            return file_id  # it is shared; only its message is not known
 
     async def _shared_at(self, file_id: str, channel: str) -> str:
         """The message that shares the file in the channel; empty when there is none."""

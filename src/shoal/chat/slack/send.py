@@ -44,19 +44,15 @@ def _literal(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _link(label: str, url: str) -> str:
-    if not is_link(url):
-        return plain_link(label, _literal(url))
-    return f"<{_literal(url).replace('|', '%7C')}|{label}>"
-
-
 MRKDWN = Dialect(
     # People and channels may be named by id, as Slack names them to us; nothing calls everybody.
     text=lambda text: _NAMED.sub(r"<\1>", _literal(text)),
     styles=SINGLE_MARKS,
     code=lambda code: f"`{_literal(code)}`",
     fence=lambda content, info: _literal(bare_fence(content, info)),
-    link=_link,
+    link=lambda label, url: (
+        f"<{_literal(url).replace('|', '%7C')}|{label}>" if is_link(url) else plain_link(label, _literal(url))
+    ),
     heading=lambda text, level: f"*{text}*",
 )
 LIMITS = ChatLimits(

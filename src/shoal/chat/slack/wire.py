@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -435,7 +436,13 @@ async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, 
     Source: docs.slack.dev/apis/events-api/using-socket-mode.
     """
     from websockets.asyncio.client import connect
-    from websockets.exceptions import WebSocketException
+    from websockets.exceptions import ConnectionClosed, WebSocketException
+
+    async def confirm(socket: "ClientConnection", envelope_id: str) -> None:
+        try:
+            await socket.send(msgspec.json.encode({"envelope_id": envelope_id}).decode())
+        except ConnectionClosed:
+            return  # it comes again on the next connection, and is known by then
 
     try:
         async with connect(url, max_size=FRAME_BYTES_MAX, open_timeout=OPEN_SECONDS) as socket:
@@ -451,22 +458,10 @@ async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, 
                 if envelope.type == "hello":
                     hello()
                 if envelope.envelope_id:
-                    take(envelope, _confirmer(socket, envelope.envelope_id))
+                    take(envelope, partial(confirm, socket, envelope.envelope_id))
             raise PlatformError("Slack closed the connection.")
     except (OSError, WebSocketException) as error:
         raise PlatformError(f"The connection to Slack broke: {type(error).__name__}.") from error
-
-
-def _confirmer(socket: "ClientConnection", envelope_id: str) -> Confirm:
-    from websockets.exceptions import ConnectionClosed
-
-    async def confirm() -> None:
-        try:
-            await socket.send(msgspec.json.encode({"envelope_id": envelope_id}).decode())
-        except ConnectionClosed:
-            return  # it comes again on the next connection, and is known by then
-
-    return confirm
 
 
 _CHANNEL = re.compile(r"[A-Z0-9]{2,40}")

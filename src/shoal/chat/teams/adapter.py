@@ -8,7 +8,7 @@ import base64
 import html
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -95,18 +95,16 @@ def _link(label: str, url: str) -> str:
     return f"[{label}]({url})" if ")" not in url else plain_link(label, html.escape(url))
 
 
-def _blocks(blocks: Sequence[str], tight: bool) -> str:
-    """Teams runs lines together unless two spaces end them; what is in fences it leaves."""
-    return joined([part if "```" in part else _BREAK.sub("  \n", part) for part in blocks], tight)
-
-
 TEAMS_MARKDOWN = Dialect(
     text=_text,
     styles=MARKDOWN_MARKS,
     code=markdown_code,
     link=_link,
     heading=lambda text, level: f"**{text}**" if text.strip() else text,
-    blocks=_blocks,
+    # Teams runs lines together unless two spaces end them; what is in fences it leaves.
+    blocks=lambda blocks, tight: joined(
+        [part if "```" in part else _BREAK.sub("  \n", part) for part in blocks], tight
+    ),
 )
 
 LIMITS = ChatLimits(

@@ -71,7 +71,7 @@ class TeamsConversation(msgspec.Struct, frozen=True, rename="camel"):
     tenant_id: str | None = None
 
 
-class _Entity(msgspec.Struct, frozen=True, rename="camel"):
+class _TeamsEntity(msgspec.Struct, frozen=True, rename="camel"):
     type: str = ""
     mentioned: TeamsAccount | None = None
     text: str | None = None
@@ -117,7 +117,7 @@ class TeamsActivity(msgspec.Struct, frozen=True, rename="camel"):
     recipient: TeamsAccount = TeamsAccount()
     conversation: TeamsConversation = TeamsConversation()
     text: str | None = None
-    entities: tuple[_Entity, ...] | None = None
+    entities: tuple[_TeamsEntity, ...] | None = None
     attachments: tuple[TeamsAttachment, ...] | None = None
     value: msgspec.Raw = msgspec.Raw(b"null")
     reply_to_id: str | None = None
@@ -217,7 +217,7 @@ def is_addressed(activity: TeamsActivity) -> bool:
     return any(_names(entity, activity.recipient.id) for entity in activity.entities or ())
 
 
-def _names(entity: _Entity, account: str) -> bool:
+def _names(entity: _TeamsEntity, account: str) -> bool:
     return (
         entity.type == "mention" and entity.mentioned is not None and bool(account) and entity.mentioned.id == account
     )

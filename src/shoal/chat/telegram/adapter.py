@@ -55,10 +55,6 @@ _SPECIAL_IN_CODE = re.compile(r"([`\\])")
 _SPECIAL_IN_URL = re.compile(r"([)\\])")
 
 
-def _fence(content: str, info: str) -> str:
-    return f"```{language_in(info)}\n{escaped(_SPECIAL_IN_CODE, content.rstrip(chr(10)))}\n```"
-
-
 def _link(label: str, url: str) -> str:
     if not is_link(url):
         address = escaped(_SPECIAL, url)
@@ -70,7 +66,7 @@ MARKDOWN_V2 = Dialect(
     text=lambda text: escaped(_SPECIAL, text),
     styles=SINGLE_MARKS,
     code=lambda code: f"`{escaped(_SPECIAL_IN_CODE, code)}`",
-    fence=_fence,
+    fence=lambda content, info: f"```{language_in(info)}\n{escaped(_SPECIAL_IN_CODE, content.rstrip(chr(10)))}\n```",
     link=_link,
     heading=lambda text, level: f"*{text}*" if text.strip() else text,
     quote=before_lines(">"),
@@ -168,7 +164,27 @@ class TelegramAdapter(ChatAccount):
         """Take an update in. Raises StoreError to get it again."""
         edited, reaction, click = update.edited_message, update.message_reaction, update.callback_query
         if update.message is not None:
-            await self._take_message(update.message, inbox)
+            # Meant are direct messages; in groups what addresses the bot, and all of a topic once addressed there.
+            message = update.message
+            prompt = prompt_of(self.platform, message, self._me)
+            if prompt is None or prompt.author.is_bot:
+                return
+            is_direct = message.chat.type == "private"
+            if not is_direct and is_addressed(message, self._me):
+                if message.is_topic_message:
+                    await self._subscribe(prompt.thread)
+            elif not is_direct and not (message.is_topic_message and await self._is_subscribed(prompt.thread)):
+                return
+            prompt = msgspec.structs.replace(prompt, agent=self._agent, direct=is_direct)
+            if await inbox.admits(prompt):
+                file = file_of(message)
+                files: list[IncomingFile] = []
+                if file is not None:
+                    attachment = Attachment(
+                        file.file_name, file.mime_type or "application/octet-stream", file.file_size
+                    )
+                    files.append((attachment, lambda: self._api.fetch_file(file.file_id, self.download_bytes_max)))
+                await self._take_in(prompt, inbox, files, self._me.username)
         elif click is not None:
             answer = "This message is too old."
             if click.message is not None and not click.sender.is_bot:
@@ -192,26 +208,6 @@ class TelegramAdapter(ChatAccount):
             if found is not None:
                 emoji = reaction.new_reaction[-1].emoji
                 await inbox.send(Reaction(found, emoji, author_of(reaction.user), message_id))
-
-    async def _take_message(self, message: TelegramMessage, inbox: InboxPort) -> None:
-        """Meant are direct messages; in groups what addresses the bot, and all of a topic once addressed there."""
-        prompt = prompt_of(self.platform, message, self._me)
-        if prompt is None or prompt.author.is_bot:
-            return
-        is_direct = message.chat.type == "private"
-        if not is_direct and is_addressed(message, self._me):
-            if message.is_topic_message:
-                await self._subscribe(prompt.thread)
-        elif not is_direct and not (message.is_topic_message and await self._is_subscribed(prompt.thread)):
-            return
-        prompt = msgspec.structs.replace(prompt, agent=self._agent, direct=is_direct)
-        if await inbox.admits(prompt):
-            file = file_of(message)
-            files: list[IncomingFile] = []
-            if file is not None:
-                attachment = Attachment(file.file_name, file.mime_type or "application/octet-stream", file.file_size)
-                files.append((attachment, lambda: self._api.fetch_file(file.file_id, self.download_bytes_max)))
-            await self._take_in(prompt, inbox, files, self._me.username)
 
     # ---- out ----
 

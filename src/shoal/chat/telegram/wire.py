@@ -128,7 +128,7 @@ class _Chat(msgspec.Struct):
     type: str = "private"
 
 
-class _Entity(msgspec.Struct):
+class _TelegramEntity(msgspec.Struct):
     """A marked part of a text; offsets in UTF-16 units."""
 
     type: str
@@ -159,8 +159,8 @@ class TelegramMessage(msgspec.Struct):
     is_topic_message: bool = False
     text: str = ""
     caption: str = ""
-    entities: tuple[_Entity, ...] = ()
-    caption_entities: tuple[_Entity, ...] = ()
+    entities: tuple[_TelegramEntity, ...] = ()
+    caption_entities: tuple[_TelegramEntity, ...] = ()
     reply_to_message: "TelegramMessage | None" = None
     forward_origin: dict[str, object] | None = None
     document: TelegramFile | None = None

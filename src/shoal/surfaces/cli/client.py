@@ -27,7 +27,7 @@ LINE_BYTES_MAX = 67_108_864
 _HOLDER = re.compile(r"process \d+ at (http://\S+)")
 
 
-class _EventJson(msgspec.Struct):
+class _ReceivedEvent(msgspec.Struct):
     type: str
     thread: ThreadId
     turn: TurnId
@@ -171,7 +171,7 @@ def path_part(text: str) -> str:
 
 def decode_item(content: bytes) -> Event | LiveEvent:
     """An event as the API shows it, of the journal or live."""
-    item = msgspec.json.decode(content, type=_EventJson)
+    item = msgspec.json.decode(content, type=_ReceivedEvent)
     for live in (TextStreamed, StatusChanged):
         if item.type == live.type:
             return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=live))
@@ -180,4 +180,4 @@ def decode_item(content: bytes) -> Event | LiveEvent:
 
 def decode_event(content: msgspec.Raw) -> Event:
     """An event of the journal as the API shows it."""
-    return msgspec.json.decode(content, type=_EventJson).event()
+    return msgspec.json.decode(content, type=_ReceivedEvent).event()

@@ -282,7 +282,20 @@ class McpConnection:
                 self._up_at = self._clock.monotonic()
                 self._become("up")
                 self.settled.set()
-                await self._stay(client)
+                # Until it is lost, the list of tools is kept as the server's.
+                while not self._lost.is_set():
+                    await self._clock.wait(self._stir, CHECK_SECONDS)
+                    self._stir.clear()
+                    if self._lost.is_set():
+                        break
+                    try:
+                        await self._offer(client)
+                    except StoreError as error:
+                        log.warning(
+                            "an MCP server's tools could not be compared with what is allowed; "
+                            "those allowed before stay",
+                            extra={"server": self.server.name, "why": str(error)},
+                        )
                 why = "The server ended the connection."
         except failures() as error:
             why = _reason(error)
@@ -290,27 +303,22 @@ class McpConnection:
             self._client = None
         return f"{why} It said: {words.last_line}" if words.last_line else why
 
-    async def _stay(self, client: "Client") -> None:
-        """Keep the list of tools as the server's until the connection is lost."""
-        while not self._lost.is_set():
-            await self._clock.wait(self._stir, CHECK_SECONDS)
-            self._stir.clear()
-            if self._lost.is_set():
-                return
-            try:
-                await self._offer(client)
-            except StoreError as error:
-                log.warning(
-                    "an MCP server's tools could not be compared with what is allowed; those allowed before stay",
-                    extra={"server": self.server.name, "why": str(error)},
-                )
-
     # ---- the registry ----
 
     async def _offer(self, client: "Client") -> None:
         """Make the registry hold what is allowed of the server's tools; what has not changed stays the same object."""
         listed: dict[str, tuple[str, Definition]] = {}
-        for tool in await self._listed(client):
+        tools: list[types.Tool] = []
+        cursor, chosen = cast("str | None", None), self.server.settings.tools
+        for _ in range(PAGES_MAX):
+            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+            tools += [tool for tool in page.tools if not chosen or tool.name in chosen]
+            cursor = page.next_cursor
+            if cursor is None or len(tools) >= TOOLS_MAX:
+                break
+        if len(tools) > TOOLS_MAX:
+            log.warning("an MCP server has more tools than are taken", extra={"server": self.server.name})
+        for tool in tools[:TOOLS_MAX]:
             raw = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"icons", "meta"})
             words = described(self.server.name, tool.description or tool.title or tool.name)
             found = Definition(definition_digest(raw), definition_text(raw), words, fitted_schema(tool.input_schema))
@@ -339,19 +347,6 @@ class McpConnection:
                 self._offered[name] = tool
         if self.state.status == "up":
             self._become("up")
-
-    async def _listed(self, client: "Client") -> "list[types.Tool]":
-        found: list[types.Tool] = []
-        cursor, wanted = cast("str | None", None), self.server.settings.tools
-        for _ in range(PAGES_MAX):
-            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-            found += [tool for tool in page.tools if not wanted or tool.name in wanted]
-            cursor = page.next_cursor
-            if cursor is None or len(found) >= TOOLS_MAX:
-                break
-        if len(found) > TOOLS_MAX:
-            log.warning("an MCP server has more tools than are taken", extra={"server": self.server.name})
-        return found[:TOOLS_MAX]
 
     def _withdraw(self) -> None:
         for name in self._offered:
