@@ -10,7 +10,7 @@ import json
 import re
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -444,6 +444,6 @@ def broken_chains(rows: Rows, chains: Rows) -> Iterator[str]:
 
 
 def facts(path: Path) -> list[dict[str, str]]:
-    """The lines of a log, as far as they are whole."""
-    lines: Iterable[str] = path.read_text().splitlines() if path.exists() else ()
+    """The lines of a log, as far as they are whole: the last one may be under way."""
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else ()
     return [json.loads(line) for line in lines]

@@ -221,7 +221,7 @@ async def test_an_unknown_slash_command_is_told(peer: Slack) -> None:
     async with serving(peer.adapter, Inbox()):
         await peer.server.slashes(DIRECT, "/shoal", "dance now")
         await peer.server.until(lambda: bool(peer.server.answers))
-    assert "no command `dance`" in str(peer.server.answers[0]["text"])
+    assert "Unknown command `dance`" in str(peer.server.answers[0]["text"])
 
 
 async def test_a_click_is_answered_to_who_clicked(peer: Slack) -> None:

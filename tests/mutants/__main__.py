@@ -62,7 +62,7 @@ def _key_with_tests(trial: Trial) -> str:
 
 def accepted() -> dict[tuple[str, str, str], str]:
     """The reason of each change that may survive, by its file, function and what is changed."""
-    entries = tomllib.loads(ACCEPTED.read_text(encoding="utf-8"))["accepted"]
+    entries = tomllib.loads(ACCEPTED.read_text(encoding="utf-8")).get("accepted", [])
     return {(entry["file"], entry["function"], entry["change"]): entry["reason"] for entry in entries}
 
 
