@@ -60,7 +60,7 @@ from shoal.notices import Notices
 from shoal.permissions.access import AccessRules, Audiences, is_among
 from shoal.permissions.profiles import Profiles
 from shoal.providers.catalog import Catalog, existing_model, key_lines, model_names
-from shoal.sandbox import processes as machine
+from shoal.sandbox import processes as host_processes
 from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
 from shoal.store.health import Health
@@ -111,7 +111,7 @@ NO_OVERRIDES = Overrides()
 
 
 @dataclass(kw_only=True)
-class ToolOutlets:
+class LiveToolServices:
     """Implements `domain.ports.ToolServices`: what tools may ask of the rest of Shoal."""
 
     store: Store
@@ -153,7 +153,7 @@ class App:
     tainted_files: MarkedFiles
     prompt_files: PromptFiles
     hub: Hub
-    outlets: ToolOutlets
+    outlets: LiveToolServices
     notices: Notices
     triggers: TriggerService
     backups: Backups
@@ -191,7 +191,7 @@ class App:
         await self.engine.drain(self.config.engine.drain_seconds)
 
     def due(self, what: str) -> None:
-        """Another process made something due: a post for the platform of that name, `triggers`, or who knows what."""
+        """Another process made something due: a post for the platform of that name, `triggers`, or anything (empty)."""
         self.outlets.senders.poke_platform(what)
         if what in ("triggers", ""):
             self.outlets.due_triggers.ring()
@@ -242,7 +242,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
 
         async with asyncio.TaskGroup() as starting:
             trial = starting.create_task(_open_sandbox(config, overrides, stack))  # while this process does the rest
-            await asyncio.to_thread(machine.kill_orphans)
+            await asyncio.to_thread(host_processes.kill_orphans)
             adapters = {
                 adapter.platform: adapter
                 for adapter in (*make_adapters(config, home, store.settings, clock), *overrides.adapters)
@@ -271,7 +271,9 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         folders = open_folders(config.files, files, store.settings, home, tainted_files)
         senders = Senders(adapters, hub, store.outbox, clock, folders)
         due_triggers = Alarm(clock)
-        outlets = ToolOutlets(store=store, clock=clock, senders=senders, artifacts=artifacts, due_triggers=due_triggers)
+        outlets = LiveToolServices(
+            store=store, clock=clock, senders=senders, artifacts=artifacts, due_triggers=due_triggers
+        )
         notices = Notices(store, clock, adapters, config.agents.default_agent, senders.post, notes)
         backups = Backups(
             home,
@@ -384,8 +386,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             clock,
             orchestrator.send,
             executor.redactor.redact,
-            ProcessTable(machine.identity_of, machine.is_alive, machine.kill_leftovers),
-            ProcessSettings(f"{socket.gethostname()} {machine.identity_of(os.getpid())}", backend.recovers),
+            ProcessTable(host_processes.identity_of, host_processes.is_alive, host_processes.kill_leftovers),
+            ProcessSettings(f"{socket.gethostname()} {host_processes.identity_of(os.getpid())}", backend.recovers),
         )
         for tool in (
             *process_tools(processes, command_actions, executor.source_of),

@@ -33,6 +33,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
 from shoal.domain.ids import ThreadId, TurnId, thread_address
+from shoal.domain.messages import SILENT
 from shoal.domain.ports import ChatAdapter
 from shoal.domain.posts import WRITING, ChatLimits, Deletes, OutboundPost, ReadsBack, preview_key, turn_of_reply
 from shoal.domain.records import OutboxRow
@@ -78,7 +79,6 @@ PREVIEWS_MAX = 200
 """Turns previewed at once; more are shown when they are done."""
 TYPING_SECONDS = 4.0
 """How often a platform is told that the agent works."""
-SILENT = "[SILENT]"
 STOPPED = "\n\n⏹ Stopped."
 MOVED = "_↓ The answer is below._"
 """What is left of a preview that other posts came after, where a message cannot be deleted."""

@@ -101,7 +101,7 @@ class Sender:
         self._doubtful: dict[str, OutboxRow] = {}
         """Rows that may have come so without anybody knowing."""
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._put_back: list[datetime] = []
+        self._retry_times: list[datetime] = []
         """When rows are due again; those that others put back are found by looking every QUIET_SECONDS."""
         self._poked = asyncio.Event()
         self._ending = GracePeriod()
@@ -153,7 +153,7 @@ class Sender:
                 try:
                     while True:
                         if not await self._look(tasks):
-                            due = min(self._put_back, default=None)
+                            due = min(self._retry_times, default=None)
                             left = (due - self._clock.now()).total_seconds() if due is not None else QUIET_SECONDS
                             await self._clock.wait(self._poked, min(QUIET_SECONDS, max(0.0, left)))
                 finally:
@@ -182,7 +182,7 @@ class Sender:
         self._at_work.update((id, now) for id in slow if id in self._at_work)
         for row in rows:
             self._begin(row, now, tasks)
-        self._put_back = [at for at in self._put_back if at > looked_at]
+        self._retry_times = [at for at in self._retry_times if at > looked_at]
         return 0 < room <= len(rows)
 
     def _room(self) -> int:
@@ -245,7 +245,7 @@ class Sender:
                 return True
             case "opening":  # a post to a channel, which opens a thread; the rest of the text and the file follow there
                 first, *rest = self._pieces(text or "…")
-                post, channel = self._post(row, 0, first), thread_address(row.thread).channel
+                post, channel = self._outbound(row, 0, first), thread_address(row.thread).channel
                 with self._ending.finishing():
                     posting = self._adapter.open_thread(
                         channel, post.markdown, post.key, maybe_posted=post.maybe_posted
@@ -268,7 +268,7 @@ class Sender:
             return await self._outbox.posted(row, row.part, "", last=True)
         for part in range(row.part, len(pieces)):
             with ExitStack() as way:
-                message_id = await self._attempt(row, self._put(row, part, pieces[part], way))
+                message_id = await self._attempt(row, self._post_piece(row, part, pieces[part], way))
                 if message_id is None:
                     return True
                 is_more = await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
@@ -279,10 +279,10 @@ class Sender:
         limits = self._adapter.limits
         return pieces_of(text, limits, 0 if limits.idempotent_posts else len(REPEATED))
 
-    async def _put(self, row: OutboxRow, part: int, piece: str, way: ExitStack) -> str:
+    async def _post_piece(self, row: OutboxRow, part: int, piece: str, way: ExitStack) -> str:
         """Post a piece, or make the preview of a reply its first piece. Until `way` ends, a new one is underway and
         is not cut off."""
-        thread, post, turn = row.thread, self._post(row, part, piece), turn_of_reply(row.id)
+        thread, post, turn = row.thread, self._outbound(row, part, piece), turn_of_reply(row.id)
         preview: str | None = ""
         if self._previews is not None and part == 0 and row.post.kind == "text":
             preview = await self._previews.take(row)
@@ -336,10 +336,10 @@ class Sender:
         delay = min(retry_delay(row.attempts + 1, error.retry_after_seconds, RETRY_BASE_SECONDS), RETRY_SECONDS_MAX)
         at = now + timedelta(seconds=delay)
         await self._outbox.retry(row, at, str(error), maybe_sent=row.maybe_sent or error.outcome_unknown)
-        self._put_back.append(at)
+        self._retry_times.append(at)
         return None
 
-    def _post(self, row: OutboxRow, part: int, piece: str) -> OutboundPost:
+    def _outbound(self, row: OutboxRow, part: int, piece: str) -> OutboundPost:
         post, approval = row.post, row.post.approval
         buttons = post.buttons
         if approval and not buttons:

@@ -326,6 +326,9 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
+SILENT = "[SILENT]"
+"""An answer of exactly this posts nothing."""
+
 StopReason: TypeAlias = Literal["end", "tool_calls", "max_tokens", "refusal", "aborted"]
 FailureKind: TypeAlias = Literal[
     "rate_limited", "overloaded", "unreachable", "dropped", "timeout", "quota",

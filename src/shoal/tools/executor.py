@@ -3,16 +3,16 @@
     arguments ─ prepare (validate, resolve) ─► actions ─ decide (profile, taint) ─► allow ─► run ─► result
                      │ wrong                                   │ deny     │ ask
                      ▼                                         ▼          ▼
-                  Refused                                   Refused     Waits (an approval bound to the digest)
+                  Refused                                   Refused     MustAsk (an approval bound to the digest)
 
 What is decided on, shown and run is one object, the Invocation. An approval names two digests: one of the call, and
 one of the call with the content that it runs (`tools.content`).
 
-    an allow comes back          the call differs: Refused; only the content does: Waits anew, saying what changed
+    an allow comes back          the call differs: Refused; only the content does: MustAsk anew, saying what changed
     allowed for the thread       runs unasked with the same content, in a turn that nothing taints, for somebody who is
-                                 trusted as far as who allowed it; else Waits, saying which of these it is
+                                 trusted as far as who allowed it; else MustAsk, saying which of these it is
     about to start               the content is compared once more, and by the sandbox at the last moment; when it
-                                 differs now it did not run, and Waits anew
+                                 differs now it did not run, and MustAsk anew
 
 Nothing here raises but CancelledError and the store's errors.
 """
@@ -91,7 +91,7 @@ class Refused(msgspec.Struct, frozen=True):
     audit: tuple[AuditEntry, ...] = ()
 
 
-class Waits(msgspec.Struct, frozen=True):
+class MustAsk(msgspec.Struct, frozen=True):
     """The call waits for a person, maybe anew: an earlier request of the same call counts no more then."""
 
     approval: NewApproval
@@ -169,7 +169,7 @@ class Executor:
 
     async def admit(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
-    ) -> Refused | Waits | Admitted:
+    ) -> Refused | MustAsk | Admitted:
         """Decide on a call. `request` is its allowed approval when it comes back from one."""
         tool, agent, profiles = self.registry.get(call.name), context.agent, (context.profile, *context.bounds)
         if tool is None or (agent.tools and call.name not in agent.tools):
@@ -265,7 +265,7 @@ class Executor:
         started = ToolStarted(call.id, call.name, self._named(invocation))
         return Admitted(call, tool.spec, invocation, started, (), ApprovalId(""))
 
-    async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished | Waits | None:
+    async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished | MustAsk | None:
         """Run it and bound what it returns; None while the result is not there yet.
 
         A failure is a result; cancelling ends what runs. Where the content that it runs is not what was allowed any
@@ -400,7 +400,7 @@ class Executor:
                 reason = reason or why
         return decision, reason
 
-    def _ask(self, asking: "_Asking", why: str) -> Waits:
+    def _ask(self, asking: "_Asking", why: str) -> MustAsk:
         """Ask a person; `why` is what is to be said beside the reason of the rules."""
         call, context, coverage = asking.call, asking.context, asking.content.coverage
         reason = strip_controls(self.redactor.redact(" ".join(f"{why} {asking.reason}".split())))
@@ -422,7 +422,7 @@ class Executor:
         event = ApprovalRequested(
             approval.id, call.id, call.name, approval.actions, approval.shown, approval.expires_at, reason, coverage
         )
-        return Waits(approval, event, asking.audit)
+        return MustAsk(approval, event, asking.audit)
 
     def _named(self, invocation: Invocation) -> tuple[str, ...]:
         """The actions as journal and cards name them, without secrets."""

@@ -52,12 +52,12 @@ from shoal.domain.events import (
     TurnFinished,
 )
 from shoal.domain.ids import CallId, ThreadId
-from shoal.domain.messages import RETRYABLE, FailureKind, ModelDone, ModelFailed, ToolCall
+from shoal.domain.messages import RETRYABLE, SILENT, FailureKind, ModelDone, ModelFailed, ToolCall
 from shoal.domain.ports import Models, Route
 from shoal.domain.records import AdmittedCalls, AuditEntry, Commit, NewPost, Spend, Step
 from shoal.domain.transcript import INTERRUPTED
 from shoal.domain.turnstate import FALLBACK, CallModel, Finish, NoteLimit, RunCalls, TurnState, next_move
-from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, Refused, Waits
+from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, MustAsk, Refused
 from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
 from shoal.turn.spending import Spending, charge_of
@@ -65,7 +65,6 @@ from shoal.turn.thread import ThreadView, TurnRun
 
 log = logging.getLogger(__name__)
 
-SILENT = "[SILENT]"
 SKIPPED = "Skipped: a new message arrived."
 TRUNCATED = "Not run: your message was cut off at the length limit, so this call may be incomplete. Make it shorter."
 
@@ -118,7 +117,7 @@ class ModelStep(msgspec.Struct, frozen=True):
     """What came of asking the models. `instead` says, where another model than the first answered, why."""
 
     outcome: AssistantSaid | Failed | LimitReached | RetryScheduled
-    step: Step
+    timing: Step
     spend: Spend | None = None
     instead: str = ""
 
@@ -199,27 +198,27 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         """Ask for the next message and journal what came of it, with the start of its calls or the end of the turn."""
         view = run.view
         step = await self._ask_models(run, tools=tools)
-        said, steps, state = step.outcome, (step.step,), view.open
-        if isinstance(said, RetryScheduled):
-            posts = view.outage_begins(said, self._gives_up_at(state))
-            await view.write(Commit(view.turn, (said,), posts, steps=steps))
+        outcome, steps, state = step.outcome, (step.timing,), view.open
+        if isinstance(outcome, RetryScheduled):
+            posts = view.outage_begins(outcome, self._gives_up_at(state))
+            await view.write(Commit(view.turn, (outcome,), posts, steps=steps))
             return
         if state.retry is not None:
-            over = GAVE_UP if isinstance(said, Failed) else ANSWERS_AGAIN
+            over = GAVE_UP if isinstance(outcome, Failed) else ANSWERS_AGAIN
             await view.write(Commit(view.turn, posts=view.outage_ends(over), retried=True))
         if step.instead and step.instead != state.instead:
             await view.commit(Failed(FALLBACK, step.instead, fatal=False))
-        if isinstance(said, LimitReached):  # the turn ends without asking the model once more
-            finished = TurnFinished("limit", said.detail, state.steps, state.usage)
-            await view.finish(Commit(view.turn, (said, finished), view.answer(said.detail)))
-        elif isinstance(said, Failed) or said.stop == "max_tokens":
-            await view.commit(said, spend=step.spend, steps=steps)
-        elif said.tool_calls:
-            await self._begin_calls(run, said, step.spend, steps)
+        if isinstance(outcome, LimitReached):  # the turn ends without asking the model once more
+            finished = TurnFinished("limit", outcome.detail, state.steps, state.usage)
+            await view.finish(Commit(view.turn, (outcome, finished), view.answer(outcome.detail)))
+        elif isinstance(outcome, Failed) or outcome.stop == "max_tokens":
+            await view.commit(outcome, spend=step.spend, steps=steps)
+        elif outcome.tool_calls:
+            await self._begin_calls(run, outcome, step.spend, steps)
         else:
-            text = state.reply + said.text if state.answered and state.stop == "max_tokens" else said.text
+            text = state.reply + outcome.text if state.answered and state.stop == "max_tokens" else outcome.text
             answer = Finish("limit" if state.limit else "done", text)
-            await self._finish(run, answer, said, spend=step.spend, steps=steps)
+            await self._finish(run, answer, outcome, spend=step.spend, steps=steps)
 
     async def _ask_models(self, run: TurnRun, *, tools: bool) -> ModelStep:
         """Ask the agent's models, one after the other, for the next message; else what ends the turn or lets it wait.
@@ -354,7 +353,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         try:
             context = self.context.calls(run)
             # A message that changes the taint changes what its own calls may do; one that waits is reached as ever.
-            if said.tainted_by == view.tainted_by and not self._waits(said.tool_calls[0]):
+            if said.tainted_by == view.tainted_by and not self._comes_later(said.tool_calls[0]):
                 for call in self._together(view.open, said.tool_calls):
                     admission = await self.executor.admit(call, context, None)
                     if not isinstance(admission, Admitted):
@@ -378,13 +377,13 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         context = self.context.calls(run)
         while calls:
             if view.steered and self.limits.steer == "skip":
-                if any(self._waits(call) and call.id in view.open.started for call in calls):
+                if any(self._comes_later(call) and call.id in view.open.started for call in calls):
                     await self.stop_children(view.thread)
                 await self._fail_calls(view, calls, SKIPPED, void_approvals=True)
                 return None
             together = self._together(view.open, calls)
-            if len(together) > 1 and not self._waits(calls[0]):
-                admitted, waits = list[Admitted](), None
+            if len(together) > 1 and not self._comes_later(calls[0]):
+                admitted, asks = list[Admitted](), None
                 for call in together:
                     admission = await self.executor.admit(call, context, None)
                     match admission:
@@ -392,15 +391,15 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                             admitted.append(admission)
                         case Refused(result=result, audit=audit):
                             await view.write(Commit(view.turn, (result,), audit=audit))
-                        case Waits():
-                            waits = call, admission
+                        case MustAsk():
+                            asks = call, admission
                             break
                 if admitted:
                     started = tuple(one.started for one in admitted)
                     await view.write(Commit(view.turn, started, audit=_audit_of(admitted)))
                     await self._run_started(run, admitted, context)
-                if waits is not None:  # none behind it runs before it is decided
-                    return await self._ask(run, *waits)
+                if asks is not None:  # none behind it runs before it is decided
+                    return await self._ask_person(run, *asks)
             else:  # those that wait for others all start, and take the results that are there
                 outcomes = [await self._run_one(run, context, call) for call in together]
                 if "parked" in outcomes:
@@ -411,8 +410,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     def _together(self, state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         """The calls at the front that may run at once: read-only ones that nothing happened to yet, or such as wait
         for others; else the first."""
-        if self._waits(calls[0]):
-            return tuple(takewhile(self._waits, calls))
+        if self._comes_later(calls[0]):
+            return tuple(takewhile(self._comes_later, calls))
         touched = state.started | state.approvals.keys()
         count = 0
         for call in calls:
@@ -444,8 +443,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             steps = tuple(Step(number, f"tool {one.name}", now, one.duration_ms) for one in finished)
             await view.write(Commit(view.turn, tuple(finished), tuple(posts), steps=steps))
         for one, result in zip(admitted, results, strict=True):
-            if isinstance(result, Waits):
-                outcome = await self._ask(run, one.call, result)
+            if isinstance(result, MustAsk):
+                outcome = await self._ask_person(run, one.call, result)
             elif result is None:
                 view.show(StatusChanged("waiting", one.call.name))
                 outcome = "parked"
@@ -472,8 +471,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             return None
         else:
             admission = await self.executor.admit(call, context, request)
-            if isinstance(admission, Waits):
-                return await self._ask(run, call, admission)
+            if isinstance(admission, MustAsk):
+                return await self._ask_person(run, call, admission)
             if isinstance(admission, Admitted):
                 audit, approval = admission.audit, admission.use_approval
                 await view.write(Commit(view.turn, (admission.started,), audit=audit, use_approval=approval))
@@ -483,12 +482,12 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         await view.write(Commit(view.turn, (admission.result,), posts, admission.audit))
         return None
 
-    async def _ask(self, run: TurnRun, call: ToolCall, waits: Waits) -> TurnOutcome:
+    async def _ask_person(self, run: TurnRun, call: ToolCall, asks: MustAsk) -> TurnOutcome:
         """Ask a person, anew where they were asked already."""
         view = run.view
         before = _card_edit(view, view.open.approvals.get(call.id), "asked_anew")
-        card = card_post(view.chat, waits.approval, self.executor.page)
-        await view.write(Commit(view.turn, (waits.event,), (*before, card), waits.audit, waits.approval))
+        card = card_post(view.chat, asks.approval, self.executor.page)
+        await view.write(Commit(view.turn, (asks.event,), (*before, card), asks.audit, asks.approval))
         view.show(StatusChanged("waiting", call.name))
         return "parked"
 
@@ -498,7 +497,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         results = tuple(ToolFinished(call.id, call.name, text, is_error=True, counts=False) for call in calls)
         await view.write(Commit(view.turn, results, void_approvals=void_approvals))
 
-    def _waits(self, call: ToolCall) -> bool:
+    def _comes_later(self, call: ToolCall) -> bool:
         tool = self.executor.registry.get(call.name)
         return tool is not None and tool.spec.waits
 

@@ -25,7 +25,7 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId, parse_thread_id
-from shoal.domain.messages import Usage
+from shoal.domain.messages import SILENT, Usage
 from shoal.domain.posts import OutboundPost
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import call_line, event_lines, printable, result_lines
@@ -83,7 +83,6 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
     return 0
 
 
-SILENT = "[SILENT]"
 NO_TURN = TurnId("")
 RECAP_EVENTS = 40
 """How many earlier events the chat shows when it opens."""
