@@ -78,6 +78,30 @@ class ThreadView:
     from the next by `call_numbers`.
     """
 
+    __slots__ = (
+        "_asked_by",
+        "_enqueue",
+        "_folders",
+        "_hub",
+        "_scope",
+        "_taint",
+        "_turn_taint",
+        "_window_seq",
+        "aborting",
+        "announced",
+        "base",
+        "call_numbers",
+        "journal",
+        "lease",
+        "next_prompt",
+        "state",
+        "steered",
+        "tally",
+        "thread",
+        "transcript",
+        "unprojected",
+    )
+
     def __init__(
         self,
         journal: Journal,
