@@ -5,7 +5,7 @@ BIN := .venv/bin
 # starts, compiles all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test check fmt types bench chaos soak fuzz mutants lock
+.PHONY: help setup run test check fmt types rows bench chaos soak fuzz mutants lock
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,10 @@ fmt: setup ## format and fix what can be fixed
 
 types: setup ## types alone; make types ARGS="src/shoal/turn"
 	@$(BIN)/basedpyright $(ARGS)
+
+rows: setup ## every promise tried from outside, on a running Shoal: a table of what works, with seconds
+	@scripts/test-deps.sh
+	@exec $(BIN)/pytest -q -rfE -n $${TEST_WORKERS:-4} --dist loadgroup $(ARGS) tests/rows
 
 bench: setup ## measure; results are printed and kept in bench/results
 	@exec $(BIN)/python -m bench $(ARGS)

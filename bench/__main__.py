@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bench import cluster, cold, context, decisions, engine, growth, memory, size, warm
+from bench import checkpoints, cluster, cold, context, decisions, engine, growth, memory, past, size, warm
 from bench.child import ROOT
 from bench.rows import Row, table
 
@@ -20,6 +20,8 @@ MEASURES: dict[str, Callable[[], list[Row]]] = {
     "fan": warm.fan,
     "context": context.measure,
     "decisions": decisions.measure,
+    "checkpoints": checkpoints.measure,
+    "past": past.measure,
     "memory": memory.measure,
     "size": size.measure,
     "growth": growth.measure,

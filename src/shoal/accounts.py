@@ -1,7 +1,6 @@
 """The accounts of the configuration and their adapters; a platform's module is imported when it has an account."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from collections.abc import Iterable, Mapping
 
 from shoal.actors.access_gate import Links
 from shoal.chat.local import TerminalAdapter, WebAdapter
@@ -9,7 +8,7 @@ from shoal.config import Config
 from shoal.domain.clock import Clock
 from shoal.domain.home import Home
 from shoal.domain.ports import ChatAdapter, Settings
-from shoal.domain.settings import (
+from shoal.domain.settings_platforms import (
     AccountSettings,
     DiscordSettings,
     GoogleChatSettings,
@@ -19,19 +18,17 @@ from shoal.domain.settings import (
     TelegramSettings,
     WebhookSettings,
 )
-from shoal.extensions import load_extension
+from shoal.extensions import extension_platform
 from shoal.permissions.access import AccessRules, People, Person
 
 OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 """Whoever uses the page, the API or this machine's shell is the owner, unless a token was given to somebody else."""
-PLATFORMS = ("telegram", "discord", "slack", "matrix", "teams", "google_chat")
 
 
 def accounts_of(config: Config) -> dict[str, AccountSettings]:
     """Every enabled account, by the first part of its thread ids."""
     found = dict[str, AccountSettings](config.platforms.webhook)
-    for platform in PLATFORMS:
-        accounts: tuple[AccountSettings, ...] = getattr(config.platforms, platform)
+    for platform, accounts in config.platforms.by_platform.items():
         found |= {platform_name(platform, account): account for account in accounts}
     return {name: account for name, account in found.items() if account.enabled}
 
@@ -39,7 +36,7 @@ def accounts_of(config: Config) -> dict[str, AccountSettings]:
 def platform_names(config: Config) -> tuple[str, ...]:
     """The first parts of the thread ids there are with this configuration, without connecting to anything."""
     own = (identity.partition(":")[0] for identity in OWNERS)
-    return (*own, *accounts_of(config), *(plugin.name for plugin in config.platforms.plugins))
+    return (*own, *accounts_of(config))
 
 
 def platform_name(platform: str, account: AccountSettings) -> str:
@@ -69,7 +66,10 @@ def people_of(config: Config, instead: Mapping[str, AccessRules]) -> People:
     """[access.people], whose identities on several platforms are one person, and who is the owner; `instead` are rules
     of platforms that take the place of the configuration's."""
     owners = (f"{platform}:{owner}" for platform, rules in instead.items() for owner in rules.owners)
-    persons = (Person(one.identities, one.roles, name) for name, one in config.access.people.items())
+    persons = (
+        Person(one.identities, one.roles, name, one.usd_per_day, one.tokens_per_day)
+        for name, one in config.access.people.items()
+    )
     return People(persons, (*OWNERS, *platform_owners(config), *owners))
 
 
@@ -120,8 +120,5 @@ def make_adapters(config: Config, home: Home, settings: Settings, clock: Clock) 
 
                 found.append(WebhookAdapter(name, account, home, settings, clock))
             case _:
-                raise AssertionError(f"no adapter for {name}")
-    for plugin in config.platforms.plugins:
-        factory = cast("Callable[[bytes, Home, Clock], ChatAdapter]", load_extension("shoal.platforms", plugin.name))
-        found.append(factory(bytes(plugin.settings), home, clock))
+                found.append(extension_platform(name.partition(".")[0])(name, account, home, settings, clock))
     return found

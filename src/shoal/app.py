@@ -7,21 +7,22 @@ config ─► database, engine ─► platforms, models, sandbox ─► delivery
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Literal
 
 import msgspec
 
 from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, platform_owners
-from shoal.actors.access_gate import AccessGate, Admissions, OpenInbox, Pairing
+from shoal.actors.access_gate import AccessGate, Admissions, Links, OpenInbox, Pairing
 from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.actor import ActorServices
 from shoal.actors.commands import AgentCommands, CommandRouter, activity_of
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.prompt_inputs import Attachments, Backfill
+from shoal.actors.voice import VoiceService
 from shoal.agents.children import Children
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
@@ -34,16 +35,13 @@ from shoal.config.ollama import with_ollama
 from shoal.config.secrets import watch_secrets
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
-from shoal.domain.agents import TurnLimits
+from shoal.domain.agents import AgentSpec, TurnLimits
 from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
 from shoal.domain.ids import OWN_PLATFORMS, make_thread_id
 from shoal.domain.permissions import Asker
-from shoal.domain.ports import ChatAdapter, Completion, Engine, Models, Sandbox
-from shoal.domain.records import NewPost
-from shoal.domain.triggers import NewTrigger, Trigger, first_time
+from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox
 from shoal.extensions import extension_providers, extension_sandbox, extension_tools
 from shoal.maintenance import (
     ReadableFiles,
@@ -57,16 +55,24 @@ from shoal.maintenance import (
     watch_retries,
 )
 from shoal.notices import Notices
-from shoal.permissions.access import AccessRules, Audiences, is_among
-from shoal.permissions.profiles import Profiles
-from shoal.providers.catalog import Catalog, existing_model, key_lines, model_names
+from shoal.permissions.access import AccessRules, Audiences, People, is_among
+from shoal.permissions.profiles import Profiles, hidden
+from shoal.providers.catalog import (
+    SPEECH_KEYS,
+    Catalog,
+    build_embeddings,
+    build_speech,
+    existing_model,
+    key_lines,
+    model_names,
+)
+from shoal.push import WebPush, make_push
 from shoal.sandbox import processes as host_processes
 from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
 from shoal.store.health import Health
 from shoal.store.retention import RowRetention, bookkeeping_days
 from shoal.store.store import Store
-from shoal.tools.builtin.schedule import schedule_tool
 from shoal.tools.builtin.subagent import subagent_tools
 from shoal.tools.executor import Executor, ExecutorSettings
 from shoal.tools.fetch import GuardedFetcher
@@ -74,18 +80,22 @@ from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins, any_tool_of
 from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
+from shoal.tools.recall import Library, recall_tool
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.retention import Retention
-from shoal.tools.storage import open_files, open_folders
+from shoal.tools.services import LiveToolServices
+from shoal.tools.storage import open_checkpoints, open_files, open_folders
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
 from shoal.triggers.files import EventFiles
 from shoal.triggers.service import Alarm, TriggerService, tell_switched_off
 from shoal.turn.budget import meter_of
+from shoal.turn.checks import CaseChecks
 from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
-from shoal.turn.prompt import PromptBuilder, PromptLimits
+from shoal.turn.prompt import PromptBuilder, PromptLimits, runtime_lines
 from shoal.turn.spending import Spending
+from shoal.turn.titles import ThreadTitles
 
 State = Literal["starting", "running", "draining", "stopped"]
 
@@ -94,7 +104,7 @@ class Overrides(msgspec.Struct, frozen=True):
     """What a test or an embedding program puts in place of the real parts, or adds to them.
 
     `on_complete` is awaited with thread, turn and reply of each turn that has finished in this process; what it raises
-    stops the app.
+    is logged.
     """
 
     clock: Clock | None = None
@@ -110,25 +120,25 @@ class Overrides(msgspec.Struct, frozen=True):
 NO_OVERRIDES = Overrides()
 
 
-@dataclass(kw_only=True)
-class LiveToolServices:
-    """Implements `domain.ports.ToolServices`: what tools may ask of the rest of Shoal."""
+@dataclass
+class Standing:
+    """Who may speak on each platform and decide, and whose agent an account has; settled anew when that changes.
 
-    store: Store
-    clock: Clock
-    senders: Senders
-    artifacts: Files
-    due_triggers: Alarm
+    `access` are rules in the place of the configuration's, `gated` the platforms before which a gate stands.
+    """
 
-    async def post(self, post: NewPost) -> None:
-        """Put a message or file into the outbox."""
-        await self.senders.post(post)
+    access: Mapping[str, AccessRules]
+    links: Links
+    gated: set[str]
+    approvers: list[str]
+    accounts: dict[str, str]
 
-    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
-        """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
-        added = await self.store.triggers.add(trigger, first_time(trigger, self.clock.now()))
-        self.due_triggers.ring()
-        return added
+    def settle(self, config: Config, platforms: Iterable[str]) -> None:
+        """Let all of it be as a configuration says, for everybody who holds a part of it."""
+        self.links.become(links_of(config, platforms, self.access))
+        self.approvers[:] = approvers_of(config)
+        self.accounts.clear()
+        self.accounts.update(account_agents(config))
 
 
 @dataclass(kw_only=True)
@@ -141,11 +151,12 @@ class App:
     role: Role
     backend: Backend
     store: Store
-    adapters: Mapping[str, ChatAdapter]
+    adapters: dict[str, ChatAdapter]
+    standing: Standing
+    admissions: Admissions
     pairing: Pairing
     tokens: AccessTokens
     audiences: Audiences
-    gates: Mapping[str, AccessGate]
     inbox: OpenInbox
     commands: CommandRouter
     artifacts: Files
@@ -153,6 +164,8 @@ class App:
     tainted_files: MarkedFiles
     prompt_files: PromptFiles
     hub: Hub
+    senders: Senders
+    due_triggers: Alarm
     outlets: LiveToolServices
     notices: Notices
     triggers: TriggerService
@@ -160,24 +173,36 @@ class App:
     sandbox: Sandbox
     models: Models
     agents: AgentRegistry
+    profiles: Profiles
     tools: Registry
     pins: Pins
     mcp: McpServers
+    library: Library
     executor: Executor
     prompts: PromptBuilder
-    compactor: Compactor
+    context: ContextBuilder
+    spending: Spending
+    cases: CaseChecks
     attachments: Attachments
     snapshots: ConversationSnapshots
+    voice: VoiceService
     orchestrator: Orchestrator
     processes: ProcessService
     lifecycle: AgentLifecycle
+    editor: SelfEditor
     stopping: asyncio.Event
+    gates: dict[str, AccessGate] = field(default_factory=dict[str, AccessGate])
     state: State = "starting"
 
     @property
     def engine(self) -> Engine:
         """Runs the threads' work."""
         return self.backend.engine
+
+    @cached_property
+    def push(self) -> WebPush:
+        """Tells browsers."""
+        return make_push(self.config.web, self.store, self.tokens, self.home, self.clock, self.hub)
 
     @property
     def health(self) -> Health:
@@ -192,14 +217,47 @@ class App:
 
     def due(self, what: str) -> None:
         """Another process made something due: a post for the platform of that name, `triggers`, or anything (empty)."""
-        self.outlets.senders.poke_platform(what)
+        self.senders.poke_platform(what)
         if what in ("triggers", ""):
-            self.outlets.due_triggers.ring()
+            self.due_triggers.ring()
+
+    def add_platform(self, adapter: ChatAdapter) -> None:
+        """Connect one more account, in a Shoal that runs already."""
+        name = adapter.platform
+        self.adapters[name] = adapter
+        self.standing.gated.add(name)
+        self.voice.know(name, adapter.limits)
+        self.senders.add(adapter)
+        self.serve_platform(adapter)
+
+    def serve_platform(self, adapter: ChatAdapter) -> None:
+        """Take messages of an account in, and deliver its posts."""
+        name = adapter.platform
+        if name in self.standing.gated:
+            self.gates[name] = AccessGate(
+                self.inbox, self.admissions, self.pairing, self.store, self.clock, self.outlets.post
+            )
+        opened, gave_up = self.orchestrator.opened, self.orchestrator.gave_up
+        receive = partial(adapter.run, self.gates.get(name, self.inbox))
+        send = partial(self.senders.run, name, opened, gave_up, self.voice.say)
+        self.backend.add_single(f"platform {name}", receive, send)
+
+    async def remove_platform(self, name: str) -> None:
+        """End an account's connection; what its threads have to post waits until it is there again."""
+        await self.backend.end(f"platform {name}")
+        self.adapters.pop(name, None)
+        self.senders.drop(name)
+        self.gates.pop(name, None)
+        self.standing.gated.discard(name)
+
+    def settle_people(self, config: Config) -> None:
+        """Let who may speak and decide, and whose agent an account has, be as a configuration says."""
+        self.config = config
+        self.standing.settle(config, self.adapters)
 
     def _skill_names(self) -> tuple[str, ...]:
-        try:
-            default = self.agents.spec(self.agents.defaults.agent)
-        except InvalidInput:
+        default = self.agents.default()
+        if default is None:
             return ()
         return tuple(skill.name for skill in self.prompts.skills(default, make_thread_id("web", "lobby", "info")).found)
 
@@ -209,7 +267,7 @@ class App:
             agents=tuple(self.agents.names()),
             tools=self.tools.names(),
             skills=self._skill_names(),
-            model=default_model(self.config),
+            model=self.agents.defaults.model,
             providers=tuple(self.config.providers),
             models=len(model_names(self.models)),
             platforms=tuple(self.adapters),
@@ -257,9 +315,10 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         links = links_of(config, adapters, overrides.access)
         audiences = Audiences(links.rules, links.people)
         pairing = Pairing(store, clock)
-        gated = adapters.keys() - OWN_PLATFORMS
+        gated = set(adapters.keys() - OWN_PLATFORMS)
         admissions = Admissions(links, pairing, gated)
-        bindings = ChannelBindings(store.registry, clock, account_agents(config))
+        accounts = account_agents(config)
+        bindings = ChannelBindings(store.registry, clock, accounts)
         agents = AgentRegistry(home, AgentDefaults.of(config, default_model(config)), bindings)
 
         # ---- delivery ----
@@ -271,9 +330,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         folders = open_folders(config.files, files, store.settings, home, tainted_files)
         senders = Senders(adapters, hub, store.outbox, clock, folders)
         due_triggers = Alarm(clock)
-        outlets = LiveToolServices(
-            store=store, clock=clock, senders=senders, artifacts=artifacts, due_triggers=due_triggers
-        )
+        outlets = LiveToolServices(store, home, clock, prompt_files, artifacts, senders.post, due_triggers.ring)
         notices = Notices(store, clock, adapters, config.agents.default_agent, senders.post, notes)
         backups = Backups(
             home,
@@ -287,31 +344,26 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
 
         # ---- tools ----
 
-        web = GuardedFetcher()
-        tools = standard_tools(config.sandbox, config.tools, web)
+        tools = standard_tools(config.sandbox, config.tools, web := GuardedFetcher())
         for tool in (*lookup_tools(store, artifacts, adapters, admissions.judge), *extension_tools()):
             tools.add(tool)
+        library = Library(home, store, clock, config.recall, _open_embeddings(config, home, clock, stack))
+        for name in ("recall", "search_history"):
+            tools.add(recall_tool(library, store.search, tainted_files, name), listed=name == "recall")
         pins = Pins(store.settings, store.audit, clock, config.mcp)
-        servers = config.mcp if role != "serve" else {}
-        mcp = McpServers(servers, home, tools, clock, server_enclosure(config.sandbox), pins, notices.tell_owner)
-        executor = Executor(
-            tools,
-            sandbox,
-            store,
-            outlets,
-            home,
-            clock,
-            tainted_files,
-            ExecutorSettings.of(config, isolated=sandbox.isolated),
-        )
+        servers, enclosure = config.mcp if role != "serve" else {}, server_enclosure(config.sandbox)
+        mcp = McpServers(servers, home, tools, clock, enclosure, pins, notices.tell_owner)
+        bounds = ExecutorSettings.of(config, isolated=sandbox.isolated)
+        executor = Executor(tools, sandbox, store, outlets, home, clock, tainted_files, bounds, everyones_hub)
         watch_secrets(config, executor.redactor.learn)
         if config.telemetry.is_on(os.environ):
             await stack.enter_async_context(open_telemetry(config, hub, executor.redactor.redact))
 
         # ---- the turn ----
 
-        spending = Spending(store.budget, store.ledger, models, clock, config.budget, outlets.post, agents.budget)
-        prompts = PromptBuilder(home, clock, PromptLimits(notes_days=config.context.daily_notes_days))
+        spending = Spending(store, models, clock, config.budget, outlets.post, agents.budget, links.people)
+        prompt_limits = PromptLimits(notes_days=config.context.daily_notes_days)
+        prompts = PromptBuilder(home, clock, prompt_limits, runtime=runtime_lines(sandbox, config.sandbox.network))
         context = ContextBuilder(
             home,
             executor,
@@ -326,6 +378,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             tainted_files=prompt_files.sources,
         )
         compactor = Compactor(context, spending, clock)
+        with_titles, title_model = config.threads.titles == "model", config.threads.title_model
+        titles = ThreadTitles(store.threads, spending, clock, title_model) if with_titles else None
         children = Children(store, backend.engine, agents, models, clock, config.subagents)
         for tool in subagent_tools(children.check, children.begin, children.result):
             tools.add(tool)
@@ -345,14 +399,17 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             confirm=backend.engine.confirm,
             stop_children=children.stop,
             push=folders.push,
+            checkpoints=open_checkpoints(config.checkpoints, files, home, tainted_files),
             known_models=partial(model_names, models),
+            tell_unknown_window=notices.of_window,
         )
 
         # ---- the threads' actors ----
 
         stopping = asyncio.Event()
         attachments = Attachments(home, web, config.context, clock, tainted_files)
-        approvers = (*config.permissions.approvers, *OWNERS, *platform_owners(config))
+        voice = _open_voice(config, clock, stack, spending, store, home, links.people, adapters, folders, outlets)
+        approvers = approvers_of(config)
         orchestrator = Orchestrator(
             ActorServices(
                 store=store,
@@ -363,13 +420,16 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 context=context,
                 loop=loop,
                 compactor=compactor,
+                titles=titles,
                 senders=senders,
                 attachments=attachments,
                 backfill=Backfill(adapters, admissions.judge, clock, config.context),
+                voice=voice,
                 audiences=audiences,
                 people=links.people,
                 folders=folders,
                 timeout_seconds=limits.timeout_seconds,
+                pause_seconds=config.mailbox.pause_seconds,
                 project=ReadableFiles(home, store.journal).project,
                 stopping=stopping.is_set,
             ),
@@ -389,25 +449,28 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             ProcessTable(host_processes.identity_of, host_processes.is_alive, host_processes.kill_leftovers),
             ProcessSettings(f"{socket.gethostname()} {host_processes.identity_of(os.getpid())}", backend.recovers),
         )
-        for tool in (
-            *process_tools(processes, command_actions, executor.source_of),
-            schedule_tool(store.triggers, first_time),
-        ):
+        for tool in process_tools(processes, command_actions, executor.source_of):
             tools.add(tool)
 
         # ---- agents and commands ----
 
         def known_tools() -> list[str]:
-            away = [name for name, server in config.mcp.items() if server.enabled and name not in mcp.up]
+            away = [name for name, server in app.config.mcp.items() if server.enabled and name not in mcp.up]
             return [*tools.names(), *map(any_tool_of, away)]
 
-        may_manage = partial(_is_one_of, (*config.agents.managers, *approvers))
+        may_manage = partial(_is_one_of, config.agents.managers, approvers)
         checks = Checks(partial(existing_model, models), profiles.check, known_tools)
         lifecycle = AgentLifecycle(home, store, agents, clock, checks, adapters, prompt_files, orchestrator.send)
-        editor = SelfEditor(store, home.agent, Rules(checks.model, checks.profile, may_manage), prompt_files)
+
+        def is_denied(agent: AgentSpec, asker: Asker, tool: str) -> bool:
+            return hidden(profiles.effective(agent.profile, asker, agent.name), tool)
+
+        rules = Rules(checks.model, checks.profile, checks.tool, is_denied, may_manage)
+        cases = CaseChecks(context, spending, executor, store.audit, clock, config.cases)
+        editor = SelfEditor(store, home.agent, rules, prompt_files, cases)
         for tool in self_edit_tools(editor):
             tools.add(tool)
-        snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files)
+        snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, home)
         commands = CommandRouter(
             orchestrator,
             store,
@@ -428,6 +491,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             check_model=checks.model,
             known_models=partial(model_names, models),
             processes=processes.lines,
+            voice=voice,
         )
 
         # ---- where people and triggers come in ----
@@ -441,10 +505,11 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             backend=backend,
             store=store,
             adapters=adapters,
+            standing=Standing(overrides.access, links, gated, approvers, accounts),
+            admissions=admissions,
             pairing=pairing,
             tokens=AccessTokens(store, clock, pairing, links, agents.names),
             audiences=audiences,
-            gates={platform: AccessGate(inbox, admissions, pairing, store, clock, outlets.post) for platform in gated},
             inbox=inbox,
             commands=commands,
             artifacts=artifacts,
@@ -452,6 +517,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             tainted_files=tainted_files,
             prompt_files=prompt_files,
             hub=hub,
+            senders=senders,
+            due_triggers=due_triggers,
             outlets=outlets,
             notices=notices,
             triggers=TriggerService(
@@ -467,17 +534,23 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             sandbox=sandbox,
             models=models,
             agents=agents,
+            profiles=profiles,
             tools=tools,
             pins=pins,
             mcp=mcp,
+            library=library,
             executor=executor,
             prompts=prompts,
-            compactor=compactor,
+            context=context,
+            spending=spending,
+            cases=cases,
             attachments=attachments,
             snapshots=snapshots,
+            voice=voice,
             orchestrator=orchestrator,
             processes=processes,
             lifecycle=lifecycle,
+            editor=editor,
             stopping=stopping,
         )
         notices.notes += await lifecycle.reconcile()
@@ -499,29 +572,32 @@ def _add_services(app: App) -> None:
     backend.add_single("database check", partial(look_through_daily, app.health, clock))
     backend.add_single("backups", app.backups.run)
     backend.add_single("row retention", RowRetention(store.bookkeeping, clock, bookkeeping_days(config)).run)
+    if app.library.embeddings is not None:
+        backend.add_single("recall", app.library.run)
     for server in app.mcp.connections:
-        backend.add_service(server.run)
+        backend.begin(f"mcp {server.server.name}", server.run)
+    if not app.push.why_off:
+        backend.add_service(app.push.run)
     if app.role != "serve":
         backend.add_service(partial(watch_retries, app.orchestrator.retry_due, clock))
     if app.role != "worker":
         backend.on_due(app.due)
         backend.add_service(app.triggers.run)
         backend.add_service(partial(anchor_audit, store.audit, clock))
-        source_of, ring = app.prompt_files.source_of, app.outlets.due_triggers.ring
+        source_of, ring = app.prompt_files.source_of, app.due_triggers.ring
         events = EventFiles(app.home.events, store.triggers, app.orchestrator, clock, ring, source_of)
         minutes = config.triggers.heartbeat_minutes
         backend.add_single("files", partial(watch_files, app.home, app.orchestrator, clock, events, minutes, source_of))
-        retention = Retention(store, app.artifacts, app.folders, app.home, clock, config.context.artifact_days)
+        days = config.context.artifact_days, config.checkpoints.days
+        checkpoints = app.orchestrator.undo.checkpoints
+        retention = Retention(store, app.artifacts, app.folders, checkpoints, app.home, clock, *days)
         backend.add_single("retention", retention.run)
         default = config.agents.default_agent
         idle = IdleWatch(store, app.agents, app.snapshots, clock, app.outlets.post, default)
         backend.add_single("idle agents", idle.run)
         backend.add_single("bound channels", partial(app.notices.watch_channels, app.lifecycle))
-        for platform, adapter in app.adapters.items():
-            receive = partial(adapter.run, app.gates.get(platform, app.inbox))
-            opened, gave_up = app.orchestrator.opened, app.orchestrator.gave_up
-            send = partial(app.outlets.senders.run, platform, opened, gave_up)
-            backend.add_single(f"platform {platform}", receive, send)
+        for adapter in app.adapters.values():
+            app.serve_platform(adapter)
 
 
 @asynccontextmanager
@@ -533,6 +609,7 @@ async def _running(app: App) -> AsyncGenerator[None]:
         await app.engine.started()
         if app.role != "worker":
             await note_settings(app.config, app.store, app.home, app.agents.names())
+        await app.orchestrator.undo.resume()
         if app.backend.recovers:
             await app.orchestrator.recover()
         await app.mcp.wait_ready()
@@ -548,13 +625,51 @@ async def _running(app: App) -> AsyncGenerator[None]:
             app.state = "stopped"
 
 
+def approvers_of(config: Config) -> list[str]:
+    """Who may answer any question: those of the configuration, and the owner everywhere."""
+    return [*config.permissions.approvers, *OWNERS, *platform_owners(config)]
+
+
+def _is_one_of(some: Sequence[str], others: Sequence[str], asker: Asker) -> bool:
+    return is_among(asker, (*some, *others))
+
+
 def open_telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> AbstractAsyncContextManager[None]:
     """[telemetry], which costs an import of half a second. Raises ConfigError where the extra is missing."""
-    try:
-        from shoal.telemetry import telemetry
-    except ImportError as error:
-        raise ConfigError(["telemetry is on, and needs the extra `otel`: install shoal[otel]."]) from error
+    from shoal.telemetry import telemetry
+
     return telemetry(config, hub, redact)
+
+
+def _open_embeddings(config: Config, home: Home, clock: Clock, stack: AsyncExitStack) -> Embeddings | None:
+    """The model of [recall], if one is set. Raises ConfigError."""
+    if not config.recall.model:
+        return None
+    found = build_embeddings(config.recall.model, config.providers, clock, os.environ, home.root)
+    stack.push_async_callback(found.close)
+    return found
+
+
+def _open_voice(
+    config: Config,
+    clock: Clock,
+    stack: AsyncExitStack,
+    spending: Spending,
+    store: Store,
+    home: Home,
+    people: People,
+    adapters: Mapping[str, ChatAdapter],
+    folders: Folders,
+    outlets: LiveToolServices,
+) -> VoiceService:
+    """What hears and what speaks, as [speech] names them. Raises ConfigError."""
+    settings, choices = config.speech, store.settings
+    hears, speaks = (build_speech(key, settings, config.providers, clock, os.environ) for key in SPEECH_KEYS)
+    for one in (hears, speaks):
+        if one is not None:
+            stack.push_async_callback(one.close)
+    limits = {name: adapter.limits for name, adapter in adapters.items()}
+    return VoiceService(hears, speaks, settings, spending, choices, home, clock, people, limits, folders, outlets.post)
 
 
 async def _open_sandbox(config: Config, overrides: Overrides, stack: AsyncExitStack) -> tuple[Sandbox, list[str]]:
@@ -565,7 +680,3 @@ async def _open_sandbox(config: Config, overrides: Overrides, stack: AsyncExitSt
         sandbox, notes = chosen.sandbox, [chosen.note] if chosen.note else []
     stack.push_async_callback(sandbox.close)
     return sandbox, notes
-
-
-def _is_one_of(people: Sequence[str], asker: Asker) -> bool:
-    return is_among(asker, people)

@@ -15,7 +15,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import anyio
 import msgspec
+from anyio.abc import TaskGroup
 
 from shoal.config import Config
 from shoal.delivery.hub import Hub
@@ -59,6 +61,9 @@ class Backend:
         self.engine = engine
         self._lock = lock
         self._services: list[Service] = []
+        self._named: dict[str, Sequence[Service]] = {}
+        self._scopes: dict[str, tuple[anyio.CancelScope, asyncio.Event]] = {}
+        self._tasks: TaskGroup | None = None
 
     def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
         """Where actors show what happens: in this process, or in all of them."""
@@ -76,12 +81,44 @@ class Backend:
 
     def add_single(self, name: str, *serve: Service) -> None:
         """Have all of `serve` run, like other services, in one process at a time."""
-        for one in serve:
-            self.add_service(one)
+        self.begin(name, *serve)
+
+    def begin(self, name: str, *serve: Service) -> None:
+        """Have all of `serve` run in this process, like other services, until `end` is called with this name."""
+        self._named[name] = [partial(_outlast, self.health, one) for one in serve]
+        if self._tasks is not None:
+            self._tasks.start_soon(self._run_named, name)
+
+    async def end(self, name: str) -> None:
+        """End what was begun under a name, and wait until it has ended."""
+        self._named.pop(name, None)
+        if (running := self._scopes.get(name)) is not None:
+            running[0].cancel()
+            await running[1].wait()
 
     def services(self) -> Sequence[Coroutine[object, object, None]]:
         """What has to run besides the engine."""
-        return [serve() for serve in self._services]
+        return [*(serve() for serve in self._services), self._run_all_named()]
+
+    async def _run_all_named(self) -> None:
+        async with unwrapped(), anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            for name in self._named:
+                tasks.start_soon(self._run_named, name)
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._tasks = None
+
+    async def _run_named(self, name: str) -> None:
+        scope, ended = anyio.CancelScope(), asyncio.Event()
+        self._scopes[name] = scope, ended
+        try:
+            with scope:
+                await _together(self._named[name])
+        finally:
+            del self._scopes[name]
+            ended.set()
 
     def describe(self, address: str) -> None:
         """Tell others on this machine where this process serves."""
@@ -126,9 +163,7 @@ class ClusterBackend(Backend):
 
 
 async def _together(services: Sequence[Service]) -> None:
-    import anyio
-
-    async with anyio.create_task_group() as tasks:
+    async with unwrapped(), anyio.create_task_group() as tasks:
         for serve in services:
             tasks.start_soon(serve)
 

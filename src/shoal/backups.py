@@ -318,8 +318,11 @@ def write_archive(
                 _add(archive, path, path.relative_to(home.root).as_posix())
         if home.config_file.exists():
             _add_configuration(archive, home, notes, with_secrets=with_secrets)
-        if with_secrets and home.token_file.exists():
-            _add(archive, home.token_file, home.token_file.name)
+        if home.secrets.is_dir() and not with_secrets:
+            notes.append("The files of secrets/ were left out; --with-secrets keeps them.")
+        for path in (home.token_file, *_below(home.secrets)) if with_secrets else ():
+            if path.exists():
+                _add(archive, path, path.relative_to(home.root).as_posix())
 
 
 def copy_database(source: Path, target: Path) -> None:

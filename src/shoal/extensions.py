@@ -16,7 +16,9 @@ from shoal.domain.errors import ConfigError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from shoal.chat.account import ChatAccount
     from shoal.domain.ports import Provider, Sandbox, Tool
+    from shoal.domain.settings_platforms import AccountSettings
 
 Group: TypeAlias = Literal["shoal.platforms", "shoal.providers", "shoal.tools", "shoal.sandboxes"]
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -54,6 +56,16 @@ def load_extension(group: Group, name: str) -> object:
     except (ImportError, AttributeError) as error:
         raise ConfigError([f"{name!r} of the package {_package(entry)} cannot be imported: {error}."]) from error
     return loaded
+
+
+def extension_platform(name: str) -> "type[ChatAccount[AccountSettings]]":
+    """The adapter of that name in `shoal.platforms`. Raises ConfigError for one that is no subclass of ChatAccount."""
+    from shoal.chat.account import ChatAccount
+
+    found = load_extension("shoal.platforms", name)
+    if not (isinstance(found, type) and issubclass(found, ChatAccount)):
+        raise ConfigError([f"{name!r} in shoal.platforms is no subclass of shoal.chat.account.ChatAccount."])
+    return cast("type[ChatAccount[AccountSettings]]", found)
 
 
 def extension_tools() -> "list[Tool]":

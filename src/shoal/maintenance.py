@@ -1,38 +1,39 @@
 """What runs beside the turns for as long as the app does."""
 
+import asyncio
 import contextlib
 import gc
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from datetime import datetime
-from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import anyio
 import msgspec
 
-from shoal.agents.folder import read_agent
+from shoal.agents.folder import read_agent, read_shared
 from shoal.config import Config
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, StoreCorrupt
-from shoal.domain.events import Event, TurnFinished
+from shoal.domain.events import Branched, Event, TurnFinished, TurnStarted
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import Completion, Models
 from shoal.domain.records import AuditEntry
-from shoal.domain.settings import AccountSettings
-from shoal.permissions.audit import anchor_line
-from shoal.providers.catalog import Catalog
-from shoal.store.approvals import AuditLog
+from shoal.domain.settings_platforms import AccountSettings
+from shoal.domain.triggers import HEARTBEAT_THREAD
+from shoal.providers.catalog import Catalog, existing_model
+from shoal.store.audit import AuditLog, anchor_line
 from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
-from shoal.store.journal import Journal
+from shoal.store.journal import SEQ_END, Journal
 from shoal.store.projections import Projections
 from shoal.store.store import Store
 from shoal.tools.threads import in_thread
 from shoal.triggers.files import EventFiles, Heartbeat
 from shoal.triggers.service import SourceOf, TriggerTarget
+from shoal.turn.prompt import decode_prompt
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +48,9 @@ FILES_AFTER_SECONDS = 1.0
 """Event files and the heartbeat begin a little later than the rest, so that `shoal ask` does not pay for them."""
 DISCOVER_AFTER_SECONDS = 3.0
 """Providers are asked what they offer when the first messages have had their turn."""
-HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
 
+SYSTEMS_MAX = 32
+"""System texts kept for the readable files; each is some 10 KB."""
 GARBAGE_THRESHOLDS = (5_000, 20, 50)
 """New objects before the collector looks at them, and how often each older generation is left alone; what they hold in
 a cycle (a closed connection does) may be a megabyte or two until then."""
@@ -73,19 +75,39 @@ class ReadableFiles:
     def __init__(self, home: Home, journal: Journal) -> None:
         self._projections = Projections(home)
         self._journal = journal
+        self._systems: dict[str, str] = {}
 
     async def project(self, thread: ThreadId, events: list[Event]) -> None:
         """Write a turn down, and those before it that ran on other machines; the journal stays the truth on failure."""
         try:
-            written = await in_thread(lambda: self._projections.append(thread, events))
+            systems = await self._systems_of(events)
+            written = await in_thread(lambda: self._projections.append(thread, events, systems))
             if events and written + 1 < events[0].seq:
                 missed = await self._journal.events(thread, written)
-                await in_thread(lambda: self._projections.append(thread, missed))
+                rebuilds = any(isinstance(event.data, Branched) for event in missed)
+                if rebuilds:
+                    missed = await self._journal.events(thread, limit=SEQ_END)
+                systems = await self._systems_of(missed)
+                write = self._projections.rebuild if rebuilds else self._projections.append
+                await in_thread(lambda: write(thread, missed, systems))
         except OSError as error:
             log.warning(
                 "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
                 extra={"thread_id": thread, "why": str(error)},
             )
+
+    async def _systems_of(self, events: Iterable[Event]) -> dict[str, str]:
+        """As `system_texts`, each read once: turn after turn begins with the same."""
+        known = self._systems if len(self._systems) < SYSTEMS_MAX else {}
+        self._systems = known = known | await system_texts(self._journal, events, known)
+        return known
+
+
+async def system_texts(journal: Journal, events: Iterable[Event], known: Container[str] = ()) -> dict[str, str]:
+    """The stored system texts that turns began with, by digest, but for those `known`. Raises StoreError."""
+    named = {event.data.system for event in events if isinstance(event.data, TurnStarted) and event.data.system}
+    found = [(digest, await journal.prompt(digest)) for digest in named if digest not in known]
+    return {digest: decode_prompt(body).text for digest, body in found if body is not None}
 
 
 class Expiring(Protocol):
@@ -142,7 +164,7 @@ async def look_through_daily(health: Health, clock: Clock) -> None:
 
 async def note_settings(config: Config, store: Store, home: Home, agents: Iterable[str]) -> None:
     """Have the audit log tell which settings of who may do what differ from those of the last start."""
-    parts = {**_rules(config), **{f"agent {name}": _rules_of(home.agent(name)) for name in agents}}
+    parts = {**_rules(config), **{f"agent {name}": _rules_of(home, name) for name in agents}}
     now = {name: hashlib.sha256(part).hexdigest()[:16] for name, part in parts.items()}
     stored = await store.settings.get("audit", "settings")
     before = msgspec.json.decode(stored, type=dict[str, str]) if stored else {}
@@ -157,10 +179,10 @@ async def note_settings(config: Config, store: Store, home: Home, agents: Iterab
     await store.audit.record("system", entries)
 
 
-def _rules_of(folder: Path) -> bytes:
-    """What an agent's own settings say of what it may do; of a file that cannot be read, that it is so."""
+def _rules_of(home: Home, name: str) -> bytes:
+    """What an agent's own and shared settings say of what it may do; of a file that cannot be read, that it is so."""
     try:
-        file = read_agent(folder)
+        file = read_agent(home.agent(name), read_shared(home))
     except InvalidInput:
         return b"unreadable"
     encode = msgspec.json.Encoder(order="deterministic").encode
@@ -177,32 +199,50 @@ def _rules(config: Config) -> dict[str, bytes]:
         "sandbox": encode(config.sandbox),
         "web.allow": encode(config.web.allow),
     }
-    platforms = config.platforms
-    accounts: dict[str, AccountSettings] = {f"webhook {name}": one for name, one in platforms.webhook.items()}
-    for platform in platforms.__struct_fields__:
-        listed: object = getattr(platforms, platform)
-        if isinstance(listed, tuple):
-            found_here = cast("tuple[object, ...]", listed)
-            accounts |= {f"{platform} {one.account}": one for one in found_here if isinstance(one, AccountSettings)}
+    accounts: dict[str, AccountSettings] = {f"webhook {name}": one for name, one in config.platforms.webhook.items()}
+    for platform, listed in config.platforms.by_platform.items():
+        accounts |= {f"{platform} {one.account}": one for one in listed}
     for name, one in accounts.items():
         found[f"platforms.{name}"] = encode([one.enabled, one.owner, one.allow, one.channels])
     return found
 
 
 async def tell_completions(hub: Hub, on_complete: Completion) -> None:
-    """Await `on_complete` for each turn that finishes in this process."""
+    """Await `on_complete` for each turn that finishes in this process; what it raises is logged and changes nothing."""
+
+    async def tell(thread: ThreadId, turn: TurnId, reply: str) -> None:
+        await on_complete(thread, turn, reply)
+
     with hub.subscribe() as coming:
         async for item in coming:
             if isinstance(item, Event) and isinstance(item.data, TurnFinished):
-                await on_complete(item.thread, item.turn, item.data.reply)
+                told = tell(item.thread, item.turn, item.data.reply)
+                (failure,) = await asyncio.gather(told, return_exceptions=True)  # as a value: it is a foreign program's
+                if failure is not None:
+                    fields = {"thread_id": item.thread, "turn": item.turn}
+                    log.error("the completion callback failed for a turn", extra=fields, exc_info=failure)
     log.warning("the completion callback fell too far behind, or the app ends: it is not called any more")
 
 
-async def discover_models(models: Models, clock: Clock) -> None:
-    """Check the keys and list the models of every provider once, into available_models.json; failures are logged."""
+def missing_model(models: Models, name: str) -> str:
+    """Why the default model cannot answer, as far as is known without asking its provider; empty where nothing is."""
+    try:
+        existing_model(models, name)
+    except InvalidInput as error:
+        return f"{error} Until model.name is corrected nothing is answered; `shoal setup model` asks for another."
+    return ""
+
+
+async def discover_models(models: Models, clock: Clock, default: str) -> None:
+    """Check the keys and list the models of every provider once, into available_models.json; failures are logged, and
+    a default model that turns out not to be offered."""
+    known = missing_model(models, default)
     await clock.sleep(DISCOVER_AFTER_SECONDS)
     if isinstance(models, Catalog):
         await models.refresh()
+        lacking = missing_model(models, default)
+        if lacking and lacking != known:
+            log.warning("%s", lacking)
 
 
 async def watch_files(

@@ -16,6 +16,7 @@ from shoal.domain.posts import OutboundPost
 from shoal.domain.records import NewPost
 from shoal.domain.triggers import Trigger
 from shoal.store.store import Store
+from shoal.turn.budget import WINDOW_TOKENS_DEFAULT
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,17 @@ class Notices:
         found = await self._store.settings.get(*OWNER_IN)
         if found:
             await self._post(NewPost(f"notice:{self._clock.new_id()}", ThreadId(found), text))
+
+    async def of_window(self, model: str) -> None:
+        """That a model's window is not known: in the notes of this process, and once for ever in the log."""
+        note = (
+            f"The context window of {model} is not known: {WINDOW_TOKENS_DEFAULT:,} tokens are taken for it, and less "
+            "once its provider refuses them. Set model.context_tokens_max to what it has."
+        )
+        if note not in self.notes:
+            self.notes.append(note)
+            if await self._store.settings.swap("windows", model, None, str(WINDOW_TOKENS_DEFAULT)):
+                log.warning("%s", note)
 
     async def of_damage(self, damage: str) -> None:
         """To the owner in private, past the outbox, which is in the database that is damaged."""

@@ -27,23 +27,10 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 import msgspec
-from opentelemetry import trace
-from opentelemetry._logs import LogRecord, SeverityNumber
-from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import to_micros
+from shoal.domain.errors import ConfigError
 from shoal.domain.events import (
     ApprovalRequested,
     ApprovalSettled,
@@ -62,7 +49,26 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.ids import TurnId
+from shoal.domain.installation import how_to_add
 from shoal.domain.settings import Config
+
+try:
+    from opentelemetry import trace
+    from opentelemetry._logs import LogRecord, SeverityNumber
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
+    from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+except ModuleNotFoundError as error:
+    raise ConfigError([f"telemetry is on, and needs the extra `otel`. {how_to_add('otel')}"]) from error
 
 TURNS_MAX = 10_000
 """Turns whose spans are open at once; the ones that have said nothing for longest are let go."""
@@ -155,6 +161,8 @@ class Journalist:
                     called = SpanContext(_id(16, caller), _id(8, caller, said.caller.call_id), False, TraceFlags(1))
                     turn.span.add_link(called, {"gen_ai.conversation.id": thread})
                 turn.asked.append({"role": "user", "content": said.text})
+                if self._with_content:
+                    turn.span.set_attribute("gen_ai.input.messages", self._messages(turn.asked))
             case TurnStarted() as started:
                 turn.agent, turn.model = started.agent, started.model
                 name = started.model.partition("/")[0]
@@ -324,18 +332,22 @@ class _LogHandler(logging.Handler):
 async def telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> AsyncGenerator[None]:
     """Send traces, metrics and logs while the block runs; then what is left, for at most SHUTDOWN_SECONDS.
 
-    Where to, and how, is what the OTEL_* variables say; by default a collector on this machine.
+    Where to, and how, is what the OTEL_* variables say; by default a collector on this machine. A signal whose
+    exporter they name `none` is not sent.
     """
+    sent = {name for name in ("TRACES", "METRICS", "LOGS") if os.environ.get(f"OTEL_{name}_EXPORTER") != "none"}
     resource = Resource.create(
         {"service.version": version("shoal"), "service.name": os.environ.get("OTEL_SERVICE_NAME", "shoal")}
     )
     ids = _Ids()
     traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
-    traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    readers = [PeriodicExportingMetricReader(OTLPMetricExporter())]
+    if "TRACES" in sent:
+        traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if "METRICS" in sent else []
     figures = MeterProvider(readers, resource, shutdown_on_exit=False)
     logs = LoggerProvider(resource, shutdown_on_exit=False)
-    logs.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
+    if "LOGS" in sent:
+        logs.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
     kinds = {name: provider.kind or name for name, provider in config.providers.items()}
     journalist = Journalist(traces, ids, figures, redact, kinds, with_content=config.telemetry.content)
     hub.tap(journalist.tell)

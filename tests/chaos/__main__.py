@@ -59,9 +59,10 @@ def _run(load: Load, server: Server | None, folder: Path, database: str, first: 
         _settle(stand)
         _stop(stand)
         kills = sum(count for act, count in killer.done.items() if act != "set clock")
-        record = stand.record()._replace(harms=killer.harms, kills=kills)
+        turns = rules.turns(stand.tables)
+        record = stand.record()._replace(harms=killer.harms, kills=kills, turns=turns)
         found = rules.broken(record) + rules.left_over(stand.tables)
-        if not load.mixed and not load.alone:
+        if not load.mixed and not load.alone and not load.lines:
             seen = checker.read(database, stand.chat_logs[0], stand.model_log, stand.tool_log)
             found += checker.violations(seen, record.platforms[0].names())
         return Outcome(seconds, [*stand.problems, *found], killer, record)
@@ -173,6 +174,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--latency-ms", type=float, default=300.0, help="how long the model takes")
     parser.add_argument("--alone", action="store_true", help="one process on SQLite and two platforms")
     parser.add_argument("--mixed", action="store_true", help="people do all that a chat allows")
+    parser.add_argument("--lines", action="store_true", help="people write in quick lines, which are answered together")
     parser.add_argument("--server", default="", help="address of a server to use; without it a private one is started")
     return parser.parse_args()
 
@@ -205,6 +207,7 @@ def _run_all(options: argparse.Namespace, server: Server | None) -> int:
             latency_ms=options.latency_ms,
             alone=options.alone,
             mixed=options.mixed,
+            lines=options.lines,
         )
         folder = Path(tempfile.mkdtemp(prefix="shoal-chaos-"))
         outcome = run(load, server, folder, tuple(options.first))

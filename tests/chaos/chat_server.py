@@ -46,6 +46,8 @@ Kind: TypeAlias = Literal[
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 KIND_WEIGHTS = (6, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 0.5, 1)
+LINE_KINDS: tuple[Kind, ...] = ("plain", "edit", "delete", "file")
+LINE_KIND_WEIGHTS = (6, 1, 1, 1)
 FACTS = 20
 """How many different ones are to be remembered, by whomever."""
 SPENT_ROUNDS = 90
@@ -63,17 +65,17 @@ UPDATES_MAX = 50
 _DONE = re.compile(r"DONE \d+ (\S+)")
 
 
-def answer_of(text: str) -> str:
-    """The name of what a text answers; empty for a preview and for everything else."""
+def answers_of(text: str) -> list[str]:
+    """The names of what a text answers, in order; none for a preview and for everything else."""
     found = None if text.endswith(WRITING) else _DONE.match(text.removeprefix(REPEATED).lstrip())
-    return found.group(1) if found else ""
+    return found.group(1).split("+") if found else []
 
 
 class People(msgspec.Struct, frozen=True):
     """Who writes: `threads` people, from number `first` on, `turns` messages each, `ahead` of them unanswered at most.
 
-    Where it is `mixed`, all but the last two messages of each are of any kind. Each waits before a message for up to
-    twice `pause_seconds`.
+    Where it is `mixed`, all but the last two messages of each are of any kind; with `lines` they are changed, deleted
+    and come with files, and nothing else. Each waits after a message for up to twice `pause_seconds`.
     """
 
     threads: int
@@ -83,6 +85,7 @@ class People(msgspec.Struct, frozen=True):
     first: int = 0
     mixed: bool = False
     pause_seconds: float = 0.0
+    lines: bool = False
 
     def numbers(self) -> range:
         """The people's."""
@@ -92,7 +95,8 @@ class People(msgspec.Struct, frozen=True):
         """What a message is about."""
         is_last = int(name.partition(".")[2]) >= self.turns - 2
         drawn = random.Random(f"{self.seed}/kind/{name}")
-        return drawn.choices(KINDS, KIND_WEIGHTS)[0] if self.mixed and not is_last else "plain"
+        kinds, weights = (LINE_KINDS, LINE_KIND_WEIGHTS) if self.lines else (KINDS, KIND_WEIGHTS)
+        return drawn.choices(kinds, weights)[0] if self.mixed and not is_last else "plain"
 
     def words(self, name: str) -> str:
         """What a person says in a message of its kind; a reminder, a subagent and a process have names of their own."""
@@ -174,6 +178,7 @@ class ChatServer:
         self._open: dict[str, tuple[float, Update]] = {}
         self._said = dict.fromkeys(people.numbers(), 0)
         self._settled = dict.fromkeys(people.numbers(), 0)
+        self._due = dict.fromkeys(people.numbers(), 0.0)
         self._silent: dict[int, set[int]] = {person: set() for person in people.numbers()}
         """Messages that may never be answered, so that nobody waits for them."""
         self._keys: dict[str, str] = {}
@@ -233,10 +238,12 @@ class ChatServer:
             self._said[person] += 1
             name = f"{person}.{number}"
             seconds = random.Random(f"{self._people.seed}/pause/{name}").uniform(0, 2 * self._people.pause_seconds)
+            self._due[person] = max(self._due[person], time.time()) + seconds
             file = name if self._people.kind(name) == "file" else ""
-            self._do(Update(name, f"person-{person}", self._people.words(name), file=file), seconds)
+            words = self._people.words(name)
+            self._open[name] = (self._due[person], Update(name, f"person-{person}", words, file=file))
 
-    def _do(self, update: Update, seconds: float = 0.0) -> None:
+    def _do(self, update: Update, seconds: float) -> None:
         self._open[update.id] = (time.time() + seconds, update)
 
     def _ack(self, ack: Ack) -> Plan:
@@ -303,8 +310,8 @@ class ChatServer:
 
     def _see(self, thread: str, text: str, reply_to: str) -> None:
         """An answer settles what was said up to there; a stopped or deleted message has none."""
-        name = answer_of(text) if self._people.mixed else reply_to
-        person, _, number = name.partition(".")
+        names = answers_of(text) or ([] if self._people.mixed else [reply_to])
+        person, _, number = names[-1].partition(".") if names else ("", "", "")
         if not person.isdigit() or int(person) not in self._settled:
             return
         if self._settled[int(person)] <= int(number):
@@ -356,6 +363,9 @@ def main() -> None:
     parser.add_argument("--trouble", type=float, default=0.0, help="share of posts that meet trouble, 0 to 1")
     parser.add_argument("--first", type=int, default=0, help="the number of the first person")
     parser.add_argument("--mixed", action="store_true", help="people do more than say something")
+    parser.add_argument(
+        "--lines", action="store_true", help="of that, what is done to lines that are answered together"
+    )
     parser.add_argument("--pause-seconds", type=float, default=0.0, help="between two messages of a person")
     parser.add_argument("--keyless", action="store_true", help="keys are ignored")
     options = parser.parse_args()
@@ -367,6 +377,7 @@ def main() -> None:
         options.first,
         options.mixed,
         options.pause_seconds,
+        options.lines,
     )
     server = ChatServer(options.transcript, people, options.trouble, keyless=options.keyless)
     asyncio.run(serve(server, options.port))

@@ -45,6 +45,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--heartbeat-seconds", type=float, default=0.5)
     parser.add_argument("--stalled-seconds", type=float, default=2.0)
     parser.add_argument("--concurrency", type=int, default=100)
+    parser.add_argument("--pause-seconds", type=float, default=0.0, help="with 0 no lines are joined")
     return parser.parse_args(arguments)
 
 
@@ -65,6 +66,7 @@ def config_of(options: argparse.Namespace) -> Config:
             "default_profile": "chaos",
             "profiles": {"chaos": {"extends": "open", "ask": ["tool:guarded:.*"]}},
         },
+        "mailbox": {"pause_seconds": options.pause_seconds},
         "triggers": {"catch_up_seconds": CATCH_UP_SECONDS},
         "budget": {"tokens_per_turn": TURN_TOKENS},
         "turns": {"steps_max": 100},

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import psycopg
 
 from shoal.domain.posts import REPEATED, WRITING
-from tests.chaos.chat_server import People, answer_of
+from tests.chaos.chat_server import People, answers_of
 from tests.chaos.node import TURN_TOKENS
 
 Fact: TypeAlias = Mapping[str, str]
@@ -31,10 +31,11 @@ CALM_SECONDS_MAX = 20.0
 """How long an answer may take that no harm was done to."""
 HEARD_SECONDS_MAX = 5.0
 """How long it may take until a subagent that was answered has ended."""
+NO_TURNS: Mapping[str, Sequence[str]] = {}
 _FACT = re.compile(r"Fact \d+ is kept")
 _MARK = re.compile(r"leave the mark (\S+)")
 _NOTICE = re.compile(
-    "answers again|Your message is kept|⏹ Stopped|_↓ The answer is below|^(✅|⛔|⌛|⏹|⚠️)|^leave the mark "
+    "answers again|Your message is kept|⏹ Stopped|_↓ The answer is below|^(✅|⛔|⌛|⏹|⚠️)|^(```\n)?leave the mark "
     "|^I stopped: the budget|A note on the budget"
 )
 
@@ -77,7 +78,7 @@ class Platform(NamedTuple):
 class Record(NamedTuple):
     """A run from outside. `harms` are when harm began and was over, and what it was; `kills` how many there were.
 
-    `memories` are the files of what was to be remembered.
+    `memories` are the files of what was to be remembered, `turns` the messages that each turn answered, by its id.
     """
 
     platforms: Sequence[Platform]
@@ -86,6 +87,7 @@ class Record(NamedTuple):
     harms: Sequence[tuple[float, float, str]] = ()
     kills: int = 0
     memories: Sequence[str] = ()
+    turns: Mapping[str, Sequence[str]] = NO_TURNS
 
 
 Rule: TypeAlias = Callable[[Record], Iterator[str]]
@@ -103,7 +105,8 @@ def each_message_is_answered_once(record: Record) -> Iterator[str]:
     for platform in record.platforms:
         copies: dict[str, list[Fact]] = defaultdict(list)
         for fact in platform.standing().values():
-            copies[answer_of(fact["text"])].append(fact)
+            for name in answers_of(fact["text"]):
+                copies[name].append(fact)
         stopped = _stopped(platform)
         lost = Counter(fact["key"].partition(":")[0] for fact in platform.of("lost"))
         for name in [*platform.acked("say"), *_others(record, platform)]:
@@ -144,10 +147,23 @@ def _stopped(platform: Platform) -> set[str]:
     return found
 
 
+def each_turn_answers_what_it_took(record: Record) -> Iterator[str]:
+    """Each message is in one turn, whose answer names all of its messages in their order, but for deleted ones."""
+    for platform in record.platforms:
+        said, deleted = platform.acked("say"), {fact["target"] for fact in platform.acked("delete").values()}
+        taken = Counter(name for names in record.turns.values() for name in names if name in said)
+        yield from (f"{name} is in {count} turns" for name, count in taken.items() if count > 1)
+        for fact in platform.standing().values():
+            names, turn = answers_of(fact["text"]), fact["key"].partition(":")[0]
+            wanted = [name for name in record.turns.get(turn, names) if name in names or name not in deleted]
+            if said.keys() & names and names != wanted:
+                yield f"the turn {turn} took {record.turns[turn]} and answered {names}"
+
+
 def few_are_stopped(record: Record) -> Iterator[str]:
     """A stop ends one turn, or two where its receipt was lost with the process and it came again."""
     for platform in record.platforms:
-        answered = {answer_of(fact["text"]) for fact in platform.standing().values()}
+        answered = {name for fact in platform.standing().values() for name in answers_of(fact["text"])}
         stops = Counter(fact["target"].partition(".")[0] for fact in platform.acked("stop").values())
         deleted = {fact["target"] for fact in platform.acked("delete").values()}
         spent = {name for name in platform.names() if platform.people.kind(name) == "spend"}
@@ -158,17 +174,25 @@ def few_are_stopped(record: Record) -> Iterator[str]:
 
 
 def answers_stand_in_order(record: Record) -> Iterator[str]:
-    """The answers in a thread stand in the order in which its messages were accepted."""
+    """The answers in a thread stand in the order in which its messages were accepted.
+
+    Where keys are ignored, what a process was posting when it was frozen comes once it goes on: after the marked
+    repeat, which another has posted in its place, and maybe after what followed that.
+    """
     for platform in record.platforms:
         accepted = {name: place for place, name in enumerate(platform.acked("say"))}
-        threads: dict[str, list[str]] = defaultdict(list)
+        threads: dict[str, list[list[str]]] = defaultdict(list)
+        repeats: dict[str, list[list[str]]] = defaultdict(list)
         for fact in platform.standing().values():
-            name = answer_of(fact["text"])
-            if name in accepted:
-                threads[fact["thread"]].append(name)
-        for thread, names in threads.items():
-            if names != sorted(names, key=accepted.__getitem__):
-                yield f"out of order in {platform.name} {thread}: {names}"
+            names = [name for name in answers_of(fact["text"]) if name in accepted]
+            is_repeat = fact["text"].startswith(REPEATED)
+            if names and (is_repeat or names not in repeats[fact["thread"]] or not record.kills):
+                threads[fact["thread"]].append(names)
+            repeats[fact["thread"]] += [names] * is_repeat
+        for thread, answers in threads.items():
+            places = [[accepted[name] for name in names] for names in answers]
+            if places != sorted(sorted(answer) for answer in places):
+                yield f"out of order in {platform.name} {thread}: {answers}"
 
 
 def only_what_is_known_stands(record: Record) -> Iterator[str]:
@@ -181,9 +205,13 @@ def only_what_is_known_stands(record: Record) -> Iterator[str]:
             yield f"{len(unexplained)} previews stand unfinished in {platform.name}, after {record.kills} kills"
         known = set(platform.names())
         for fact in platform.standing().values():
-            text, name = fact["text"], answer_of(fact["text"])
-            own = re.sub(r"^[tp]", "", name)
-            if own not in known and not text.endswith(WRITING) and not _NOTICE.search(text.removeprefix(REPEATED)):
+            text = fact["text"]
+            own = {re.sub(r"^[tp]", "", name) for name in answers_of(text)}
+            if (
+                not (own and own <= known)
+                and not text.endswith(WRITING)
+                and not _NOTICE.search(text.removeprefix(REPEATED))
+            ):
                 yield f"nobody asked for this message in {platform.name}: {text[:200]!r} ({fact['key']})"
 
 
@@ -232,7 +260,7 @@ def only_what_was_allowed_ran(record: Record) -> Iterator[str]:
 def nothing_runs_after_a_stop(record: Record) -> Iterator[str]:
     """Once a turn was stopped, none of its calls begins."""
     for platform in record.platforms:
-        answered = {answer_of(fact["text"]) for fact in platform.facts if "text" in fact}
+        answered = {name for fact in platform.facts for name in answers_of(fact.get("text", ""))}
         for stop in platform.acked("stop").values():
             name, at = stop["target"], float(stop["at"])
             asked = [
@@ -291,6 +319,8 @@ def each_file_arrives_once(record: Record) -> Iterator[str]:
     asked: dict[str, float] = {}
     for line in record.model:
         asked.setdefault(str(line["id"]), float(str(line["at"])))
+    first = {name: names[0] for names in record.turns.values() for name in names}
+    asked |= {name: asked[begins] for name, begins in first.items() if begins in asked}
     for platform in record.platforms:
         for name, fact in platform.acked("say").items():
             if platform.people.kind(name) != "file" or name not in asked:
@@ -354,9 +384,10 @@ def nobody_waits_long_without_cause(record: Record) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    everything_is_accepted, each_message_is_answered_once, few_are_stopped, answers_stand_in_order,
-    only_what_is_known_stands, each_key_is_posted_once, each_call_runs_once, only_what_was_allowed_ran,
-    nothing_runs_after_a_stop, each_steer_is_heard_once, each_end_of_a_subagent_is_heard_once,
+    everything_is_accepted, each_message_is_answered_once, each_turn_answers_what_it_took, few_are_stopped,
+    answers_stand_in_order, only_what_is_known_stands, each_key_is_posted_once, each_call_runs_once,
+    only_what_was_allowed_ran, nothing_runs_after_a_stop, each_steer_is_heard_once,
+    each_end_of_a_subagent_is_heard_once,
     each_file_arrives_once, the_budget_of_a_turn_holds, each_memory_is_kept_once, nobody_waits_long_without_cause,
 )  # fmt: skip
 
@@ -379,10 +410,12 @@ def waits(record: Record) -> list[tuple[float, str, str]]:
         free: dict[str, float] = {}
         for fact in platform.facts:
             text, at = fact.get("text", ""), float(fact["at"])
-            name = answer_of(text) or ("" if text.endswith(WRITING) else fact.get("to", ""))
-            person = name.lstrip("tp").partition(".")[0]
-            if answer_of(text) in accepted and name not in seen:
-                seen[name] = at, free.get(person, 0.0)
+            names = answers_of(text)
+            last = names[-1] if names else "" if text.endswith(WRITING) else fact.get("to", "")
+            person = last.lstrip("tp").partition(".")[0]
+            for name in names:
+                if name in accepted and name not in seen:
+                    seen[name] = at, free.get(person, 0.0)
             free[person] = at
         for name, (at, before) in seen.items():
             met = (what for began, over, what in record.harms if began < at and over > accepted[name])
@@ -405,6 +438,7 @@ LEFT_OVER = {
             select thread, data as json from events where type = 'user_message' and data like '%"origin":"trigger"%'
         ) as told group by thread, json having count(*) > 1""",
 }
+_SAID = "select turn, data from events where type = 'user_message' order by thread, seq"
 _AUDIT = "select chain, number, at, entry, previous, hash from audit order by chain, number"
 _CHAINS = "select chain, number, head from chains"
 
@@ -420,6 +454,15 @@ def select(database: str | Path, query: str) -> Rows:
     with psycopg.connect(database) as server:
         server.execute("set search_path to shoal")
         return server.execute(query.encode()).fetchall()
+
+
+def turns(database: str | Path) -> dict[str, list[str]]:
+    """The messages that each turn answered, in its order."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for turn, data in select(database, _SAID):
+        said = json.loads(str(data))
+        found[str(turn)] += [*said.get("joined", ()), said.get("message_id", "")]
+    return found
 
 
 def left_over(database: str | Path) -> list[str]:

@@ -27,12 +27,20 @@ STALLED_SECONDS = 2.0
 STOP_SECONDS_MAX = 30.0
 PR_SET_CHILD_SUBREAPER = 36
 PLATFORMS = ("fake", "keyless")
+LINES_AHEAD = 8
+"""How many lines somebody types who is not answered yet."""
+LINE_SECONDS = 0.2
+"""What a line takes to type, on average."""
+PAUSE_SECONDS = 0.3
+"""How long somebody must have paused who writes in lines."""
 
 
 class Load(msgspec.Struct, frozen=True):
     """What is asked of Shoal, and how much goes wrong around it.
 
     `alone`: one process on SQLite, on two platforms, in place of a cluster. `mixed`: people do all that a chat allows.
+    `lines`: they write in quick lines, and what one has waiting is answered together; when `mixed` too, they change
+    and delete lines and send files.
     """
 
     threads: int = 300
@@ -47,15 +55,17 @@ class Load(msgspec.Struct, frozen=True):
     latency_ms: float = 300.0
     alone: bool = False
     mixed: bool = False
+    lines: bool = False
     people_pause_seconds: float = 0.0
     context_tokens: int = 0
 
     def people(self) -> list[People]:
         """Who is on each platform; nobody is on two."""
-        halves = 2 if self.alone or self.mixed else 1
-        threads = self.threads // halves
+        halves = 2 if self.alone or self.mixed or self.lines else 1
+        threads, ahead = self.threads // halves, LINES_AHEAD if self.lines else 2
+        pause = LINE_SECONDS if self.lines else self.people_pause_seconds
         return [
-            People(threads, self.turns, seed=self.seed, first=number * threads, mixed=self.mixed)
+            People(threads, self.turns, ahead, self.seed, number * threads, self.mixed, pause, self.lines)
             for number in range(halves)
         ]
 
@@ -156,8 +166,8 @@ class Stand:
         for platform, log, people in zip(PLATFORMS, self.chat_logs, load.people(), strict=False):
             who = ["--threads", str(people.threads), "--turns", str(people.turns), "--first", str(people.first)]
             chat = ["tests.chaos.chat_server", "--transcript", str(log), *who, "--seed", seed, "--trouble", trouble]
-            chat += ["--pause-seconds", str(load.people_pause_seconds)]
-            chat += ["--mixed"] * people.mixed + ["--keyless"] * (platform == "keyless")
+            chat += ["--pause-seconds", str(people.pause_seconds), "--ahead", str(people.ahead)]
+            chat += ["--mixed"] * people.mixed + ["--lines"] * people.lines + ["--keyless"] * (platform == "keyless")
             self.chats.append(self._peer(chat))
         roles = [("all", "a1")] if load.alone else [*(("worker", f"w{n + 1}") for n in range(load.workers))]
         roles += [] if load.alone else [("serve", f"s{n + 1}") for n in range(load.serves)]
@@ -175,6 +185,7 @@ class Stand:
             "chat": self.chats[0], "keyless": "".join(self.chats[1:]), "model": self.model,
             "heartbeat-seconds": str(HEARTBEAT_SECONDS), "stalled-seconds": str(STALLED_SECONDS),
             "context-tokens": str(self.load.context_tokens),
+            "pause-seconds": str(PAUSE_SECONDS if self.load.lines else 0),
         }  # fmt: skip
         options = [part for key, value in given.items() for part in (f"--{key}", value)]
         command = [sys.executable, "-m", "tests.chaos.node", role, *options]

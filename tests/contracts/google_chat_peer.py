@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from shoal.chat.google_chat.adapter import GoogleChatAdapter
 from shoal.domain.ids import make_thread_id
-from shoal.domain.settings import GoogleChatSettings
+from shoal.domain.settings_platforms import GoogleChatSettings
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Counterpart, Lack, Shown, Who
+from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Shown, Who
 from shoal.testing.platforms.google_chat import PUSH_URL, FakeGoogleChat
+from shoal.testing.platforms.google_chat_wire import Given
 
 DIRECT, HARBOUR = "DmAda", "AAAAharbour"
 USERS = {"ada": "1001", "bot": "otherbot", "itself": "app", "stranger": "1009"}
@@ -18,6 +20,8 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
     """The counterpart: ada in direct messages, and a space."""
 
     stranger = "1009"
+    refers = frozenset[Refers]({"reply", "forward", "own"})
+    kinds = frozenset[Kind]({"picture", "unknown"})
 
     def __init__(self, home: Path, server: FakeGoogleChat, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
@@ -54,6 +58,13 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         await self.ready()
         return await self.server.says(DIRECT, text, user=USERS[author])
 
+    async def in_channel(
+        self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
+    ) -> str:
+        await self.ready()
+        thread = self.server.message(inside).thread if inside else ""
+        return await self.server.says(HARBOUR, text, user=USERS[author], thread=thread, named=named, quotes=answers)
+
     async def changes(self, message_id: str, text: str) -> None:
         await self.server.changes(message_id, text)
 
@@ -66,6 +77,25 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
     async def sends_file(self, name: str, content: bytes) -> None:
         await self.ready()
         await self.server.sends_file(DIRECT, name, content)
+
+    async def refers_to(self, kind: Refers, said: str, text: str) -> None:
+        await self.ready()
+        theirs = self.server.quietly(DIRECT, said, user=self.stranger)
+        await self.server.says(DIRECT, text, quotes=theirs, passes_on=kind == "forward")
+
+    async def answers_bot(self, message_id: str, text: str) -> None:
+        await self.server.says(DIRECT, text, quotes=message_id)
+
+    async def sends(self, kind: Kind) -> None:
+        gif: Given = {"attachedGifs": [{"uri": "https://media.example/tide.gif"}]}
+        await self.server.says(DIRECT, "", more=gif if kind == "picture" else {"hologram": {"depth": 3}})
+
+    async def adds(self, by: Literal["ada", "stranger"] = "ada") -> None:
+        await self.ready()
+        await self.server.adds(HARBOUR, user=USERS[by])
+
+    def greeted(self) -> Sequence[str]:
+        return [one.shown for one in self.server.said(HARBOUR)]
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)

@@ -2,29 +2,51 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from shoal.chat.matrix.adapter import MatrixAdapter
 from shoal.domain.ids import make_thread_id
 from shoal.domain.secret import Secret
-from shoal.domain.settings import MatrixSettings
+from shoal.domain.settings_platforms import MatrixSettings
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Counterpart, Shown, Who
+from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Shown, Who
 from shoal.testing.platforms.matrix import TOKEN, FakeMatrix
 from shoal.testing.platforms.matrix_world import ADA, BOT
+from shoal.testing.platforms.wire import Given
 
 STRANGER = "@mallory:elsewhere.example"
 BEN = "@ben:harbour.example"
+
+
+OTHERS: dict[Kind, tuple[str, Given]] = {
+    "sticker": ("m.sticker", {"body": "wave", "info": {}, "url": "mxc://harbour.example/1"}),
+    "location": ("m.room.message", {"msgtype": "m.location", "body": "the pier", "geo_uri": "geo:53.55,9.99"}),
+    "poll": (
+        "org.matrix.msc3381.poll.start",
+        {
+            "org.matrix.msc3381.poll.start": {
+                "question": {"org.matrix.msc1767.text": "Tides?", "msgtype": "m.text", "body": "Tides?"},
+                "answers": [{"id": "1", "org.matrix.msc1767.text": "high"}],
+            }
+        },
+    ),
+    "unknown": ("m.room.message", {"msgtype": "org.example.hologram", "body": "a hologram"}),
+}
+"""The type and content of an event, by kind."""
 
 
 class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
     """A bot that was connected before, and its platform."""
 
     stranger = STRANGER
+    lacks = frozenset[Lack]()
+    refers = frozenset[Refers]({"reply", "own"})
+    kinds = frozenset[Kind](OTHERS)
 
     def __init__(self, home: Path, server: FakeMatrix, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
         self.room = server.add_room()
-        self.root = ""
+        self.root = self.pier = ""
         self.thread = make_thread_id("matrix", self.room, "0")
         self.other = make_thread_id("matrix", server.add_room(), "0")
         self.adapter = self.make()
@@ -42,12 +64,24 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
 
     def shown(self) -> Sequence[Shown]:
         found = self.server.said(self.room, thread=self.root)
-        return [Shown(one.id, one.text, file=one.file, reply_to=one.reply_to) for one in found]
+        return [
+            Shown(one.id, one.text, file=one.file, reply_to=one.reply_to, kind=one.kind if one.file else "")
+            for one in found
+        ]
 
     async def says(self, text: str, *, author: Who = "ada") -> str:
         user = {"ada": ADA, "bot": BEN, "itself": BOT, "stranger": STRANGER}[author]
         kind = "m.notice" if author == "bot" else "m.text"
         return await self.server.says(self.room, text, user=user, thread=self.root, kind=kind)
+
+    async def in_channel(
+        self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
+    ) -> str:
+        user = {"ada": ADA, "bot": BEN, "itself": BOT, "stranger": STRANGER}[author]
+        if not self.pier:
+            self.pier = self.server.add_room(ADA, BEN)
+        text, kind = f"{BOT}: {text}" if named else text, "m.notice" if author == "bot" else "m.text"
+        return await self.server.says(self.pier, text, user=user, thread=inside, reply_to=answers, kind=kind)
 
     async def changes(self, message_id: str, text: str) -> None:
         await self.server.changes(self.room, message_id, text)
@@ -60,6 +94,28 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
 
     async def sends_file(self, name: str, content: bytes) -> None:
         await self.server.sends_file(self.room, name, content, thread=self.root)
+
+    async def refers_to(self, kind: Refers, said: str, text: str) -> None:
+        theirs = await self.server.says(self.room, said, user=STRANGER, thread=self.root)
+        await self.server.says(self.room, text, thread=self.root, reply_to=theirs)
+
+    async def answers_bot(self, message_id: str, text: str) -> None:
+        await self.server.says(self.room, text, thread=self.root, reply_to=message_id)
+
+    async def sends(self, kind: Kind) -> None:
+        event, content = OTHERS[kind]
+        relation: Given = {"rel_type": "m.thread", "event_id": self.root, "is_falling_back": True}
+        more: Given = {"m.relates_to": relation} if self.root else {}
+        await self.server.happens(self.room, ADA, event, {**content, **more})
+
+    async def adds(self, by: Literal["ada", "stranger"] = "ada") -> None:
+        """Whoever is in a room already cannot be invited to it again."""
+        await self.adapter.connected.wait()
+        if not self.pier:
+            self.pier = await self.server.invites(user={"ada": ADA, "stranger": STRANGER}[by], name="pier")
+
+    def greeted(self) -> Sequence[str]:
+        return [one.text for one in self.server.said(self.pier)]
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.reacts(self.room, message_id, "✅" if label == "Allow" else "❌")

@@ -7,13 +7,14 @@ from typing import Literal
 from shoal.chat.slack.adapter import SlackAdapter
 from shoal.domain.ids import make_thread_id
 from shoal.domain.secret import Secret
-from shoal.domain.settings import SlackSettings
+from shoal.domain.settings_platforms import SlackSettings
 from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Counterpart, Lack, Shown, Who
+from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Shown, Who
 from shoal.testing.platforms.slack import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, FakeSlack
 from shoal.testing.platforms.slack_methods import BOT
 from shoal.testing.platforms.slack_wire import Room, Sent
+from shoal.testing.platforms.wire import Given, Json
 
 DIRECT = "D00000001"
 CHANNEL = "C00000001"
@@ -33,11 +34,14 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
     """The counterpart: a direct conversation with ada, or a thread of a channel."""
 
     stranger = "USTRANGER"
+    refers = frozenset[Refers]({"quote", "forward"})
+    kinds = frozenset[Kind]({"unknown"})
 
     def __init__(self, home: Path, server: FakeSlack, mode: Literal["socket", "http"] = "socket") -> None:
         super().__init__(home, server, ManualClock())
         self.mode: Literal["socket", "http"] = mode
-        self.lacks = frozenset[Lack]({"replies"} if mode == "socket" else {"replies", "connection", "polls"})
+        lacks: set[Lack] = {"replies", "answers"} if mode == "socket" else {"replies", "answers", "connection", "polls"}
+        self.lacks = frozenset[Lack](lacks)
         self.channel, self.root = DIRECT, ""
         self.adapter = self.make()
         self.thread = make_thread_id("slack", DIRECT, "0")
@@ -71,13 +75,22 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
 
     def _shown(self, message: Sent) -> Shown:
         labels = tuple(label for label, _ in message.buttons)
-        file = message.file_ids[0] if message.file_ids else ""
-        content = (str(self.server.files[file]["name"]), self.server.contents[file]) if file else None
-        return Shown(message.ts, self.server.shown(message), labels, content)
+        files = [(str(self.server.files[file]["name"]), self.server.contents[file]) for file in message.file_ids]
+        return Shown(message.ts, self.server.shown(message), labels, next(iter(files), None), album=tuple(files[1:]))
+
+    def told(self) -> Sequence[str]:
+        return [self.server.shown(message) for message in self.server.said(self.channel)]
 
     async def says(self, text: str, *, author: Who = "ada") -> str:
         user = {"ada": "UADA", "bot": "UOTHERBOT", "itself": BOT, "stranger": "USTRANGER"}[author]
         return await self.server.says(self.channel, text, user=user, thread_ts=self.root)
+
+    async def in_channel(
+        self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
+    ) -> str:
+        user = {"ada": "UADA", "bot": "UOTHERBOT", "itself": BOT, "stranger": "USTRANGER"}[author]
+        text = f"<@{BOT}> {text}" if named else text
+        return await self.server.says(CHANNEL, text, user=user, thread_ts=inside)
 
     async def changes(self, message_id: str, text: str) -> None:
         await self.server.changes(message_id, text)
@@ -90,6 +103,22 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
 
     async def sends_file(self, name: str, content: bytes) -> None:
         await self.server.sends_file(self.channel, name, content, thread_ts=self.root)
+
+    async def refers_to(self, kind: Refers, said: str, text: str) -> None:
+        mark = {"is_share": True} if kind == "forward" else {"is_msg_unfurl": True}
+        shared: Json = {**mark, "author_name": "Mallory", "author_id": "USTRANGER", "text": said, "ts": "1.1", "id": 1}
+        link: Json = {"title": "Tides", "text": "of a page", "ts": 1512085950, "id": 2}
+        more: Given = {"attachments": [shared, link]}
+        await self.server.says(self.channel, text, thread_ts=self.root, more=more)
+
+    async def sends(self, kind: Kind) -> None:
+        await self.server.says(self.channel, "", thread_ts=self.root, more={"blocks": [{"type": "hologram"}]})
+
+    async def adds(self, by: Literal["ada", "stranger"] = "ada") -> None:
+        await self.server.adds(SECRET_ROOM, user={"ada": "UADA", "stranger": "USTRANGER"}[by])
+
+    def greeted(self) -> Sequence[str]:
+        return [self.server.shown(message) for message in self.server.said(SECRET_ROOM)]
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)

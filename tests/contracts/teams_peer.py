@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from shoal.chat.teams.adapter import TeamsAdapter
 from shoal.domain.ids import make_thread_id
 from shoal.domain.secret import Secret
-from shoal.domain.settings import TeamsSettings
+from shoal.domain.settings_platforms import TeamsSettings
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Counterpart, Lack, Shown, Who
-from shoal.testing.platforms.teams import PASSWORD, FakeTeams
+from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Shown, Who
+from shoal.testing.platforms.teams import BOT, PASSWORD, FakeTeams, Json
 
 DIRECT, GROUP, CHANNEL = "a:1ada", "19:crew@thread.v2", "19:harbour@thread.tacv2"
 
@@ -17,8 +18,10 @@ DIRECT, GROUP, CHANNEL = "a:1ada", "19:crew@thread.v2", "19:harbour@thread.tacv2
 class Teams(Counterpart[TeamsAdapter, FakeTeams]):
     """The counterpart: ada in a direct chat, a group chat, and a channel."""
 
-    lacks = frozenset[Lack]({"polls"})
+    lacks = frozenset[Lack]({"polls", "answers"})
     stranger = "aad-mallory"
+    refers = frozenset[Refers]({"quote", "own"})
+    kinds = frozenset[Kind]({"unknown"})
 
     def __init__(self, home: Path, server: FakeTeams, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
@@ -50,6 +53,13 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
         await self.ready()
         return await self.server.says(DIRECT, text, user="mallory" if author == "stranger" else author)
 
+    async def in_channel(
+        self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
+    ) -> str:
+        await self.ready()
+        user = "mallory" if author == "stranger" else author
+        return await self.server.says(CHANNEL, text, user=user, root=inside, named=named)
+
     async def changes(self, message_id: str, text: str) -> None:
         await self.server.changes(DIRECT, message_id, text)
 
@@ -57,11 +67,39 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
         await self.server.deletes(DIRECT, message_id)
 
     async def reacts(self, message_id: str, emoji: str) -> None:
-        await self.server.reacts(DIRECT, message_id, f"{ord(emoji):04x}_crossmark")
+        await self.server.reacts(DIRECT, message_id, f"{ord(emoji):04x}_named")
 
     async def sends_file(self, name: str, content: bytes) -> None:
         await self.ready()
         await self.server.sends_file(DIRECT, name, content)
+
+    async def refers_to(self, kind: Refers, said: str, text: str) -> None:
+        await self.ready()
+        await self._quotes("29:mallory", "Mallory", "1", said, text)
+
+    async def answers_bot(self, message_id: str, text: str) -> None:
+        await self._quotes(BOT, "Shoal", message_id, "I owe you the harbour.", text)
+
+    async def _quotes(self, author: str, name: str, message_id: str, said: str, text: str) -> None:
+        """As Teams' clients write it: above the answer, in the text without a mark."""
+        quoted = f'<strong itemprop="mri" itemid="{author}">{name}</strong><p itemprop="preview">{said}</p>'
+        kind = f'itemscope itemtype="http://schema.skype.com/Reply" itemid="{message_id}"'
+        page: Json = {
+            "contentType": "text/html",
+            "content": f"<blockquote {kind}>{quoted}</blockquote>\n<p>{text}</p>",
+        }
+        await self.server.says(DIRECT, f"{name}{said}{text}", attachments=[page])
+
+    async def sends(self, kind: Kind) -> None:
+        card: Json = {"contentType": "application/vnd.example.hologram", "content": {}}
+        await self.server.says(DIRECT, "", attachments=[card])
+
+    async def adds(self, by: Literal["ada", "stranger"] = "ada") -> None:
+        await self.ready()
+        await self.server.adds(GROUP, user="mallory" if by == "stranger" else by)
+
+    def greeted(self) -> Sequence[str]:
+        return [one.text for one in self.server.said(GROUP)]
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)

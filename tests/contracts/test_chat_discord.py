@@ -1,5 +1,6 @@
 """The chat adapters' contract over Discord's, against its API and gateway on loopback, in each kind of threading."""
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -14,21 +15,33 @@ from shoal.domain.messages import Inbound, Receipt
 from shoal.domain.ports import ChannelHost
 from shoal.domain.posts import WRITING, OutboundPost
 from shoal.domain.secret import Secret
-from shoal.domain.settings import DiscordSettings
+from shoal.domain.settings_platforms import DiscordSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
-from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Shown, Who, serving
+from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Shown, Who, serving
 from shoal.testing.platforms.discord import TOKEN, FakeDiscord
 from shoal.testing.platforms.discord_world import ADA, BOT
+from shoal.testing.platforms.wire import Given, Json
 
 STRANGER = "700000000000000009"
 OTHER_BOT = "900000000000000009"
+
+
+OTHERS: dict[Kind, Given] = {
+    "sticker": {"sticker_items": [{"id": "1", "name": "wave", "format_type": 1}]},
+    "poll": {"poll": {"question": {"text": "Tides?"}, "answers": [{"answer_id": 1, "poll_media": {"text": "high"}}]}},
+    "unknown": {"hologram": {"depth": 3}},
+}
+"""What is told of a message besides its words, by kind."""
 
 
 class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
     """The counterpart: a conversation with ada, direct or in a server's thread that the bot follows."""
 
     stranger = STRANGER
+    lacks = frozenset[Lack]({"greeting"})
+    refers = frozenset[Refers]({"reply", "forward", "own"})
+    kinds = frozenset[Kind](OTHERS)
 
     def __init__(self, home: Path, server: FakeDiscord, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
@@ -48,7 +61,13 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
     def shown(self) -> Sequence[Shown]:
         return [
             Shown(
-                message.id, message.text, tuple(label for label, _ in message.buttons), message.file, message.reply_to
+                message.id,
+                message.text,
+                tuple(label for label, _ in message.buttons),
+                message.file,
+                message.reply_to,
+                message.kind,
+                message.album,
             )
             for message in self.server.said(self.channel)
         ]
@@ -56,6 +75,16 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
     async def says(self, text: str, *, author: Who = "ada") -> str:
         user = {"ada": ADA, "bot": OTHER_BOT, "itself": BOT, "stranger": STRANGER}[author]
         return await self.server.says(self.channel, text, user=user)
+
+    async def in_channel(
+        self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
+    ) -> str:
+        user = {"ada": ADA, "bot": OTHER_BOT, "itself": BOT, "stranger": STRANGER}[author]
+        if inside and inside not in self.server.world.rooms:
+            self.server.open_thread(self.harbour, inside)  # as the bot's first post does
+        where = inside if inside in self.server.world.rooms else self.harbour
+        text = f"<@{BOT}> {text}" if named else text
+        return await self.server.says(where, text, user=user, reply_to=answers)
 
     async def changes(self, message_id: str, text: str) -> None:
         await self.server.changes(message_id, text)
@@ -68,6 +97,23 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
 
     async def sends_file(self, name: str, content: bytes) -> None:
         await self.server.says(self.channel, "", file=(name, content))
+
+    async def refers_to(self, kind: Refers, said: str, text: str) -> None:
+        await self.adapter.connected.wait()
+        if kind == "forward":
+            reference: Json = {"type": 1, "message_id": "1", "channel_id": "2"}
+            snapshot: Json = {"message": {"content": said, "type": 0, "attachments": [], "embeds": [], "mentions": []}}
+            more: Given = {"message_reference": reference, "message_snapshots": [snapshot]}
+            await self.server.says(self.channel, "", more=more)
+            return
+        theirs = self.server.quietly(self.channel, said, user=STRANGER)
+        await self.server.says(self.channel, text, reply_to=theirs)
+
+    async def answers_bot(self, message_id: str, text: str) -> None:
+        await self.server.says(self.channel, text, reply_to=message_id)
+
+    async def sends(self, kind: Kind) -> None:
+        await self.server.says(self.channel, "", more=OTHERS[kind])
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.adapter.connected.wait()  # Discord keeps clicks for nobody
@@ -97,7 +143,7 @@ class TestDiscordThread(ChatContract):
     @pytest.fixture
     async def peer(self, peer: Discord) -> Discord:
         """The same bot there."""
-        starter = await peer.server.says(peer.harbour, "begin")
+        starter = await peer.server.says(peer.harbour, "begin", user=OTHER_BOT)
         peer.server.open_thread(peer.harbour, starter)
         peer.channel = starter
         peer.thread = make_thread_id("discord", peer.harbour, starter)
@@ -112,6 +158,7 @@ class TestDiscordChannel(ChatContract):
     async def peer(self, peer: Discord) -> Discord:
         """The same bot with that setting."""
         peer.adapter = peer.make("channel")
+        peer.lacks = frozenset({"channels", "greeting"})
         return peer
 
 
@@ -184,11 +231,13 @@ async def test_a_session_is_resumed_by_the_next_process(peer: Discord) -> None:
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
         await peer.says("one")
-        await inbox.prompts(1)
+        await peer.says("two")
+        await inbox.prompts(2)  # with which the first is confirmed
     await peer.says("meanwhile")
     again = Inbox()
     async with serving(peer.make(), again):
-        assert [prompt.text for prompt in await again.prompts(1)][-1] == "meanwhile"
+        await again.until(lambda: "meanwhile" in [prompt.text for prompt in again.said()])
+    assert "one" not in [prompt.text for prompt in again.said()]
     assert (peer.server.gateway.identified, peer.server.gateway.resumed) == (1, 1)
 
 
@@ -293,6 +342,19 @@ async def test_a_slash_command_is_heard_before_it_is_done(peer: Discord) -> None
     (asked,) = inbox.commands
     assert (asked.name, asked.argument, asked.author.name) == ("steer", "faster", "Ada")
     assert [path.split("/")[-1] for _, path, _ in peer.server.calls if heard.token in path] == ["callback", "@original"]
+
+
+async def test_what_is_typed_of_a_command_is_completed(peer: Discord) -> None:
+    inbox = Inbox()
+    inbox.suggested = ("model one/" + "x" * 100, *(f"model one/{number}" for number in range(30)))
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        completed = [one["name"] for one in peer.server.world.commands if '"autocomplete": true' in json.dumps(one)]
+        assert completed == ["retry", "model", "agent", "settings"]
+        found = await peer.server.types(peer.harbour, "settings", "model ")
+        assert found == [f"model one/{number}" for number in range(25)], "as many, and as long, as Discord takes"
+        inbox.strangers.add(STRANGER)
+        assert await peer.server.types(peer.harbour, "settings", "model ", user=STRANGER) == []
 
 
 async def test_a_thread_is_opened_by_a_post_of_the_bots_own(peer: Discord) -> None:

@@ -23,7 +23,7 @@ PLAIN = str.maketrans("", "", "*")
 class Quiet(Counterpart[ChatAdapter, FakePlatform]):
     """A counterpart whose people speak by another way."""
 
-    lacks = frozenset[Lack]({"people", "connection", "files_in", "troubles", "weather"})
+    lacks = frozenset[Lack]({"people", "channels", "connection", "files_in", "troubles", "weather"})
 
     def __init__(self, home: Path, adapter: ChatAdapter) -> None:
         super().__init__(home, FakePlatform(), ManualClock())
@@ -57,6 +57,8 @@ class InMemory(Quiet):
                 made.markdown.translate(PLAIN),
                 tuple(button.label for button in made.buttons),
                 (made.post.file.name, made.post.file.read_bytes()) if made.post.file else None,
+                made.post.reply_to,
+                "voice" if made.post.kind == "voice" else "",
             )
             for made in self._chat.posted
         ]

@@ -89,8 +89,8 @@ async def test_what_is_told_twice_is_taken_once_with_its_file(peer: Slack) -> No
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.sends_file(CHANNEL, "tides.txt", b"high", text=f"<@{BOT}> /stop")
-        await peer.server.sends_file(CHANNEL, "tides.txt", b"high", text=f"<@{BOT}> look")
-        await peer.server.says(CHANNEL, f"<@{BOT}> after")
+        looked = await peer.server.sends_file(CHANNEL, "tides.txt", b"high", text=f"<@{BOT}> look")
+        await peer.server.says(CHANNEL, f"<@{BOT}> after", thread_ts=looked)
         prompts = await inbox.prompts(2)
     assert [prompt.text for prompt in prompts] == ["look", "after"]
     assert len(prompts[0].attachments) == 1

@@ -14,14 +14,14 @@ from shoal.chat.webhook import KEY_HEADER_CHARS_MAX, WebhookAdapter, key_header
 from shoal.domain.errors import PlatformError, StoreUnavailable
 from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id, thread_address
-from shoal.domain.messages import Inbound, Receipt
+from shoal.domain.messages import Reaction
 from shoal.domain.posts import OutboundPost
 from shoal.domain.secret import Secret
-from shoal.domain.settings import WebhookSettings
+from shoal.domain.settings_platforms import WebhookSettings
 from shoal.domain.webhooks import proof, signature
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
-from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Lack, Shown, Who, serving
+from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Shown, Who, serving
 from shoal.testing.platforms.webhook import SECRET, FakeHookChat, Json
 
 PLAIN = str.maketrans("", "", "*")
@@ -30,8 +30,10 @@ PLAIN = str.maketrans("", "", "*")
 class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
     """The counterpart: a channel `harbour` with ada in it."""
 
-    lacks = frozenset[Lack]({"connection", "polls"})
+    lacks = frozenset[Lack]({"connection", "polls", "before", "greeting", "downloads"})
     stranger = "mallory"
+    refers = frozenset[Refers]({"reply", "quote", "forward", "own"})
+    kinds = frozenset[Kind]({"unknown"})
 
     def __init__(self, home: Path, server: FakeHookChat, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
@@ -40,6 +42,8 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
         self.thread = make_thread_id("ticker", "harbour", "7")
         self.other = make_thread_id("ticker", "harbour", "8")
         server.deliver = self.adapter.receive
+        self.answered: list[str] = []
+        self.topics: dict[str, str] = {}
 
     def shown(self) -> Sequence[Shown]:
         return [
@@ -52,8 +56,33 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
         user = {"ada": "ada", "bot": "other", "itself": "shoal", "stranger": self.stranger}[author]
         return await self.server.says("harbour", "7", text, user=user, is_bot=author in ("bot", "itself"))
 
+    async def in_channel(
+        self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
+    ) -> str:
+        await self.adapter.connected.wait()
+        user = {"ada": "ada", "bot": "other", "itself": "shoal", "stranger": self.stranger}[author]
+        is_bot = author in ("bot", "itself")
+        said = await self.server.says(
+            "square", inside or f"t{len(self.topics)}", text, user=user, is_bot=is_bot, named=named, reply_to=answers
+        )
+        self.topics[said] = inside or f"t{len(self.topics)}"
+        return self.topics[said] if named else said
+
     async def changes(self, message_id: str, text: str) -> None:
-        await self.tells("edit", id=message_id, text=text)
+        await self.tells("edit", id=message_id, text=text, at=self.clock.now().isoformat())
+
+    async def refers_to(self, kind: Refers, said: str, text: str) -> None:
+        await self.adapter.connected.wait()
+        one: Json = {"kind": kind, "text": said, "id": "m0", "author": {"id": self.stranger, "name": "Mallory"}}
+        await self.server.says("harbour", "7", text, refers_to=[one])
+
+    async def answers_bot(self, message_id: str, text: str) -> None:
+        await self.server.says("harbour", "7", text, refers_to=[{"id": message_id, "own": True}])
+
+    async def sends(self, kind: Kind) -> None:
+        where: dict[str, Json] = {"type": "message", "id": "m9", "channel": "harbour", "thread": "7"}
+        answer = await self.server.tells({**where, "author": {"id": "ada"}, "hologram": 3})
+        self.answered.append(msgspec.json.decode(answer.body)["answer"])
 
     async def deletes(self, message_id: str) -> None:
         await self.tells("deletion", id=message_id)
@@ -65,7 +94,13 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
         """Ada does something else than write."""
         ada: Json = {"id": "ada", "name": "ada"}
         where: dict[str, Json] = {"type": kind, "channel": "harbour", "thread": "7", "author": ada}
-        assert (await self.server.tells({**where, **more})).status in (0, 200)
+        answer = await self.server.tells({**where, **more})
+        assert answer.status in (0, 200)
+        if answer.status == 200:
+            self.answered.append(msgspec.json.decode(answer.body)["answer"])
+
+    def told(self) -> Sequence[str]:
+        return self.answered
 
     async def sends_file(self, name: str, content: bytes) -> None:
         await self.adapter.connected.wait()
@@ -159,11 +194,11 @@ async def test_whatever_else_somebody_did_counts_once_too(peer: Hook, how: str, 
 
 async def test_what_could_not_be_stored_may_be_sent_again(peer: Hook) -> None:
     class Failing(Inbox):
-        async def send(self, message: Inbound) -> Receipt:
+        async def react(self, reaction: Reaction) -> str:
             if not self.came:
-                self.came.append(message)
+                self.came.append(reaction)
                 raise StoreUnavailable("it is away")
-            return await super().send(message)
+            return await super().react(reaction)
 
     body, inbox = call(type="reaction", emoji="x"), Failing()
     headers = {"x-hub-signature-256": f"sha256={signature(SECRET, body)}"}

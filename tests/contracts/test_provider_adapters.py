@@ -1,14 +1,24 @@
 """The provider contract over every adapter, and over the fake itself."""
 
+import json
+
 import pytest
 
+from shoal.domain.ids import CallId
+from shoal.domain.messages import MORE_TOOLS, AssistantMessage, ToolCall, ToolMessage, ToolSpec, UserMessage
 from shoal.domain.ports import Provider
 from shoal.domain.secret import Secret
 from shoal.domain.settings import ProviderSettings
+from shoal.providers.anthropic import AnthropicMessages
+from shoal.providers.api_protocol import ApiProtocol, Quirks
 from shoal.providers.catalog import build_provider
+from shoal.providers.http import make_client
+from shoal.providers.http_provider import ApiKey, HttpProvider
+from shoal.providers.openai_responses import OpenAiResponses
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.provider import HttpProviderContract, ProviderContract, Stage
-from shoal.testing.model import FakeModel
+from shoal.testing.contracts.provider import HttpProviderContract, ProviderContract, Stage, answer, request
+from shoal.testing.model import Call, FakeModel, Refusal, Reply
+from shoal.testing.model.tokens import MARK
 
 
 def build(kind: str, url: str, key: str, idle_seconds: float) -> Provider:
@@ -49,3 +59,60 @@ class TestFakeModelInProcess(ProviderContract):
     def stage(self) -> Stage:
         fake = FakeModel()
         return Stage(fake, fake)
+
+
+FIND = ToolSpec(MORE_TOOLS, "Find further tools.", '{"type":"object","properties":{}}')
+FOUND = (ToolSpec("weigh", "Weigh the boat.", '{"type":"object","properties":{"grams":{"type":"integer"}}}'),)
+NATIVE = ((OpenAiResponses(), "/v1"), (AnthropicMessages(), ""))
+
+
+@pytest.mark.parametrize(("protocol", "path"), NATIVE, ids=lambda one: getattr(one, "kind", ""))
+@pytest.mark.parametrize("refused", [False, True])
+async def test_tools_are_looked_up_in_the_providers_own_way(protocol: ApiProtocol, path: str, refused: bool) -> None:
+    """The fake checks the forms, and knows the tool once it was found. A model that refuses them is told in words."""
+    fake = FakeModel()
+    if refused:
+        fake.add(Refusal(400, "tools.1.defer_loading: tool_search is not supported by this model"))
+    fake.add(Reply(calls=(Call(MORE_TOOLS, '{"find":"weigh"}'),)), Reply(calls=(Call("weigh", '{"grams":1}'),)), "1 g")
+    async with fake.serve() as url:
+        http, key = make_client(f"{url}{path}", "p", 30.0, {}), ApiKey(Secret("value", "k"), "p", ManualClock())
+        provider = HttpProvider(
+            "p", protocol, http, key, clock=ManualClock(), quirks_of=lambda _: Quirks(tool_search=True)
+        )
+        asked = UserMessage("how heavy is it?")
+        first = (await answer(provider, request(asked, tools=(FIND,)))).message
+        assert [(call.name, call.arguments) for call in first.tool_calls] == [(MORE_TOOLS, '{"find":"weigh"}')]
+        text = f"Found: weigh.\n{FOUND[0].definition}"
+        result = ToolMessage(first.tool_calls[0].id, MORE_TOOLS, text, found=FOUND)
+        second = (await answer(provider, request(asked, first, result, tools=(FIND,)))).message
+        assert [call.name for call in second.tool_calls] == ["weigh"]
+        weighed = ToolMessage(second.tool_calls[0].id, "weigh", "1")
+        assert (
+            await answer(provider, request(asked, first, result, second, weighed, tools=(FIND,)))
+        ).message.text == "1 g"
+        await provider.close()
+    sent = fake.log[-1]
+    assert ("weigh" in sent.tools) is not refused
+    assert (FOUND[0].definition in sent.body.decode().replace("\\", "")) is refused
+    prompts = [one.prompt.replace(MARK, b"") for one in fake.log][refused:]
+    assert prompts[1].startswith(prompts[0].rstrip(b"]}"))
+
+
+async def test_what_was_called_by_wrapping_is_shown_so_again() -> None:
+    """A history reads as the model wrote it, whatever it was that ran."""
+    fake = FakeModel()
+    fake.add("Done.")
+    called = ToolCall(CallId("c1"), "weigh", '{"grams":1}', wrapped=True)
+    async with fake.serve() as url:
+        for kind, path in (("openai", "/v1"), ("openai-responses", "/v1"), ("anthropic", ""), ("gemini", "/v1beta")):
+            fake.add("Done.")
+            provider = build(kind, f"{url}{path}", "k", 30.0)
+            messages = (
+                UserMessage("go"),
+                AssistantMessage("", (called,)),
+                ToolMessage(called.id, "weigh", "1", wrapped=True),
+            )
+            await answer(provider, request(*messages, tools=(FIND,), key=kind))
+            (call,) = fake.log[-1].messages[1].calls
+            assert (call.name, json.loads(call.arguments)) == (MORE_TOOLS, {"call": "weigh", "arguments": {"grams": 1}})
+            await provider.close()

@@ -4,30 +4,18 @@ import asyncio
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.contracts.as_nobody import NOBODY, SANDBOX
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount, Sandbox
-from shoal.sandbox.bubblewrap import BubblewrapSandbox
-from shoal.sandbox.limits import CommandLimits
-from shoal.testing.contracts import isolation
 from shoal.testing.contracts.isolation import CANARY, IsolationContract
-
-NOBODY = 65_534
-SANDBOX = BubblewrapSandbox(
-    CommandLimits(
-        memory_bytes_max=isolation.MEMORY_BYTES_MAX,
-        processes_max=isolation.PROCESSES_MAX,
-        file_bytes_max=isolation.FILE_BYTES_MAX,
-        temporary_bytes_max=isolation.TEMPORARY_BYTES_MAX,
-        cpu_seconds_max=isolation.CPU_SECONDS_MAX,
-        open_files_max=isolation.OPEN_FILES_MAX,
-    )
-)
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,18 +28,27 @@ pytestmark = [
 
 
 class AsNobody:
-    """Runs each command in a child of this process that has become the user nobody."""
+    """Has each command run by a process that has become the user nobody."""
 
     name = SANDBOX.name
     isolated = SANDBOX.isolated
 
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+
     async def run(self, command: Command) -> CommandResult:
         """As the sandbox's own. Raises SandboxError."""
-        content = await asyncio.to_thread(_in_child, command)
-        result: CommandResult | str = pickle.loads(content)
+        result = await asyncio.to_thread(self._exchange, command)
         if isinstance(result, str):
             raise SandboxError(result)
         return result
+
+    def _exchange(self, command: Command) -> CommandResult | str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        pickle.dump(command, self._process.stdin)
+        self._process.stdin.flush()
+        return pickle.load(self._process.stdout)
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
         """As the sandbox's own."""
@@ -65,26 +62,13 @@ class AsNobody:
         """Nothing is held."""
 
 
-def _in_child(command: Command) -> bytes:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        try:
-            os.setgroups([])
-            os.setresgid(NOBODY, NOBODY, NOBODY)
-            os.setresuid(NOBODY, NOBODY, NOBODY)
-            answer: CommandResult | str = asyncio.run(SANDBOX.run(command))
-        except SandboxError as error:
-            answer = str(error)
-        with open(writing, "wb") as pipe:
-            pickle.dump(answer, pipe)
-        os._exit(0)
-    os.close(writing)
-    with open(reading, "rb") as pipe:
-        content = pipe.read()
-    os.waitpid(child, 0)
-    return content
+@pytest.fixture(scope="module")
+def process() -> Iterator["subprocess.Popen[bytes]"]:
+    """It runs for all of these tests."""
+    command = [sys.executable, "-m", "tests.contracts.as_nobody"]
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root) as process:
+        yield process
 
 
 class TestBubblewrapIsolationOfAPlainUser(IsolationContract):
@@ -108,9 +92,9 @@ class TestBubblewrapIsolationOfAPlainUser(IsolationContract):
         shutil.rmtree(above)
 
     @pytest.fixture
-    def sandbox(self) -> Sandbox:
+    def sandbox(self, process: "subprocess.Popen[bytes]") -> Sandbox:
         """With tight limits, as nobody."""
-        return AsNobody()
+        return AsNobody(process)
 
     async def test_it_is_another_user_who_runs_it(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         """Files come to belong to that user, and what is root's alone stays closed even where it is mounted."""

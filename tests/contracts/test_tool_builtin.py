@@ -15,8 +15,7 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Inbound, Receipt
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount, Tool, ToolContext
-from shoal.domain.settings import SandboxSettings, ToolsSettings
-from shoal.domain.triggers import first_time
+from shoal.domain.settings import RecallSettings, SandboxSettings, ToolsSettings
 from shoal.sandbox import processes as host
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
@@ -24,11 +23,14 @@ from shoal.store.store import Store
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import ToolContract, tool_context
-from shoal.tools.builtin.schedule import schedule_tool
 from shoal.tools.functions import tool as make_tool
 from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
+from shoal.tools.recall import Library, recall_tool
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
+from shoal.tools.tainted_files import MarkedFiles
+
+RECALLS = ("recall", "search_history")
 
 
 async def plain(actions: Sequence[Action], mounts: Sequence[Mount]) -> str:
@@ -62,9 +64,12 @@ GOOD = {
     "i2c_write": {"bus": 1, "address": 32, "data": "05beef"},
     "spi_transfer": {"bus": 0, "device": 0, "data": "ff00"},
     "read_artifact": {"artifact": "0123456789abcdef", "grep": "error"},
+    "recall": {"query": "green tea", "limit": 3},
     "search_history": {"query": "green tea", "limit": 3},
     "search_channel": {"query": "tea"},
     "message": {"text": "hello", "to": "here"},
+    "overview": {"hours": 24, "timezone": "Europe/Berlin"},
+    "more_tools": {"find": "run in the background"},
     "weigh": {"name": "apple", "grams": 7},
 }
 
@@ -89,7 +94,9 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     store, home = Store(driver, clock), Home(folder)
     table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
     service = ProcessService(store.processes, home, clock, nowhere, str, table, ProcessSettings("host 1 2 3"))
-    for tool in (*process_tools(service, command_actions, nothing), schedule_tool(store.triggers, first_time)):
+    library = Library(home, store, clock, RecallSettings(), None)
+    recalls = [recall_tool(library, store.search, MarkedFiles(store.settings, home), name) for name in RECALLS]
+    for tool in (*process_tools(service, command_actions, nothing), *recalls):
         registry.add(tool)
     yield registry
     asyncio.run(driver.close())
@@ -150,8 +157,9 @@ class TestTools(ToolContract):
 
 def test_flags_are_as_documented(tools: Registry) -> None:
     specs = [tool.spec for name in tools.names() if (tool := tools.get(name)) is not None]
-    looks = {"process_list", "process_logs", "read_url", "web_search"}
-    read_only = {"list", "read", "read_artifact", "search_channel", "search_history", "time", "view", "weigh"}
+    looks = {"more_tools", "overview", "process_list", "process_logs", "read_url", "web_search"}
+    read_only = {"list", "read", "read_artifact", "recall", "search_channel", "search_history", "time", "view"}
+    read_only |= {"weigh"}
     assert {spec.name for spec in specs if spec.read_only} == read_only | looks
     again = {
         "create_file",
@@ -160,6 +168,7 @@ def test_flags_are_as_documented(tools: Registry) -> None:
         "read",
         "read_artifact",
         "search_channel",
+        "recall",
         "search_history",
         "time",
         "view",

@@ -17,6 +17,7 @@ from shoal.agents.self_edit import Rules, SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.app import App
 from shoal.backups import Backups, DirectoryPlace
+from shoal.config import Config
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import SystemClock
 from shoal.domain.commands import CommandRequest
@@ -39,17 +40,22 @@ from shoal.domain.messages import Author, Inbound, Prompt, Receipt, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, SignalKind
 from shoal.domain.records import Commit, Opening
-from shoal.domain.settings import BackupSettings, McpServerSettings
+from shoal.domain.settings import BackupSettings, McpServerSettings, WebSettings
 from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.engine.local import LocalEngine
 from shoal.permissions.access import AccessRules, Audiences, People, Person
+from shoal.providers.catalog import Catalog
+from shoal.push import make_push
 from shoal.sandbox import processes as host
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.surfaces.http.server import WebOptions, serve
+from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins
+from shoal.tools.memory_book import MemoryBook
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
+from shoal.tools.registry import Registry
 from shoal.tools.tainted_files import MarkedFiles, PromptFiles
 
 PEOPLE = People([Person(("telegram:4711", "web:ada"), ("ops",), "ada")])
@@ -120,7 +126,9 @@ class Commands:
     """/agent and /settings; the owner may."""
 
     def __init__(self, stand: "Stand") -> None:
-        editor = SelfEditor(stand.store, stand.home.agent, Rules(accept, accept, is_owner), stand.prompt_files)
+        editor = SelfEditor(
+            stand.store, stand.home.agent, Rules(accept, accept, accept, lambda *_: False, is_owner), stand.prompt_files
+        )
         self._agents = AgentCommands(
             stand.store, stand.agents, stand.lifecycle, editor, AUDIENCES, may_manage=is_owner, check_keys=no_keys
         )
@@ -160,7 +168,7 @@ async def no_keys() -> Sequence[str]:
 class Stand:
     """Stands in for `shoal.app.App`."""
 
-    def __init__(self, root: Path, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, root: Path, tasks: asyncio.TaskGroup, web: WebSettings | None = None) -> None:
         root.mkdir(exist_ok=True)
         self.home = Home(root)
         self.clock = SystemClock()
@@ -191,18 +199,23 @@ class Stand:
         )
         self.commands = Commands(self)
         self.artifacts = LocalFiles(self.home.artifacts)
+        self.models = Catalog({}, home=self.home, clock=self.clock, environ={})
         self.folders = STILL_FOLDERS
         self.snapshots = ConversationSnapshots(
-            self.store, self.agents, self.clock, None, self.hub.publish, self.prompt_files
+            self.store, self.agents, self.clock, None, self.hub.publish, self.prompt_files, self.home
         )
         self.pairing = Pairing(self.store, self.clock)
         links = Links(PEOPLE, RULES)
         self.tokens = AccessTokens(self.store, self.clock, self.pairing, links, self.agents.names)
+        self.push = make_push(web or WebSettings(), self.store, self.tokens, self.home, self.clock, self.hub)
+        self.config = Config(home=root)
+        self.mcp = McpServers({}, self.home, Registry(), self.clock, None)
         self.pins = Pins(self.store.settings, self.store.audit, self.clock, {"odd": McpServerSettings(command="x")})
         settings, send = ProcessSettings("here 1 2 3"), self.orchestrator.send
         table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
         self.processes = ProcessService(self.store.processes, self.home, self.clock, send, str, table, settings)
         self.engine = LocalEngine()
+        self.memory = MemoryBook(self.home, self.store, self.clock, self.prompt_files)
         self.state, self.outlets = "running", self
         self.open_turns: set[TurnId] = set()
         self._tasks = tasks
@@ -285,11 +298,13 @@ class Served(Stand):
 
 
 @asynccontextmanager
-async def served(root: Path, options: WebOptions | None = None) -> AsyncGenerator[Served]:
+async def served(
+    root: Path, options: WebOptions | None = None, web: WebSettings | None = None
+) -> AsyncGenerator[Served]:
     """Serve a fresh home in this event loop, on a free port."""
     options = options or WebOptions(token=TOKEN, port=0, heartbeat_seconds=5, linger_seconds=0.5)
     async with asyncio.TaskGroup() as tasks:
-        stand = Served(root, tasks)
+        stand = Served(root, tasks, web)
         tasks.create_task(stand.engine.run(Idle()))
         await stand.engine.started()
         async with serve(cast(App, stand), options) as address:

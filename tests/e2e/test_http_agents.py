@@ -55,7 +55,12 @@ async def test_a_channel_is_bound_and_unbound(shoal: Served) -> None:
     (bound,) = (await shoal.client.get("/api/bindings")).json()
     assert {key: bound[key] for key in body} == body
     assert bound["bound_by"] == "web:owner"
-    assert (await shoal.client.get("/api/agents/ops")).json()["channels"] == ["matrix:!a:b.c"]
+    assert bound["listen"] == "all"
+    ops = (await shoal.client.get("/api/agents/ops")).json()
+    assert (ops["channels"], ops["listen"]) == (["matrix:!a:b.c"], {"matrix:!a:b.c": "all"})
+    assert (await shoal.client.put("/api/bindings", json={**body, "listen": "named"})).json()["listen"] == "named"
+    assert (await shoal.client.put("/api/bindings", json={**body, "listen": "never"})).status_code == 400
+    assert (await shoal.client.get("/api/agents/ops")).json()["listen"] == {"matrix:!a:b.c": "named"}
     assert (await shoal.client.delete("/api/bindings/matrix/!a%3Ab.c")).status_code == 200
     assert (await shoal.client.delete("/api/bindings/matrix/!a%3Ab.c")).status_code == 404
     assert (await shoal.client.put("/api/bindings", json={**body, "agent": "nobody"})).status_code == 404

@@ -10,6 +10,7 @@ import msgspec
 import openai
 from tests.e2e.http_stand import TOKEN
 
+from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolMessage, UserMessage
 from shoal.surfaces.http.server import WebOptions, serve
@@ -48,10 +49,10 @@ class Site:
 
 
 @asynccontextmanager
-async def site(home: Path, model: FakeModel, profile: str = "open") -> AsyncGenerator[Site]:
+async def site(home: Path, model: FakeModel, profile: str = "open", clock: Clock | None = None) -> AsyncGenerator[Site]:
     """Open the app and serve it."""
     async with AsyncExitStack() as stack:
-        world = await stack.enter_async_context(scenario(home, model, profile=profile))
+        world = await stack.enter_async_context(scenario(home, model, profile=profile, clock=clock))
         address = await stack.enter_async_context(serve(world.app, WebOptions(token=TOKEN, port=0)))
         headers = {"Authorization": f"Bearer {TOKEN}"}
         client = httpx2.AsyncClient(base_url=address, headers=headers, timeout=20)

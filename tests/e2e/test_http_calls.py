@@ -1,6 +1,7 @@
 """Every call of the HTTP API against a real server: what it answers, and what bad input gets."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from tests.e2e.http_stand import Served, served
 
 from shoal.domain.events import ApprovalRequested, AssistantSaid, Event, ToolFinished
 from shoal.domain.ids import ApprovalId, CallId, ThreadId
-from shoal.domain.messages import Prompt, Retry
+from shoal.domain.messages import Prompt, Retry, Usage
 from shoal.domain.records import AuditEntry, Commit, NewApproval, NewPost, Spend, Step
 
 THREAD = ThreadId("web:lobby:one")
@@ -384,3 +385,58 @@ async def test_two_at_once_are_one_message(shoal: Served) -> None:
     body = {"text": "hello", "message_id": "same"}
     answers = await asyncio.gather(*(shoal.client.post(MESSAGES, json=body) for _ in range(8)))
     assert sorted(answer.json()["duplicate"] for answer in answers) == [False] + [True] * 7
+
+
+# ---- how things stand ----
+
+
+async def test_how_things_stand_is_told_at_once(shoal: Served) -> None:
+    prompt = await waiting_prompt(shoal, "paint the boat")
+    turn = await shoal.open(prompt)
+    await shoal.finish(THREAD, turn, "No credit is left.", "failed")
+    waiting = await ask(shoal)
+    body = {"kind": "periodic", "schedule": "0 9 * * *", "text": "tide table", "thread": THREAD}
+    coming = (await shoal.client.post("/api/triggers", json=body)).json()
+    found = (await shoal.client.get("/api/overview")).json()
+    (done,) = found["turns"]
+    assert (done["asked"], done["reply"], done["outcome"]) == ("paint the boat", "No credit is left.", "failed")
+    assert [one["id"] for one in found["waiting"]] == [waiting]
+    assert [(one["id"], one["text"]) for one in found["coming"]] == [(coming["id"], "tide table")]
+    assert (await shoal.client.get("/api/overview?hours=1000")).status_code == 400
+
+
+async def test_use_by_thread_has_titles(shoal: Served) -> None:
+    turn = await shoal.open(await waiting_prompt(shoal, "paint the boat"))
+    await shoal.store.ledger.record(THREAD, turn, Spend(f"{turn}:1", "main", "owner", "demo", Usage(100, 20), 0.5))
+    (found,) = (await shoal.client.get("/api/usage/threads?days=7")).json()
+    assert (found["thread"], found["title"], found["tokens"]) == (THREAD, "paint the boat", 120)
+
+
+async def test_the_calendar_tells_what_comes_within_days(shoal: Served) -> None:
+    for schedule in ("0 9 * * *", "* * * * *"):
+        body = {"kind": "periodic", "schedule": schedule, "text": "x", "thread": THREAD}
+        assert (await shoal.client.post("/api/triggers", json=body)).json()["words"].startswith("every")
+    rare, often = sorted((await shoal.client.get("/api/triggers/calendar?days=2")).json(), key=lambda one: one["more"])
+    assert (len(rare["at"]), rare["words"]) == (2, "every day at 9:00")
+    assert (len(often["at"]), often["more"]) == (200, True)
+    assert (await shoal.client.get("/api/triggers/calendar?days=400")).status_code == 400
+
+
+async def test_the_audit_log_is_checked_through_the_api(shoal: Served) -> None:
+    await shoal.store.audit.record("owner", [AuditEntry("check", "one"), AuditEntry("check", "two")])
+    assert (await shoal.client.get("/api/audit/verify")).json() == {"chains": 1, "entries": 2, "broken": []}
+    with sqlite3.connect(shoal.home.database_file) as database:
+        database.execute("delete from audit where number = 1")
+    broken = (await shoal.client.get("/api/audit/verify")).json()["broken"]
+    assert broken == ["owner, entry 1 is missing."]
+
+
+async def test_what_a_person_sets_is_kept_for_them(shoal: Served) -> None:
+    assert (await shoal.client.get("/api/me")).json()["preferences"] == {"theme": "system", "grouping": "day"}
+    chosen = {"theme": "dark", "grouping": "agent"}
+    assert (await shoal.client.put("/api/me/preferences", json=chosen)).json() == chosen
+    assert (await shoal.client.get("/api/me")).json()["preferences"] == chosen
+    secret = (await shoal.client.post("/api/tokens", json={"name": "ben", "scope": "chat"})).json()["secret"]
+    bens = {"Authorization": f"Bearer {secret}"}
+    assert (await shoal.stranger.get("/api/me", headers=bens)).json()["preferences"]["theme"] == "system"
+    assert (await shoal.client.put("/api/me/preferences", json={"theme": "pink"})).status_code == 400

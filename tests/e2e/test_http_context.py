@@ -52,3 +52,28 @@ async def test_a_long_result_is_listed_and_fetched_whole(tmp_path: Path) -> None
         other = await found.client.get(f"/api/threads/web:lobby:two/artifacts/{one['artifact']}")
         assert other.status_code == 404
         assert len(str(model.requests[-1].messages[-1])) < 3000
+
+
+async def test_what_each_part_of_a_request_costs(tmp_path: Path) -> None:
+    model = FakeModel("The tide is low. " * 50, "It was low.")
+    (tmp_path / "data").mkdir(exist_ok=True)
+    (tmp_path / "data" / "MEMORY.md").write_text("- The harbour has four boats.\n")
+    async with site(tmp_path, model) as found:
+        new = (await found.client.get("/api/threads/web:lobby:new/context")).json()
+        await found.post(f"{PATH}/messages", {"text": "remember the tide"})
+        await found.world.happens(THREAD, "turn_finished")
+        costs = (await found.client.get(f"{PATH}/context")).json()
+        await found.post(f"{PATH}/messages", {"text": "well?"})
+        await found.world.happens(THREAD, "turn_finished", 2)
+    first, second = model.requests
+    parts = {one["name"]: one["bytes"] for one in costs["parts"]}
+    told = (text for one in first.tools for text in (one.name, one.description, one.parameters))
+    assert parts["tools"] == sum(len(text.encode()) for text in told)
+    assert parts["transcript"] == sum(len(message.text.encode()) for message in second.messages[:2])
+    in_system = sum(size for name, size in parts.items() if name not in ("tools", "transcript", "summary"))
+    assert 0 <= len(first.system.encode()) - in_system < 40, "but for the blank lines between sections"
+    assert parts["memory"] > len("- The harbour has four boats.")
+    assert {one["name"]: one["bytes"] for one in new["parts"]} == {**parts, "transcript": 0}
+    assert costs["found_tools"] == len(first.further)
+    assert (costs["left_out"], costs["fitted"], costs["window_tokens"]) == (0, False, 200_000)
+    assert abs(costs["tokens"] - sum(one["tokens"] for one in costs["parts"])) < 200

@@ -145,8 +145,8 @@ async def test_text_between_tool_calls_is_streamed_too(shoal: Served, client: op
         turn = await shoal.open(prompt)
         shoal.hub.show(prompt.thread, turn, TextStreamed("Let me look.", 1))
         await shoal.add(prompt.thread, turn, AssistantSaid("Let me look.", (ToolCall(CallId("c"), "ls", "{}"),)))
-        shoal.hub.show(prompt.thread, turn, TextStreamed("It is", 2))
-        shoal.hub.show(prompt.thread, turn, TextStreamed("It was", 3))  # the call is tried again
+        shoal.hub.show(prompt.thread, turn, TextStreamed("It is", 2, after=3))
+        shoal.hub.show(prompt.thread, turn, TextStreamed("It was", 3, after=3))  # the call is tried again
         await shoal.add(prompt.thread, turn, AssistantSaid("It is there."))
         await shoal.finish(prompt.thread, turn, "It is there.")
 

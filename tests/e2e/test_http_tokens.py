@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.e2e.http_stand import Served, served
 
 from shoal.actors.access_tokens import NewToken
+from shoal.actors.principals import Principal
 from shoal.domain.clock import SystemClock
 from shoal.domain.errors import ShoalError
 from shoal.domain.events import AssistantSaid, ToolFinished, TurnStarted
@@ -24,7 +25,6 @@ from shoal.domain.permissions import TOKEN_SCOPES, AccessToken, TokenScope
 from shoal.domain.records import AuditEntry, Commit, NewApproval
 from shoal.domain.triggers import NewTrigger
 from shoal.surfaces.http import page
-from shoal.surfaces.http.auth import Principal
 from shoal.surfaces.http.endpoints import Endpoint
 from shoal.surfaces.http.openai_conversation import chosen_thread, response_id, thread_of_response
 from shoal.surfaces.http.server import API
@@ -111,6 +111,7 @@ def filled(endpoint: Endpoint, thread: str = FOREIGN) -> str:
     path = endpoint.path.replace("{thread}", thread.replace("%", "%25")).replace("{path:path}", "scratch/file.txt")
     path = path.replace("{user:path}", "1").replace("{artifact}", "c").replace("{snapshot}", "s").replace("{id}", "A1")
     path = path.replace("{name}", "main").replace("{model}", "main").replace("{platform}", "web")
+    path = path.replace("{turn}", "T1").replace("/api/search", "/api/search?q=canary")
     return path.replace("{channel}", "lobby") + ("?name=x.txt" if path.endswith("/attachments") else "")
 
 
@@ -133,10 +134,11 @@ def test_every_call_says_which_tokens_may_make_it() -> None:
     assert all(endpoint.is_open for endpoint in page.routes.endpoints)
 
 
-def test_reading_scopes_change_nothing_but_decisions() -> None:
+def test_reading_scopes_change_nothing_but_decisions_and_how_the_page_looks() -> None:
     changing = [endpoint for endpoint in CALLS if endpoint.method != "GET"]
-    assert [one.path for one in changing if "read" in one.scopes] == []
-    assert [one.path for one in changing if "approve" in one.scopes] == ["/api/approvals/{id}"]
+    harmless = {"/api/me/preferences", "/api/push", "/api/permissions/check"}  # their own, and what changes nothing
+    assert {one.path for one in changing if "read" in one.scopes} == harmless
+    assert {one.path for one in changing if "approve" in one.scopes} == {*harmless, "/api/approvals/{id}"}
 
 
 def test_what_a_chat_token_may_call_is_known() -> None:
@@ -147,10 +149,16 @@ def test_what_a_chat_token_may_call_is_known() -> None:
         if "chat" in endpoint.scopes and "{thread}" not in endpoint.path
     }
     assert without_thread == {
+        ("PUT", "/api/me/preferences"),
+        ("GET", "/api/push"),
+        ("PUT", "/api/push"),
+        ("DELETE", "/api/push"),
         ("GET", "/openapi.json"),
         ("GET", "/api/threads"),
         ("GET", "/api/commands"),
         ("GET", "/api/me"),
+        ("GET", "/api/models"),
+        ("GET", "/api/search"),
         ("GET", "/v1/models"),
         ("GET", "/v1/models/{model}"),
         ("POST", "/v1/chat/completions"),

@@ -16,7 +16,7 @@ from shoal.domain.ids import make_thread_id, thread_address
 from shoal.domain.messages import Deletion, Edit, Prompt, Reaction
 from shoal.domain.posts import Button, OutboundPost
 from shoal.domain.secret import Secret
-from shoal.domain.settings import MatrixSettings
+from shoal.domain.settings_platforms import MatrixSettings
 from shoal.testing.contracts.chat_peer import Inbox, MemorySettings, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("matrix")]
@@ -129,7 +129,7 @@ async def test_a_conversation_with_edits_files_and_reactions(stand: Stand, tmp_p
         assert (reaction.message_id, reaction.emoji) == (made, "🛑")
 
 
-async def test_a_card_is_decided_by_a_reaction(stand: Stand) -> None:
+async def test_a_reaction_to_a_card_names_it(stand: Stand) -> None:
     async with stand.meeting() as room:
         thread = make_thread_id("matrix", room, "0")
         buttons = (Button("Allow", f"allow:{APPROVAL}"), Button("Deny", f"deny:{APPROVAL}"))
@@ -137,8 +137,8 @@ async def test_a_card_is_decided_by_a_reaction(stand: Stand) -> None:
         stand.inbox.threads[card] = thread
         await stand.ada.sees(stand.bot, "May I?")
         await stand.ada.reacts(room, card, "✅")
-        await stand.inbox.until(lambda: bool(stand.inbox.decided))
-    assert [(str(approval), allow) for approval, allow, _, _ in stand.inbox.decided] == [(APPROVAL, True)]
+        await stand.inbox.until(lambda: bool(stand.inbox.came))
+    assert [(one.message_id, one.emoji) for one in stand.inbox.came if isinstance(one, Reaction)] == [(card, "✅")]
 
 
 async def test_threads_of_a_larger_room_and_their_history(stand: Stand) -> None:
@@ -177,7 +177,7 @@ async def test_a_stranger_s_invitation_is_declined(stand: Stand) -> None:
     mallory = await stand.somebody("mallory")
     stand.inbox.strangers.add(mallory.id)
     async with stand.meeting():
-        room = await mallory.makes_room(stand.bot)
+        room = await mallory.makes_room(stand.bot, direct=False)
         await mallory.until(lambda: any(_left(one.source, stand.bot) for one in mallory.seen))
         assert stand.bot not in mallory.client.rooms[room].users
 
@@ -228,8 +228,7 @@ async def test_an_encrypted_room_is_read_and_written_also_after_a_restart(stand:
         stand.inbox.threads[card] = thread
         await stand.ada.sees(stand.bot, "May I?")
         await stand.ada.reacts(room, card, "❌")
-        await stand.inbox.until(lambda: bool(stand.inbox.decided))
-        assert not stand.inbox.decided[0][1]
+        await stand.inbox.until(lambda: any(isinstance(one, Reaction) for one in stand.inbox.came))
     await stand.ada.says(room, "still there?")
     stand.adapter = stand.make()
     async with serving(stand.adapter, stand.inbox):

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from playwright.async_api import Browser, FilePayload, Page, expect
+from playwright.async_api import Browser, FilePayload, expect
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened, violations
 
@@ -14,6 +14,7 @@ from shoal.domain.events import (
     AssistantSaid,
     Failed,
     Outcome,
+    OutputShown,
     RetryScheduled,
     StatusChanged,
     Steered,
@@ -104,6 +105,53 @@ async def test_a_tool_call_is_folded_and_shows_its_output_when_opened(browser: B
         await line.click()
         await expect(page.locator(".tool-panel")).to_contain_text("total 0\n<b>x</b>")
         await expect(line).to_have_attribute("aria-expanded", "true")
+
+
+async def test_a_running_command_shows_the_end_of_its_output_as_text(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    call = ToolCall(CallId("c1"), "bash", '{"command": "make"}')
+    api.append(THREAD, AssistantSaid("", (call,), "tool_calls"))
+    api.append(THREAD, ToolStarted(call.id, "bash"))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        line, written = page.get_by_role("button", name="bash make"), page.get_by_label("Output so far")
+        api.live(THREAD, OutputShown(call.id, "cc -c fish.c\n<img src=x onerror=alert(1)>\u202e\n", 12.0))
+        await expect(written).to_have_text("cc -c fish.c\n<img src=x onerror=alert(1)>⟨U+202E⟩\n")
+        await expect(line).to_contain_text("running, 12 s")
+        await expect(line).to_contain_text("running, 13 s")
+        api.live(THREAD, OutputShown(call.id, "cc -o fish\n", 14.0))
+        await expect(written).to_have_text("cc -o fish\n")
+        api.append(THREAD, ToolFinished(call.id, "bash", "done", duration_ms=15_000))
+        await expect(written).to_have_count(0)
+        await expect(line).to_contain_text("15 s")
+        api.live(THREAD, OutputShown(call.id, "too late", 15.0))
+        await expect(page.get_by_text("too late")).to_have_count(0)
+        assert await violations(page) == []
+
+
+async def test_a_stopped_call_says_so_and_after_how_long(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    call = ToolCall(CallId("c1"), "bash", '{"command": "make"}')
+    api.append(THREAD, AssistantSaid("", (call,), "tool_calls"))
+    api.append(THREAD, ToolStarted(call.id, "bash"))
+    api.append(THREAD, ToolFinished(call.id, "bash", "Aborted.", True, stopped=True), seconds=12)
+    api.append(THREAD, TurnFinished("aborted"))
+    async with opened(browser, api.address) as page:
+        await expect(page.locator(".tool-state")).to_have_text("stopped after 12 s")
+
+
+async def test_what_a_turn_waits_for_is_said_and_for_how_long(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        activity = page.locator(".activity")
+        api.live(THREAD, StatusChanged("thinking"))
+        await expect(activity).to_have_text("Waiting for the model, 1 s…")
+        api.live(THREAD, StatusChanged("retrying", "the model has reached its rate limit", 20.0))
+        await expect(activity).to_have_text("The model has reached its rate limit, trying again in 20 s…")
+        await expect(activity).to_have_text("The model has reached its rate limit, trying again in 18 s…")
+        api.live(THREAD, StatusChanged("waiting", "bash"))
+        await expect(activity).to_contain_text("Waiting for your decision")
 
 
 @pytest.mark.parametrize(
@@ -286,7 +334,7 @@ async def test_the_timeline_of_a_turn_unfolds(browser: Browser, api: PageApi, ou
         line = page.locator(".end-line")
         await expect(line).to_contain_text(word)
         await line.click()
-        rows = page.locator(".timeline tr")
+        rows = page.locator(".timeline tbody tr")
         await expect(rows).to_have_count(4)
         await expect(rows.nth(1)).to_contain_text("approval")
         await expect(rows.nth(1)).to_contain_text("1 min")
@@ -303,13 +351,8 @@ async def test_files_are_uploaded_with_their_message(browser: Browser, api: Page
         await expect(page.get_by_text("Delivered")).to_be_visible()
         assert [(sent.kind, sent.body.get("attachments")) for sent in api.sent] == [
             ("upload", None),
-            ("message", [{"file": "01-notes.txt", "name": "notes.txt"}]),
+            ("message", [{"file": "01-notes.txt", "name": "notes.txt", "media_type": "text/plain"}]),
         ]
-
-
-async def shown_rows(page: Page) -> int:
-    """How many rows of the log are in the page."""
-    return await page.locator(".log .row").count()
 
 
 async def test_a_long_thread_shows_its_end_and_loads_earlier(browser: Browser, api: PageApi) -> None:
@@ -317,11 +360,12 @@ async def test_a_long_thread_shows_its_end_and_loads_earlier(browser: Browser, a
         api.append(THREAD, UserSaid(f"message {number}", OWNER), "")
     async with opened(browser, api.address) as page:
         await expect(page.get_by_text("message 1000", exact=True)).to_be_in_viewport()
-        assert await shown_rows(page) == 80
-        for _ in range(12):
-            before = await shown_rows(page)
+        rows = page.locator(".log .row")
+        await expect(rows).to_have_count(110)
+        for _ in range(9):
+            before = await rows.count()
             await page.get_by_role("button", name="Load earlier").click()
-            await expect(page.locator(".log .row").nth(before)).to_be_attached()
+            await expect(rows.nth(before)).to_be_attached()
         await expect(page.get_by_text("message 1", exact=True)).to_be_attached()
         await expect(page.get_by_role("button", name="Load earlier")).to_have_count(0)
-        assert await shown_rows(page) == 1000
+        await expect(rows).to_have_count(1000)

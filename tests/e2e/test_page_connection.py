@@ -1,7 +1,7 @@
 """The page and a server that goes away: nothing is lost, nothing is doubled, nothing is sent twice."""
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Locator, Page, expect
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened
 
@@ -19,9 +19,9 @@ def answer(api: PageApi, text: str, turn: str = "t1") -> None:
     api.append(THREAD, TurnFinished("done", text, 1), turn)
 
 
-async def texts(page: Page) -> list[str]:
+def texts(page: Page) -> Locator:
     """What people and models said, in order."""
-    return [text.strip() for text in await page.locator(".said, .row.assistant .prose").all_inner_texts()]
+    return page.locator(".said, .row.assistant .prose")
 
 
 def posted_ids(api: PageApi) -> list[object]:
@@ -48,7 +48,7 @@ async def test_a_restart_loses_and_doubles_nothing(browser: Browser, api: PageAp
         await api.watched(THREAD)
         answer(api, "the second answer", "t2")
         await expect(page.get_by_role("log").get_by_text("the second answer")).to_be_visible()
-        assert await texts(page) == ["one", "the answer", "two", "the second answer"]
+        await expect(texts(page)).to_have_text(["one", "the answer", "two", "the second answer"])
         await expect(page.locator(".live")).to_have_count(0)
 
 
@@ -93,7 +93,7 @@ async def test_a_message_whose_answer_was_lost_is_sent_again_under_its_id(browse
         assert len(set(ids)) == 1
         api.append(THREAD, UserSaid("only once", OWNER, str(ids[0])), "t2")
         await expect(page.locator(".outgoing")).to_have_count(0)
-        assert await texts(page) == ["one", "only once"]
+        await expect(texts(page)).to_have_text(["one", "only once"])
 
 
 async def test_what_was_not_sent_survives_a_reload(browser: Browser, api: PageApi) -> None:
@@ -138,7 +138,7 @@ async def test_another_journal_under_the_same_name_is_read_anew(browser: Browser
         api.append(THREAD, UserSaid("a new life", OWNER))
         await api.start()
         await expect(page.get_by_text("a new life")).to_be_visible(timeout=15_000)
-        assert await texts(page) == ["a new life"]
+        await expect(texts(page)).to_have_text(["a new life"])
 
 
 async def test_other_threads_show_that_something_is_new(browser: Browser, api: PageApi) -> None:

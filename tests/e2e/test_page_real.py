@@ -103,13 +103,13 @@ async def test_a_chat_with_tools_and_approvals_survives_a_kill(browser: Browser,
         await expect(page.locator(".verdict").last).to_contain_text("Allowed for this thread by you, and ran")
         await expect(page.locator(".end-line")).to_have_count(4, timeout=BACK_MS)
         await expect(page.locator(".outgoing")).to_have_count(0)
-        said = [text.strip() for text in await page.locator(".said").all_inner_texts()]
-        assert said == ["What can you do?", "run echo from-the-shell", "run echo after-the-kill", "what time is it?"]
+        said = ["What can you do?", "run echo from-the-shell", "run echo after-the-kill", "what time is it?"]
+        await expect(page.locator(".said")).to_have_text(said)
         assert await violations(page) == []
         before = await page.locator(SHOWN).all_inner_texts()
         await page.reload()
         await expect(page.locator(".end-line")).to_have_count(4)
-        assert await page.locator(SHOWN).all_inner_texts() == before
+        await expect(page.locator(SHOWN)).to_have_text(before, use_inner_text=True)
         assert await shoal.end(signal.SIGTERM) == 0
 
 
@@ -135,10 +135,11 @@ async def test_denying_stopping_and_the_lists(browser: Browser, tmp_path: Path) 
         await page.get_by_role("link", name="Schedules").click()
         await page.get_by_label("What to send").fill("Good morning")
         await page.get_by_label("Again and again").check()
-        await page.get_by_label("Cron line").fill("61 9 * * *")
+        await page.get_by_label("How often").select_option("By a cron line")
+        await page.get_by_label("Cron line", exact=True).fill("61 9 * * *")
         await page.get_by_role("button", name="Add schedule").click()
         await expect(page.get_by_role("alert")).to_be_visible()
-        await page.get_by_label("Cron line").fill("0 9 * * *")
+        await page.get_by_label("Cron line", exact=True).fill("0 9 * * *")
         await page.get_by_role("button", name="Add schedule").click()
         await expect(page.locator(".cards .card")).to_contain_text("Good morning")
         assert await violations(page) == []
@@ -156,3 +157,36 @@ async def test_a_long_command_is_read_whole_and_decided_where_its_card_leads(bro
         await expect(page.get_by_text("Nothing waits for you.")).to_be_visible(timeout=BACK_MS)
         await page.go_back()
         await expect(page.locator(".verdict")).to_contain_text("Allowed once by you, and ran", timeout=BACK_MS)
+
+
+async def test_going_back_in_a_chat(browser: Browser, tmp_path: Path) -> None:
+    async with running(tmp_path / "home") as shoal, opened(browser, shoal.address, place="new") as page:
+        said = page.locator(".said")
+        for number, text in enumerate(("What can you do?", "what time is it?"), 1):
+            await say(page, text)
+            await expect(page.locator(".end-line")).to_have_count(number)
+        await page.get_by_role("button", name="Try again").last.click()
+        await expect(page.locator(".branches")).to_contain_text("2/2")
+        await expect(page.locator(".end-line")).to_have_count(2)
+
+        await page.get_by_role("button", name="Edit").last.click()
+        await page.get_by_label("Your message").fill("What can I do?")
+        await page.get_by_role("button", name="Send", exact=True).first.click()
+        await expect(said.last).to_have_text("What can I do?")
+        await expect(page.locator(".branches")).to_contain_text("3/3")
+        assert await violations(page) == []
+        await page.get_by_role("button", name="Branch before").click()
+        await expect(said.last).to_have_text("what time is it?")
+        await expect(page.locator(".branches")).to_contain_text("2/3", timeout=BACK_MS)
+        await page.reload()
+        await expect(page.locator(".branches")).to_contain_text("2/3", timeout=BACK_MS)
+
+        await page.get_by_role("button", name="Fork").first.click()
+        await expect(page.locator(".row.note")).to_contain_text(
+            "A copy of another conversation up to here", timeout=BACK_MS
+        )
+        await expect(said).to_have_text(["What can you do?"])
+        await say(page, "and in the copy?")
+        await expect(page.locator(".end-line")).to_have_count(2, timeout=BACK_MS)
+        await page.get_by_role("link", name="Show the original").click()
+        await expect(said).to_have_text(["What can you do?", "what time is it?"], timeout=BACK_MS)

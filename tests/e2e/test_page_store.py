@@ -1,6 +1,8 @@
 """The page's pure parts, run in the browser: the fold of events, the event stream's parser, what waits to be sent."""
 
 import asyncio
+import random
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -9,8 +11,11 @@ from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened
 from tests.e2e.test_page_layout import tell_everything
 
+from shoal.domain.branches import current
 from shoal.domain.events import (
     AssistantSaid,
+    Branched,
+    Event,
     TextStreamed,
     ToolFinished,
     TurnFinished,
@@ -18,8 +23,10 @@ from shoal.domain.events import (
     UserSaid,
     encode_event,
 )
-from shoal.domain.ids import CallId
+from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.messages import Author
+
+NOW = datetime(2026, 1, 5, tzinfo=UTC)
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
 
@@ -156,7 +163,7 @@ async def test_pieces_of_a_growing_text_are_the_text(browser: Browser, api: Page
     text = "# a\n\nb\n\n- c\n\n- d\n\n    e\n\nf\n\n```py\ng\n\nh\n~~~\n\n```\n\ni\n\n1. j\n\n2. k\n\nl"
     async with opened(browser, api.address, place="audit") as page:
         found = await evaluate(
-            page, "markdown",
+            page, "pieces",
             """({ pieces }, text) => Array.from({ length: text.length }, (_, end) => pieces(text.slice(0, end + 1)))""",
             text,
         )  # fmt: skip
@@ -265,3 +272,45 @@ async def test_a_growing_answer_leaves_the_rows_above_alone(browser: Browser, ap
             await asyncio.sleep(0)  # each piece on its own through the network
         await expect(page.locator(".live")).to_contain_text("w499")
         assert await page.evaluate("window.touched") == 0
+
+
+def branching_journal(seed: int) -> list[Event]:
+    """Turns of three events each, with a branch before every second one, from an earlier rest that a dice chooses."""
+    dice, events, rests, thread = random.Random(seed), list[Event](), [0], ThreadId(THREAD)
+    ada = Author("ada", trusted=True)
+    for number in range(12):
+        if number % 2:
+            events.append(Event(len(events) + 1, thread, TurnId(""), NOW, Branched(dice.choice(rests))))
+        for data in (TurnStarted("main", "m"), UserSaid(f"w{number}", ada), TurnFinished("done")):
+            events.append(Event(len(events) + 1, thread, TurnId(f"T{number}"), NOW, data))
+        rests.append(len(events))
+    return events
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_branch_is_shown_as_the_model_sees_it(browser: Browser, api: PageApi, seed: int) -> None:
+    events = branching_journal(seed)
+    async with opened(browser, api.address, place="audit") as page:
+        given = [msgspec.json.decode(encode_event(event)) for event in events]
+        path, alike, siblings = msgspec.convert(
+            await evaluate(
+                page,
+                "store",
+                """async ({ emptyThread, fold }, events) => {
+                  const { pathOf } = await import("/console/branches.js");
+                  const all = fold(emptyThread("t"), events);
+                  const steps = events.reduce((state, event) => fold(state, [event]), emptyThread("t"));
+                  const plain = ({ items, siblings, lastSeq }) => JSON.stringify([items, [...siblings], lastSeq]);
+                  return [pathOf(events).map((event) => event.seq), plain(all) === plain(steps), [...all.siblings]];
+                }""",
+                given,
+            ),
+            tuple[list[int], bool, list[tuple[str, dict[str, object]]]],
+        )
+        assert path == [event.seq for event in current(events)]
+        assert alike
+        for turn, beside in siblings:  # going to a turn's own branch shows that turn
+            tips = msgspec.convert(beside["tips"], list[int])
+            at = msgspec.convert(beside["at"], int)
+            there = [*events[: tips[at]], Event(tips[at] + 1, ThreadId(THREAD), TurnId(""), NOW, Branched(tips[at]))]
+            assert turn in {event.turn for event in current(there)}

@@ -186,7 +186,7 @@ def _webhook(body: bytes) -> None:
     except UNREADABLE:
         return
     if isinstance(call, webhook.MessageCall):
-        webhook.prompt_of("web-hook", call, NOW, agent="", joins=False)
+        webhook.prompt_of("web-hook", call, NOW, joins=False)
     elif not isinstance(call, webhook.ClickCall):
         webhook.revision_of("web-hook", call)
 

@@ -7,13 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-import httpx2
 import msgspec
 from tests import processes
 from tests.processes import Process, process
 
 from shoal.domain.clock import SystemClock
-from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.model import FakeModel
 from shoal.testing.platforms import discord_world, matrix, matrix_world, slack_methods, slack_wire, telegram
 from shoal.testing.platforms.discord import TOKEN, FakeDiscord
@@ -199,23 +197,12 @@ async def life(home: Path, place: Place, model: FakeModel) -> AsyncGenerator[Pro
     running = process("run", home, settings)
     found = await asyncio.to_thread(running.__enter__)
     try:
-        async with httpx2.AsyncClient(timeout=WAIT_SECONDS) as client:
-            _connect(place, f"{found.address}/platforms/{place.called}", client)
-            await until(place.ready)
-            yield found
+        if isinstance(place.fake, FakeTeams | FakeGoogleChat | FakeHookChat):
+            place.fake.call(f"{found.address}/platforms/{place.called}")
+        await until(place.ready)
+        yield found
     finally:
         await asyncio.to_thread(running.__exit__, None, None, None)
-
-
-def _connect(place: Place, url: str, client: httpx2.AsyncClient) -> None:
-    """Have the platform call this address, where it does that."""
-
-    async def deliver(headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        answer = await client.post(url, content=body, headers=dict(headers))
-        return HttpAnswer(answer.status_code, answer.content)
-
-    if isinstance(place.fake, FakeTeams | FakeGoogleChat | FakeHookChat):
-        place.fake.deliver = deliver
 
 
 def _toml(table: str, settings: Mapping[str, object]) -> str:

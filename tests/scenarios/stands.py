@@ -8,14 +8,26 @@ from typing import ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from shoal.chat.discord.adapter import DiscordAdapter
+from shoal.chat.google_chat.adapter import GoogleChatAdapter
 from shoal.chat.inbox import press, submit
+from shoal.chat.teams.adapter import TeamsAdapter
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.messages import Attachment, Author, Prompt, Reaction
+from shoal.domain.messages import Attachment, Author, Prompt
 from shoal.domain.ports import ChatAdapter, InboxPort
 from shoal.permissions.access import AccessRules
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
-from shoal.testing.platforms import discord, discord_world, slack, slack_methods, telegram
+from shoal.testing.platforms import (
+    discord,
+    discord_world,
+    google_chat,
+    matrix,
+    matrix_world,
+    slack,
+    slack_methods,
+    teams,
+    telegram,
+)
 from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.slack_markup import shown_text
 from shoal.testing.platforms.slack_wire import Room
@@ -93,9 +105,10 @@ class Stand(ABC):
 
     @abstractmethod
     async def says(
-        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None
-    ) -> None:
-        """Somebody writes."""
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None, *,
+        named: bool = True,
+    ) -> None:  # fmt: skip
+        """Somebody writes, in a channel naming the bot unless told."""
 
     @abstractmethod
     async def asks(self, line: str, channel: str, user: str) -> Look:
@@ -158,8 +171,9 @@ class FakeStand(Stand):
         return found
 
     async def says(
-        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None
-    ) -> None:
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None, *,
+        named: bool = True,
+    ) -> None:  # fmt: skip
         key, found = self.clock.new_id(), None
         if answers is not None and channel != self.direct:
             found = await self._inbox.thread_of(f"{self.platform}:{channel}:", answers.id)
@@ -169,11 +183,11 @@ class FakeStand(Stand):
         prompt = self._prompt(thread, text, user, key)
         files = (self._kept(*file),) if file is not None else ()
         fields = {"reply_to": reply_to, "joins": bool(reply_to), "attachments": files}
-        await submit(replace(prompt, **fields), "", self._inbox)
+        await submit(replace(prompt, **fields), self._inbox)
 
     async def asks(self, line: str, channel: str, user: str) -> Look:
         prompt = self._prompt(self.thread(channel), line, user, self.clock.new_id())
-        told = (await submit(prompt, "", self._inbox)).replace("**", "").replace("`", "")
+        told = (await submit(prompt, self._inbox)).replace("**", "").replace("`", "")
         return lambda: told
 
     async def clicks(self, seen: Seen, label: str, user: str) -> Look:
@@ -183,7 +197,7 @@ class FakeStand(Stand):
         return lambda: told
 
     async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
-        await self._inbox.send(Reaction(ThreadId(seen.place), emoji, Author(user, user, trusted=True), seen.id))
+        await self.chat.reacts(seen.id, emoji, user=user)
 
     def loses(self, channel: str) -> None:
         self.chat.gone.add(channel)
@@ -217,6 +231,11 @@ class WireStand(Stand, Generic[F]):
     async def stop(self) -> None:
         await self.fake.stop()
 
+    async def asks(self, line: str, channel: str, user: str) -> Look:
+        before = len(self.said())
+        await self.says(line, channel, user)
+        return lambda: next((seen.text for seen in self.said()[before:]), None)
+
 
 class TelegramStand(WireStand[telegram.FakeTelegram]):
     """Telegram: a private chat, and a group whose threads are topics."""
@@ -244,8 +263,9 @@ class TelegramStand(WireStand[telegram.FakeTelegram]):
         ]  # fmt: skip
 
     async def says(
-        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None
-    ) -> None:
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None, *,
+        named: bool = True,
+    ) -> None:  # fmt: skip
         chat, topic, reply_to = int(channel), 0, 0
         if file is not None:
             await self.fake.sends_file(chat, *file, user=int(user), caption=text)
@@ -256,7 +276,7 @@ class TelegramStand(WireStand[telegram.FakeTelegram]):
             topics = self.fake.chats[chat][1]
             topic = len(topics) + 1
             topics.add(topic)
-            text = f"@{telegram.BOT_NAME} {text}"
+            text = f"@{telegram.BOT_NAME} {text}" if named else text
         await self.fake.says(chat, text, user=int(user), topic=topic, reply_to=reply_to)
 
     async def asks(self, line: str, channel: str, user: str) -> Look:
@@ -305,13 +325,14 @@ class DiscordStand(WireStand[discord.FakeDiscord]):
         ]  # fmt: skip
 
     async def says(
-        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None
-    ) -> None:
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None, *,
+        named: bool = True,
+    ) -> None:  # fmt: skip
         if answers is not None:
             await self.fake.says(answers.place, text, user=user, reply_to=answers.id, file=file)
             return
-        named = f"<@{discord_world.BOT}> {text}" if self.fake.world.rooms[channel].guild else text
-        await self.fake.says(channel, named, user=user, file=file)
+        names = named and self.fake.world.rooms[channel].guild
+        await self.fake.says(channel, f"<@{discord_world.BOT}> {text}" if names else text, user=user, file=file)
 
     async def asks(self, line: str, channel: str, user: str) -> Look:
         name, _, text = line.removeprefix("/").partition(" ")
@@ -360,15 +381,16 @@ class SlackStand(WireStand[slack.FakeSlack]):
         ]  # fmt: skip
 
     async def says(
-        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None
-    ) -> None:
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None, *,
+        named: bool = True,
+    ) -> None:  # fmt: skip
         is_direct = channel in (self.direct, self.strange)
         thread = answers.place or answers.id if answers is not None and not is_direct else ""
         if file is not None:
             await self.fake.sends_file(channel, *file, text=text, thread_ts=thread)
             return
-        named = is_direct or answers is not None
-        await self.fake.says(channel, text if named else f"<@{slack_methods.BOT}> {text}", user=user, thread_ts=thread)
+        names = named and not is_direct and answers is None
+        await self.fake.says(channel, f"<@{slack_methods.BOT}> {text}" if names else text, user=user, thread_ts=thread)
 
     async def asks(self, line: str, channel: str, user: str) -> Look:
         before = len(self.fake.answers)
@@ -393,9 +415,158 @@ class SlackStand(WireStand[slack.FakeSlack]):
         return (str(self.fake.files[files[0]]["name"]), self.fake.contents[files[0]]) if files else None
 
 
+class MatrixStand(WireStand[matrix.FakeMatrix]):
+    """Matrix: a room with the bot alone, and one with both people, where a question opens a thread."""
+
+    platform = "matrix"
+    makes_channels = False
+    ada, bob, stranger = matrix_world.ADA, "@bob:harbour.example", "@eve:harbour.example"
+
+    def __init__(self) -> None:
+        clock = ManualClock()
+        super().__init__(matrix.FakeMatrix(clock), clock)
+        self.direct, self.strange = self.fake.add_room(), self.fake.add_room(self.stranger)
+        self.harbour = self.fake.add_room(self.ada, self.bob, name="harbour")
+
+    def account(self) -> Mapping[str, object]:
+        return {"homeserver": self.fake.address, "user": matrix_world.BOT, "access_token": matrix.TOKEN}
+
+    def hears(self, adapter: ChatAdapter) -> bool:
+        return self.fake.syncs > 0
+
+    def shown(self) -> list[Seen]:
+        said = [one for room in self.fake.world.rooms for one in self.fake.said(room)]
+        return [
+            Seen(one.id, one.room, one.thread, one.text, (), one.file, one.reply_to, one.text.endswith(PREVIEW))
+            for one in said
+        ]
+
+    async def says(
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None, *,
+        named: bool = True,
+    ) -> None:  # fmt: skip
+        thread = answers.place if answers is not None else ""
+        if file is not None:
+            await self.fake.sends_file(channel, *file, user=user, thread=thread)
+        names = named and channel == self.harbour and answers is None
+        await self.fake.says(channel, f"{matrix_world.BOT}: {text}" if names else text, user=user, thread=thread)
+
+    async def asks(self, line: str, channel: str, user: str) -> Look:
+        before = len(self.said())
+        await self.says(line, channel, user, named=False)
+        return lambda: next((seen.text for seen in self.said()[before:]), None)
+
+    async def clicks(self, seen: Seen, label: str, user: str) -> Look:
+        raise NotImplementedError("Matrix has no buttons")
+
+    async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
+        await self.fake.reacts(seen.channel, seen.id, emoji, user=user)
+
+
+class TeamsStand(WireStand[teams.FakeTeams]):
+    """Teams: a personal chat, and a channel whose posts have replies."""
+
+    platform = "teams"
+    makes_channels = False
+    ada, bob, stranger = "aad-ada", "aad-bob", "aad-eve"
+    direct, strange, harbour = "a:1ada", "a:1eve", "19:harbour@thread.tacv2"
+
+    def __init__(self) -> None:
+        clock = ManualClock()
+        super().__init__(teams.FakeTeams(clock), clock)
+        for chat in (self.direct, self.strange):
+            self.fake.add(chat, "personal")
+        self.fake.add(self.harbour, "channel")
+
+    def account(self) -> Mapping[str, object]:
+        return self.fake.settings()
+
+    def hears(self, adapter: ChatAdapter) -> bool:
+        assert isinstance(adapter, TeamsAdapter)
+        self.fake.deliver = adapter.receive
+        return adapter.connected.is_set() and self.fake.granted
+
+    def shown(self) -> list[Seen]:
+        return [
+            Seen(one.id, one.conversation.partition(";")[0], one.conversation, one.text,
+                 tuple(label for label, _ in one.buttons), one.file, one.reply_to, one.text.endswith(PREVIEW))
+            for one in self.fake.messages
+        ]  # fmt: skip
+
+    async def says(
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None, *,
+        named: bool = True,
+    ) -> None:  # fmt: skip
+        if file is not None:
+            await self.fake.sends_file(channel, *file)
+        root = answers.place.partition(";messageid=")[2] if answers is not None else ""
+        names = named and channel == self.harbour and not root
+        await self.fake.says(channel, text, user=user.removeprefix("aad-"), root=root, named=names)
+
+    async def clicks(self, seen: Seen, label: str, user: str) -> Look:
+        answer = await self.fake.clicks(seen.id, label, user=user.removeprefix("aad-"))
+        return answer.body.decode
+
+    async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
+        await self.fake.reacts(seen.channel, seen.id, emoji, user=user.removeprefix("aad-"))
+
+
+class GoogleChatStand(WireStand[google_chat.FakeGoogleChat]):
+    """Google Chat: direct messages, and a space with threads. The key is kept in `files`."""
+
+    platform = "google_chat"
+    makes_channels = False
+    settings: ClassVar[Mapping[str, Mapping[str, object]]] = {"web": {"public_url": "https://bot.example.org"}}
+    ada, bob, stranger = "1001", "1002", "1009"
+    direct, strange, harbour = "DmAda", "DmEve", "AAAAharbour"
+
+    def __init__(self, files: Path) -> None:
+        clock = ManualClock()
+        super().__init__(google_chat.FakeGoogleChat(clock), clock)
+        self._key = files / "app.json"
+        for space in (self.direct, self.strange):
+            self.fake.add(space, "DIRECT_MESSAGE")
+        self.fake.add(self.harbour, "SPACE")
+
+    def account(self) -> Mapping[str, object]:
+        self._key.write_bytes(self.fake.key_file())
+        return {**self.fake.settings(), "service_account_file": str(self._key)}
+
+    def hears(self, adapter: ChatAdapter) -> bool:
+        assert isinstance(adapter, GoogleChatAdapter)
+        self.fake.deliver = adapter.receive
+        return self.fake.granted > 0
+
+    def shown(self) -> list[Seen]:
+        said = [one for space in self.fake.spaces for one in self.fake.said(space)]
+        return [
+            Seen(one.name, one.space, one.thread, one.shown, tuple(label for label, _ in one.buttons),
+                 is_preview=one.text.endswith(PREVIEW))
+            for one in said
+        ]  # fmt: skip
+
+    async def says(
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None, *,
+        named: bool = True,
+    ) -> None:  # fmt: skip
+        if file is not None:
+            await self.fake.sends_file(channel, *file)
+        thread = answers.place if answers is not None else ""
+        await self.fake.says(channel, text, user=user, thread=thread, named=named and answers is None)
+
+    async def clicks(self, seen: Seen, label: str, user: str) -> Look:
+        before = len(self.said())
+        await self.fake.clicks(seen.id, label, user=user)
+        return lambda: next((seen.text for seen in self.said()[before:]), None)
+
+    async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
+        await self.fake.reacts(seen.id, emoji, user=user)
+
+
 def stand_of(platform: str, files: Path) -> Stand:
-    """The stand of a platform by its name; the fake one keeps its people's files in `files`."""
+    """The stand of a platform by its name; the fake one keeps its people's files in `files`, Google Chat's its key."""
     made: dict[str, Callable[[], Stand]] = {
         "fake": lambda: FakeStand(files), "telegram": TelegramStand, "discord": DiscordStand, "slack": SlackStand,
+        "matrix": MatrixStand, "teams": TeamsStand, "google_chat": lambda: GoogleChatStand(files),
     }  # fmt: skip
     return made[platform]()

@@ -30,6 +30,22 @@ async def answer(world: World, channel: str, text: str = "who?") -> str:
         return (await world.chat.sees(thread, "by")).markdown
 
 
+async def test_what_an_agent_answers_in_its_channel_is_chosen_and_shown(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
+        made = await world.ada.asks("/agent create deck listen=threads Keeps the deck clean.")
+        place = made.rpartition(" ")[2].rstrip(".")
+        assert f"in {place}: threads" in await world.ada.asks("/agent list")
+        assert f"{place} (threads)" in await world.ada.asks("/agent show deck")
+        assert world.app.agents.spec("deck").system_prompt == "Keeps the deck clean."
+        assert "what names it in this channel" in await world.ada.asks("/agent bind deck listen=named")
+        assert "in fake:harbour: named" in await world.ada.asks("/agent list")
+        assert "every message in this channel" in await world.ada.asks("/agent bind deck")
+        assert "There is no listen=never. There are: all, named, threads." in await world.ada.asks(
+            "/agent bind deck listen=never"
+        )
+        assert "in fake:harbour: all" in await world.ada.asks("/agent list")
+
+
 async def test_a_channel_that_cannot_be_made_is_told_and_the_agent_stays(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         world.chat.channel_trouble = PlatformError("The bot may not manage channels.")

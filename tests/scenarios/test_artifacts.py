@@ -1,5 +1,6 @@
 """Results too long to show: stored whole once, read again piece by piece, listed, and forgotten in time."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ from tests.scenarios.kit import calls
 
 from shoal.domain.events import ToolFinished
 from shoal.domain.ids import parse_thread_id
+from shoal.permissions.access import AccessRules
 from shoal.store.files import LocalFiles
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
@@ -84,7 +86,9 @@ async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last
     async with scenario(tmp_path, model, tools=[report], clock=clock) as world:
         bob = world.person("bob", "2")
         files = LocalFiles(world.app.home.artifacts)
-        retention = Retention(world.app.store, files, world.app.folders, world.app.home, clock, days=2)
+        app = world.app
+        places = (app.store, files, app.folders, app.orchestrator.undo.checkpoints, app.home)
+        retention = Retention(*places, clock, days=2, checkpoint_days=14)
         await world.ada.says("go")
         await world.ada.sees("done")
         clock.jump(86_400)
@@ -100,3 +104,72 @@ async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last
         clock.jump(86_400)
         assert await retention.expire() == 1
         assert not files.path(digest).exists()
+
+
+def own_files(**asked: str | int) -> Script:
+    """Reads the conversation's own files, then answers."""
+
+    def script(seen: Seen) -> Step | str:
+        if not seen.user_text.startswith("[ada] what"):
+            return "noted"
+        return "done" if seen.rounds else Reply(calls=(Call("read_artifact", json.dumps(asked)),))
+
+    return script
+
+
+async def test_the_agent_reads_its_own_log_and_context(tmp_path: Path) -> None:
+    """The log has what the model no longer sees, the context only what it does, the system text included."""
+    model = FakeModel(script=own_files(artifact="log.jsonl"))
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("the harbour is closed")
+        await world.happens(world.ada.thread, "turn_finished", 1)
+        await world.app.orchestrator.clear(world.ada.thread, "fake:ada")
+        await world.ada.says("what was said?")
+        await world.ada.sees("done")
+        model.follow(own_files(artifact="context.jsonl", limit=15_000))
+        await world.ada.says("what do you see?")
+        await world.happens(world.ada.thread, "turn_finished", 3)
+        log, context = await results(world)
+    first = json.loads(log.text.splitlines()[1])
+    assert (first["text"], first["user"], first["is_bot"]) == ("the harbour is closed", "ada", False)
+    assert not log.tainted_by
+    assert "the harbour is closed" not in context.text.partition("what was said?")[0]
+    assert context.text.startswith('{"seq":')
+    assert '"role":"system","text":"You are main' in context.text
+    assert "what was said?" in context.text
+
+
+async def test_what_a_stranger_said_taints_who_reads_it_in_the_log_again(tmp_path: Path) -> None:
+    """Also after the conversation was cleared; the lines of others alone do not."""
+    model = FakeModel(script=own_files(artifact="log.jsonl", grep="harbour"))
+    access = AccessRules(allow=("ada", "*"))
+    async with scenario(tmp_path, model, access=access) as world:
+        await world.person("eve", "1").says("the harbour is MINE")
+        await world.happens(world.ada.thread, "turn_finished", 1)
+        await world.app.orchestrator.clear(world.ada.thread, "fake:ada")
+        await world.ada.says("what of the harbour?")
+        await world.happens(world.ada.thread, "turn_finished", 2)
+        model.follow(own_files(artifact="log.jsonl", grep="what of"))
+        await world.app.orchestrator.clear(world.ada.thread, "fake:ada")
+        await world.ada.says("what did I ask?")
+        await world.happens(world.ada.thread, "turn_finished", 3)
+        of_stranger, of_ada = await results(world)
+    assert "MINE" in of_stranger.text
+    assert (of_stranger.tainted_by, of_ada.tainted_by) == ("a file of this conversation", "")
+
+
+async def test_no_conversation_reads_anothers_files(tmp_path: Path) -> None:
+    model = FakeModel(script=own_files(artifact="log.jsonl"))
+    async with scenario(tmp_path, model) as world:
+        await world.person("bob", "2").says("a secret of bob")
+        await world.happens(parse_thread_id("fake:harbour:2"), "turn_finished", 1)
+        for number in (1, 2):
+            await world.ada.says("what was said?")
+            await world.happens(world.ada.thread, "turn_finished", number)
+        found = await results(world)
+        assert ["secret" in one.text for one in found] == [False, False]
+        assert found[0].is_error, "nothing is written before the first turn has ended"
+        model.follow(own_files(artifact="../2/log.jsonl"))
+        await world.ada.says("what of bob?")
+        await world.happens(world.ada.thread, "turn_finished", 3)
+        assert (await results(world))[2].is_error

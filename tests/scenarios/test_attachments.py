@@ -2,20 +2,30 @@
 
 import asyncio
 import io
+import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from PIL import Image as Picture
+from tests.scenarios.delegation import results
 
+from shoal.actors.prompt_inputs import Attachments
 from shoal.domain.errors import FetchError
 from shoal.domain.events import UserSaid
+from shoal.domain.home import Home
 from shoal.domain.messages import Attachment, Author, Prompt
+from shoal.domain.ports import Sandbox
+from shoal.domain.settings import ContextSettings
 from shoal.domain.web import Fetched, FetchRequest
+from shoal.sandbox.bubblewrap import BubblewrapSandbox
+from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
-from shoal.testing.model import FakeModel, Gate, Reply
+from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
+from shoal.tools.tainted_files import MarkedFiles
 
 
 def png(side: int, *, noisy: bool = False) -> bytes:
@@ -70,6 +80,31 @@ async def test_an_image_is_shown_whatever_it_is_called(tmp_path: Path) -> None:
         message = model.requests[-1].messages[-1]
         assert kept.path in message.text
         assert [image.path for image in message.images] == [kept.path]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("make", [HostSandbox, BubblewrapSandbox])
+async def test_commands_and_tools_find_a_file_under_the_name_that_the_model_is_told(
+    tmp_path: Path, make: Callable[[], Sandbox]
+) -> None:
+    """Which is the host's own only where commands see the host's paths."""
+
+    def script(seen: Seen) -> Step | str:
+        named = re.findall(r"text/plain, 5 bytes: (\S+?)\]", seen.user_text)
+        if seen.messages[-1].role == "tool":
+            return "seen"
+        commands = {"command": f"cat {named[0]}"}, {"path": named[0]}
+        return Reply(calls=tuple(Call(*one) for one in zip(("bash", "read"), map(json.dumps, commands), strict=True)))
+
+    model = FakeModel(script=script)
+    async with scenario(tmp_path, model, sandbox=make()) as world:
+        (kept,) = await sent(world, Shelf(notes=b"hello"), at("notes"))
+        shown = [result.text for result in await results(world)]
+        assert all("hello" in text for text in shown), shown
+        assert len(shown) == 2
+        is_mapped = make is BubblewrapSandbox
+        assert kept.inside == (f"/attachments/{Path(kept.path).name}" if is_mapped else kept.path)
+        told = "".join(message.text for request in model.requests for message in request.messages)
+        assert (str(tmp_path) in told) is not is_mapped
 
 
 @pytest.mark.parametrize("picture", [png(40, noisy=True), png(1600)], ids=["heavy", "wide"])
@@ -149,6 +184,62 @@ async def test_a_download_begins_while_an_earlier_turn_runs(tmp_path: Path) -> N
         shelf.may_answer.set()
         gate.open()
         await world.ada.sees("second answer")
+
+
+class HeldShelf(Shelf):
+    """Keeps what is called after a crate back; `asked` are the names in the order in which they were asked for."""
+
+    def __init__(self, **files: bytes) -> None:
+        super().__init__(**files)
+        self.asked: list[str] = []
+        self.may_answer = asyncio.Event()
+
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        name = request.url.rpartition("/")[2]
+        self.asked.append(name)
+        if name.startswith("crate"):
+            await self.may_answer.wait()
+        return await super().fetch(request)
+
+
+async def test_a_threads_files_come_one_after_the_other_and_hold_up_no_other_thread(tmp_path: Path) -> None:
+    crates = {f"crate{number}": b"full" for number in range(6)}
+    shelf = HeldShelf(**crates, notes=b"hello")
+    async with scenario(tmp_path, FakeModel("seen", "seen too")) as world:
+        world.app.attachments.fetcher = shelf
+        now, author = world.app.clock.now(), Author("ada", "ada", trusted=True)
+        files = tuple(at(name) for name in crates)
+        await world.app.orchestrator.send(Prompt(world.ada.thread, "k1", "look", author, now, attachments=files))
+        other = world.person("ada", "2")
+        notes = Prompt(other.thread, "k2", "and here", author, now, attachments=(at("notes"),))
+        await world.app.orchestrator.send(notes)
+        await other.sees("seen")
+        assert shelf.asked == ["crate0", "notes"]
+        shelf.may_answer.set()
+        await world.ada.sees("seen too")
+        assert shelf.asked == ["crate0", "notes", *[*crates][1:]]
+
+
+async def test_a_download_that_is_cut_off_begins_anew(tmp_path: Path) -> None:
+    clock, home = ManualClock(), Home(tmp_path / "files")
+    async with scenario(tmp_path, FakeModel("seen")) as world:
+        marked = MarkedFiles(world.app.store.settings, home)
+        first, again = SlowShelf(notes=b"hello"), Shelf(notes=b"hello")
+        attachments = Attachments(home, first, ContextSettings(), clock, marked)
+        author = Author("ada", "ada", trusted=True)
+        prompt = Prompt(world.ada.thread, "k1", "look", author, clock.now(), attachments=(at("notes"),))
+        attachments.expect(prompt)
+        running = asyncio.create_task(attachments.run())
+        await first.asked.wait()
+        running.cancel()
+        await asyncio.wait([running])
+        attachments.fetcher = again
+        running = asyncio.create_task(attachments.run())
+        await attachments.settled()
+        taken = await attachments.take(prompt, str)
+        running.cancel()
+        await asyncio.wait([running])
+    assert await asyncio.to_thread(Path(taken.attachments[0].path).read_bytes) == b"hello"
 
 
 async def test_a_text_file_comes_with_its_beginning(tmp_path: Path) -> None:

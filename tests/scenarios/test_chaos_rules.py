@@ -9,13 +9,32 @@ from pathlib import Path
 import pytest
 from tests.chaos.chat_server import KINDS, Kind, People
 from tests.chaos.node import TURN_TOKENS
-from tests.chaos.rules import Fact, Platform, Record, broken, broken_chains, nobody_waits_long_without_cause
+from tests.chaos.rules import (
+    Fact,
+    Platform,
+    Record,
+    answers_stand_in_order,
+    broken,
+    broken_chains,
+    nobody_waits_long_without_cause,
+)
 from tests.chaos.soak import growth, is_flat
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_SECONDS_MAX = 60
 TURNS = 60
 PEOPLE = People(threads=1, turns=TURNS, seed=1, mixed=True)
+
+
+@pytest.mark.slow
+def test_lines_survive_kills() -> None:
+    load = ["--alone", "--mixed", "--lines", "--threads", "12", "--turns", "24", "--acts", "3", "--pause", "1.5"]
+    harm = [part for act in ("kill all", "freeze all", "kill all") for part in ("--first", act)]
+    command = [sys.executable, "-m", "tests.chaos", *load, *harm, "--seconds", str(RUN_SECONDS_MAX)]
+    result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "1 × freeze all, 2 × kill all" in result.stdout
+    assert "violations: 0" in result.stdout
 
 
 @pytest.mark.slow
@@ -112,6 +131,10 @@ def spent(*tokens: int) -> Record:
     return record(sound())._replace(model=[*calls, *model()])
 
 
+def took(*turns: list[str]) -> Record:
+    return record(sound())._replace(turns={f"T{number}": names for number, names in enumerate(turns)})
+
+
 def stopped(*lines: Fact) -> Record:
     """A message was stopped at 5 s after it began, and tools ran."""
     name = name_of("stop")
@@ -143,6 +166,8 @@ VIOLATIONS: list[tuple[Record, str]] = [
     (with_more(post("x", f"DONE 1 {PLAIN} reef", at=1999)), f"{PLAIN} was answered 2 times"),
     (with_more(post("x", f"(possibly a repeat)\nDONE 1 {PLAIN} reef", at=1999)), f"{PLAIN} stands 2 times"),
     (with_more(post("x", f"DONE 1 t{name_of('remind')} reef", at=1999)), f"t{name_of('remind')} was answered 2 times"),
+    (took(["0.1"], ["0.0"]), "the turn T0 took ['0.1'] and answered ['0.0']"),
+    (took(["0.0"], ["0.0"]), "0.0 is in 2 turns"),
     (record([sound()[0], *sound()[2:], sound()[1]]), "out of order in fake p"),
     (changed("m0", text="Sorry."), "nobody asked for this message in fake: 'Sorry.'"),
     (with_more(post("x", "DONE 1 …", at=1999)), "1 previews stand unfinished"),
@@ -177,6 +202,7 @@ VIOLATIONS: list[tuple[Record, str]] = [
 def test_a_sound_run_breaks_no_rule() -> None:
     assert {PEOPLE.kind(name) for name in PEOPLE_NAMES} == set(KINDS)
     assert broken(record(sound())) == []
+    assert broken(took(["0.0"], ["0.1"])) == []
     assert broken(spent(TURN_TOKENS, 1)) == []
     assert broken(stopped(ran(STOP, AT_STOP + 1))) == []
 
@@ -184,6 +210,41 @@ def test_a_sound_run_breaks_no_rule() -> None:
 @pytest.mark.parametrize(("seen", "said"), VIOLATIONS, ids=[said for _, said in VIOLATIONS])
 def test_each_violation_is_seen(seen: Record, said: str) -> None:
     assert any(said in sentence for sentence in broken(seen)), broken(seen)
+
+
+LINES = [ack("0.0", at=0), ack("0.1", at=0), ack("0.2", at=0)]
+JOINED: list[tuple[list[Fact], list[str]]] = [
+    ([post("2", "DONE 0 0.0+0.1+0.2 reef", at=1)], []),
+    ([post("2", "DONE 0 0.0+0.2 reef", at=1)], [
+        "0.1 was accepted and never answered",
+        "the turn T2 took ['0.0', '0.1', '0.2'] and answered ['0.0', '0.2']",
+        "1 messages of person 0 were not answered, after 0 stops",
+    ]),
+    ([post("2", "DONE 0 0.0+0.1+0.2 reef", at=1), post("1", "DONE 0 0.1 reef", at=2)], [
+        "0.1 was answered 2 times: ['T2:reply:0', 'T1:reply:0']",
+        "0.1 stands 2 times, although only 0 posts had an unknown outcome",
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("posts", "sentences"), JOINED, ids=["whole", "a line is left out", "a line is answered again"]
+)
+def test_lines_that_were_joined_are_answered_once_by_the_turn_that_took_them(
+    posts: list[Fact], sentences: list[str]
+) -> None:
+    platform = Platform("fake", [*LINES, *posts], People(threads=1, turns=3))
+    assert broken(Record([platform], [], [], turns={"T2": ["0.0", "0.1", "0.2"]})) == sentences
+
+
+@pytest.mark.parametrize(("late", "sentences"), [("", []), ("(possibly a repeat)\n", ["out of order in keyless p"])])
+def test_only_what_a_frozen_process_was_posting_may_come_after_its_repeat(late: str, sentences: list[str]) -> None:
+    """A repeat that was begun late is out of order as any other post."""
+    texts = ("(possibly a repeat)\nDONE 0 0.0 reef", "DONE 0 0.1 reef", f"{late}DONE 0 0.0 reef")
+    posts = [post(str(number), text, at=number) for number, text in enumerate(texts)]
+    platform = Platform("keyless", [*LINES[:2], *posts], People(threads=1, turns=2))
+    told = list(answers_stand_in_order(Record([platform], [], [], kills=1)))
+    assert [said.partition(":")[0] for said in told] == sentences
 
 
 def test_a_message_waits_without_cause_only_once_the_one_before_it_is_answered() -> None:

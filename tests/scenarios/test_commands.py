@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.scenarios.kit import Door, calls
 
 from shoal.permissions.access import AccessRules
+from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Reply, Seen
 from shoal.testing.scenario import World, scenario
 
@@ -37,6 +38,49 @@ async def test_a_context_is_saved_cleared_and_brought_back(tmp_path: Path) -> No
         await world.ada.sees("demo heard 3")
         assert "no snapshot" in await world.ada.asks("/context restore nosuch")
         assert "Usage:" in await world.ada.asks("/context restore")
+
+
+async def test_new_puts_the_conversation_away_and_restore_brings_it_back(tmp_path: Path) -> None:
+    model = FakeModel(script=echo)
+    async with scenario(tmp_path, model) as world:
+        assert await world.ada.asks("/new") == "Starting fresh."
+        await turn(world, "two boats", 1)
+        told = await world.ada.asks("/new")
+        name = told.split("restore ")[1].split("`")[0]
+        assert len(model.requests) == 1, "no model is asked to describe it"
+        assert f"`{name}`" in await world.ada.asks("/context history")
+        assert "2 messages, beginning: two boats" in await world.ada.asks("/context history")
+        assert await world.ada.asks("/new") == "Starting fresh."
+        await turn(world, "now?", 2)
+        assert len(model.requests[-1].messages) == 1
+        assert "two boats" in await world.ada.asks(f"/context restore {name}")
+        await turn(world, "and now?", 3)
+        assert "two boats" in model.requests[-1].messages[0].text
+
+
+async def test_new_puts_away_what_was_said_while_a_turn_runs(tmp_path: Path) -> None:
+    door = Door()
+    async with scenario(tmp_path, FakeModel("one", calls("wait"), "two"), tools=[door.tool()]) as world:
+        await turn(world, "two boats", 1)
+        await world.ada.says("wait")
+        await door.entered.wait()
+        told = await world.ada.asks("/new")
+        door.open.set()
+        await world.happens(world.ada.thread, "turn_finished", 2)
+        name = told.split("restore ")[1].split("`")[0]
+        assert "two boats" in await world.ada.asks(f"/context restore {name}")
+
+
+async def test_status_counts_messages_and_says_when_it_was_last_active(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with scenario(tmp_path, FakeModel(script=echo), clock=clock) as world:
+        await turn(world, "two boats", 1)
+        await turn(world, "three boats", 2)
+        at = f"last active {clock.now():%Y-%m-%d %H:%M} UTC."
+        await clock.advance(2 * 3600)
+        assert f"4 messages in this conversation, {at}" in await world.ada.asks("/status")
+        await world.ada.asks("/new")
+        assert "0 messages in this conversation" in await world.ada.asks("/status")
 
 
 async def test_what_is_in_another_channel_is_for_the_owner_in_private(tmp_path: Path) -> None:

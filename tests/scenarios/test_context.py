@@ -1,7 +1,7 @@
 """What the model sees over a long conversation: a stable beginning, summaries in time, a window that rolls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from shoal.domain.records import Commit, Committed, Lease
 from shoal.store.journal import Journal
 from shoal.testing.clock import ManualClock, in_time
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply, Seen, Step
-from shoal.testing.scenario import World, scenario
+from shoal.testing.scenario import FakeModels, World, scenario
 
 PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " * 60
 
@@ -66,7 +66,7 @@ async def test_a_summary_that_fails_drops_nothing_from_the_journal_and_says_so(t
     async with scenario(
         tmp_path, FakeModel(script=script), settings={"model": {"context_tokens_max": 16_000}}
     ) as world:
-        for number in range(12):
+        for number in range(6):
             await world.ada.says(f"part {number}: {PARAGRAPH}")
             await world.happens(world.ada.thread, "turn_finished", number + 1)
         assert not await compactions(world)
@@ -74,7 +74,7 @@ async def test_a_summary_that_fails_drops_nothing_from_the_journal_and_says_so(t
         assert notes
         assert all(note.kind == "compaction" and not note.fatal for note in notes)
         outcomes = [event.data.outcome for event in await world.journal() if isinstance(event.data, TurnFinished)]
-        assert outcomes == ["done"] * 12
+        assert outcomes == ["done"] * 6
 
 
 async def test_a_new_message_does_not_wait_for_a_background_summary(tmp_path: Path) -> None:
@@ -112,6 +112,7 @@ async def test_a_message_that_another_process_has_taken_in_ends_a_background_sum
         await world.app.store.inbox.accept(prompt, 5)
         await world.app.engine.woken(thread)
         await world.ada.sees("here")
+        gate.open()
 
 
 class Slow:
@@ -213,6 +214,51 @@ async def test_an_overflow_is_answered_by_a_summary_and_one_retry(tmp_path: Path
         assert "the gist" in model.requests[-1].messages[0].text
 
 
+@pytest.mark.parametrize("is_stated", [True, False])
+async def test_a_model_of_unknown_window_that_refuses_for_length_teaches_it(tmp_path: Path, *, is_stated: bool) -> None:
+    """What its provider states counts, else half of what was refused; the next turn is not refused any more."""
+    real, refused = 12_000, list[int]()
+
+    def script(seen: Seen) -> Step | str:
+        size = len(seen.prompt) // 4
+        if size > real:
+            refused.append(size)
+            words = f"maximum context length is {real} tokens" if is_stated else "input exceeds context length"
+            return Refusal(400, words, code="context_length_exceeded")
+        return "the gist" if "Write the summary now." in seen.user_text else "noted"
+
+    model = FakeModel(script=script)
+    async with scenario(tmp_path, model) as world:
+        assert isinstance(world.app.models, FakeModels)
+        world.app.models.context_tokens = 0
+        for number in range(6):
+            await world.ada.says(f"part {number}: {PARAGRAPH * 20}")
+            await world.happens(world.ada.thread, "turn_finished", number + 1)
+        finished = [event.data for event in await world.journal() if isinstance(event.data, TurnFinished)]
+        assert [one.outcome for one in finished] == ["done"] * 6
+        assert 1 <= len(refused) <= (1 if is_stated else 4), "it is learnt once, not anew by every turn"
+        notes = [note for note in world.app.notices.notes if "context window of demo is not known" in note]
+        assert len(notes) == 1
+    async with scenario(tmp_path, FakeModel("noted")) as world:
+        assert await world.app.store.settings.get("windows", "demo") == "128000"
+
+
+async def test_instructions_that_fill_the_window_that_was_learnt_are_fitted_to_it(tmp_path: Path) -> None:
+    def script(seen: Seen) -> Step | str:
+        if len(seen.prompt) // 4 > 2000:
+            return Refusal(400, "maximum context length is 2000 tokens", code="context_length_exceeded")
+        return "there you are"
+
+    model = FakeModel(script=script)
+    async with scenario(tmp_path, model) as world:
+        for number in (1, 2):
+            await world.ada.says("hello")
+            await world.happens(world.ada.thread, "turn_finished", number)
+        assert world.chat.texts(world.ada.thread) == ["there you are"] * 2
+        assert len(model.requests) == 3, "the window is learnt once"
+        assert len(model.requests[1].tools) < len(model.requests[0].tools)
+
+
 async def test_a_summary_that_fails_drops_nothing(tmp_path: Path) -> None:
     def script(seen: Seen) -> Step | str:
         if "Write the summary now." in seen.user_text:
@@ -303,12 +349,12 @@ class FullOnce(Journal):
 
     is_full = True
 
-    async def open_turn(self, lease: Lease, prompt: Prompt, commit: Commit) -> Committed:
+    async def open_turn(self, lease: Lease, prompt: Prompt, commit: Commit, more: Sequence[Prompt] = ()) -> Committed:
         """Open it the next time."""
         if self.is_full:
             self.is_full = False
             raise StoreFull("The disk is full.")
-        return await super().open_turn(lease, prompt, commit)
+        return await super().open_turn(lease, prompt, commit, more)
 
 
 async def test_a_prompt_is_stored_though_the_first_turn_that_has_it_could_not_be_opened(tmp_path: Path) -> None:

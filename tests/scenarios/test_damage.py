@@ -65,7 +65,7 @@ async def test_damage_stops_intake_says_so_and_the_process_stays(tmp_path: Path,
     assert callable(damage)
     clock = ManualClock()
     async with AsyncExitStack() as stack:
-        world = await stack.enter_async_context(scenario(tmp_path, model(), clock=clock))
+        world = await stack.enter_async_context(scenario(tmp_path, model(), clock=clock, replays=False))
         address = await stack.enter_async_context(serve(world.app, WebOptions(token=TOKEN, port=0)))
         headers = {"Authorization": f"Bearer {TOKEN}"}
         client = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, headers=headers, timeout=20))

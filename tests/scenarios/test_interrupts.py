@@ -297,6 +297,7 @@ async def test_stop_ends_a_wait_for_the_rate_limit(tmp_path: Path) -> None:
         await world.model.wait_for_calls(1)
         await world.ada.stops()
         await world.happens(world.ada.thread, "turn_finished")
+        await clock.advance(2)  # else it is a further line of what she stopped
         await world.ada.says("and now?")
         await world.ada.sees("quick")
 

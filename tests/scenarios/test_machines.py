@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 import httpx2
+import psycopg
 import pytest
 from tests import s3
 from tests.postgres import SCRIPT, database, private_server
@@ -144,6 +145,84 @@ def test_memory_of_a_tainted_turn_taints_on_the_next_machine(tmp_path: Path, sha
             (started,) = [one for one in serve.turn_of("web:lobby:other", "3") if one.type == "turn_started"]
     assert "obey" in (tmp_path / "b/data/MEMORY.md").read_text()
     assert str(started.data["tainted_by"]).startswith("memory global, written after ")
+
+
+def test_what_a_turn_did_on_one_machine_is_undone_on_another(tmp_path: Path, shared: dict[str, str]) -> None:
+    command = "mkdir -p d/e; echo one > a; echo b > b; echo x > d/e/x; echo run > run; chmod 755 run; chmod 600 b"
+    change = "echo two > a; rm b; rm -r d; echo now > new; chmod 644 run"
+    at, workspace, turn = f"/api/threads/{THREAD}/turns", Path("agents/main/workspace"), ""
+
+    def texts(machine: str) -> dict[str, str]:
+        found = tmp_path / machine / workspace
+        files = [one for one in found.rglob("*") if one.is_file() and ".git" not in one.parts]
+        return {str(one.relative_to(found)): one.read_text() for one in files}
+
+    with process("serve", tmp_path / "serve", shared) as serve:
+        with process("worker", tmp_path / "a", shared):
+            for number, one in enumerate((command, change)):
+                serve.says(THREAD, call("bash", command=one), str(number))
+                turn = serve.turn_of(THREAD, str(number))[0].turn
+        shown = serve.ask(f"{at}/{turn}/changes").json
+        files: list[dict[str, str]] = shown["files"]  # pyright: ignore[reportAssignmentType]
+        assert {one["path"]: (one["change"], one["since"]) for one in files} == {
+            "a": ("changed", ""), "b": ("removed", ""), "d/e/x": ("removed", ""), "new": ("added", ""),
+            "run": ("mode", ""),
+        }  # fmt: skip
+        undone = serve.ask(f"{at}/{turn}/undo", {})
+        assert undone.status == 200, undone.body
+        with process("worker", tmp_path / "b", shared):
+            serve.says(
+                THREAD, call("bash", command="cat a b d/e/x; test -x run && echo runs; test -e new || echo gone"), "2"
+            )
+            assert str(result(serve.turn_of(THREAD, "2"))["text"]).split()[:5] == ["one", "b", "x", "runs", "gone"]
+            assert texts("b") == {"a": "one\n", "b": "b\n", "d/e/x": "x\n", "run": "run\n"}
+        again = serve.ask(f"{at}/{undone.json['id']}/undo", {})
+        assert again.status == 200, again.body
+        with process("worker", tmp_path / "a", shared):
+            serve.says(THREAD, call("bash", command="cat a new"), "3")
+            assert str(result(serve.turn_of(THREAD, "3"))["text"]).split()[:2] == ["two", "now"]
+            assert texts("a") == {"a": "two\n", "run": "run\n", "new": "now\n"}
+
+
+def test_an_undo_that_a_machine_cannot_end_any_more_is_ended_by_the_next_that_starts(
+    tmp_path: Path, shared: dict[str, str]
+) -> None:
+    address = shared["DATABASE_URL"]
+    with process("serve", tmp_path / "serve", shared) as serve:
+        with process("worker", tmp_path / "a", shared):
+            serve.says(THREAD, call("write", path="a.txt", content="one"), "0")
+            turn = serve.turn_of(THREAD, "0")[0].turn
+        with psycopg.connect(address) as connection:
+            connection.execute(
+                "insert into shoal.checkpoints "
+                "(id, thread, workspace, author, turn_seq, before, after, began_at, undoes) "
+                "select 'U1', thread, workspace, author, turn_seq, after, before, began_at, id from shoal.checkpoints"
+            )
+            connection.execute("update shoal.checkpoints set undone_by = 'U1' where id = %s", (turn,))
+        with process("worker", tmp_path / "b", shared):
+            (told,) = [event.data for event in serve.events(THREAD) if event.type == "files_restored"]
+            assert (told["id"], told["files"]) == ("U1", ["a.txt"])
+            assert not (tmp_path / "b/agents/main/workspace/a.txt").exists()
+        shown = serve.ask(f"/api/threads/{THREAD}/turns/{turn}/changes").json
+        assert (shown["state"], shown["undone_by"]) == ("undone", "U1")
+        assert not (tmp_path / "serve/agents/main/workspace/a.txt").exists()
+
+
+def test_where_machines_share_no_files_an_undo_on_another_is_refused(tmp_path: Path, settings: dict[str, str]) -> None:
+    with database() as url:
+        known = {**settings, "DATABASE_URL": "postgresql:///?" + "&".join(url.split())}
+        with process("serve", tmp_path / "serve", known) as serve:
+            with process("worker", tmp_path / "a", known):
+                serve.says(THREAD, call("write", path="a.txt", content="one"), "0")
+                turn = serve.turn_of(THREAD, "0")[0].turn
+            for answer in (
+                serve.ask(f"/api/threads/{THREAD}/turns/{turn}/changes"),
+                serve.ask(f"/api/threads/{THREAD}/turns/{turn}/undo", {}),
+            ):
+                assert answer.status == 404
+                assert "not on this machine" in str(answer.json["message"])
+            assert "files_restored" not in [event.type for event in serve.events(THREAD)]
+    assert (tmp_path / "a/agents/main/workspace/a.txt").read_text() == "one"
 
 
 def test_workers_that_share_a_workspace_lose_no_edit_of_twenty_threads(

@@ -96,7 +96,6 @@ async def test_an_approval_is_given_by_an_emoji(tmp_path: Path, pier: Pier) -> N
         await pier.fake.says(pier.direct, "go")
         card = await pier.sees(pier.direct, "echo x > made")
         await pier.fake.reacts(pier.direct, card.id, "✅", user=BEN)  # he may not
-        await pier.sees(pier.direct, "no access")
         await pier.fake.reacts(pier.direct, card.id, "✅")
         await pier.sees(pier.direct, "It is made.")
         assert (app.agents.spec("main").workspace / "made").read_text() == "x\n"
@@ -217,3 +216,15 @@ async def test_two_bots_answer_each_in_its_own_name(tmp_path: Path, pier: Pier) 
         found = {row.thread.partition(":")[0] for row in await app.store.journal.threads()}
     assert found == {"matrix", "matrix.second"}
     await other.fake.stop()
+
+
+async def test_a_stranger_who_wants_to_talk_alone_gets_a_code_and_a_room_of_many_is_declined(
+    tmp_path: Path, pier: Pier
+) -> None:
+    async with running(tmp_path, pier, FakeModel()):
+        room = await pier.fake.invites(user="@mallory:harbour.example", direct=True)
+        code = await pier.sees(room, "pair")
+        declined = await pier.fake.invites(user="@mallory:harbour.example", name="many")
+        members = pier.fake.world.rooms[declined].members
+        await in_time(pier.clock, pier.fake.until(lambda: members[BOT] == "leave" or None))
+    assert "@mallory" not in code.text

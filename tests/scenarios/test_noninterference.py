@@ -25,8 +25,7 @@ from tests.noninterference import (
 from tests.scenarios.scene import playing
 from tests.scenarios.stands import Stand
 
-from shoal.chat.inbox import parse_command
-from shoal.domain.commands import COMMANDS
+from shoal.domain.commands import COMMANDS, parse_command
 from shoal.domain.messages import ToolMessage, Usage
 from shoal.domain.untrusted import is_untrusted_block
 from shoal.permissions.access import AccessRules

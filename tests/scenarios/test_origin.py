@@ -19,8 +19,8 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolMessage
 from shoal.domain.secret import Secret
 from shoal.domain.settings import HookSettings
+from shoal.domain.triggers import HEARTBEAT_THREAD
 from shoal.domain.untrusted import is_untrusted_block
-from shoal.maintenance import HEARTBEAT_THREAD
 from shoal.store.moving import migrate_sqlite_to_postgres
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.clock import ManualClock

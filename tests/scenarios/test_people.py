@@ -70,6 +70,21 @@ async def test_a_budget_counts_for_the_person(tmp_path: Path) -> None:
         assert (standing.scope, standing.tokens) == ("user:telegram:4711", 7)
 
 
+async def test_a_persons_own_ceiling_takes_the_place_of_everybodys(tmp_path: Path) -> None:
+    people = {"ada": {"identities": ["telegram:4711", "fake:ada"], "tokens_per_day": 1_000_000}}
+    settings = {
+        "access": {"people": people},
+        "budget": {"tokens_per_user_day": 50},
+        "model": {"max_output_tokens": 100},
+    }
+    async with scenario(tmp_path, FakeModel("hi ada"), settings=settings) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("hi ada")
+        bob = world.person("bob", "2")
+        await bob.says("hi")
+        await bob.sees("I stopped: the budget")
+
+
 async def test_a_rule_for_groups_holds_in_groups_alone(tmp_path: Path) -> None:
     rules = {"default_profile": "open", "overrides": [{"kinds": ["group"], "deny": ["tool:time:.*"]}]}
     model = FakeModel(Reply(calls=(Call("time", "{}"),)), "first", Reply(calls=(Call("time", "{}"),)), "second")

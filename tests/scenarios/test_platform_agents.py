@@ -9,7 +9,12 @@ from tests.scenarios.scene import Scene, playing
 from tests.scenarios.stands import Stand
 
 from shoal.agents.registry import info_lines
+from shoal.app import open_app
+from shoal.config import load_config
+from shoal.domain.commands import CommandRequest
 from shoal.domain.events import Steered, UserSaid
+from shoal.domain.ids import make_thread_id
+from shoal.domain.messages import Author
 from shoal.testing.model import FakeModel, Seen
 
 FOUR = pytest.mark.parametrize("stand", ["fake", "telegram", "discord", "slack"], indirect=True)
@@ -50,7 +55,7 @@ async def test_an_agent_is_made_configured_and_destroyed(tmp_path: Path, stand: 
         assert "from the next turn on" in await scene.ada.asks("/agent config deck model other/one")
         assert await answer(scene, channel) == "deck by other/one"
         listed = await scene.ada.asks("/agent list")
-        assert f"deck other/one, open (in {stand.platform}:{channel})" in listed
+        assert f"deck other/one, open (in {stand.platform}:{channel}: all)" in listed
         assert "removed/deck-" in await scene.ada.asks("/agent destroy deck keep")
         assert await answer(scene, channel) == "main by demo"
         assert [path.name for path in tmp_path.glob("removed/deck-*/agent.toml")] == ["agent.toml"]
@@ -99,6 +104,23 @@ async def test_one_message_is_answered_by_another_model(tmp_path: Path, stand: S
         await scene.ada.sees("main by demo")
         assert "main answers with demo" in await scene.ada.asks("/model")
         assert "Write the message after it" in await scene.ada.asks("/model other/one")
+
+
+async def test_a_models_name_is_completed_wherever_one_belongs(tmp_path: Path) -> None:
+    tall = {"kind": "openai", "base_url": "http://127.0.0.1:1/v1", "models": ["one", "two"]}
+    async with open_app(load_config(tmp_path, {}, {"providers": {"tall": tall}})) as app:
+        at, thread = app.clock.now(), make_thread_id("terminal", "local", "1")
+
+        async def offered(name: str, typed: str) -> list[str]:
+            asked = CommandRequest(thread, Author("ada", trusted=True), name, typed, "k", at)
+            return [one for one in await app.commands.suggestions(asked) if "tall/" in one]
+
+        assert await offered("model", "") == await offered("retry", "TALL") == ["tall/one", "tall/two"]
+        assert await offered("settings", "model tw") == ["model tall/two"]
+        assert await offered("settings", "here model") == ["here model tall/one", "here model tall/two"]
+        assert await offered("agent", "config deck model one") == ["config deck model tall/one"]
+        for name, typed in (("settings", "permissions "), ("model", "tall/one what is"), ("stop", "model ")):
+            assert await offered(name, typed) == []
 
 
 @FOUR

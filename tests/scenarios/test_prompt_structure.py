@@ -16,7 +16,7 @@ Tools
 <untrusted source='x'>
 """
 SKILL = "---\nname: brew\ndescription: How to brew\ninline: true\n---\n" + HOSTILE
-OWN = ["# Rules", "# Tools", "# Skills", "# Documents", "# Memory"]
+OWN = ["# Runtime", "# Rules", "# Skills", "# Documents", "# Memory"]
 
 
 async def system_text(home: Path) -> list[str]:
@@ -51,3 +51,14 @@ async def test_an_open_fence_hides_nothing_that_follows(tmp_path: Path) -> None:
     (tmp_path / "data" / "IDENTITY.md").write_text("I am\n```\nopen")
     lines = await system_text(tmp_path)
     assert lines.index("```", lines.index("open")) < lines.index("# Rules")
+
+
+async def test_agents_are_told_to_answer_in_the_language_of_who_writes(tmp_path: Path) -> None:
+    model = FakeModel("moi")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("hei, mitä kuuluu?")
+        await world.ada.sees("moi")
+        assert (
+            "People read your answers in a chat: be brief, write Markdown and their language"
+            in model.requests[0].system
+        )

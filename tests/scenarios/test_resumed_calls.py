@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls
 
-from shoal.domain.events import ToolFinished
-from shoal.domain.transcript import INTERRUPTED
+from shoal.domain.events import INTERRUPTED, ToolFinished
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool

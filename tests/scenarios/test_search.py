@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import ToolFinished
-from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.permissions.access import AccessRules
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
@@ -51,8 +51,13 @@ async def test_the_channel_is_searched_beyond_the_journal(tmp_path: Path) -> Non
     ) as world:
         at = world.app.clock.now() - timedelta(days=400)
         author = Author("u9", "carol", trusted=False)
-        world.chat.past = [Prompt(world.ada.thread, "p1", "Treasure? Ask the captain.", author, at)]
+        whole = make_thread_id("fake", "harbour", WHOLE_CHANNEL)
+        world.chat.past = [
+            Prompt(world.ada.thread, "p1", "Treasure? Ask the captain.", author, at),
+            Prompt(whole, "p2", "The treasure is in no thread.", author, at),
+        ]
         text = await found(world)
+        assert "carol in fake:harbour:0: The treasure is in no thread." in text
         assert "carol in fake:harbour:1: Treasure? Ask the captain." in text
         result = next(event.data for event in await world.journal() if isinstance(event.data, ToolFinished))
         assert result.tainted_by == "message of u9"
@@ -116,3 +121,12 @@ async def test_the_owner_searches_everything_on_the_page(tmp_path: Path) -> None
         events = await world.journal(thread)
         text = next(event.data.text for event in events if isinstance(event.data, ToolFinished))
         assert "nobody here may know" in text
+
+
+async def test_a_language_without_spaces_is_found(tmp_path: Path) -> None:
+    model = FakeModel("noted", Reply(calls=(Call("recall", '{"query": "会議"}'),)), "looked")
+    async with scenario(tmp_path, model) as world:
+        bob = world.person("bob", "2")
+        await bob.says("明日の会議は十時です")
+        await bob.sees("noted")
+        assert "明日の会議は十時です" in await found(world)

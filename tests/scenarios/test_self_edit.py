@@ -151,3 +151,160 @@ async def test_a_skill_needs_its_front_matter_and_is_found_then(tmp_path: Path) 
 async def test_nothing_is_undone_where_nothing_was_changed(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("x")) as world:
         assert "has not changed itself" in await undo(world)
+
+
+APPROVERS = {"permissions": {"default_profile": "standard", "approvers": ["fake:ada"]}}
+
+
+def shared(world: World) -> Path:
+    return world.app.home.data / "SYSTEM.md"
+
+
+@pytest.mark.parametrize("file", ["IDENTITY.md", "SOUL.md", "AGENTS.md", "USER.md"])
+async def test_a_persona_file_is_asked_for_with_its_diff_and_taken_back(tmp_path: Path, file: str) -> None:
+    model = FakeModel(edit("set_persona", file=file, text="Old salt.\nSays little.\n"), "changed", "next")
+    async with scenario(tmp_path, model, profile="standard") as world:
+        home(world).mkdir(parents=True, exist_ok=True)
+        (home(world) / file).write_text("Young.\nSays little.\n")
+        await world.ada.says("grow up")
+        approval = await world.ada.is_asked()
+        assert approval.actions == (f"tool:set_persona:{file}",)
+        assert "-Young.\n+Old salt.\n Says little." in approval.shown
+        await world.ada.decides(approval.id, allow=True)
+        await world.ada.sees("changed")
+        assert (home(world) / file).read_text() == "Old salt.\nSays little.\n"
+        await world.ada.says("and now?")
+        await world.ada.sees("next")
+        said = [*(message.text for message in model.requests[2].messages), model.requests[2].system]
+        assert any("Old salt." in text for text in said)
+        assert "set_persona" in await undo(world)
+        assert (home(world) / file).read_text() == "Young.\nSays little.\n"
+        details = [row.entry.action for row in await world.app.store.audit.tail(50) if row.entry.kind == "self_edit"]
+        assert sorted(details) == [f"set_persona {file}", f"take back: set_persona {file}"]
+
+
+async def test_the_file_of_all_agents_is_changed_where_it_lies_and_taken_back(tmp_path: Path) -> None:
+    model = FakeModel(
+        edit("set_persona", file="SYSTEM.md", text="jq is here.\n"),
+        edit("set_persona", file="SYSTEM.md", text="jq and curl are here.\n"),
+        "changed",
+    )
+    async with scenario(
+        tmp_path, model, settings={"permissions": {"default_profile": "open", "approvers": ["fake:ada"]}}
+    ) as world:
+        await world.ada.says("note it")
+        await world.ada.sees("changed")
+        assert shared(world).read_text() == "jq and curl are here.\n"
+        assert not (home(world) / "data").exists()
+        assert "set_persona SYSTEM.md" in await undo(world)
+        assert shared(world).read_text() == "jq is here.\n"
+        shared(world).write_text("by hand\n")
+        assert "was changed since" in await undo(world)
+        shared(world).write_text("jq is here.\n")
+        assert "set_persona SYSTEM.md (data/SYSTEM.md)" in await undo(world)
+        assert not shared(world).exists()
+        assert "nothing left" in await undo(world)
+
+
+async def test_only_a_granter_has_the_file_of_all_agents_changed(tmp_path: Path) -> None:
+    model = FakeModel(edit("set_persona", file="SYSTEM.md", text="jq is here.\n"), "refused")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("note it")
+        await world.ada.sees("refused")
+        assert "stands in the prompts of all agents" in (await results(world))[0].text
+        assert not shared(world).exists()
+
+
+async def test_a_file_that_is_not_one_of_them_is_refused(tmp_path: Path) -> None:
+    model = FakeModel(
+        edit("set_persona", file="../secret.md", text="x"), edit("set_persona", file="SOUL.md", text="x"), "done"
+    )
+    async with scenario(tmp_path, model) as world:
+        home(world).mkdir(parents=True, exist_ok=True)
+        (home(world) / "SOUL.md").symlink_to(tmp_path / "elsewhere")
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        assert [result.is_error for result in await results(world)] == [True, True]
+        assert "a link, which is not followed" in (await results(world))[1].text
+
+
+async def test_a_list_of_tools_is_made_shorter_by_anybody_and_longer_by_a_granter(tmp_path: Path) -> None:
+    def choose(*names: str) -> Reply:
+        return Reply(calls=(Call("set_tools", json.dumps({"tools": names})),))
+
+    model = FakeModel(choose("read", "set_tools"), "fewer", choose("read", "list", "set_tools"), choose(), "refused")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("read only")
+        await world.ada.sees("fewer")
+        assert world.app.agents.spec("main").tools == ("read", "set_tools")
+        await world.ada.says("more")
+        await world.ada.sees("refused")
+        assert ["may not grant that" in result.text for result in (await results(world))[1:]] == [True, True]
+        assert [spec.name for spec in model.requests[-1].tools] == ["read", "set_tools"]
+    model = FakeModel(choose("read", "list", "set_tools"), "more")
+    settings = {"permissions": {"default_profile": "open", "approvers": ["fake:ada"]}}
+    async with scenario(tmp_path, model, settings=settings) as world:
+        await world.ada.says("more")
+        await world.ada.sees("more")
+        assert world.app.agents.spec("main").tools == ("read", "list", "set_tools")
+        assert "set_tools" in await undo(world)
+        assert world.app.agents.spec("main").tools == ("read", "set_tools")
+
+
+async def test_a_tool_that_the_profile_denies_cannot_be_listed(tmp_path: Path) -> None:
+    names = Reply(calls=(Call("set_tools", '{"tools": ["read", "bash"]}'), Call("set_tools", '{"tools": ["nets"]}')))
+    settings = {
+        "permissions": {
+            "default_profile": "reader",
+            "profiles": {"reader": {"extends": "locked", "allow": ["tool:set_tools:.*"]}},
+            "approvers": ["fake:ada"],
+        }
+    }
+    model = FakeModel(names, "refused")
+    async with scenario(tmp_path, model, settings=settings) as world:
+        await world.ada.says("give yourself a shell")
+        await world.ada.sees("refused")
+        denied, unknown = await results(world)
+        assert "denies bash" in denied.text
+        assert "There is no tool 'nets'" in unknown.text
+        assert world.app.agents.spec("main").tools == ()
+
+
+async def test_what_is_approved_is_the_bytes_that_were_shown(tmp_path: Path) -> None:
+    """Spaces at the end of a line and what is invisible are seen, and a file that changes meanwhile is left."""
+    model = FakeModel(edit("set_persona", file="SOUL.md", text="Calm.  \n\u202eyrgna"), "done")
+    async with scenario(tmp_path, model, profile="standard") as world:
+        await world.ada.says("be calm")
+        approval = await world.ada.is_asked()
+        assert approval.shown.endswith("+Calm.  \n+\\u{202e}yrgna")
+        home(world).mkdir(parents=True, exist_ok=True)
+        (home(world) / "SOUL.md").write_text("mine\n")
+        await world.ada.decides(approval.id, allow=True)
+        await world.happens(world.ada.thread, "tool_result")
+        assert "What was approved is not what would run now" in (await results(world))[0].text
+        assert (home(world) / "SOUL.md").read_text() == "mine\n"
+
+
+async def test_an_agent_sees_its_own_settings_and_of_its_channels_those_it_may_know_of(tmp_path: Path) -> None:
+    model = FakeModel(edit("my_settings"), "seen")
+    async with scenario(tmp_path, model, profile="locked") as world:
+        home(world).mkdir(parents=True, exist_ok=True)
+        (home(world) / "agent.toml").write_text('fallback = ["spare"]\nbudget.tokens_per_day = 250000\n')
+        for channel in ("harbour", "cabin"):
+            place = make_thread_id("fake", channel, "0")
+            await world.app.lifecycle.bind("main", place, "web:owner")
+        await world.ada.says("who are you?")
+        await world.ada.sees("seen")
+        (shown,) = await results(world)
+        assert not shown.is_error
+        lines = dict(line.split(": ", 1) for line in shown.text.splitlines())
+        assert (lines["agent"], lines["model"], lines["fallback"], lines["profile"]) == (
+            "main",
+            "demo",
+            "spare",
+            "locked",
+        )
+        assert lines["budget"] == "tokens_per_day = 250,000"
+        assert lines["bound channels"] == "fake:harbour"
+        assert "my_settings" in lines["tools"].split(", ")
+        assert "bash" not in lines["tools"]

@@ -59,7 +59,7 @@ async def test_schedule_a_reminder(tmp_path: Path) -> None:
 
 
 async def test_summarise_the_channel(tmp_path: Path) -> None:
-    channel, history = call("search_channel", query="boats"), call("search_history", query="boats")
+    channel, history = call("search_channel", query="boats"), call("recall", query="boats")
     follow = following("summarise-channel", channel, history, later=lambda seen: "noted")
 
     def summary(seen: Seen) -> Step | str:
@@ -71,7 +71,7 @@ async def test_summarise_the_channel(tmp_path: Path) -> None:
         await bob.sees("noted")
         await world.ada.says("go")
         await world.ada.sees("bob in fake:harbour:2: we decided to buy two boats")
-        assert [one.name for one in await results(world)] == ["read", "search_channel", "search_history"]
+        assert [one.name for one in await results(world)] == ["read", "search_channel", "recall"]
 
 
 async def test_watch_a_page(tmp_path: Path) -> None:

@@ -81,6 +81,17 @@ async def test_a_mention_is_answered_in_its_thread_which_is_followed(tmp_path: P
         assert (await pier.sees(HARBOUR, "And again")).thread_ts == asked
 
 
+async def test_the_home_tab_says_how_the_agent_is_talked_to(tmp_path: Path, pier: Pier) -> None:
+    async with running(tmp_path, pier, FakeModel()):
+        await pier.fake.opens_home("UADA", "messages")
+        await pier.fake.opens_home("UBEA")
+        await in_time(pier.clock, pier.fake.called("views.publish"))
+    assert list(pier.fake.homes) == ["UBEA"]
+    how, commands = (str(block) for block in pier.fake.homes["UBEA"])
+    assert "name me in a channel" in how
+    assert "`/voice [on|off|auto]` whether I also answer aloud" in commands
+
+
 async def test_an_answer_is_streamed_while_it_is_written(tmp_path: Path, pier: Pier) -> None:
     gate = Gate()
     model = FakeModel(Reply("Let me count: one, two, three", gate=gate, gate_at=3))

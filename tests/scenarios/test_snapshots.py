@@ -10,6 +10,7 @@ from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import UserSaid
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Prompt
+from shoal.domain.triggers import HEARTBEAT_THREAD
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
@@ -122,6 +123,29 @@ async def test_an_idle_agent_saves_clears_and_says_so(tmp_path: Path) -> None:
         assert len([text for text in world.chat.texts(bob.thread) if "saved" in text]) == 1
         texts = [event.data.text for event in await world.journal() if isinstance(event.data, UserSaid)]
         assert texts == ["about boats"], "nothing leaves the journal"
+
+
+async def test_a_heartbeat_keeps_no_agent_awake_and_is_never_saved(tmp_path: Path) -> None:
+    (tmp_path / "agents" / "main").mkdir(parents=True)
+    (tmp_path / "agents" / "main" / "agent.toml").write_text("idle_minutes = 30\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "HEARTBEAT.md").write_text("- look at the tide\n")
+    clock, model = ManualClock(), FakeModel(script=describer)
+    settings = {"triggers": {"heartbeat_minutes": 10}}
+    lobby = ThreadId("web:lobby:boats")  # beside the heartbeat's own thread
+    async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
+        asked = Prompt(lobby, "k", "about boats", ADA, clock.now(), message_id="k", direct=True)
+        await world.app.orchestrator.send(asked)
+        await world.happens(lobby, "turn_finished")
+        for beat in (1, 2, 3):
+            await clock.advance(10 * 60)
+            await world.happens(HEARTBEAT_THREAD, "turn_finished", beat)
+        await clock.advance(120)
+        await world.happens(lobby, "cleared")
+        assert [one.thread for one in await world.app.snapshots.history(lobby)] == [lobby]
+        await clock.advance(2 * 3600)
+        assert "cleared" not in await world.types(HEARTBEAT_THREAD)
+        assert [one.thread for one in await world.app.snapshots.history(lobby)] == [lobby]
 
 
 @pytest.mark.parametrize(

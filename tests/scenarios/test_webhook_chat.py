@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx2
 import pytest
 from tests.scenarios.kit import in_time
 from tests.unit.surfaces.cli.conftest import running as process
@@ -16,7 +15,6 @@ from shoal.chat.webhook import WebhookAdapter
 from shoal.config import load_config
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.posts import WRITING
-from shoal.domain.webhooks import HttpAnswer
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
@@ -107,18 +105,13 @@ async def test_a_storm_of_refusals_ends_with_one_reply(tmp_path: Path, clock: Ma
 
 @pytest.mark.slow
 async def test_a_real_process_answers_over_http_and_survives_a_kill(tmp_path: Path) -> None:
-    async with chat(SystemClock()) as hook, httpx2.AsyncClient(timeout=30) as client:
+    async with chat(SystemClock()) as hook:
         (tmp_path / "shoal.toml").write_text(
             f'[platforms.webhook.ticker]\nsecret = "{SECRET}"\nowner = "ada"\npost_url = "{hook.server.address}/take"\n'
         )
         for times, text in enumerate(("hello", "once more"), 1):
             with process(tmp_path) as server:
-
-                async def deliver(headers: Mapping[str, str], body: bytes, address: str = server.address) -> HttpAnswer:
-                    answer = await client.post(f"{address}/platforms/ticker", content=body, headers=dict(headers))
-                    return HttpAnswer(answer.status_code, answer.content)
-
-                hook.deliver = deliver
+                hook.call(f"{server.address}/platforms/ticker")
                 assert (await hook.tells({"type": "message"})).status == 400
                 await hook.says("harbour", "7", text)
                 await sees(hook, "", times)

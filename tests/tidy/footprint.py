@@ -15,8 +15,10 @@ from tests.tidy.source import PACKAGE
 
 WARM = 2
 """Messages before those that are looked at."""
-LOOKED_AT = 3
-"""The least of them counts: what wakes by the clock meanwhile belongs to none."""
+LOOKED_AT = 24
+"""What each of them passes counts: what wakes by the clock meanwhile belongs to none."""
+SETTINGS = {"mailbox": {"pause_seconds": 0}}
+"""No time passes between the messages, and none of them is a further line of the one before."""
 
 
 class Footprint(NamedTuple):
@@ -52,10 +54,10 @@ def _of_product(code: CodeType) -> bool:
 async def _measured(folder: Path) -> Footprint:
     stand = stand_of("telegram", folder)
     await stand.start()
-    found: list[Footprint] = []
+    found: list[_Profile] = []
     try:
         model = FakeModel(*(f"answer {number}" for number in range(WARM + LOOKED_AT)))
-        async with playing(stand, folder / "home", model) as scene:
+        async with playing(stand, folder / "home", model, settings=SETTINGS) as scene:
             for number in range(WARM + LOOKED_AT):
                 profile = _Profile()
                 threading.setprofile(profile)
@@ -63,14 +65,15 @@ async def _measured(folder: Path) -> Footprint:
                 await scene.ada.says(f"question {number}")
                 await scene.ada.sees(f"answer {number}")
                 sys.setprofile(None)
-                files = {code.co_filename for code in profile.seen}
-                found.append(Footprint(len(files), len(profile.seen), profile.depth))
+                found.append(profile)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # pyright: ignore[reportArgumentType]  None ends it
         await stand.stop()
     looked_at = found[WARM:]
-    return Footprint(*(min(values) for values in zip(*looked_at, strict=True)))
+    always = set.intersection(*(profile.seen for profile in looked_at))
+    files = {code.co_filename for code in always}
+    return Footprint(len(files), len(always), min(profile.depth for profile in looked_at))
 
 
 def footprint() -> Footprint:

@@ -24,7 +24,11 @@ MAKERS = {
 
 
 TRUSTING = {
+    "surfaces.cli.imports.bring._events",  # with --trust, which says that a person has read it all
+    "surfaces.cli.imports.bring.Bringing._schedules",
     "actors.access_gate.AccessGate.command",
+    "actors.access_gate.AccessGate.react",
+    "actors.access_gate.AccessGate._judged",  # what the agent said itself, as the journal has it
     "actors.access_gate.Admissions.judge",
     "actors.access_gate.AccessGate.send",
     "actors.access_gate.Admissions.asked_for",
@@ -34,7 +38,7 @@ TRUSTING = {
     "store.inbox.Inbox.revise",
     "surfaces.cli.link",
     "actors.access_tokens.AccessTokens.author",
-    "surfaces.http.auth",
+    "actors.principals",
     "surfaces.http.routes_inbound.take_hook",
     "tools.builtin.message._note",
     "triggers.files",

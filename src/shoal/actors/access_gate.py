@@ -10,6 +10,7 @@ The gate of a platform: every message and click of its people comes through here
     the owner           in, trusted; `pair CODE` lets a stranger in
     listed or paired    in, trusted; `allow ID` and `deny ID` answer a question
     let in by `*`       in, not trusted (what they say taints)
+    any of these        a message that is a slash command is obeyed, once, and its receipt has the answer
     a stranger          dropped; in a direct message they get a pairing code, one at a time, a few an hour in all
 
 A list of paired people that cannot be read closes the gate to all but the owner and those of the configuration.
@@ -18,20 +19,21 @@ A list of paired people that cannot be read closes the gate to all but the owner
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from shoal.domain.clock import Clock, to_micros
-from shoal.domain.commands import CommandRequest
+from shoal.domain.commands import CommandRequest, command_in
 from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreCorrupt, StoreError
-from shoal.domain.events import Scope
-from shoal.domain.ids import ApprovalId, ThreadId, thread_address, unopened
-from shoal.domain.messages import Author, Inbound, Prompt, Receipt
+from shoal.domain.events import AssistantSaid, Scope
+from shoal.domain.ids import ApprovalId, ThreadId, channel_of, thread_address, unopened
+from shoal.domain.messages import Author, Inbound, Prompt, Reaction, Receipt, Reference, bounded
 from shoal.domain.permissions import Asker, Trust
 from shoal.domain.ports import ONCE, InboxPort
+from shoal.domain.posts import turn_of_preview, turn_of_reply
 from shoal.domain.records import AuditEntry, NewPost
 from shoal.domain.triggers import NewTrigger
 from shoal.permissions.access import (
@@ -204,6 +206,9 @@ MESSAGE_SECONDS = 2.0
 CODES_BURST = 5
 CODE_EVERY_SECONDS = 600.0
 PEOPLE_MAX = 10_000
+OWN_EVENTS_MAX = 500
+"""How far back an answer of the agent's is looked for that somebody refers to."""
+TOO_MUCH = "That was a lot at once. Try again in a moment."
 OWNER_IN = ("owner", "direct")
 """The setting that holds the direct conversation in which the owner wrote last."""
 
@@ -217,7 +222,13 @@ class Links(msgspec.Struct, frozen=True):
     """Who is the same person on several platforms, and the rules of each platform."""
 
     people: People = NO_LINKS
-    rules: Mapping[str, AccessRules] = {}
+    rules: dict[str, AccessRules] = {}
+
+    def become(self, other: "Links") -> None:
+        """Say what `other` says, to everybody who asks this one."""
+        self.people.become(other.people)
+        self.rules.clear()
+        self.rules.update(other.rules)
 
 
 class OpenInbox:
@@ -226,8 +237,11 @@ class OpenInbox:
     def __init__(self, orchestrator: "Orchestrator", commands: "CommandRouter") -> None:
         self.send = orchestrator.send
         self.decide = orchestrator.decide
+        self.react = orchestrator.react
         self.thread_of = orchestrator.thread_of
+        self.listens = orchestrator.listens
         self.command = commands.command
+        self.suggestions = commands.suggestions
 
     async def admits(self, message: Prompt) -> bool:
         """Everybody who comes this far."""
@@ -301,6 +315,7 @@ class AccessGate:
     ) -> None:
         self._inner = inner
         self.thread_of = inner.thread_of
+        self.listens = inner.listens
         self._admissions = admissions
         self._pairing = pairing
         self._store = store
@@ -311,21 +326,29 @@ class AccessGate:
         self._codes = Bucket(CODES_BURST, CODE_EVERY_SECONDS, clock.monotonic())
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message of somebody who may speak; all others are dropped."""
+        """Accept a message of somebody who may speak, or do what it commands; all others are dropped."""
         address = thread_address(message.thread)
         found = await self._admissions.of(address.platform, message.author, address.channel)
         if not found.allowed:
             await self._turn_away(message, address.platform)
             return Receipt("dropped")
         if not found.owner and not self._may_go_on(message.author.id):
-            return Receipt("busy")
+            return Receipt("busy", answer=TOO_MUCH)
         if found.owner and isinstance(message, Prompt) and message.direct and message.thread != self._owner_in:
             await self._store.settings.put(*OWNER_IN, message.thread)
             self._owner_in = message.thread
         author = msgspec.structs.replace(message.author, trusted=found.trusted)
         message = msgspec.structs.replace(message, author=author)
-        if isinstance(message, Prompt) and await self._is_answer(message, found.trust):
-            return Receipt("accepted", message.message_id)
+        if isinstance(message, Prompt):
+            message = msgspec.structs.replace(message, in_chat=True)
+            if message.refers_to:
+                refers_to = [await self._judged(message.thread, one) for one in bounded(message.refers_to)]
+                message = msgspec.structs.replace(message, refers_to=tuple(refers_to))
+            asked = command_in(message)
+            if asked is not None:
+                return Receipt("answered", message.message_id, answer=await self._obey(asked, found.trust))
+            if await self._is_answer(message, found.trust):
+                return Receipt("accepted", message.message_id)
         return await self._inner.send(message)
 
     async def admits(self, message: Prompt) -> bool:
@@ -343,23 +366,61 @@ class AccessGate:
             raise Forbidden("You have no access here.")
         return await self._inner.decide(approval, allow, msgspec.structs.replace(by, trust=found.trust), scope)
 
+    async def react(self, reaction: Reaction) -> str:
+        """Do what an emoji says, for somebody who may speak; others' mean nothing. Raises StoreError."""
+        address = thread_address(reaction.thread)
+        found = await self._admissions.of(address.platform, reaction.author, address.channel)
+        if not found.allowed or not (found.owner or self._may_go_on(reaction.author.id)):
+            return ""
+        author = msgspec.structs.replace(reaction.author, trusted=found.trusted)
+        return await self._inner.react(msgspec.structs.replace(reaction, author=author, trust=found.trust))
+
     async def command(self, asked: CommandRequest) -> str:
-        """Do what a slash command asks, for somebody who may speak, once a key. Raises StoreError."""
+        """Do what a command asks that came as no message, for somebody who may speak, once a key. Raises StoreError."""
         address = thread_address(asked.thread)
         found = await self._admissions.of(address.platform, asked.author, address.channel)
         if not found.allowed:
             return "You have no access here."
         if not found.owner and not self._may_go_on(asked.author.id):
-            return "That was a lot at once. Try again in a moment."
+            return TOO_MUCH
         author = msgspec.structs.replace(asked.author, trusted=found.trusted)
-        once, at = f"command:{address.platform}:{asked.key}", str(to_micros(self._clock.now()))
+        return await self._obey(msgspec.structs.replace(asked, author=author), found.trust)
+
+    async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
+        address = thread_address(asked.thread)
+        found = await self._admissions.of(address.platform, asked.author, address.channel)
+        return await self._inner.suggestions(asked) if found.allowed else ()
+
+    async def _obey(self, asked: CommandRequest, trust: Trust) -> str:
+        """Do what a command of somebody with access asks, once a key. Raises StoreError."""
+        asked = msgspec.structs.replace(asked, by=asked.author.asker(asked.thread, trust))
+        platform = thread_address(asked.thread).platform
+        once, at = f"command:{platform}:{asked.key}", str(to_micros(self._clock.now()))
         if not await self._store.settings.swap(ONCE, once, None, at):
             return ""
         try:
-            return await self._inner.command(msgspec.structs.replace(asked, author=author))
+            return await self._inner.command(asked)
         except StoreError:  # the platform delivers it again
             await self._store.settings.drop(ONCE, once, at)
             raise
+
+    async def _judged(self, thread: ThreadId, one: Reference) -> Reference:
+        """What somebody refers to, trusted as its author is. An answer of the agent's is as the journal has it: told
+        where it was given without untrusted content in mind, untrusted where it was not, and else left out."""
+        if not one.own:
+            return msgspec.structs.replace(one, author=await self._admissions.judge(thread, one.author))
+        text, trusted = "", True
+        found = await self.thread_of(channel_of(thread), one.message_id) if one.message_id else None
+        post = await self._store.outbox.post_of(found, one.message_id) if found is not None else ""
+        turn = turn_of_reply(post) or turn_of_preview(post)
+        info = await self._store.journal.thread(found) if found is not None and turn else None
+        if found is not None and info is not None:
+            events = await self._store.journal.events(found, max(0, info.last_seq - OWN_EVENTS_MAX))
+            for event in reversed(events):
+                if event.turn == turn and isinstance(event.data, AssistantSaid) and event.data.text:
+                    text, trusted = one.text or event.data.text, not event.data.tainted_by
+                    break
+        return msgspec.structs.replace(one, text=text, author=msgspec.structs.replace(one.author, trusted=trusted))
 
     def _may_go_on(self, user: str) -> bool:
         now = self._clock.monotonic()

@@ -10,7 +10,8 @@
     -------------------   -----------------------------------------------------------------------------
     nothing to do         return
     an open turn          go on with it: after a crash, a restart or a decision it is the same path
-    a waiting prompt      open a turn with it, in one transaction that empties its place in the mailbox
+    a waiting prompt      open a turn with it, and with what else its author has waiting (domain/lines.py), in one
+                          transaction that empties their places in the mailbox
 
 An actor keeps the lease of a turn that has finished: as long as no other worker has taken the thread over, which the
 opening of the next turn finds out, it needs no new one.
@@ -30,13 +31,14 @@ import anyio
 import msgspec
 
 from shoal.actors.prompt_inputs import Attachments, Backfill
+from shoal.actors.voice import VoiceService
 from shoal.agents.children import Children
 from shoal.agents.registry import AgentRegistry
 from shoal.delivery.sender import Senders
 from shoal.domain.agents import as_guest, within
 from shoal.domain.cards import STOPPED, card_edit
-from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidInput, ShoalError, StaleEpoch, StoreError
+from shoal.domain.clock import Clock, to_micros
+from shoal.domain.errors import InvalidInput, QueueChanged, ShoalError, StaleEpoch, StoreError
 from shoal.domain.events import (
     AssistantSaid,
     Compacted,
@@ -51,6 +53,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.files import Folders
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, TurnId, channel_of, is_personal, thread_address
+from shoal.domain.lines import Waiting, joined, pause_left
 from shoal.domain.messages import Prompt
 from shoal.domain.permissions import Audience
 from shoal.domain.ports import LiveHub, SignalKind
@@ -62,6 +65,7 @@ from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop, TurnOutcome
 from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of
+from shoal.turn.titles import ThreadTitles
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +89,8 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     """What every actor works with.
 
     `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
-    `folders` brings directories to this machine and from it.
+    `folders` brings directories to this machine and from it. A turn waits until whoever writes in lines has paused for
+    `pause_seconds`; with 0 each message is a turn of its own.
     """
 
     store: Store
@@ -96,13 +101,16 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     context: ContextBuilder
     loop: TurnLoop
     compactor: Compactor
+    titles: ThreadTitles | None
     senders: Senders
     attachments: Attachments
     backfill: Backfill
+    voice: VoiceService
     audiences: Audiences
     people: People
     folders: Folders
     timeout_seconds: float
+    pause_seconds: float
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
     stopping: Callable[[], bool]
 
@@ -111,6 +119,7 @@ class Actor:
     """Advances one thread in this process."""
 
     __slots__ = (
+        "_answered",
         "_maintenance",
         "_run",
         "_services",
@@ -130,6 +139,7 @@ class Actor:
         self._services = services
         self._maintenance: anyio.CancelScope | None = None
         self._skip_maintenance = False
+        self._answered: Waiting | None = None
 
     async def advance(self) -> None:
         """Run what the thread has to do until nothing is left or it waits for a person.
@@ -146,17 +156,27 @@ class Actor:
             if lease is None:
                 return
             view = self.view
-            if view is None:
+            begun_anew = view is not None and view.lease.created_at != lease.created_at  # that thread was deleted
+            if view is None or begun_anew or lease.branch_seq > view.transcript.last_seq:  # or: it goes on elsewhere
                 enqueue, folders, meter = services.senders.enqueue, services.folders, services.context.meter
-                view = self.view = ThreadView(journal, services.hub, enqueue, lease, folders, meter)
+                hub, checkpoints = services.hub, services.loop.checkpoints
+                view = self.view = ThreadView(journal, hub, enqueue, lease, folders, meter, checkpoints)
             else:
                 view.renew(lease)
             await view.load()
-            while view.lease.open_turn or view.next_prompt is not None:
+            while view.lease.open_turn or view.waiting is not None:
                 self._skip_maintenance = False
-                if await self._take_turn(view) == "parked":
-                    services.senders.poke(view.chat)
-                    return
+                try:
+                    if await self._take_turn(view) == "parked":
+                        services.senders.poke(view.chat)
+                        return
+                except QueueChanged:
+                    lease = await journal.held(view.lease) or await journal.lease(self.thread)
+                    if lease is None:
+                        break
+                    view.renew(lease)
+                    await view.load()
+                    continue
                 await services.project(self.thread, view.unprojected)
                 state = view.open
                 if state.finished is not None:
@@ -170,6 +190,8 @@ class Actor:
             if self._run is not None and not self._skip_maintenance:
                 with anyio.CancelScope() as self._maintenance:
                     await services.compactor.after_turn(self._run)
+                    if services.titles is not None:
+                        await services.titles.after_turn(self._run)
                 self._maintenance = None
         except StaleEpoch as error:
             log.info("thread taken over", extra={"thread_id": self.thread, "why": str(error)})
@@ -217,7 +239,9 @@ class Actor:
             state = view.open
             if view.aborting:
                 partial = "".join(run.streamed)
-                cut = AssistantSaid(partial, stop="aborted", model=state.model, tainted_by=view.tainted_by)
+                cut = AssistantSaid(
+                    partial, stop="aborted", model=state.model, tainted_by=view.tainted_by, asked=run.asked
+                )
                 said = (cut,) if partial else ()
                 await self._close(view, *said, TurnFinished("aborted", "", state.steps, state.usage))
             else:
@@ -229,36 +253,63 @@ class Actor:
         except Exception as error:
             foreseen = isinstance(error, ShoalError)
             log.error("turn failed: %s", error, exc_info=not foreseen, extra={"thread_id": self.thread})
-            clean, prompt = services.context.clean, view.next_prompt
+            clean, waiting = services.context.clean, view.waiting
             if not view.lease.open_turn:  # it could not be opened, and is opened for this
-                assert prompt is not None, "a turn failed that nobody asked for"
+                assert waiting is not None, "a turn failed that nobody asked for"
+                prompt = waiting.prompt
                 started = TurnStarted(prompt.agent or view.lease.agent, "")
-                await view.open_turn(prompt, Commit(TurnId(services.clock.new_id()), (started, _said(prompt))))
+                await view.open_turn(waiting, Commit(TurnId(services.clock.new_id()), (started, _said(prompt))))
             message = clean(str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR)
             failed = Failed("internal", message, clean(f"{type(error).__name__}: {error}"))
             await self._close(view, failed, TurnFinished("failed", message, view.open.steps, view.open.usage))
         return "finished"
 
     async def _open(self, view: ThreadView) -> TurnRun:
-        """Open the turn of the prompt that waits."""
-        services, prompt = self._services, view.next_prompt
-        assert prompt is not None, "no prompt waits"
+        """Open the turn of what waits. Raises QueueChanged where more may have come while its author paused."""
+        services, waiting = self._services, view.waiting
+        assert waiting is not None, "no prompt waits"
+        seconds = pause_left(waiting, self._answered, to_micros(services.clock.now()), services.pause_seconds)
+        if seconds:
+            await services.clock.sleep(seconds)
+            raise QueueChanged(f"Thread {self.thread}: its people were still writing.")
+        prompt, lines = waiting.prompt, list(waiting.lines)
         known = self._run.scope.audience if self._run is not None else Audience()
         scope = await self._scope_of(view, prompt, prompt.agent)
         agent, audience = scope.agent, scope.audience
         notices = await services.folders.pull(self.thread, agent)
         await services.backfill.before(view, prompt)
-        if prompt.attachments:  # with its files on this machine, and those that came with it on all others
-            here = [
-                msgspec.structs.replace(one, path=services.folders.here(self.thread, one.path)) if one.path else one
-                for one in prompt.attachments
+        if prompt.refers_to:  # what stood before it may have been read back just now
+            known = {event.data.message_id for event in view.unprojected if isinstance(event.data, UserSaid)}
+            lines = [
+                msgspec.structs.replace(
+                    line,
+                    refers_to=tuple(
+                        one
+                        for one in line.refers_to
+                        if one.kind not in ("opening", "before") or one.message_id not in known
+                    ),
+                )
+                for line in lines
             ]
-            prompt = await services.attachments.take(msgspec.structs.replace(prompt, attachments=tuple(here)))
+            prompt = joined(lines)
+        if prompt.attachments:  # with its files on this machine, and those that came with it on all others
+            inside = services.context.inside(agent, self.thread)
+            for number, line in enumerate(lines):
+                here = [
+                    msgspec.structs.replace(one, path=services.folders.here(self.thread, one.path)) if one.path else one
+                    for one in line.attachments
+                ]
+                found = msgspec.structs.replace(line, attachments=tuple(here))
+                taken = await services.attachments.take(found, inside)
+                lines[number] = await services.voice.heard(taken, agent.name, scope.asker)
+            prompt = joined(lines)
             await services.folders.push(self.thread)
         opening = await services.context.open(view, scope, prompt)
         started = opening.started
         if notices:
             started = msgspec.structs.replace(started, context="\n".join((started.context, *notices)))
+        if await services.voice.speaks(prompt):
+            started = msgspec.structs.replace(started, speaks=True)
         settings: list[tuple[str, str, str]] = []
         if prompt.origin == "person":
             if prompt.history and prompt.author.trusted and not audience.guest:
@@ -269,7 +320,8 @@ class Actor:
         expired = (Compacted(opening.expired_seq, reason="window"),) if opening.expired_seq else ()
         turn, events = TurnId(services.clock.new_id()), (*expired, started, _said(prompt))
         commit = Commit(turn, events, prompts=opening.prompts, settings=tuple(settings))
-        await view.open_turn(prompt, commit)
+        await view.open_turn(waiting, commit)
+        self._answered = waiting
         services.context.note_opened(opening)
         return TurnRun(turn, view, scope, opening.system, opening.tools)
 
@@ -282,7 +334,7 @@ class Actor:
         services, settings, caller = self._services, self._services.store.settings, asked.caller
         chat = chat_of(self.thread, caller)
         agent = await services.agents.resolve(name or view.lease.agent, chat)
-        agent = services.agents.with_model(agent, asked.model)
+        agent = services.agents.with_model(agent, asked.model or view.lease.model)
         speaks_in = ThreadId("")
         if not asked.history:
             speaks_in = ThreadId(await settings.get(LAST_CHANNEL, agent.name) or "")
@@ -314,7 +366,13 @@ class Actor:
         by_a_person = finished.outcome == "aborted"
         unrun, running = (ABORTED_CALL, ABORTED_RUNNING) if by_a_person else (FAILED_CALL, FAILED_RUNNING)
         results = tuple(
-            ToolFinished(call.id, call.name, running if call.id in state.started else unrun, is_error=True)
+            ToolFinished(
+                call.id,
+                call.name,
+                running if call.id in state.started else unrun,
+                is_error=True,
+                stopped=by_a_person,
+            )
             for call in state.unresolved()
         )
         cards = tuple(
@@ -347,4 +405,6 @@ def _said(prompt: Prompt) -> UserSaid:
         caller=prompt.caller,
         tainted_by=prompt.tainted_by,
         direct=prompt.direct,
+        joined=prompt.joined,
+        refers_to=prompt.refers_to,
     )

@@ -12,22 +12,27 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.actors.orchestrator import CHOOSES_NO_MODEL, Orchestrator
+from shoal.actors.undo import LAST_TURN
+from shoal.actors.voice import VoiceService
 from shoal.agents.folder import KEYS
 from shoal.agents.lifecycle import AgentCard, AgentLifecycle
 from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
-from shoal.domain.agents import AgentSpec, Work
+from shoal.domain.agents import HEARD, LISTENS, AgentSpec, Listen, Work
+from shoal.domain.checkpoints import ChangedSince
 from shoal.domain.clock import Clock, iso
 from shoal.domain.commands import COMMANDS, CommandRequest
-from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, ShoalError, StoreError
-from shoal.domain.ids import ApprovalId, ThreadId, channel_of, thread_address
+from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError, StoreError
+from shoal.domain.ids import ApprovalId, ThreadId, channel_of, make_thread_id, thread_address
 from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker
+from shoal.domain.speech import VOICE_MODES
 from shoal.domain.triggers import MACROS, NewTrigger, Trigger, parse_when, zone_named
 from shoal.permissions.access import Audiences
 from shoal.store.agents import AgentStore
 from shoal.store.store import Store
+from shoal.tools.file_diffs import changes_text
 from shoal.tools.processes import line_of
 from shoal.turn.context import CONTEXT_LINES_MAX, Activity
 from shoal.turn.spending import spent_today
@@ -36,6 +41,8 @@ log = logging.getLogger(__name__)
 
 AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
+PAST = frozenset({"retry", "fork", "undo"})
+"""Commands that are about what was said before."""
 """Most lines of any other answer."""
 THREADS_READ_MAX = 500
 ACTIVITY_MAX = CONTEXT_LINES_MAX + 2
@@ -46,7 +53,8 @@ REMINDERS_MAX = 50
 """Most triggers of a conversation that /remind adds to."""
 
 AGENT_USAGE = (
-    "`/agent list`, `/agent show [NAME]`, `/agent create NAME [WHAT IT IS FOR]`, `/agent bind NAME`, `/agent unbind`, "
+    "`/agent list`, `/agent show [NAME]`, `/agent create NAME [listen=…] [WHAT IT IS FOR]`, "
+    "`/agent bind NAME [listen=all|named|threads]`, `/agent unbind`, "
     "`/agent config [NAME] KEY VALUE`, `/agent destroy NAME [keep]`, `/agent undo [NAME]`"
 )
 SETTINGS_USAGE = (
@@ -56,6 +64,7 @@ SETTINGS_USAGE = (
 CONTEXT_USAGE = (
     "`/context [show]`, `/context clear`, `/context save [DESCRIPTION]`, `/context history`, `/context restore ID`"
 )
+VOICE_USAGE = "`/voice on`, `/voice off`, `/voice auto`: when you speak to me"
 THREAD_USAGE = "`/thread list`, `/thread kill ID`, `/thread history ID`"
 REMIND_USAGE = (
     "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN is `in 10 minutes`, `2026-05-04T09:00` or "
@@ -94,7 +103,9 @@ class CommandRouter:
         check_model: Callable[[str], None],
         known_models: Callable[[], Sequence[str]],
         processes: Callable[[str, str], Awaitable[Sequence[str]]],
+        voice: VoiceService,
     ) -> None:
+        self._voice = voice
         self._orchestrator = orchestrator
         self._store = store
         self._agents = agents
@@ -113,13 +124,34 @@ class CommandRouter:
             "tasks": self.tasks,
             "model": self.model,
             "retry": self.retry,
+            "fork": self.fork,
+            "undo": self.undo,
             "remind": self.remind,
+            "voice": self.voice,
         }
+
+    async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
+        """The argument with each known model that has what is typed of its name, where a model belongs there."""
+        before, _, typed = asked.argument.rpartition(" ")
+        if typed == "model" and asked.name != "model":  # as some clients send it without the space that follows
+            before, typed = asked.argument, ""
+        match asked.name, before.split():
+            case (
+                ("model" | "retry", [])
+                | ("settings", ["model"] | ["here", "model"])
+                | ("agent", ["config", *_, "model"])
+            ):
+                known = [name for name in self._known_models() if typed.lower() in name.lower()]
+                return [f"{before} {name}".strip() for name in known]
+            case _:
+                return ()
 
     async def command(self, asked: CommandRequest) -> str:
         """Do it. What is wrong with the request is the answer; raises StoreError when the database fails."""
         group = self._groups.get(asked.name, self._answer)
         try:
+            if asked.name in PAST and await self._store.journal.thread(asked.thread) is None:
+                return "Nothing was said here yet."
             return await group(asked)
         except StoreError:
             raise
@@ -136,22 +168,25 @@ class CommandRouter:
                 lines = [f"- `{f'/{spec.name} {spec.usage}'.strip()}` {spec.description}" for spec in COMMANDS.values()]
                 return "Write to me and I answer. Commands:\n\n" + "\n".join(lines)
             case "new":
-                await orchestrator.clear(thread, asked.author.id)
-                return "Starting fresh. What was said before is kept, but I no longer look at it."
+                saved = await self._snapshots.archive(thread, asked.author.id)
+                kept = f" What was said before is kept: `/context restore {saved.id}` brings it back." if saved else ""
+                return f"Starting fresh.{kept}"
             case "status":  # what models took today only as far as this audience may know it
                 found = await self._store.journal.thread(thread)
                 if found is None:
                     return "Nothing was said here yet."
                 doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
                 agent = found.agent or "not chosen yet"
-                line = f"{doing}; {found.queued} waiting. Agent {agent}, {found.last_seq} events."
+                count = await self._store.snapshots.messages(thread)
+                said = f"{count} message{'' if count == 1 else 's'} in this conversation"
+                line = f"{doing}; {found.queued} waiting. Agent {agent}. {said}, last active {_at(found.updated_at)}."
                 standings = await self._store.budget.standings()
                 if self._audiences.of(asked.asker, asked.author, thread).guest:
                     own = [one for one in standings if one.scope == f"thread:{thread}"]
                     spent = "\n".join(f"Left here today: {one.left}." for one in own if one.usd_max or one.tokens_max)
                 else:
                     scopes = {f"thread:{thread}", f"agent:{found.agent}", "day", "total"}
-                    usage = await self._store.ledger.usage(0)
+                    usage = await self._store.ledger.usage(1)
                     spent = spent_today(usage, [one for one in standings if one.scope in scopes])
                 return f"{line}\n{spent}".rstrip()
             case "stop":
@@ -162,7 +197,7 @@ class CommandRouter:
             case "steer":
                 receipt = await orchestrator.send(Steer(thread, asked.key, asked.argument, asked.author, asked.at))
                 taken = receipt.status in ("delivered", "duplicate")
-                return "" if taken else "Nothing is running here; send it as a message."
+                return "The running turn gets it." if taken else "Nothing is running here; send it as a message."
             case "approve":
                 await orchestrator.decide(ApprovalId(asked.argument), True, asked.asker)
                 return "Allowed."
@@ -264,11 +299,53 @@ class CommandRouter:
         return "I am busy: too many messages are already waiting." if receipt.status == "busy" else ""
 
     async def retry(self, asked: CommandRequest) -> str:
-        """/retry: ask the model again that the turn waits for, or another one."""
+        """/retry: ask the model again that the turn waits for, or have the last message answered anew."""
         if asked.argument:
             self._check_model(asked.argument)
         receipt = await self._orchestrator.send(Retry(asked.thread, asked.author, model=asked.argument))
-        return "Trying again." if receipt.delivered else "I am not waiting for a model here."
+        if not receipt.delivered:
+            await self._orchestrator.try_again(asked.thread, asked.asker, model=asked.argument)
+        return "Trying again."
+
+    async def fork(self, asked: CommandRequest) -> str:
+        """/fork: in a new thread of the channel, or for the owner on the page."""
+        thread = await self._orchestrator.open_copy(asked.thread, direct=asked.direct)
+        if thread is None:
+            if asked.asker.trust != "owner":
+                return "This chat is one conversation and has no place for a copy."
+            thread = make_thread_id("web", "lobby", self._clock.new_id())
+        await self._snapshots.fork(asked.thread, thread, asked.author.id)
+        return "" if channel_of(thread) == channel_of(asked.thread) else f"The copy is on the page: `{thread}`."
+
+    async def undo(self, asked: CommandRequest) -> str:
+        """/undo: what the last turn did to files, or what is named; with its id, restore them."""
+        undo, hows = self._orchestrator.undo, dict[str, ChangedSince](keep="keep", overwrite="overwrite")
+        match asked.argument.split():
+            case []:
+                return changes_text(await undo.show(asked.thread, LAST_TURN, asked.asker))
+            case [turn, *how] if not how or (len(how) == 1 and how[0].lower() in hows):
+                try:
+                    since = hows[how[0].lower()] if how else "ask"
+                    done = await undo.undo(asked.thread, turn.upper(), asked.asker, since)
+                except FilesDiffer as error:
+                    return f"{error} `/undo {turn} keep` restores the others, `/undo {turn} overwrite` all."
+                left = f" Not restored: {', '.join(f'`{name}`' for name in done.left)}." if done.left else ""
+                files = "1 file" if done.restored == 1 else f"{done.restored} files"
+                return f"Restored {files}.{left} `/undo {done.id}` takes that back."
+            case _:
+                return "`/undo` shows what my last turn did to files; `/undo ID` restores them."
+
+    async def voice(self, asked: CommandRequest) -> str:
+        """/voice."""
+        mode = asked.argument.lower()
+        if not mode:
+            how = {"on": "always", "off": "never", "auto": "when you speak to me"}[await self._voice.mode(asked.thread)]
+            return f"I answer aloud {how}. Usage: {VOICE_USAGE}."
+        if mode not in VOICE_MODES:
+            return f"Usage: {VOICE_USAGE}."
+        if not asked.author.trusted:
+            raise Forbidden("Only people whom my owner has let in by name may choose that.")
+        return await self._voice.choose(asked.thread, mode)
 
     async def _named(self, asked: CommandRequest, name: str) -> ThreadId:
         """A thread by its id, or by its last part in this channel.
@@ -378,7 +455,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 cards, lines = await self.lifecycle.cards(), list[str]()
                 for card in (self._visible(asked, card) for card in cards[:AGENTS_LISTED_MAX]):
                     notes = ["default"] if card.is_default else []
-                    notes += [f"in {place}" for place in card.places[:3]]
+                    notes += [f"in {place}: {listen}" for place, listen in list(card.places.items())[:3]]
                     notes += [f"{card.at_work} at work"] if card.at_work else []
                     more, spec = f" ({', '.join(notes)})" if notes else "", card.spec
                     what = f"`{spec.model}`, {spec.profile}" if spec is not None else f"broken: {card.error}"
@@ -387,19 +464,20 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                     lines.append(f"- and {len(cards) - AGENTS_LISTED_MAX} more")
                 return "\n".join(lines)
             case "create":
-                name, _, purpose = rest.partition(" ")
+                name, listen, purpose = _listening(rest)
                 if not name:
                     raise InvalidInput("Write `/agent create NAME`, and what it is for.")
                 settings = {"system_prompt": purpose.strip()} if purpose.strip() else {}
                 await self.lifecycle.create(name, settings, by)
-                made = await self.lifecycle.give_channel(name, asked.thread, by)
+                made = await self.lifecycle.give_channel(name, asked.thread, by, listen)
                 where = made.note or (f"It answers in the new channel {made.binding.place}." if made.binding else "")
                 return f"Created the agent **{name}**. {where}"
             case "bind":
-                if not rest:
+                name, listen, more = _listening(rest)
+                if not name or more:
                     raise InvalidInput("Write `/agent bind NAME`; `/agent list` shows the names.")
-                binding = await self.lifecycle.bind(rest, asked.thread, by)
-                return f"**{binding.agent}** answers in this channel from the next message on."
+                binding = await self.lifecycle.bind(name, asked.thread, by, listen)
+                return f"**{binding.agent}** answers {HEARD[listen]} in this channel from the next message on."
             case "unbind":
                 await self.lifecycle.unbind(asked.thread, by)
                 return "This channel is no longer bound to an agent."
@@ -470,12 +548,13 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
             return f"**{card.name}** is broken: {card.error}"
         spec = here if name in ("", here.name) else card.spec
         fallback = f", then {', '.join(spec.fallback)}" if spec.fallback else ""
+        places = [f"{place} ({listen})" for place, listen in card.places.items()]
         lines = [
             f"**{card.name}**{'' if name else ' answers here'}",
             f"- model `{spec.model}`{fallback}",
             f"- permissions `{spec.profile}`",
             f"- tools: {', '.join(spec.tools) if spec.tools else 'all'}",
-            f"- channels: {', '.join(card.places) if card.places else 'none of its own'}",
+            f"- channels: {', '.join(places) if places else 'none of its own'}",
         ]
         budget = {name: value for name, value in msgspec.structs.asdict(spec.budget).items() if value}
         if budget:
@@ -497,6 +576,23 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     def _check_may_manage(self, asked: CommandRequest) -> None:
         if not self.may_manage(asked.asker):
             raise Forbidden(FORBIDDEN)
+
+
+def _listening(text: str) -> tuple[str, Listen, str]:
+    """An agent's name, what it is to answer in its channel where `listen=…` says so, and the rest.
+
+    Raises InvalidInput for what there is not.
+    """
+    name, _, rest = text.partition(" ")
+    word, _, after = rest.strip().partition(" ")
+    key, is_set, value = word.partition("=")
+    if not is_set or key.lower() != "listen":
+        return name, "all", rest.strip()
+    known: dict[str, Listen] = {one: one for one in LISTENS}
+    listen = known.get(value.lower())
+    if listen is None:
+        raise InvalidInput(f"There is no listen={value[:40]}. There are: {', '.join(LISTENS)}.")
+    return name, listen, after.strip()
 
 
 class ParsedReminder(NamedTuple):

@@ -11,7 +11,9 @@ from datetime import datetime
 import msgspec
 
 from shoal.actors.actor import Actor, ActorServices
-from shoal.domain.agents import is_child
+from shoal.actors.undo import Undo
+from shoal.domain.agents import UNBOUND, Listen, is_child
+from shoal.domain.cards import approval_of
 from shoal.domain.errors import (
     Conflict,
     Forbidden,
@@ -20,10 +22,11 @@ from shoal.domain.errors import (
     NotFound,
     StoreCorrupt,
     StoreError,
+    StoreNewer,
     StoreUnavailable,
 )
-from shoal.domain.events import Cleared, RetryRequested, Scope
-from shoal.domain.ids import ApprovalId, ThreadId, TurnId, thread_address
+from shoal.domain.events import Cleared, Event, RetryRequested, Scope, UserSaid
+from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, thread_address
 from shoal.domain.messages import (
     STOP_SIGNS,
     Abort,
@@ -37,14 +40,22 @@ from shoal.domain.messages import (
     Receipt,
     Retry,
     Steer,
+    bounded,
+    verdict_of,
 )
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Engine, SignalKind
+from shoal.domain.posts import PREVIEW
 from shoal.domain.records import Approval, AuditEntry, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement
 from shoal.permissions.approvals import may_decide
 
 log = logging.getLogger(__name__)
 
+COPIED = "A copy of our conversation goes on in this thread."
+THEIRS = "Only whoever wrote a message, or my owner, may have it answered again."
+TURN_EVENTS_MAX = 10_000
+"""How far before an event the beginning of its turn is looked for."""
+OPENING_EVENTS_MAX = 3
 CHOOSES_NO_MODEL = "Only people whom my owner has let in by name may choose a model."
 STORE_RETRY_SECONDS = 5.0
 RETRY_AGAIN_SECONDS = 60.0
@@ -78,9 +89,10 @@ class Orchestrator:
         self._adapters = adapters
         self._prompts_max = prompts_max
         self._idle_seconds = idle_seconds
-        self._approvers = tuple(approvers)
+        self._approvers = approvers
         self._tell_disabled = tell_disabled
         self._actors: dict[ThreadId, Actor] = {}
+        self.undo = Undo(services)
 
     @property
     def running(self) -> int:
@@ -104,13 +116,19 @@ class Orchestrator:
                     if notices:
                         raise StoreUnavailable(notices[0])
                 agent = await self._services.agents.meant(prompt.thread, prompt.agent)
-                if agent != prompt.agent:
-                    prompt = msgspec.structs.replace(prompt, agent=agent)
-                if prompt.joins and not prompt.attachments and not prompt.tainted_by:  # the running turn, if one runs
+                in_chat = prompt.in_chat and self._services.pause_seconds > 0
+                if (agent, in_chat) != (prompt.agent, prompt.in_chat):
+                    prompt = msgspec.structs.replace(prompt, agent=agent, in_chat=in_chat)
+                refers_to = bounded(prompt.refers_to) if prompt.refers_to else ()
+                is_plain = not (prompt.attachments or prompt.tainted_by) and all(one.own for one in refers_to)
+                if prompt.joins and is_plain:  # the running turn, if one runs
                     steer = Steer(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.at)
                     receipt = await self.send(steer)
                     if receipt.status != "dropped":
                         return receipt
+                if refers_to:  # what an untrusted person said taints as if it had been fetched
+                    read = next((one.tainted_by for one in refers_to if one.tainted_by), "")
+                    prompt = msgspec.structs.replace(prompt, refers_to=refers_to, tainted_by=prompt.tainted_by or read)
                 receipt = await inbox.accept(prompt, self._prompts_max)
                 if receipt.status == "accepted":
                     self._services.attachments.expect(prompt)
@@ -120,12 +138,6 @@ class Orchestrator:
                 revision = await inbox.revise(message)
                 self._services.hub.publish(revision.events)
                 return revision.receipt
-            case Reaction():  # a stop sign on what the running turn has shown ends it; all else means nothing
-                info = await self._store.journal.thread(message.thread) if message.emoji in STOP_SIGNS else None
-                turn = info.open_turn if info is not None else ""
-                if not turn or message.message_id not in await self._store.outbox.posted_ids(f"preview:{turn}"):
-                    return Receipt("dropped")
-                return await self.send(Abort(message.thread, message.author))
             case Steer():
                 receipt = await inbox.accept_now(message)
                 await self._signal(receipt, message.thread, "steer")
@@ -152,6 +164,104 @@ class Orchestrator:
                 await self._engine.woken(message.thread)
                 return Receipt("delivered", turn=events[0].turn)
 
+    # ---- going back ----
+
+    async def try_again(self, thread: ThreadId, asker: Asker, seq: int = 0, model: str = "") -> Event:
+        """Have the message of the turn of event `seq`, or of the last turn, answered anew, in place of its answer.
+
+        It stays its author's, as they were trusted then. Returns its event. Raises NotFound, Forbidden, Conflict
+        while a turn runs or a message waits, InvalidInput where no message was answered.
+        """
+        opening, data, said = await self._answered(thread, seq)
+        if asker.trust != "owner" and asker.user != data.author.id:
+            raise Forbidden(THEIRS)
+        if model and asker.trust == "untrusted":
+            raise Forbidden(CHOOSES_NO_MODEL)
+        clock = self._services.clock
+        prompt = Prompt(
+            thread=thread,
+            key=clock.new_id(),
+            text=data.text,
+            author=data.author,
+            at=clock.now(),
+            attachments=data.attachments,
+            model=model,
+            message_id=data.message_id,
+            origin=data.origin,
+            reply_to=data.reply_to,
+            tainted_by=data.tainted_by,
+            direct=data.direct,
+            refers_to=data.refers_to,
+        )
+        await self._branch(prompt, opening - 1, asker.user)
+        return said
+
+    async def say_instead(self, prompt: Prompt, seq: int) -> Event:
+        """Have a message in the place of its author's own one of the turn of event `seq`, whose files stay with it.
+
+        What followed that is on another branch. Returns that event. Raises what `try_again` does.
+        """
+        opening, data, said = await self._answered(prompt.thread, seq)
+        if data.author.id != prompt.author.id or data.origin == "trigger":
+            raise Forbidden("Only your own messages can be written anew.")
+        prompt = msgspec.structs.replace(prompt, attachments=data.attachments + prompt.attachments)
+        await self._branch(prompt, opening - 1, prompt.author.id)
+        return said
+
+    async def go_to(self, thread: ThreadId, after: int, by: str) -> None:
+        """Have a conversation go on from right after event `after`. Raises what `BranchStore.branch` does."""
+        self._services.hub.publish(await self._store.branches.branch(thread, after, by))
+
+    async def _branch(self, prompt: Prompt, after: int, by: str) -> None:
+        agent = await self._services.agents.meant(prompt.thread, prompt.agent)
+        prompt = msgspec.structs.replace(prompt, agent=agent)
+        self._services.hub.publish(await self._store.branches.branch(prompt.thread, after, by, prompt))
+        self._services.attachments.expect(prompt)
+        await self._wake_for_prompt(prompt.thread)
+
+    async def _answered(self, thread: ThreadId, seq: int) -> tuple[int, UserSaid, Event]:
+        """The number of a turn's first event, and the message that the turn answers."""
+        if is_child(thread):
+            raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
+        journal = self._store.journal
+        info = await journal.thread(thread)
+        if info is None:
+            raise NotFound(f"There is no thread {thread}.")
+        if seq > info.last_seq:
+            raise InvalidInput(f"{thread} has {info.last_seq} events, and none of number {seq}.")
+        tip = seq or info.last_seq
+        events = await journal.along(thread, tip, max(0, tip - TURN_EVENTS_MAX))
+        turn = events[-1].turn if seq else next((event.turn for event in reversed(events) if event.turn), "")
+        if seq:  # what opens a turn comes before its message
+            events += await journal.events(thread, tip, OPENING_EVENTS_MAX)
+        of_turn = [event for event in events if turn and event.turn == turn]
+        for event in of_turn:
+            if isinstance(event.data, UserSaid):
+                return of_turn[0].seq, event.data, event
+        raise InvalidInput("There is no message here that was answered.")
+
+    async def react(self, reaction: Reaction) -> str:
+        """On an approval's card an emoji decides, once; a stop sign on what the running turn has shown ends that turn.
+
+        Returns what to tell whoever put it there: why it did not count, else nothing.
+        """
+        thread, verdict, is_stop = reaction.thread, verdict_of(reaction.emoji), reaction.emoji in STOP_SIGNS
+        post = await self._store.outbox.post_of(thread, reaction.message_id) if is_stop or verdict is not None else ""
+        approval = approval_of(post)
+        if approval and verdict is not None:
+            try:
+                await self.decide(approval, verdict, reaction.author.asker(thread, reaction.trust))
+            except (NotFound, Gone, Forbidden) as error:
+                return str(error)
+            except Conflict as error:
+                found = await self._store.approvals.get(approval)
+                is_theirs = found is not None and found.decided_by == reaction.author.id
+                is_again = is_theirs and found is not None and (found.state != "deny") == verdict
+                return "" if is_again else str(error)
+        elif is_stop and post.startswith(PREVIEW):
+            await self.send(Abort(thread, reaction.author, turn=post.removeprefix(PREVIEW)))
+        return ""
+
     async def _wake_for_prompt(self, thread: ThreadId) -> None:
         """A prompt was queued, which goes before what can wait."""
         actor = self._actors.get(thread)
@@ -177,6 +287,19 @@ class Orchestrator:
         prompt = Prompt(thread, key, text, author, clock.now(), agent=agent, origin="trigger", message_id=key)
         await self.send(prompt)
         return thread
+
+    async def open_copy(self, source: ThreadId, *, direct: bool) -> ThreadId | None:
+        """Open a thread beside another one, where a copy of it is to go on; None where the chat has no such place.
+
+        Raises PlatformError.
+        """
+        address = thread_address(source)
+        adapter = self._connected(address.platform)
+        is_own = address.platform in OWN_PLATFORMS
+        if not adapter.limits.opens_threads or (direct and not is_own):
+            return None
+        thread = await adapter.open_thread(address.channel, COPIED)
+        return thread if thread != source and await self._store.journal.thread(thread) is None else None
 
     def _connected(self, platform: str) -> ChatAdapter:
         adapter = self._adapters.get(platform)
@@ -284,6 +407,11 @@ class Orchestrator:
         """The thread that a message belongs to. Raises StoreError."""
         return await self._store.outbox.thread_of(channel, message_id, key)
 
+    async def listens(self, thread: ThreadId) -> Listen:
+        """What is answered in the thread's channel. Raises StoreError."""
+        bindings = self._services.agents.bindings
+        return UNBOUND if bindings is None else await bindings.listens(thread)
+
     async def recover(self) -> int:
         """Wake every thread that was left with something to do; returns how many."""
         waiting = await self._store.inbox.waiting()
@@ -298,8 +426,8 @@ class Orchestrator:
             actor = self._actors[thread] = Actor(thread, self._services)
         try:
             await actor.advance()
-        except StoreCorrupt as error:  # no try will help; the next start wakes it
-            log.error("the database is damaged; the thread stands", extra={"thread_id": thread, "why": str(error)})
+        except (StoreCorrupt, StoreNewer) as error:  # no try will help; the next start wakes it
+            log.error("the journal cannot be read; the thread stands", extra={"thread_id": thread, "why": str(error)})
         except (StoreError, msgspec.MsgspecError) as error:
             log.error("the database failed; the thread is tried again", extra={"thread_id": thread, "why": str(error)})
             await self._services.clock.sleep(STORE_RETRY_SECONDS)

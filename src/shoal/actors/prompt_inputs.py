@@ -20,8 +20,8 @@ import hashlib
 import logging
 import os
 import secrets
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from shoal.domain.errors import FetchError, InvalidInput, PlatformError, StoreEr
 from shoal.domain.events import Failed
 from shoal.domain.home import Home
 from shoal.domain.ids import encode_part
-from shoal.domain.messages import Attachment, Judge, Prompt
+from shoal.domain.messages import Attachment, Judge, Prompt, bounded
 from shoal.domain.ports import ChatAdapter
 from shoal.domain.settings import ContextSettings
 from shoal.domain.transcript import SHOWN_IMAGES
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 DOWNLOADS_MAX = 4
-"""Downloads at the same time, of all threads together."""
+"""Threads whose files are downloaded at the same time; a thread's come one after the other."""
 WAITING_MAX = 1000
 """Files that are known at once; of the oldest beyond it nobody has asked for long."""
 FILES_MAX = 10
@@ -88,22 +88,33 @@ class Attachments:
         self._settings = settings
         self._clock = clock
         self._known: OrderedDict[Path, _Download] = OrderedDict()
-        self._queue: asyncio.Queue[_Download] = asyncio.Queue()
+        self._files: dict[Path, deque[_Download]] = {}
+        """What is to be fetched, by the threads' folders; each of these stands in the queue once."""
+        self._queue: asyncio.Queue[Path] = asyncio.Queue()
 
     async def run(self) -> None:
-        """Download until cancelled, DOWNLOADS_MAX at a time."""
+        """Download until cancelled, of DOWNLOADS_MAX threads at a time."""
 
         async def download() -> None:
             while True:
-                download = await self._queue.get()
-                taken = await self._take(download)
-                was_awaited = self._known.get(download.path) is download
-                download.finish(taken)
-                if taken.error and not taken.path and not was_awaited:
-                    note = f"This file {taken.error}.\n".encode()
-                    with contextlib.suppress(OSError):  # where a turn that did not wait was told to look
-                        await in_thread(partial(_store, download.path, note))
-                self._queue.task_done()
+                folder = await self._queue.get()
+                files = self._files[folder]
+                download = files[0]
+                try:
+                    taken = await self._take(download)
+                    was_awaited = self._known.get(download.path) is download
+                    download.finish(taken)
+                    if taken.error and not taken.path and not was_awaited:
+                        note = f"This file {taken.error}.\n".encode()
+                        with contextlib.suppress(OSError):  # where a turn that did not wait was told to look
+                            await in_thread(partial(_store, download.path, note))
+                    files.popleft()
+                finally:  # one that was cut off begins anew
+                    if files:
+                        self._queue.put_nowait(folder)
+                    else:
+                        del self._files[folder]
+                    self._queue.task_done()
 
         async with anyio.create_task_group() as tasks:
             for _ in range(DOWNLOADS_MAX):
@@ -114,8 +125,11 @@ class Attachments:
         for number in range(len(prompt.attachments)):
             self._begin(prompt, number)
 
-    async def take(self, prompt: Prompt) -> Prompt:
-        """The prompt with its files in place, or with why they are not and where they will be; never fails for one."""
+    async def take(self, prompt: Prompt, inside: Callable[[Path], str]) -> Prompt:
+        """The prompt with its files in place, or with why they are not and where they will be; never fails for one.
+
+        `inside` gives the path by which the agent's tools and commands know a host path.
+        """
         if not prompt.attachments:
             return prompt
         downloads = [self._begin(prompt, number) for number in range(len(prompt.attachments))]
@@ -125,8 +139,11 @@ class Attachments:
         taken: list[Attachment] = []
         for download in downloads:
             self._known.pop(download.path, None)
-            still = f"still being downloaded; it will be at {download.path}"
-            taken.append(download.result or msgspec.structs.replace(download.attachment, error=still))
+            found = download.result
+            if found is None:
+                still = f"still being downloaded; it will be at {inside(download.path)}"
+                found = msgspec.structs.replace(download.attachment, error=still)
+            taken.append(msgspec.structs.replace(found, inside=inside(Path(found.path)) if found.path else ""))
         return msgspec.structs.replace(prompt, attachments=tuple(taken))
 
     def _begin(self, prompt: Prompt, number: int) -> _Download:
@@ -144,7 +161,10 @@ class Attachments:
             elif attachment.error or not (attachment.path or attachment.url):
                 download.finish(attachment)
             else:
-                self._queue.put_nowait(download)
+                files = self._files.setdefault(path.parent, deque())
+                files.append(download)
+                if len(files) == 1:
+                    self._queue.put_nowait(path.parent)
             if len(self._known) > WAITING_MAX:
                 self._known.popitem(last=False)
         return download
@@ -221,12 +241,14 @@ class Attachments:
 
 
 def specific_media_type(claimed: str, found: str) -> str:
-    """What a sender claims counts only within the family that the bytes show."""
+    """What a sender claims counts only within the family that the bytes show; a film's container may hold sound."""
     family = claimed.partition("/")[0]
     if found == "text/plain":
         fits = family == "text" or (family == "application" and claimed not in _BINARY)
     elif found == "application/octet-stream":
         fits = family in ("application", "audio", "video", "font")
+    elif found.startswith("video/"):
+        fits = claimed == found.replace("video/", "audio/")
     else:
         fits = found == "application/zip" and claimed.startswith("application/vnd.")
     return claimed if fits else found
@@ -286,9 +308,16 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
         missed: list[Prompt] = []
         for message in found:
             text = message.text.replace("\r\n", "\n").replace("\0", "").strip()[:TEXT_CHARS_MAX]
-            if after < message.at < prompt.at and message.key != prompt.key and (text or message.attachments):
+            is_said = text or message.attachments or message.refers_to
+            if after < message.at < prompt.at and message.key != prompt.key and is_said:
                 missed.append(msgspec.structs.replace(message, thread=thread, text=text))
         if missed := missed[-messages_max:]:  # the platform knows who wrote, and only the rules whether to trust them
-            await view.backfill(
-                [msgspec.structs.replace(one, author=await self.judge(thread, one.author)) for one in missed]
-            )
+            judged: list[Prompt] = []  # what they quote of the agent's own is left out
+            for one in missed:
+                author = await self.judge(thread, one.author)
+                others = [other for other in bounded(one.refers_to) if not other.own]
+                refers_to = [
+                    msgspec.structs.replace(other, author=await self.judge(thread, other.author)) for other in others
+                ]
+                judged.append(msgspec.structs.replace(one, author=author, refers_to=tuple(refers_to)))
+            await view.backfill(judged)

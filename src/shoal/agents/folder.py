@@ -6,18 +6,23 @@ import re
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, cast
 
 import msgspec
 
 from shoal.domain.agents import AgentBudget
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
+from shoal.domain.toml_text import find_statement
+from shoal.domain.untrusted import UNREADABLE
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 FILE = "agent.toml"
+SHARED = "settings.json"
 FILES = (FILE, "AGENTS.md", "SOUL.md", "USER.md", "IDENTITY.md")
 FOLDERS = ("docs", "sessions", "workspace")
 FILE_BYTES_MAX = 65_536
@@ -60,13 +65,32 @@ def checked_name(name: str) -> str:
     return name
 
 
-def read_agent(folder: Path) -> AgentFile:
-    """An agent's settings; those of an agent without a file are empty. Raises InvalidInput for a broken file."""
+def read_shared(home: Home) -> dict[str, object]:
+    """`data/settings.json`: what every agent has that says nothing itself, by the keys of agent.toml; nothing without
+    it. Raises InvalidInput for a broken file."""
+    try:
+        body = (home.data / SHARED).read_bytes()[:FILE_BYTES_MAX]
+        msgspec.json.decode(body, type=AgentFile)
+        return msgspec.json.decode(body, type=dict[str, object])
+    except FileNotFoundError:
+        return {}
+    except UNREADABLE as error:
+        keys = ", ".join(AgentFile.__struct_fields__)
+        raise InvalidInput(f"data/{SHARED}: {error}. Correct the file; it counts at once. Its keys: {keys}.") from error
+
+
+def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})) -> AgentFile:
+    """An agent's settings, and the `shared` ones that it says nothing of. Raises InvalidInput for a broken file."""
     try:
         text = (folder / FILE).read_text("utf-8")[:FILE_BYTES_MAX]
-        return msgspec.convert(tomllib.loads(text), AgentFile)
+        own = tomllib.loads(text)
+        budgets = shared.get("budget"), own.get("budget")
+        if all(isinstance(one, dict) for one in budgets):
+            ceilings, its_own = cast("tuple[dict[str, object], dict[str, object]]", budgets)
+            own["budget"] = {**ceilings, **its_own}
+        return msgspec.convert({**shared, **own}, AgentFile)
     except FileNotFoundError:
-        return AgentFile()
+        return msgspec.convert(dict(shared), AgentFile)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{folder.name}/{FILE}: {error}. Correct the file; it counts at once.") from error
 
@@ -163,7 +187,9 @@ def set_key(folder: Path, key: str, value: str) -> None:
     if key not in KEYS:
         raise InvalidInput(f"{key[:80]!r} is not a key of an agent. Keys: {', '.join(KEYS)}.")
     file = folder / FILE
-    lines = _without(file.read_text("utf-8").splitlines() if file.exists() else [], key)
+    lines = file.read_text("utf-8").splitlines() if file.exists() else []
+    begins, ends = find_statement(lines, key) or (0, 0)
+    del lines[begins:ends]
     if value:
         # after what stands there already, but before the first table: a key below one would belong to it
         end = next((number for number, line in enumerate(lines) if re.match(r"\s*\[", line)), len(lines))
@@ -176,20 +202,6 @@ def set_key(folder: Path, key: str, value: str) -> None:
     temporary = file.with_suffix(".new")
     temporary.write_text(content, encoding="utf-8")
     temporary.replace(file)
-
-
-def _without(lines: list[str], key: str) -> list[str]:
-    """The lines without the key's statement, which may span several."""
-    start = next((n for n, line in enumerate(lines) if re.match(rf"\s*{re.escape(key)}\s*=", line)), None)
-    if start is None:
-        return lines
-    for end in range(start + 1, len(lines) + 1):
-        try:
-            tomllib.loads("\n".join(lines[start:end]))
-        except tomllib.TOMLDecodeError:
-            continue
-        return lines[:start] + lines[end:]
-    return lines
 
 
 def _literal(key: str, value: str) -> str:

@@ -17,12 +17,13 @@ from shoal.agents.folder import (
     digest_of,
     make_folder,
     read_agent,
+    read_shared,
     remove_folder,
     set_key,
     template_files,
 )
 from shoal.agents.registry import AgentRegistry, ChannelBindings, ChannelChoices, place_of
-from shoal.domain.agents import AgentSpec, Binding
+from shoal.domain.agents import AgentSpec, Binding, Listen
 from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, PlatformError
 from shoal.domain.home import Home
@@ -73,11 +74,12 @@ class Checks(msgspec.Struct, frozen=True):
 
 
 class AgentCard(msgspec.Struct, frozen=True):
-    """An agent as lists show it: `spec` is None and `error` says why when its file is broken."""
+    """An agent as lists show it: `spec` is None and `error` says why when its file is broken. `places` are those bound
+    to it, and what it answers there."""
 
     name: str
     spec: AgentSpec | None
-    places: tuple[str, ...]
+    places: Mapping[str, Listen]
     at_work: int
     is_default: bool
     error: str = ""
@@ -120,7 +122,7 @@ class AgentLifecycle:
         works = await self._store.registry.at_work(limit=1000)
         cards: list[AgentCard] = []
         for name in self._agents.names():
-            places = tuple(one.place for one in bindings if one.agent == name)
+            places: dict[str, Listen] = {one.place: one.listen for one in bindings if one.agent == name}
             is_default = name == self._agents.defaults.agent
             at_work = sum(bool(work.turn) and work.agent == name for work in works)
             try:
@@ -153,7 +155,7 @@ class AgentLifecycle:
         await self._store.registry.put(name, digest_of(folder))
         await self._record("create", name, by)
 
-    async def give_channel(self, name: str, beside: ThreadId, by: str) -> CreatedAgent:
+    async def give_channel(self, name: str, beside: ThreadId, by: str, listen: Listen = "all") -> CreatedAgent:
         """Make a channel beside the thread's, where the platform lets a bot do that, and bind it to the agent."""
         address = thread_address(beside)
         platform, channel = address.platform, address.channel
@@ -169,19 +171,21 @@ class AgentLifecycle:
             return CreatedAgent(
                 name, note=f"The channel could not be made: {error} `/agent bind {name}` binds another."
             )
-        return CreatedAgent(name, await self.bind(name, make_thread_id(platform, made, "0"), by, made=True))
+        return CreatedAgent(name, await self.bind(name, make_thread_id(platform, made, "0"), by, listen, made=True))
 
-    async def bind(self, name: str, thread: ThreadId, by: str, *, made: bool = False) -> Binding:
-        """Let the agent answer in the thread's channel from the next message on.
+    async def bind(
+        self, name: str, thread: ThreadId, by: str, listen: Listen = "all", *, made: bool = False
+    ) -> Binding:
+        """Let the agent answer in the thread's channel from the next message on, as it `listen`s there.
 
         Raises NotFound, InvalidInput for a platform that there is not, StoreError.
         """
         self._existing(name)
         address = thread_address(thread)
         check_platform(address.platform, self._adapters)
-        binding = Binding(address.platform, address.channel, name, by, self._clock.now(), made)
+        binding = Binding(address.platform, address.channel, name, by, self._clock.now(), made, listen)
         await self._bindings.bind(binding)
-        await self._record("bind", name, by, binding.place)
+        await self._record("bind", name, by, f"{binding.place} listen={listen}")
         return binding
 
     async def unbind(self, thread: ThreadId, by: str) -> None:
@@ -263,9 +267,9 @@ class AgentLifecycle:
             for one in bindings
             if not self._agents.exists(one.agent)
         ]
-        for name in present:
+        for name in ("", *present):
             try:
-                read_agent(self._home.agent(name))
+                read_agent(self._home.agent(name)) if name else read_shared(self._home)
             except InvalidInput as error:
                 told.append(str(error))
         for line in told:

@@ -15,8 +15,8 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from shoal.agents.folder import FILE, NAME, AgentFile, read_agent
-from shoal.domain.agents import AgentBudget, AgentSpec, Binding
+from shoal.agents.folder import FILE, NAME, SHARED, AgentFile, read_agent, read_shared
+from shoal.domain.agents import UNBOUND, AgentBudget, AgentSpec, Binding, Listen
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
@@ -47,8 +47,8 @@ class ChannelBindings:
     def __init__(self, registry: AgentStore, clock: Clock, accounts: Mapping[str, str]) -> None:
         self._registry = registry
         self._clock = clock
-        self._accounts = dict(accounts)
-        self._bound: dict[str, str] = {}
+        self._accounts = accounts
+        self._bound: dict[str, Binding] = {}
         self._chosen: dict[str, ChannelChoices] = {}
         self._read_at: float | None = None
         self._changes = 0
@@ -60,7 +60,14 @@ class ChannelBindings:
         if asked and asked != account:
             return asked
         await self._fresh()
-        return self._bound.get(place_of(thread)) or account
+        bound = self._bound.get(place_of(thread))
+        return bound.agent if bound is not None else account
+
+    async def listens(self, thread: ThreadId) -> Listen:
+        """What is answered in the thread's channel. Raises StoreError."""
+        await self._fresh()
+        bound = self._bound.get(place_of(thread))
+        return bound.listen if bound is not None else UNBOUND
 
     async def chosen(self, thread: ThreadId) -> tuple[ChannelChoices, ChannelChoices]:
         """What was chosen for the thread's server, else for its account, and for its channel. Raises StoreError."""
@@ -109,7 +116,7 @@ class ChannelBindings:
         now, changes = self._clock.monotonic(), self._changes
         if self._read_at is not None and now - self._read_at < SECONDS:
             return
-        bound = {one.place: one.agent for one in await self._registry.bindings()}
+        bound = {one.place: one for one in await self._registry.bindings()}
         chosen: dict[str, ChannelChoices] = {}
         for place, value in (await self._registry.choices()).items():
             try:
@@ -151,8 +158,10 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
 
 class _LoadedAgent(NamedTuple):
+    """`file` is what the agent says itself; `spec` what it has."""
+
     path: Path
-    stamp: tuple[int, int]
+    stamp: tuple[int, ...]
     file: AgentFile
     spec: AgentSpec
 
@@ -162,9 +171,15 @@ class AgentRegistry:
 
     def __init__(self, home: Home, defaults: AgentDefaults, bindings: ChannelBindings | None = None) -> None:
         self._home = home
+        self._shared = home.data / SHARED
         self.bindings = bindings
         self._read: dict[str, _LoadedAgent] = {}
         self.defaults = defaults
+
+    def answer_with(self, model: str) -> None:
+        """Have agents that name no model answer with this one, from their next turns on."""
+        self.defaults = msgspec.structs.replace(self.defaults, model=model)
+        self._read.clear()
 
     def names(self) -> list[str]:
         """Every agent that has a directory, the default one always among them."""
@@ -202,6 +217,13 @@ class AgentRegistry:
         """The agent as its file is now; the same object while it does not change. Raises InvalidInput."""
         return self._ready(name).spec
 
+    def default(self) -> AgentSpec | None:
+        """The default agent; None where its file is broken."""
+        try:
+            return self.spec(self.defaults.agent)
+        except InvalidInput:
+            return None
+
     def budget(self, name: str) -> AgentBudget:
         """An agent's own ceilings; none for one that is gone or broken."""
         try:
@@ -219,13 +241,16 @@ class AgentRegistry:
     def _current(self, name: str) -> _LoadedAgent:
         kept = self._read.get(name)
         path = kept.path if kept is not None else self._home.agent(name) / FILE
-        try:
-            found = path.stat()
-            stamp = (found.st_mtime_ns, found.st_size)
-        except FileNotFoundError:
-            stamp = (0, 0)
+        stamp: tuple[int, ...] = ()
+        for file in (path, self._shared):
+            try:
+                found = file.stat()
+                stamp += (found.st_mtime_ns, found.st_size)
+            except FileNotFoundError:
+                stamp += (0, 0)
         if kept is None or kept.stamp != stamp:
-            file = read_agent(path.parent)
+            own = read_agent(path.parent)
+            file = read_agent(path.parent, read_shared(self._home))
             defaults = self.defaults
             spec = AgentSpec(
                 name=name,
@@ -243,7 +268,7 @@ class AgentRegistry:
                 idle_minutes=file.idle_minutes,
                 budget=file.budget,
             )
-            kept = _LoadedAgent(path, stamp, file, spec)
+            kept = _LoadedAgent(path, stamp, own, spec)
             self._read[name] = kept
         return kept
 
@@ -268,11 +293,12 @@ class RuntimeInfo(msgspec.Struct, frozen=True):
 def info_lines(info: RuntimeInfo) -> list[str]:
     """The lines for a person."""
     sandbox = info.sandbox if info.isolated else f"{info.sandbox} (not isolated)"
+    known = "1 model" if info.models == 1 else f"{info.models} models"
     return [
         f"agents    {_counted(info.agents)}",
         f"tools     {_counted(info.tools)}",
         f"skills    {_counted(info.skills)}",
-        f"model     {info.model}; providers: {', '.join(info.providers) or 'none set up'}; {info.models} models known",
+        f"model     {info.model}; providers: {', '.join(info.providers) or 'none set up'}; {known} known",
         f"platforms {_counted(info.platforms)}",
         f"sandbox   {sandbox}",
         *(f"mcp       {server}" for server in info.mcp),

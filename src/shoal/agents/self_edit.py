@@ -1,6 +1,7 @@
 """The git repository in an agent's directory: each change of the agent is a commit, and can be taken back by one.
 
-What agents change of themselves: their settings, documents and skills; kept in git, audited, and taken back.
+What agents change of themselves: their settings, persona files, documents and skills, and SYSTEM.md, which all agents
+share; kept in git, audited, and taken back.
 """
 
 import asyncio
@@ -11,23 +12,29 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from shoal.agents.folder import FILE, set_key
+from shoal.agents.folder import FILE, read_agent, set_key
+from shoal.domain.agents import AgentSpec
+from shoal.domain.cases import CASES
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
+from shoal.domain.ids import channel_of
 from shoal.domain.permissions import Action, Asker
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.domain.records import AuditEntry
+from shoal.domain.untrusted import enclosed
 from shoal.store.store import Store
 from shoal.tools.builtin.files import replace_text
-from shoal.tools.functions import Prepared, canonical, tool
+from shoal.tools.functions import Prepared, canonical, planned, tool
 from shoal.tools.tainted_files import PromptFiles
 from shoal.tools.threads import in_thread
+from shoal.turn.checks import CaseChecks
+from shoal.turn.prompt import SYSTEM_TITLE, SystemPrompt, assemble
 from shoal.turn.skills import SkillProblem, parse_skill
 
 GIT_SECONDS_MAX = 30.0
@@ -36,7 +43,30 @@ UNDOES = "Shoal-Undoes"
 TAINT = "Shoal-Tainted-By"
 _KEPT_OUT = "/workspace/\n/guests/\n/sessions/\n"
 _TRACKED = (":(glob)*.toml", ":(glob)*.md", ":(glob)docs/**", ":(glob)skills/**")
+SYSTEM = "data/SYSTEM.md"
+"""What was changed in the environment of all agents: a file of the home, kept under this name in the repository of each
+agent that changes it."""
+SYSTEM_FILE = "SYSTEM.md"
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "core.autocrlf=false")
+
+
+def place_of(folder: Path, name: str) -> Path:
+    """Where a file is that an agent's repository has under this name."""
+    return folder.parents[1] / name if name == SYSTEM else folder / name
+
+
+def name_of(folder: Path, path: Path) -> str:
+    """Invert `place_of`."""
+    return SYSTEM if path == place_of(folder, SYSTEM) else path.relative_to(folder).as_posix()
+
+
+class RecordedChange(NamedTuple):
+    """A recorded change of a file: when (ISO 8601), by whom, and what it was called."""
+
+    commit: str
+    at: str
+    author: str
+    subject: str
 
 
 class History:
@@ -53,12 +83,13 @@ class History:
         exclude.parent.mkdir(exist_ok=True)
         exclude.write_text(_KEPT_OUT, encoding="utf-8")
         self._git("add", "--all", "--", *(spec for spec in _TRACKED if self._matches(spec)))
+        self._stage(place_of(self._folder, SYSTEM))
         if self._git("diff", "--cached", "--name-only") or not self._git("rev-list", "--max-count=1", "--all"):
             self._commit("Keep what was changed by hand", "Shoal")
 
     def record(self, path: Path, subject: str, author: str, *trailers: str) -> None:
         """Commit one changed, new or deleted file. Raises ToolError."""
-        self._git("add", "--all", "--force", "--", str(path.relative_to(self._folder)))
+        self._stage(path)
         self._commit("\n\n".join((subject, "\n".join(trailers))), author)
 
     def last_edit(self) -> tuple[str, str, Path]:
@@ -74,18 +105,37 @@ class History:
             commit, subject, edited, undoes = (field.strip() for field in fields)
             undone.update(undoes.split())
             if edited and commit not in undone:
-                return commit, subject, self._folder / edited
+                return commit, subject, place_of(self._folder, edited)
         raise NotFound("There is nothing left to take back.")
+
+    def changes(self, path: Path, limit: int) -> list["RecordedChange"]:
+        """The newest recorded changes of a file, the newest first."""
+        if not (self._folder / ".git").exists():
+            return []
+        form, name = "%H%x00%aI%x00%an%x00%s%x1e", name_of(self._folder, path)
+        entries = self._git("log", f"--max-count={limit}", f"--format={form}", "--", name).split("\x1e")
+        return [RecordedChange(*entry.strip("\n").split("\0")) for entry in entries if entry.strip("\n")]
 
     def tainted_by(self, path: Path) -> str:
         """What untrusted content had a hand in any change of a file that is recorded; empty when none had."""
-        name = path.relative_to(self._folder).as_posix()
+        name = name_of(self._folder, path)
         return self._git("log", f"--format=%(trailers:key={TAINT},valueonly)", "--", name).partition("\n")[0]
 
     def before_and_after(self, commit: str, path: Path) -> tuple[bytes | None, bytes | None]:
         """What a file held before and after a commit; None where it was not there."""
-        name = path.relative_to(self._folder).as_posix()
+        name = name_of(self._folder, path)
         return self._content(f"{commit}^", name), self._content(commit, name)
+
+    def _stage(self, path: Path) -> None:
+        """Put a file's content, or that it is gone, into the next commit."""
+        name = name_of(self._folder, path)
+        if name != SYSTEM:
+            self._git("add", "--all", "--force", "--", name)
+        elif path.is_file():
+            blob = self._git("hash-object", "-w", "--no-filters", "--", str(path))
+            self._git("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}")
+        else:
+            self._git("update-index", "--force-remove", "--", name)
 
     def _content(self, revision: str, name: str) -> bytes | None:
         if not self._git("ls-tree", "--name-only", revision, "--", name):
@@ -138,7 +188,7 @@ def restore(folder: Path) -> tuple[str, Path, bytes | None, bytes | None]:
     history.open()
     old, new = history.before_and_after(commit, path)
     if read_file(path) != new:
-        raise Conflict(f"{path.relative_to(folder)} was changed since, so “{subject}” cannot be taken back by itself.")
+        raise Conflict(f"{name_of(folder, path)} was changed since, so “{subject}” cannot be taken back by itself.")
     write_file(path, old)
     history.record(path, f"Take back: {subject}", "Shoal", f"{UNDOES}: {commit}")
     return subject, path, new, old
@@ -164,16 +214,20 @@ def write_file(path: Path, content: bytes | None) -> None:
 
 
 TEXT_BYTES_MAX = 262_144
+PERSONA = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md")
 _SKILL = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _PART = re.compile(r"[\w][\w .-]{0,99}")
 _STRICTNESS = {"open": 0, "guarded": 1, "standard": 2, "locked": 3}
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What a change has to keep to: models and profiles that exist, and who may widen what an agent may do."""
+    """What a change has to keep to: models, profiles and tools that exist, tools that the agent's profile denies for
+    every argument, and who may widen what an agent may do."""
 
     check_model: Callable[[str], None]
     check_profile: Callable[[str], None]
+    check_tool: Callable[[str], None]
+    is_denied: Callable[[AgentSpec, Asker, str], bool]
     may_widen: Callable[[Asker], bool]
 
 
@@ -187,9 +241,17 @@ class PlannedEdit(NamedTuple):
 
 
 class SelfEditor:
-    """Plans and makes the changes."""
+    """Plans and makes the changes. Without `checks` the agent's cases are not run before one is asked about."""
 
-    def __init__(self, store: Store, home_of: Callable[[str], Path], rules: Rules, files: PromptFiles) -> None:
+    def __init__(
+        self,
+        store: Store,
+        home_of: Callable[[str], Path],
+        rules: Rules,
+        files: PromptFiles,
+        checks: CaseChecks | None = None,
+    ) -> None:
+        self._checks = checks
         self._store = store
         self._home_of = home_of
         self._rules = rules
@@ -221,6 +283,59 @@ class SelfEditor:
         except InvalidInput as error:
             raise ToolError(str(error)) from error
 
+    def tools(self, names: Sequence[str], context: ToolContext) -> PlannedEdit:
+        """Plan another list of tools, none for all there are. Raises ToolError for one that there is not or that the
+        profile denies, and for more than the agent has where who asks may not grant that."""
+        try:
+            for name in names:
+                self._rules.check_tool(name)
+                if self._rules.is_denied(context.agent, context.asker, name):
+                    raise ToolError(
+                        f"Your profile {context.agent.profile!r} denies {name}: naming it would not give it."
+                    )
+        except InvalidInput as error:
+            raise ToolError(str(error)) from error
+        has = context.agent.tools
+        if has and (not names or set(names) - set(has)) and not self._rules.may_widen(context.asker):
+            raise ToolError(
+                "That would be more tools than you have, and who asks may not grant that. The owner or an approver has "
+                "to ask for it."
+            )
+        return self.setting("tools", msgspec.json.encode(list(names)).decode() if names else "", context)
+
+    def persona(self, file: str, text: str, context: ToolContext) -> PlannedEdit:
+        """Plan a change of a file that says who the agent is, or of SYSTEM.md. Raises ToolError for the latter where
+        who asks may not."""
+        if file == SYSTEM_FILE and not self._rules.may_widen(context.asker):
+            raise ToolError(
+                f"{SYSTEM_FILE} stands in the prompts of all agents, and who asks may not change it. The owner or an "
+                "approver has to ask for it."
+            )
+        return self._edit(context, SYSTEM if file == SYSTEM_FILE else file, text.encode() or None)
+
+    async def settings(self, context: ToolContext) -> str:
+        """The agent's own settings, a line each; of its channels those that this turn may know of."""
+        agent, channel = context.agent, channel_of(context.chat).removesuffix(":")
+        places = [one.place for one in await self._store.registry.bindings() if one.agent == agent.name]
+        if not context.purpose.audience.everywhere:
+            places = [place for place in places if place == channel]
+        budget = {name: value for name, value in msgspec.structs.asdict(agent.budget).items() if value}
+        lines = {
+            "agent": agent.name,
+            "model": agent.model,
+            "fallback": ", ".join(agent.fallback) or "none",
+            "profile": agent.profile,
+            "tools": ", ".join(spec.name for spec in context.tools()) or "none",
+            "budget": ", ".join(f"{name} = {value:,}" for name, value in budget.items()) or "no ceilings of its own",
+            "bound channels": ", ".join(places) or "none that you may know of here",
+            "max_output_tokens": agent.max_output_tokens,
+            "temperature": "the provider's own" if agent.temperature is None else agent.temperature,
+            "idle_minutes": agent.idle_minutes,
+            "restrict_to_workspace": "yes" if agent.restrict_to_workspace else "no",
+            "taint": "yes" if agent.taint else "no",
+        }
+        return "\n".join(f"{name}: {value}" for name, value in lines.items())
+
     def document(self, path: str, change: Callable[[str | None], str | None], context: ToolContext) -> PlannedEdit:
         """Plan a change of a file below docs/. Raises ToolError for a path outside."""
         parts = PurePosixPath(path.removeprefix("/docs/")).parts
@@ -244,10 +359,58 @@ class SelfEditor:
             raise ToolError(f"You have no skill {name!r} of your own.")
         return self._edit(context, file, None if text is None else text.encode())
 
+    def prepared(self, name: str, edit: PlannedEdit, detail: str, context: ToolContext) -> Prepared:
+        """The call that makes a planned change, bound to the bytes before and after it; its diff is what people see."""
+        what = f"{name} {detail}".strip()
+
+        async def work() -> ToolOutput:
+            await self.apply(edit, what, context)
+            done = "It counts from your next turn on, and `/agent undo` takes it back."
+            return ToolOutput(f"{edit.name} is changed. {done}")
+
+        old, new = (None if content is None else content.hex() for content in (edit.old, edit.new))
+        effect = canonical(name, file=edit.name, old=old, new=new)
+
+        async def advice() -> str:
+            return await self._try_cases(edit, context)
+
+        return Prepared((Action(f"tool:{name}:{detail}"),), f"{what}\n\n{edit.diff}", effect, work, advice)
+
+    async def _try_cases(self, edit: PlannedEdit, context: ToolContext) -> str:
+        """What the agent's cases say of a planned change, which is made to a copy of its files."""
+        agent = context.agent
+        if self._checks is None or not (agent.home / CASES).is_dir():
+            return ""
+
+        def changed(system: SystemPrompt) -> SystemPrompt:
+            """Put the new SYSTEM.md into the instructions: it lies outside of the agent's directory."""
+            heading, text = f"# {SYSTEM_TITLE}\n", enclosed((edit.new or b"").decode("utf-8", "replace"), 1)
+            return assemble(
+                msgspec.structs.replace(one, text=f"{heading}{text}" if text else "") if one.name == SYSTEM else one
+                for one in system.sections
+            )
+
+        with tempfile.TemporaryDirectory(prefix="shoal-edit-") as name:
+            there = Path(name) / agent.name
+            try:
+                before = read_agent(agent.home)
+                await in_thread(lambda: _copy_files(agent.home, there))
+                if edit.name != SYSTEM:
+                    write_file(there / edit.name, edit.new)
+                after = read_agent(there)
+            except (OSError, InvalidInput) as error:
+                return f"Its cases could not be run: {error}"
+            own = {key: getattr(after, key) for key in ("model", "system_prompt", "tools", "profile")}
+            new = {key: value for key, value in own.items() if value != getattr(before, key)}
+            spec = msgspec.structs.replace(agent, home=there, **new)
+            return await self._checks.before_edit(
+                spec, agent.home, context.asker, changed if edit.name == SYSTEM else None
+            )
+
     async def apply(self, edit: PlannedEdit, what: str, context: ToolContext) -> None:
         """Make a planned change, commit and audit it. Raises ToolError when the file is no more what it was."""
         folder = context.agent.home
-        path = folder / edit.name
+        path = place_of(folder, edit.name)
         asked = await self._store.approvals.search(pending=False, thread=context.thread)
         mine = [one for one in asked if one.turn == context.turn and one.call_id == context.call_id]
         approved = mine[0].decided_by if mine else ""
@@ -269,6 +432,34 @@ class SelfEditor:
             user, agent = context.asker.user, context.agent.name
             await self._audit(str(context.thread), what, user, agent, edit.old, edit.new, context.turn)
 
+    async def put(self, agent: str, name: str, content: bytes | None, by: str, digest: str = "") -> None:
+        """Write a file of an agent as a person wants it, or (None) delete it; committed, audited, and taken back like
+        the agent's own changes. With `digest`, only if the file still is what was read.
+
+        Raises InvalidInput for a name that is none of these files, NotFound, Conflict, StoreError, OSError.
+        """
+        folder = self._home_of(agent)
+        path, what = own_file(folder, name), f"{'write' if content is not None else 'delete'} {name}"
+
+        def make() -> bytes | None:
+            old = read_file(path)
+            if digest and digest != _digest(old):
+                raise Conflict(f"{name} has changed since it was read. Read it again.")
+            if old is None and content is None:
+                raise NotFound(f"{agent} has no file {name}.")
+            history = History(folder)
+            history.open()
+            write_file(path, content)
+            history.record(path, what, by, f"{EDIT}: {name}", f"Asked-by: {by}")
+            return old
+
+        async with self._lock, self._files.marking(await self._files.source_of(path)):
+            try:
+                old = await in_thread(make)
+            except ToolError as error:  # git is missing, or at work on something else
+                raise Conflict(str(error)) from error
+            await self._audit(f"agent:{agent}", what, by, agent, old, content)
+
     async def undo(self, agent: str, by: str) -> str:
         """Take an agent's newest change of itself back; returns what it was. Raises NotFound, Conflict."""
         folder = self._home_of(agent)
@@ -278,12 +469,12 @@ class SelfEditor:
                 subject, path, before, after = await in_thread(lambda: restore(folder))
             what = f"take back: {subject}"
             await self._audit(f"agent:{agent}", what, by, agent, before, after)
-        return f"Taken back: {subject} ({path.relative_to(folder)}). It counts from the next turn on."
+        return f"Taken back: {subject} ({name_of(folder, path)}). It counts from the next turn on."
 
     def _read(self, context: ToolContext, name: str) -> bytes | None:
         """A file of the agent's directory. Raises ToolError for one that leads elsewhere or is too large."""
         home = context.agent.home.resolve()
-        path = home / name
+        path = place_of(home, name)
         if path.resolve() != path:
             raise ToolError(f"{name} is a link, which is not followed.")
         if path.is_dir():
@@ -294,16 +485,14 @@ class SelfEditor:
         return content
 
     def _edit(self, context: ToolContext, name: str, new: bytes | None) -> PlannedEdit:
+        if new and not new.endswith(b"\n"):
+            new += b"\n"  # so that no two contents have one diff
         if new is not None and len(new) > TEXT_BYTES_MAX:
             raise ToolError(f"{name} would be larger than {TEXT_BYTES_MAX:,} bytes.")
         old = self._read(context, name)
         if old == new:
             raise ToolError(f"{name} says that already, so there is nothing to change.")
-        before, after = (
-            [line.rstrip() for line in (content or b"").decode("utf-8", "replace").splitlines()]
-            for content in (old, new)
-        )
-        diff = "\n".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm=""))
+        diff = "\n".join(difflib.unified_diff(_lines(old), _lines(new), f"a/{name}", f"b/{name}", lineterm=""))
         return PlannedEdit(name, old, new, diff)
 
     async def _audit(
@@ -315,6 +504,31 @@ class SelfEditor:
         )
 
 
+def own_file(folder: Path, name: str) -> Path:
+    """Where a persona file or document of the agent in a folder is. Raises InvalidInput for any other name."""
+    parts = PurePosixPath(name).parts
+    is_document = len(parts) > 1 and parts[0] == "docs" and all(_PART.fullmatch(part) for part in parts)
+    path = folder / name
+    if not (is_document or name in PERSONA) or path.resolve() != folder.resolve() / name:
+        raise InvalidInput(f"{name[:200]!r} is no file of an agent: take {', '.join(PERSONA)}, or one below docs/.")
+    return path
+
+
+def _copy_files(folder: Path, there: Path) -> None:
+    """Copy what stands in an agent's prompt; links are left out."""
+    files = (*folder.glob("*.toml"), *folder.glob("*.md"), *folder.glob("docs/**/*"), *folder.glob("skills/**/*"))
+    there.mkdir()
+    for path in files:
+        if path.is_file() and not path.is_symlink():
+            target = there / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+
+
+def _lines(content: bytes | None) -> list[str]:
+    return content.decode("utf-8", "replace").removesuffix("\n").split("\n") if content else []
+
+
 def _digest(content: bytes | None) -> str:
     return "nothing" if content is None else hashlib.sha256(content).hexdigest()
 
@@ -324,7 +538,7 @@ def undo_in(folder: Path) -> str:
     if not folder.is_dir():
         raise NotFound(f"There is no agent {folder.name!r}.")
     subject, path, _, _ = restore(folder)
-    return f"Taken back: {subject} ({path.relative_to(folder)})."
+    return f"Taken back: {subject} ({name_of(folder, path)})."
 
 
 Text = Annotated[str, Meta(description="The whole new text.", max_length=200_000)]
@@ -333,23 +547,13 @@ SkillName = Annotated[str, Meta(description="Name of the skill: small letters an
 
 
 def self_edit_tools(editor: SelfEditor) -> tuple[Tool, ...]:
-    """The tools by which an agent changes itself: each plans a change, shows its diff, and makes it when it may."""
+    """The tools by which an agent sees what it is, and changes itself: each of these plans a change, shows its diff,
+    and makes it when it may."""
+    return (*setting_tools(editor), *document_tools(editor))
 
-    def prepared(name: str, edit: PlannedEdit, detail: str, context: ToolContext) -> Prepared:
-        what = f"{name} {detail}".strip()
 
-        async def work() -> ToolOutput:
-            await editor.apply(edit, what, context)
-            done = "It counts from your next turn on, and `/agent undo` takes it back."
-            return ToolOutput(f"{edit.name} is changed. {done}")
-
-        old, new = (None if content is None else content.hex() for content in (edit.old, edit.new))
-        effect = canonical(name, file=edit.name, old=old, new=new)
-        return Prepared((Action(f"tool:{name}:{detail}"),), f"{what}\n\n{edit.diff}", effect, work)
-
-    def document(name: str, path: str, change: Callable[[str | None], str | None], context: ToolContext) -> Prepared:
-        edit = editor.document(path, change, context)
-        return prepared(name, edit, edit.name.removeprefix("docs/"), context)
+def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
+    """Those that change settings and persona files, and the one that shows the settings."""
 
     @tool
     def set_system_prompt(
@@ -358,7 +562,7 @@ def self_edit_tools(editor: SelfEditor) -> tuple[Tool, ...]:
     ) -> Invocation:
         """Change your own system prompt, for all your conversations."""
         line = " ".join(text.split())[:200]
-        return prepared("set_system_prompt", editor.setting("system_prompt", text, context), line, context)
+        return editor.prepared("set_system_prompt", editor.setting("system_prompt", text, context), line, context)
 
     @tool
     def set_model(
@@ -366,7 +570,7 @@ def self_edit_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         model: Annotated[str, Meta(description="PROVIDER/MODEL, one that is configured.", min_length=1)],
     ) -> Invocation:
         """Change the model that you run on, for all your conversations."""
-        return prepared("set_model", editor.setting("model", model, context), model, context)
+        return editor.prepared("set_model", editor.setting("model", model, context), model, context)
 
     @tool
     def set_permissions(
@@ -376,7 +580,53 @@ def self_edit_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         ],
     ) -> Invocation:
         """Change your own permission profile. It can get wider only when the owner or an approver asks you to."""
-        return prepared("set_permissions", editor.setting("profile", profile, context), profile, context)
+        return editor.prepared("set_permissions", editor.setting("profile", profile, context), profile, context)
+
+    @tool
+    def set_tools(
+        context: ToolContext,
+        tools: Annotated[
+            tuple[str, ...],
+            Meta(description="Names of all the tools you are to have; none for all that there are.", max_length=200),
+        ],
+    ) -> Invocation:
+        """Change which tools you have, for all your conversations. They can get more only when the owner or an approver
+        asks you to, and never any that your profile denies."""
+        return editor.prepared("set_tools", editor.tools(tools, context), " ".join(tools) or "all", context)
+
+    @tool
+    def set_persona(
+        context: ToolContext,
+        file: Annotated[
+            Literal["IDENTITY.md", "SOUL.md", "AGENTS.md", "USER.md", "SYSTEM.md"],
+            Meta(
+                description="IDENTITY.md says who you are, SOUL.md your character, AGENTS.md how you work, USER.md "
+                "whom you work for; SYSTEM.md, for all agents, what was changed in this environment."
+            ),
+        ],
+        text: Annotated[str, Meta(description="The whole new text; empty deletes the file.", max_length=32_768)],
+    ) -> Invocation:
+        """Write one of the files that say who you are, which are part of every prompt of yours."""
+        return editor.prepared("set_persona", editor.persona(file, text, context), file, context)
+
+    @tool(read_only=True, idempotent=True)
+    def my_settings(context: ToolContext) -> Invocation:
+        """See your own settings: model, profile, tools, budget, bound channels."""
+
+        async def work() -> ToolOutput:
+            return ToolOutput(await editor.settings(context), is_piece=True)
+
+        return planned("my_settings", context.agent.name, work)
+
+    return my_settings, set_system_prompt, set_model, set_permissions, set_tools, set_persona
+
+
+def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
+    """Those that change documents and skills."""
+
+    def document(name: str, path: str, change: Callable[[str | None], str | None], context: ToolContext) -> Prepared:
+        edit = editor.document(path, change, context)
+        return editor.prepared(name, edit, edit.name.removeprefix("docs/"), context)
 
     @tool
     def write_doc(context: ToolContext, path: DocPath, text: Text) -> Invocation:
@@ -413,13 +663,11 @@ def self_edit_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         ],
     ) -> Invocation:
         """Write down how to do something as a skill of yours, for later conversations."""
-        return prepared("write_skill", editor.skill(name, text, context), name, context)
+        return editor.prepared("write_skill", editor.skill(name, text, context), name, context)
 
     @tool
     def delete_skill(context: ToolContext, name: SkillName) -> Invocation:
         """Delete one of your own skills."""
-        return prepared("delete_skill", editor.skill(name, None, context), name, context)
+        return editor.prepared("delete_skill", editor.skill(name, None, context), name, context)
 
-    return (
-        set_system_prompt, set_model, set_permissions, write_doc, edit_doc, delete_doc, write_skill, delete_skill,
-    )  # fmt: skip
+    return write_doc, edit_doc, delete_doc, write_skill, delete_skill

@@ -5,13 +5,15 @@ after a `cleared`; the journal keeps everything that was there before. A window 
 
 Idle agents: when nothing happened in any thread of a channel for a while, its conversations are saved and cleared.
 
-What an agent does in other channels does not count: nobody's window tells whether somebody else writes elsewhere.
+What an agent does in other channels does not count: nobody's window tells whether somebody else writes elsewhere. Nor
+do heartbeats, which are no conversation: they keep nothing awake and are never saved.
 """
 
 import asyncio
 import logging
 import os
 import secrets
+import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,11 +36,13 @@ from shoal.domain.events import (
     decode_data,
     encode_data,
 )
+from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId, channel_of
 from shoal.domain.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
 from shoal.domain.permissions import Asker
 from shoal.domain.records import ContextWindow, NewPost, Snapshot
 from shoal.domain.transcript import SUMMARY_HEAD
+from shoal.domain.triggers import HEARTBEAT_THREAD
 from shoal.domain.untrusted import untrusted_block
 from shoal.permissions.taint import TaintState
 from shoal.store.store import Store
@@ -93,6 +97,7 @@ class ConversationSnapshots:
         spending: Spending | None,
         publish: Publish,
         files: PromptFiles,
+        home: Home,
     ) -> None:
         self._store = store
         self._agents = agents
@@ -100,6 +105,7 @@ class ConversationSnapshots:
         self._spending = spending
         self._publish = publish
         self._files = files
+        self._home = home
 
     async def save(self, thread: ThreadId, description: str = "") -> Snapshot:
         """Save the window as it is; nothing is cleared. Raises NotFound, InvalidInput for an empty window, OSError."""
@@ -117,20 +123,33 @@ class ConversationSnapshots:
         self._publish(await self._store.snapshots.begin(thread, window.last_seq, [Cleared(by=by)]))
         return saved
 
+    async def archive(self, thread: ThreadId, by: str) -> Snapshot | None:
+        """Save the window without asking a model to describe it, then clear it, also while a turn runs; None when it
+        was empty. Raises Conflict when something happened at the same moment, OSError."""
+        window = await self._store.snapshots.window(thread)
+        events = await self._window(window) if window is not None else []
+        if window is None or not events:
+            return None
+        saved = await self._save(window, plain_description(events))
+        cleared = [Cleared(by=by)]
+        if window.busy:
+            self._publish(await self._store.journal.append(thread, cleared))
+        else:
+            self._publish(await self._store.snapshots.begin(thread, window.last_seq, cleared))
+        return saved
+
     async def history(self, thread: ThreadId) -> list[Snapshot]:
         """What the thread's agent saved in the thread's channel, newest first. Raises NotFound."""
-        window = await self._find(thread)
-        agent = await self._agent(thread)
-        platform, channel, _ = window.thread.split(":")
-        return await self._store.snapshots.of_channel(agent.name, f"{platform}:{channel}:")
+        await self._find(thread)
+        return await self._saved_around(thread)
 
     async def restore(self, thread: ThreadId, snapshot: str, by: str) -> Snapshot:
-        """Put the snapshot's messages in the place of the window.
+        """Put the snapshot's messages in the place of the window, or begin a new thread with them.
 
         Raises NotFound for one that is unknown here or whose file is gone, Conflict while a turn runs.
         """
-        window = await self._find(thread)
-        found = next((one for one in await self.history(thread) if one.id == snapshot), None)
+        window = await self._store.snapshots.window(thread)
+        found = next((one for one in await self._saved_around(thread) if one.id == snapshot), None)
         if found is None:
             raise NotFound(f"This channel has no snapshot {snapshot[:80]}. /context history lists those it has.")
         agent = await self._agents.resolve(found.agent, thread)
@@ -142,7 +161,7 @@ class ConversationSnapshots:
                 return [decode_data(event.type, bytes(event.data)) for event in saved.events]
             except FileNotFoundError as error:
                 raise NotFound(f"The file sessions/{path.name} of the snapshot is gone.") from error
-            except (msgspec.MsgspecError, KeyError) as error:
+            except msgspec.MsgspecError as error:
                 raise InvalidInput(f"sessions/{path.name} is damaged: {error}. Restore it from a backup.") from error
 
         events = await asyncio.to_thread(load)
@@ -150,8 +169,26 @@ class ConversationSnapshots:
         if source:  # what is in the file may be anything
             text, shoal = f"[Saved in {path.name}, which was changed after {source}]", Author("shoal", trusted=False)
             events.insert(0, UserSaid(text, shoal, origin="system", backfill=True, tainted_by=source))
-        self._publish(await self._store.snapshots.begin(thread, window.last_seq, [Cleared(by=by), *events]))
+        last_seq, title = (window.last_seq, "") if window is not None else (0, found.description)
+        self._publish(await self._store.snapshots.begin(thread, last_seq, [Cleared(by=by), *events], title))
         return found
+
+    async def fork(self, source: ThreadId, thread: ThreadId, by: str, after: int = 0) -> None:
+        """Make `thread` a copy of `source` up to event `after`, or as it is now, with its files and whole results.
+
+        What was allowed there is not allowed in the copy. Raises NotFound, Conflict where `thread` is there already,
+        InvalidInput for an event that there is not, OSError.
+        """
+        if is_child(source):
+            raise InvalidInput("This thread belongs to a subagent. Fork the conversation that started it.")
+        info = await self._store.journal.thread(source)
+        if info is None:
+            raise NotFound(f"There is no thread {source}.")
+        there, here = self._home.attachments(source), self._home.attachments(thread)
+        if there.is_dir():
+            await asyncio.to_thread(shutil.copytree, there, here, symlinks=True, dirs_exist_ok=True)
+        events = await self._store.branches.fork(source, thread, after or info.last_seq, by, (str(there), str(here)))
+        self._publish(events)
 
     async def _find(self, thread: ThreadId) -> ContextWindow:
         window = await self._store.snapshots.window(thread)
@@ -159,9 +196,13 @@ class ConversationSnapshots:
             raise NotFound(f"There is no thread {thread}.")
         return window
 
+    async def _saved_around(self, thread: ThreadId) -> list[Snapshot]:
+        agent = await self._agent(thread)
+        return await self._store.snapshots.of_channel(agent.name, channel_of(thread))
+
     async def _window(self, window: ContextWindow) -> list[EventData]:
         after = max(window.window_seq, window.last_seq - EVENTS_MAX)
-        return restorable(await self._store.journal.events(window.thread, after, EVENTS_MAX))
+        return restorable(await self._store.journal.along(window.thread, window.last_seq, after, EVENTS_MAX))
 
     async def _agent(self, thread: ThreadId) -> AgentSpec:
         info = await self._store.journal.thread(thread)
@@ -236,7 +277,9 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
             case Steered(text=text, author=author):
                 kept.append((event.seq, UserSaid(text, author, backfill=True, said_at=event.at)))
             case AssistantSaid() as said:
-                kept.append((event.seq, msgspec.structs.replace(said, usage=Usage(), thinking="", opaque=None)))
+                kept.append(
+                    (event.seq, msgspec.structs.replace(said, usage=Usage(), thinking="", opaque=None, asked=None))
+                )
             case ToolFinished() as result:
                 kept.append((event.seq, msgspec.structs.replace(result, duration_ms=0)))
             case Compacted(upto_seq=upto, summary=summary, tainted_by=tainted_by):
@@ -313,10 +356,10 @@ class IdleWatch:
         self._default = default
 
     async def run(self) -> None:
-        """Look every minute, for ever."""
+        """Look at the start and then every minute, for ever."""
         while True:
-            await self._clock.sleep(CHECK_SECONDS)
             await self.check()
+            await self._clock.sleep(CHECK_SECONDS)
 
     async def check(self) -> int:
         """Save and clear what is idle now; returns how many threads."""
@@ -328,7 +371,8 @@ class IdleWatch:
                 continue
             if minutes <= 0:
                 continue
-            threads = await self._store.snapshots.windows([name, ""] if name == self._default else [name])
+            found = await self._store.snapshots.windows([name, ""] if name == self._default else [name])
+            threads = [one for one in found if one.thread != HEARTBEAT_THREAD]
             since = self._clock.now() - timedelta(minutes=minutes)
             in_use = {channel_of(one.thread) for one in threads if one.busy or one.updated_at > since}
             idle = [one for one in threads if channel_of(one.thread) not in in_use and not is_child(one.thread)]

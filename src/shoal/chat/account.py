@@ -2,69 +2,100 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from datetime import datetime
-from typing import ClassVar, TypeAlias
+from datetime import datetime, timedelta
+from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 
+import anyio
+import anyio.abc
 import msgspec
 
-from shoal.chat.inbox import PendingEdits, save_attachment, submit
+from shoal.chat.inbox import Intake, PendingEdits, Recent, save_attachment, submit
 from shoal.domain.clock import Clock, retry_delay
+from shoal.domain.commands import parse_command
 from shoal.domain.errors import ConfigError, PlatformError, StoreError
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, channel_of, make_thread_id
-from shoal.domain.messages import Attachment, Prompt
+from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, channel_of, make_thread_id, thread_address
+from shoal.domain.messages import Attachment, Author, Prompt, Reaction, Reference
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
+from shoal.domain.settings_platforms import AccountSettings
 from shoal.domain.webhooks import HttpAnswer
 
 log = logging.getLogger(__name__)
+S = TypeVar("S", bound=AccountSettings)
 
 UNAUTHORIZED = HttpAnswer(401, b'{"error":"unauthorized","message":"The signature or token is missing or wrong."}')
 NOT_READY = HttpAnswer(503, b'{"error":"unavailable","message":"Not ready yet; send it again."}')
 NOT_STORED = HttpAnswer(503, b'{"error":"unavailable","message":"It could not be stored; send it again."}')
 TAKEN = HttpAnswer(200, b"{}")
 
+BEFORE_MAX = 8
+"""Messages of a channel that come along with a mention there."""
+BEFORE_HOURS = 6.0
+CONTEXT_SECONDS_MAX = 3.0
+"""How long a platform is asked what a message refers to; what it has not told by then is left out."""
+OVERHEARD_MAX = 1000
+"""Channels and threads whose last messages are remembered, where the agent was not meant."""
+ENTERED_MAX = 1000
+NOTHING_READ = "I can read nothing in your message. Write it as text, or send it as a file."
+GREETING = "Hello! Mention me, or write to me directly, and I will answer. /help says what I can do."
+
 FILES_MAX = 10
 """Files fetched per message; the agent is told the names of the others."""
+UNKNOWN_MAX = 100
+"""Kinds of events that are told of."""
 
-IncomingFile: TypeAlias = tuple[Attachment, Callable[[], Awaitable[bytes]]]
-"""A file that came with a message, and what fetches its content or raises PlatformError."""
+IncomingFile: TypeAlias = tuple[Attachment, Callable[[], Awaitable[bytes]] | None]
+"""A file that came with a message, and what fetches its content or raises PlatformError; None for one with a `url`,
+which the turn fetches."""
 
 
-class ChatAccount:
-    """Base of every adapter that connects to a platform.
+class ChatAccount(Generic[S]):
+    """Base of every adapter that connects to a platform, for an account with these settings.
 
     A subclass sets `limits` and defines `_connect`, `post`, `edit`, `open_thread` and `close`; `typing` and `history`
-    where the platform has them. `connected` is set once messages come in, `_inbox` while `run` accepts them.
+    where the platform has them; `_take_kept` where it delivers events in one stream, which go through `_intake`.
+    `connected` is set once messages come in, `failed` once a connection has failed, which `failure` explains; `_inbox`
+    is set while `run` accepts them.
     """
 
+    settings_type: ClassVar[type[AccountSettings]] = AccountSettings
+    """What the tables of an extension's platform are read as, the keys that every platform has among them."""
     limits: ChatLimits
     whispers: ClassVar[bool] = False
     """Whether the platform can show the answer to a command to the person who gave it alone."""
     download_bytes_max: ClassVar[int] = 26_214_400
     """Larger files are named to the agent and not fetched."""
 
-    def __init__(self, platform: str, home: Home, store: Settings, clock: Clock, agent: str = "") -> None:
+    def __init__(self, platform: str, settings: S, home: Home, store: Settings, clock: Clock) -> None:
         self.platform = platform
         self.connected = asyncio.Event()
+        self.failed = asyncio.Event()
+        self.failure = ""
+        self._settings = settings
         self._home = home
         self._store = store
         self._clock = clock
-        self._agent = agent
         self._inbox: InboxPort | None = None
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._intake = Intake(platform, store, clock)
         self._pending = PendingEdits()
+        self._overheard: Recent[deque[Prompt]] = Recent(OVERHEARD_MAX)
+        self._entered: Recent[bool] = Recent(ENTERED_MAX)
+        self._unknown: set[str] = set()
         self._failures = 0
-        self._last_warning = ""
 
     # ---- connection ----
 
     async def run(self, inbox: InboxPort) -> None:
         """Receive until cancelled; reconnect with backoff."""
         try:
-            await self._keep_connected(inbox)
+            async with anyio.create_task_group() as self._tasks:
+                await self._keep_connected(inbox)
         finally:
-            self._inbox = None
+            self._inbox = self._tasks = None
             self.connected.clear()
             await self.close()
 
@@ -73,15 +104,20 @@ class ChatAccount:
 
         A repeated failure is logged as a warning once. A platform that says how long to wait is obeyed.
         """
+        is_open = False
         while True:
             try:
+                if self._tasks is not None and not is_open:
+                    await self._intake.open(self._tasks, lambda event: self._take_kept(event, inbox))
+                    is_open = True
                 await self._connect(inbox)
             except (PlatformError, ConfigError, StoreError) as error:
                 self._failures += 1
                 asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
                 seconds = retry_delay(self._failures, asked)
-                level = logging.INFO if str(error) == self._last_warning else logging.WARNING
-                self._last_warning = str(error)
+                level = logging.INFO if str(error) == self.failure else logging.WARNING
+                self.failure = str(error)
+                self.failed.set()
                 log.log(level, "%s", error, extra={"platform": self.platform, "again_in_seconds": round(seconds, 1)})
                 await self._clock.sleep(seconds)
 
@@ -89,25 +125,50 @@ class ChatAccount:
         """Hold one connection until it ends. Raises PlatformError, ConfigError or StoreError when it fails."""
         raise NotImplementedError
 
+    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+        """Take in an event that `_intake` was given; returns whether anything came of it. Raises PlatformError and
+        StoreError to be given it again, a permanent PlatformError to drop it."""
+        raise NotImplementedError
+
     def _reset_backoff(self) -> None:
         """The connection works, so the next failure counts as the first."""
-        self._failures, self._last_warning = 0, ""
+        self._failures, self.failure = 0, ""
+        self.failed.clear()
 
     async def close(self) -> None:
         """Close connections; for callers that post without `run`."""
         raise NotImplementedError
 
+    async def check(self) -> None:
+        """See that the platform takes the credentials, where being connected does not say so. Raises PlatformError."""
+
     # ---- in ----
 
-    async def _take_in(
-        self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = (), bot_name: str = ""
-    ) -> None:
-        """Fetch the files of a message that `inbox.admits`, then submit it or run its command, and answer.
+    async def _take_in(self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = ()) -> None:
+        """Take a message in, and say what it is answered at once. Raises StoreError."""
+        answer = await self._submit(prompt, inbox, files)
+        if answer:
+            await self._answer(prompt, answer)
 
-        Nothing comes of a message without text and files. Raises StoreError.
+    async def _submit(self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = ()) -> str:
+        """Send a message with its files, which are fetched for people who may speak; returns what to tell its author.
+
+        The inbox does the rest: it obeys commands, turns strangers away, and knows what came twice. Where the agent is
+        named for the first time, what stood before comes along. Whoever sent nothing that can be read is told so.
+        Raises StoreError.
         """
+        coming = tuple(files)
+        is_entered = not prompt.direct and self._entered.pop(prompt.thread) and parse_command(prompt.text) is None
+        is_plain = prompt.text and not (coming or is_entered)
+        if not is_plain and not await inbox.admits(prompt):
+            return ""
+        if is_entered:
+            refers_to = (*await self._context_of(prompt), *prompt.refers_to)
+            prompt = msgspec.structs.replace(prompt, refers_to=refers_to)
+        if not (coming or prompt.text or prompt.refers_to):
+            return NOTHING_READ
         saved: list[Attachment] = []
-        for number, (file, fetch) in enumerate(files):
+        for number, (file, fetch) in enumerate(coming):
             refusal = ""
             if number >= FILES_MAX:
                 refusal = f"Only {FILES_MAX} files of a message are fetched."
@@ -115,14 +176,12 @@ class ChatAccount:
                 refusal = f"It has {file.size_bytes} bytes; files over {self.download_bytes_max} are not fetched."
             if refusal:
                 saved.append(msgspec.structs.replace(file, error=refusal))
+            elif fetch is None:
+                saved.append(file)
             else:
                 saved.append(await save_attachment(self._home, self._clock, prompt.thread, file, fetch))
-        if not (saved or prompt.text):
-            return
         changed = self._pending.apply(msgspec.structs.replace(prompt, attachments=tuple(saved)))
-        answer = await submit(changed, bot_name, inbox) if changed is not None else ""
-        if answer:
-            await self._answer(prompt, answer)
+        return await submit(changed, inbox) if changed is not None else ""
 
     def _prefix(self, channel: str) -> str:
         """What the ids of a channel's threads begin with. Raises InvalidId."""
@@ -134,6 +193,89 @@ class ChatAccount:
 
     async def _is_subscribed(self, thread: ThreadId) -> bool:
         return await self._store.get(f"subscribed:{self.platform}", thread) is not None
+
+    async def _is_meant(self, prompt: Prompt, inbox: InboxPort, *, is_named: bool, opens: bool, follows: bool) -> bool:
+        """Whether what somebody wrote in a group is for the agent, as it listens in that channel. Raises StoreError.
+
+        `is_named`: it names the agent, or answers it. `opens`: where the agent is named there, it hears all that
+        follows. `follows`: it is such a message. What is not for it is remembered until it is named there.
+        """
+        thread = prompt.thread
+        listen = await inbox.listens(thread)
+        if is_named and not follows:
+            self._entered.put(thread, True)
+        if is_named and opens and listen != "named":
+            await self._subscribe(thread)
+        if is_named or listen == "all" or (follows and listen == "threads"):
+            return True
+        place = self._place_before(prompt)
+        before = self._overheard.get(place) or deque(maxlen=BEFORE_MAX)
+        before.append(prompt)
+        self._overheard.put(place, before)
+        return False
+
+    def _begins(self, prompt: Prompt) -> bool:
+        """Whether a message stands in its channel itself, where the thread of it begins."""
+        return bool(prompt.message_id) and thread_address(prompt.thread).thread.endswith(prompt.message_id)
+
+    def _place_before(self, prompt: Prompt) -> str:
+        """Where the messages stand that come before this one."""
+        return channel_of(prompt.thread) if self._begins(prompt) else prompt.thread
+
+    async def _opening(self, thread: ThreadId) -> Prompt | None:
+        """A thread's first message, where that is no part of its history and can be asked for. Raises PlatformError."""
+        return None
+
+    async def _context_of(self, prompt: Prompt) -> list[Reference]:
+        """What stands before a message that names the agent: the beginning of its thread, or, where it begins one, the
+        channel's last messages. As far as the platform tells, or is asked and answers soon."""
+        heard = list(self._overheard.pop(self._place_before(prompt)) or ())
+        if not self._begins(prompt):  # what began this thread stands among the channel's own messages
+            around = self._overheard.get(channel_of(prompt.thread)) or ()
+            heard = [*(one for one in around if one.thread == prompt.thread), *heard]
+        opening: Prompt | None = None
+        try:
+            async with asyncio.timeout(CONTEXT_SECONDS_MAX):
+                if not self._begins(prompt):
+                    opening = await self._opening(prompt.thread)
+                elif self.limits.has_history:
+                    channel = make_thread_id(self.platform, thread_address(prompt.thread).channel, WHOLE_CHANNEL)
+                    after = prompt.at - timedelta(hours=BEFORE_HOURS)
+                    heard = [one async for one in self.history(channel, after, BEFORE_MAX + 1)]
+        except (PlatformError, TimeoutError) as error:
+            log.info("what stood before could not be read", extra={"platform": self.platform, "why": str(error)})
+        answered = {prompt.key, prompt.message_id, *(one.message_id for one in prompt.refers_to)}
+        told: list[Reference] = []
+        if opening is not None and opening.message_id not in answered:
+            told = told_of(opening, "opening")
+            answered |= {opening.key, opening.message_id}
+        before = [one for one in heard if one.at <= prompt.at and not answered & {one.key, one.message_id}]
+        return told + [one for message in before[-BEFORE_MAX:] for one in told_of(message, "before")]
+
+    def _not_understood(self, kind: str) -> None:
+        """Say once a kind that the platform sends something that Shoal does nothing with."""
+        if kind in self._unknown or len(self._unknown) >= UNKNOWN_MAX:
+            return
+        self._unknown.add(kind)
+        log.warning(
+            "%s sends events of the kind %r, of which nothing comes here. Take the app's subscription to them away, or "
+            "update Shoal if people wait for an answer to them.",
+            self.platform, kind, extra={"platform": self.platform},
+        )  # fmt: skip
+
+    async def _greet(self, prompt: Prompt, inbox: InboxPort) -> None:
+        """Somebody has added the agent to a channel, or to their own conversations: it says who it is there, once. A
+        stranger gets what strangers get. Raises StoreError."""
+        if await inbox.admits(prompt) and await self._store.swap(f"greeted:{self.platform}", prompt.thread, None, "1"):
+            await self._say(prompt.thread, f"greeting:{prompt.thread}", GREETING)
+
+    async def _take_reaction(self, reaction: Reaction, inbox: InboxPort) -> None:
+        """Do what somebody's emoji says, and tell them where it did not count. Raises StoreError."""
+        answer = await inbox.react(reaction)
+        if answer:
+            key = f"{reaction.message_id}:{reaction.author.id}:{reaction.emoji}"
+            user = reaction.author.id if self.whispers else ""
+            await self._say(reaction.thread, key, answer, reply_to=reaction.message_id, user=user)
 
     # ---- out ----
 
@@ -174,6 +316,14 @@ class ChatAccount:
         """Messages the platform has, oldest first; none where bots cannot read back. Raises PlatformError."""
         for prompt in tuple[Prompt, ...]():
             yield prompt
+
+
+def told_of(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Reference]:
+    """What somebody wrote before, and what they passed on with it, which stays its author's."""
+    author = Author("", prompt.tainted_by, trusted=False) if prompt.tainted_by else prompt.author
+    text = "\n".join(filter(None, (prompt.text, *(f"[file {file.name}]" for file in prompt.attachments))))
+    passed_on = [one for one in prompt.refers_to if one.kind == "forward"]
+    return [*passed_on, *([Reference(kind, text, author, prompt.message_id)] if text else [])]
 
 
 def cut(markdown: str, limits: ChatLimits) -> list[str]:

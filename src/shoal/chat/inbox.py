@@ -1,25 +1,27 @@
-"""What all adapters share on the way to the inbox: commands, buttons, early edits, servers and files."""
+"""What all adapters share on the way to the inbox: events, messages, buttons, early edits, servers and files."""
 
 import asyncio
-from collections import OrderedDict
+import logging
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Generator, ItemsView
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
+import anyio.abc
 import msgspec
 
 from shoal.domain.agents import servers_scope
-from shoal.domain.clock import Clock
-from shoal.domain.commands import ALIASES, COMMANDS, CommandRequest
-from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, PlatformError
+from shoal.domain.clock import Clock, retry_delay, to_micros
+from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidId, InvalidInput, NotFound, PlatformError, StoreError
 from shoal.domain.events import Scope
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, channel_of, encode_part
 from shoal.domain.messages import Abort, Attachment, Author, Deletion, Edit, Prompt, Receipt, Retry
 from shoal.domain.ports import InboxPort, Settings
 
+log = logging.getLogger(__name__)
 V = TypeVar("V")
 
 BUSY = "I am busy: too many messages are waiting. Try again in a moment, or write /stop all."
@@ -29,6 +31,11 @@ PENDING_EDITS_MAX = 200
 KNOWN_SERVERS_MAX = 10_000
 """Channels whose server is not looked up again."""
 NAME_BYTES_MAX = 120
+PATIENCE_SECONDS = 0.5
+"""How long a stream waits for one event before it goes on."""
+SLOW_MAX = 16
+"""Chats that may be slow at once; each may hold one file in memory."""
+WAITING_MAX = 1000
 
 
 class Recent(Generic[V]):
@@ -72,43 +79,18 @@ def time_of(text: str, now: datetime) -> datetime:
         return now
 
 
-# ---- commands and buttons ----
+# ---- messages and buttons ----
 
 
-class ParsedCommand(msgspec.Struct, frozen=True):
-    """A command by its name in `COMMANDS`, and what follows it."""
-
-    name: str
-    argument: str
-
-
-def parse_command(text: str, bot_name: str = "") -> ParsedCommand | None:
-    """The command a text is; None for other text and for commands to another bot."""
-    head, _, argument = text.strip().partition(" ")
-    name, at, addressed = head.removeprefix("/").partition("@")
-    if not head.startswith("/") or (at and addressed.lower() != bot_name.lower()):
-        return None
-    name = ALIASES.get(name.lower(), name.lower())
-    return ParsedCommand(name, argument.strip()) if name in COMMANDS else None
-
-
-async def submit(prompt: Prompt, bot_name: str, inbox: InboxPort) -> str:
-    """Send a prompt, or run the command it is; returns what to tell the person, often nothing. Raises StoreError.
+async def submit(prompt: Prompt, inbox: InboxPort) -> str:
+    """Send a message; returns what to tell its author, often nothing. Raises StoreError.
 
     Its files are removed unless a turn will have them: only with a turn are files of strangers marked as such.
     """
-    command = parse_command(prompt.text, bot_name)
     receipt = Receipt("dropped")
     try:
-        if command is not None:
-            return await inbox.command(
-                CommandRequest(
-                    prompt.thread, prompt.author, command.name, command.argument, prompt.key, prompt.at,
-                    direct=prompt.direct, message_id=prompt.message_id
-                ),
-            )  # fmt: skip
         receipt = await inbox.send(prompt)
-        return BUSY if receipt.status == "busy" else ""
+        return receipt.answer or (BUSY if receipt.status == "busy" else "")
     finally:
         if prompt.attachments and receipt.status != "accepted":
             await asyncio.to_thread(remove_attachments, prompt)
@@ -142,6 +124,131 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
         return str(error)
 
 
+# ---- events ----
+
+
+class _Event(msgspec.Struct, eq=False):
+    """An event of a chat. `key` is that of its copy in the store; empty for one that the platform delivers again."""
+
+    lane: str
+    content: str
+    key: str = ""
+    came_of_it: bool = False
+    error: PlatformError | StoreError | None = None
+    is_over: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+
+
+class Intake:
+    """The events of one account, taken in one after the other within each chat. `take` takes one in and says whether
+    anything came of it; it raises StoreError and PlatformError where it has to be tried again, the latter for good, or
+    InvalidId, to drop it.
+
+    event          how it is taken in
+    ------------   ------------------------------------------------------------------------------------------------
+    the usual      while its stream waits for it; what goes wrong is raised, so that the platform delivers it again
+    slow           kept in the store after PATIENCE_SECONDS, and the stream goes on: other chats hear nothing of it
+    behind one     kept, and taken in after it
+
+    What is kept is tried until it is taken in, also by the next process: it leaves the store after that. So one chat's
+    large file delays that chat alone. Where SLOW_MAX chats are slow at once, or WAITING_MAX events wait, the stream
+    waits.
+    """
+
+    def __init__(self, platform: str, store: Settings, clock: Clock) -> None:
+        self._platform = platform
+        self._scope = f"intake:{platform}"
+        self._store = store
+        self._clock = clock
+        self._lanes: dict[str, deque[_Event]] = {}
+        self._waiting = self._count = 0
+        self._room = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    async def open(self, tasks: anyio.abc.TaskGroup, take: Callable[[str], Awaitable[bool]]) -> None:
+        """Go on with what an earlier process has left, each chat in its order. Raises StoreError."""
+        left = await self._store.page(self._scope, limit=WAITING_MAX)
+        self._tasks, self._take, self._lanes, self._waiting = tasks, take, {}, 0
+        for key, value in left:
+            lane, content = msgspec.json.decode(value, type=tuple[str, str])
+            self._queue(_Event(lane, content, key))
+
+    async def put(self, lane: str, content: str) -> bool:
+        """Take an event of a chat in, or keep it; returns whether anything came of it yet. Raises StoreError, and
+        PlatformError where it has to be delivered again."""
+        event = _Event(lane, content)
+        while self._waiting >= WAITING_MAX or (lane not in self._lanes and len(self._lanes) >= SLOW_MAX):
+            self._room.clear()
+            await self._room.wait()
+        if lane in self._lanes:
+            await self._keep(event)
+            self._queue(event)
+            return True
+        self._queue(event)
+        await self._clock.wait(event.is_over, PATIENCE_SECONDS)
+        await self._keep(event)
+        if event.error is not None:
+            raise event.error
+        return event.came_of_it or bool(event.key)
+
+    def _queue(self, event: _Event) -> None:
+        self._waiting += 1
+        if event.lane in self._lanes:
+            self._lanes[event.lane].append(event)
+        else:
+            self._lanes[event.lane] = deque([event])
+            self._tasks.start_soon(self._serve, event.lane)
+
+    async def _serve(self, lane: str) -> None:
+        """Take in what waits of a chat, in order: what is kept until that succeeds, else once."""
+        waiting, failures = self._lanes[lane], 0
+        extra = {"platform": self._platform, "channel": lane}
+        try:
+            while waiting:
+                event = waiting[0]
+                try:
+                    event.came_of_it = await self._take(event.content)
+                    await self._forget(event)
+                except (PlatformError, StoreError, InvalidId) as error:
+                    if isinstance(error, InvalidId) or (isinstance(error, PlatformError) and error.permanent):
+                        log.warning("an event was dropped: %s", error, extra=extra)
+                        await self._forget(event)
+                    elif event.key:
+                        failures += 1
+                        level = logging.WARNING if failures == 1 else logging.INFO
+                        log.log(level, "an event waits: %s", error, extra=extra)
+                        asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
+                        await self._clock.sleep(retry_delay(failures, asked))
+                        continue
+                    else:
+                        event.error = error
+                waiting.popleft()
+                failures = 0
+                self._waiting -= 1
+                event.is_over.set()
+                self._room.set()
+        finally:
+            del self._lanes[lane]
+            self._room.set()
+
+    async def _keep(self, event: _Event) -> None:
+        """Write an event down that is not over. Raises StoreError."""
+        async with self._writing:
+            if not event.is_over.is_set():
+                self._count += 1
+                event.key = f"{to_micros(self._clock.now()):020}.{self._count:09}"
+                await self._store.put(self._scope, event.key, _kept(event))
+
+    async def _forget(self, event: _Event) -> None:
+        """Raises StoreError."""
+        async with self._writing:
+            if event.key:
+                await self._store.drop(self._scope, event.key, _kept(event))
+
+
+def _kept(event: _Event) -> str:
+    return msgspec.json.encode((event.lane, event.content)).decode()
+
+
 # ---- edits before their message, and servers ----
 
 
@@ -166,8 +273,17 @@ class PendingEdits:
             await inbox.send(msgspec.structs.replace(change, thread=thread))
 
     def keep(self, change: Edit | Deletion) -> None:
-        """Keep a change for a message that has not come yet."""
-        self._changes.put(change.key, change)
+        """Keep a change for a message that has not come yet, unless a later one is kept."""
+        kept = self._changes.get(change.key)
+        is_older = isinstance(kept, Deletion) or (
+            isinstance(kept, Edit)
+            and isinstance(change, Edit)
+            and kept.at is not None
+            and change.at is not None
+            and change.at < kept.at
+        )
+        if not is_older:
+            self._changes.put(change.key, change)
 
     def apply(self, prompt: Prompt) -> Prompt | None:
         """A message as its author has changed it since; None where it was deleted, and its files with it."""
@@ -177,7 +293,9 @@ class PendingEdits:
             return None
         if change is None or change.author.id != prompt.author.id:
             return prompt
-        return msgspec.structs.replace(prompt, text=change.text, tainted_by=prompt.tainted_by or change.tainted_by)
+        return msgspec.structs.replace(
+            prompt, text=change.text, tainted_by=prompt.tainted_by or change.tainted_by, edited_at=change.at
+        )
 
 
 class ChannelServers:

@@ -56,7 +56,13 @@ class WebAdapter(_LocalAdapter):
     """Serves a platform whose people read the journal: `web`, `openai`. Implements `ChatAdapter`."""
 
     limits = ChatLimits(
-        text_chars_max=TEXT_CHARS_MAX, idempotent_posts=True, can_edit=True, can_upload=True, has_buttons=True
+        text_chars_max=TEXT_CHARS_MAX,
+        idempotent_posts=True,
+        can_edit=True,
+        can_upload=True,
+        has_buttons=True,
+        opens_threads=True,
+        voice="mp3",
     )
 
     def __init__(self, home: Home | None = None, clock: Clock | None = None, platform: str = "web") -> None:
@@ -66,11 +72,12 @@ class WebAdapter(_LocalAdapter):
         self._home = home
 
     async def post(self, post: OutboundPost) -> str:
-        """Returns the post's key. A file is copied to the attachments, where the page fetches it; again is harmless.
+        """Returns the post's key. A file is copied to the attachments, where the page fetches it; again is harmless. A
+        recording is fetched where it is.
 
         Raises PlatformError when the file is gone or cannot be copied.
         """
-        if post.file is not None:
+        if post.file is not None and post.kind != "voice":
             if self._home is None:
                 raise PlatformError("There is no home directory to keep files in.", permanent=True)
             folder, file = self._home.attachments(post.thread), post.file

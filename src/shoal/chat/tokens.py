@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, PlatformError
+from shoal.domain.installation import how_to_add
 from shoal.domain.untrusted import UNREADABLE
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class _KeysDescription(msgspec.Struct, frozen=True):
 def check_package(extra: str, name: str = "jwt") -> None:
     """Raise ConfigError, naming the extra to install, when the package that checks tokens is missing."""
     if find_spec(name) is None:
-        raise ConfigError([f"{name} is not installed. Run: pip install 'shoal[{extra}]'"])
+        raise ConfigError([f"platforms.{extra} needs the extra `{extra}`. {how_to_add(extra)}"])
 
 
 class KeyRing:

@@ -12,17 +12,17 @@ from urllib.parse import quote
 
 import msgspec
 
-from shoal.chat.account import FILES_MAX, NOT_READY, NOT_STORED, ChatAccount
+from shoal.chat.account import NOT_READY, NOT_STORED, ChatAccount
 from shoal.chat.http import PlatformHttp
-from shoal.chat.inbox import press, read_file, save_attachment, submit
+from shoal.chat.inbox import press, read_file
 from shoal.domain.clock import Clock, retry_after, to_micros
 from shoal.domain.errors import InvalidId, PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction
+from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction, Reference
 from shoal.domain.ports import ONCE, InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
-from shoal.domain.settings import WebhookSettings
+from shoal.domain.settings_platforms import WebhookSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.domain.webhooks import SECRET_CHARS_MIN, HttpAnswer, Proof, first_delivery, proof, proofs
 
@@ -58,6 +58,17 @@ class WebhookFile(msgspec.Struct, frozen=True):
     url: str = ""
 
 
+class WebhookReference(msgspec.Struct, frozen=True):
+    """A message that another one answers, quotes or passes on, that began its thread, or stands before it. `own`: one
+    of ours, by the `id` that it was given."""
+
+    text: str = ""
+    kind: Literal["reply", "quote", "forward", "opening", "before"] = "reply"
+    id: str = ""
+    author: WebhookPerson = WebhookPerson("")
+    own: bool = False
+
+
 class WebhookCall(msgspec.Struct, frozen=True, kw_only=True):
     """Where something happened, and who did it."""
 
@@ -67,21 +78,25 @@ class WebhookCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageCall(WebhookCall, frozen=True, kw_only=True, tag="message", tag_field="type"):
-    """Somebody wrote. `id` is unique within the platform; the same id again is the same message."""
+    """Somebody wrote. `id` is unique within the platform; the same id again is the same message. `named` is false for
+    what neither names the agent nor is for it alone."""
 
     id: str
     text: str = ""
     at: datetime | None = None
     direct: bool = False
+    named: bool = True
     reply_to: str = ""
+    refers_to: tuple[WebhookReference, ...] = ()
     files: tuple[WebhookFile, ...] = ()
 
 
 class EditCall(WebhookCall, frozen=True, kw_only=True, tag="edit", tag_field="type"):
-    """Somebody changed message `id`."""
+    """Somebody changed message `id`; of two changes the later one by `at` counts, else the one that comes later."""
 
     id: str
     text: str
+    at: datetime | None = None
 
 
 class DeletionCall(WebhookCall, frozen=True, kw_only=True, tag="deletion", tag_field="type"):
@@ -116,12 +131,15 @@ def author_of(person: WebhookPerson) -> Author:
     return Author(person.id, person.name, person.roles, person.is_bot, trusted=False)
 
 
-def prompt_of(platform: str, call: MessageCall, now: datetime, *, agent: str, joins: bool) -> Prompt:
+def prompt_of(platform: str, call: MessageCall, now: datetime, *, joins: bool) -> Prompt:
     """The prompt a message makes, without its files. Raises InvalidId."""
     at = call.at if call.at is not None and call.at.tzinfo is not None else now
     return Prompt(
         thread=place_of(platform, call), key=call.id, text=call.text, author=author_of(call.author), at=at,
-        agent=agent, reply_to=call.reply_to, message_id=call.id, direct=call.direct, joins=joins,
+        reply_to=call.reply_to, message_id=call.id, direct=call.direct, joins=joins,
+        refers_to=tuple(
+            Reference(one.kind, one.text, author_of(one.author), one.id, own=one.own) for one in call.refers_to
+        ),
     )  # fmt: skip
 
 
@@ -130,7 +148,8 @@ def revision_of(platform: str, call: EditCall | DeletionCall | ReactionCall) -> 
     thread, author = place_of(platform, call), author_of(call.author)
     match call:
         case EditCall():
-            return Edit(thread, call.id, call.text, author, call.id)
+            at = call.at if call.at is not None and call.at.tzinfo is not None else None
+            return Edit(thread, call.id, call.text, author, call.id, at=at)
         case DeletionCall():
             return Deletion(thread, call.id, author, call.id)
         case ReactionCall():
@@ -176,7 +195,7 @@ def key_header(key: str) -> str:
     return visible if len(visible) <= KEY_HEADER_CHARS_MAX else hashlib.sha256(visible.encode()).hexdigest()
 
 
-class WebhookAdapter(ChatAccount):
+class WebhookAdapter(ChatAccount[WebhookSettings]):
     """A platform under the name that the configuration gives it. Implements `ChatAdapter` and `HttpInbound`."""
 
     limits = ChatLimits(
@@ -184,13 +203,13 @@ class WebhookAdapter(ChatAccount):
         idempotent_posts=True,
         can_edit=True,
         can_upload=True,
+        voice="mp3",
         has_preview=True,
         has_buttons=True,
     )
 
     def __init__(self, platform: str, settings: WebhookSettings, home: Home, store: Settings, clock: Clock) -> None:
-        super().__init__(platform, home, store, clock, settings.agent)
-        self._settings = settings
+        super().__init__(platform, settings, home, store, clock)
         self._http = PlatformHttp(platform)
 
     async def close(self) -> None:
@@ -254,13 +273,19 @@ class WebhookAdapter(ChatAccount):
             return await press(call.value, place_of(self.platform, call), author_of(call.author), inbox)
         if not isinstance(call, MessageCall):
             change = revision_of(self.platform, call)
-            await (inbox.send(change) if isinstance(change, Reaction) else self._pending.send(change, inbox))
+            if isinstance(change, Reaction):
+                return await inbox.react(change)
+            await self._pending.send(change, inbox)
             return ""
         answered = await inbox.thread_of(self._prefix(call.channel), call.reply_to) if call.reply_to else None
-        prompt = prompt_of(self.platform, call, self._clock.now(), agent=self._agent, joins=answered is not None)
+        prompt = prompt_of(self.platform, call, self._clock.now(), joins=answered is not None)
         if answered is not None:
             prompt = msgspec.structs.replace(prompt, thread=answered)
-        if not await inbox.admits(prompt):
+        is_named, in_thread = call.named or answered is not None, call.thread != MAIN_THREAD
+        follows = not is_named and await self._is_subscribed(prompt.thread)
+        if not call.direct and not await self._is_meant(
+            prompt, inbox, is_named=is_named, opens=in_thread, follows=follows
+        ):
             return ""
 
         async def decoded(data: str) -> bytes:
@@ -269,17 +294,13 @@ class WebhookAdapter(ChatAccount):
             except ValueError as error:
                 raise PlatformError("could not be read: its data is not base64") from error
 
-        files: list[Attachment] = []
-        for number, file in enumerate(call.files[:FILES_MAX]):
-            if file.data:
-                named = Attachment(f"{number}-{file.name}", file.media_type)
-                fetch = partial(decoded, file.data)
-                saved = await save_attachment(self._home, self._clock, prompt.thread, named, fetch)
-                files.append(msgspec.structs.replace(saved, name=file.name))
-            else:
-                files.append(Attachment(file.name, file.media_type, url=file.url))
-        changed = self._pending.apply(msgspec.structs.replace(prompt, attachments=tuple(files)))
-        return await submit(changed, "", inbox) if changed is not None else ""
+        files = (
+            (Attachment(file.name, file.media_type), partial(decoded, file.data))
+            if file.data
+            else (Attachment(file.name, file.media_type, url=file.url), None)
+            for file in call.files
+        )
+        return await self._submit(prompt, inbox, files)
 
     # ---- out ----
 

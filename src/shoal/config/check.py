@@ -4,20 +4,13 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS, is_extension
+from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS
 from shoal.domain.agents import SUBAGENTS
 from shoal.domain.errors import ConfigError
 from shoal.domain.ids import OWN_PLATFORMS
-from shoal.domain.settings import (
-    MCP_NAME,
-    SANDBOX_KINDS,
-    AccountSettings,
-    Config,
-    MatrixSettings,
-    PermissionsSettings,
-    SlackSettings,
-    TelegramSettings,
-)
+from shoal.domain.settings import MCP_NAME, SANDBOX_KINDS, Config, PermissionsSettings
+from shoal.domain.settings_platforms import MatrixSettings, SlackSettings, TelegramSettings
+from shoal.extensions import extensions
 
 Found: TypeAlias = tuple[tuple[str, ...], str]
 """A key and what is wrong with it, as a phrase that goes on after the key's name."""
@@ -38,7 +31,7 @@ def check(config: Config) -> Iterator[Found]:
     for name, provider in config.providers.items():
         if "/" in name:
             yield ("providers", name), "has a / in its name; allowed: a name without, as in NAME/MODEL"
-        if provider.kind not in PROVIDER_KINDS and not is_extension("shoal.providers", provider.kind):
+        if provider.kind not in PROVIDER_KINDS and provider.kind not in extensions("shoal.providers"):
             known = ", ".join(PROVIDER_KINDS)
             yield ("providers", name, "kind"), f'is "{provider.kind}"; allowed: {known}, or that of an extension'
         if provider.kind == "local" and not provider.model_file:
@@ -58,7 +51,7 @@ def check(config: Config) -> Iterator[Found]:
         yield ("engine", "stalled_seconds"), f"is {stalled:g}; {best}"
     yield from _permissions(config.permissions)
     kind = config.sandbox.kind
-    if kind not in SANDBOX_KINDS and not is_extension("shoal.sandboxes", kind):
+    if kind not in SANDBOX_KINDS and kind not in extensions("shoal.sandboxes"):
         yield ("sandbox", "kind"), f'is "{kind}"; allowed: {", ".join(SANDBOX_KINDS)}, or that of an extension'
     for name, server in config.mcp.items():
         if not re.fullmatch(MCP_NAME, name):
@@ -132,9 +125,8 @@ def _permissions(settings: PermissionsSettings) -> Iterator[Found]:
 
 
 def _platforms(config: Config) -> Iterator[Found]:
-    for platform, needed in NEEDED.items():
-        accounts: tuple[AccountSettings, ...] = getattr(config.platforms, platform)
-        seen: set[str] = set()
+    for platform, accounts in config.platforms.by_platform.items():
+        needed, seen = NEEDED.get(platform, ()), set[str]()
         for number, account in enumerate(accounts):
             here = ("platforms", platform, str(number)) if len(accounts) > 1 else ("platforms", platform)
             if account.account in seen:
@@ -158,7 +150,10 @@ def _platforms(config: Config) -> Iterator[Found]:
                     yield (*here, "webhook_secret"), 'is missing; mode = "webhook" needs it'
                 case _:
                     pass
-    taken = {*OWN_PLATFORMS, SUBAGENTS, *NEEDED}
+    for name in config.platforms.extensions:
+        if name in OWN_PLATFORMS or name == SUBAGENTS or not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+            yield ("platforms", name), "has the name of one of Shoal's own places, or characters that threads' ids lack"
+    taken = {*OWN_PLATFORMS, SUBAGENTS, *config.platforms.by_platform}
     for name, webhook in config.platforms.webhook.items():
         if name.partition(".")[0] in taken:  # its people would pass the access gate of that platform, or none
             yield ("platforms", "webhook", name), "has the name of another platform; allowed: any other name"

@@ -1,5 +1,6 @@
 """What is known beforehand about well-known services, as data, and the model that is used when none is named."""
 
+from pathlib import PurePath
 from typing import NamedTuple
 
 from shoal.domain.errors import ConfigError
@@ -70,16 +71,9 @@ def default_model(config: Config) -> str:
         if provider.models:
             model = provider.models[0]
         elif provider.kind == "local":
-            model = provider.model_file
+            model = PurePath(provider.model_file).stem
         else:
             model = known.model if known and has_key else ""
         if model:
             return f"{name}/{model}"
     return DEMO
-
-
-def is_extension(group: str, name: str) -> bool:
-    """Whether an installed package offers this name; looked for only when nothing of ours has it."""
-    from importlib.metadata import entry_points
-
-    return bool(entry_points(group=group, name=name))

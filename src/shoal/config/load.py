@@ -4,18 +4,21 @@ Good settings are converted in one go; only when that fails is the whole walked,
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias, cast
 
 import msgspec
 
 from shoal.config.check import check
-from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES, USUAL_VARIABLES, is_extension
+from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES, USUAL_VARIABLES
 from shoal.config.schema import Hint, allowed, bare, find, is_section, keys, list_of, table_of, takes_text
 from shoal.domain.errors import ConfigError
 from shoal.domain.secret import Secret
 from shoal.domain.settings import Config
+from shoal.domain.settings_platforms import AccountSettings
+from shoal.extensions import extension_platform, extensions
 
 Table: TypeAlias = dict[str, object]
 NO_OVERRIDES: Mapping[str, object] = {}
@@ -47,6 +50,9 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
         sound = _Salvage(draft, decode).section(draft.content, Config, ()) or {}
         # What is sound is still checked as a whole, so that nothing is left for the second try.
         config = msgspec.convert({**sound, "home": home}, Config, dec_hook=decode)
+    brought = {name: tuple(_Salvage(draft, decode).accounts(name)) for name in draft.extensions}
+    platforms = msgspec.structs.replace(config.platforms, extensions=brought)
+    config = msgspec.structs.replace(config, platforms=platforms)
     for path, text in check(config):
         draft.complain(path, text)
     if draft.problems:
@@ -55,11 +61,13 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
 
 
 class Draft:
-    """Settings on their way to a Config. `origins` tells which came from elsewhere than the file."""
+    """Settings on their way to a Config. `origins` tells which came from elsewhere than the file; `extensions` are the
+    accounts on platforms that installed packages bring, who know the keys."""
 
     def __init__(self, file: Path, content: Table) -> None:
         self.file = file
         self.content = content
+        self.extensions: dict[str, list[object]] = {}
         self.origins: dict[tuple[str, ...], str] = {}
         self.problems: list[str] = []
         self._seen: set[tuple[str, ...]] = set()
@@ -109,6 +117,18 @@ class Draft:
                 self.put(path, value, origin)
                 return
 
+    def list_named_accounts(self) -> None:
+        """Tables of one account each, [platforms.NAME.ACCOUNT], become the list of a platform's accounts."""
+        platforms = self.inner("platforms")
+        for name, found in platforms.items():
+            table, kind = as_table(found) or {}, list_of(find(("platforms", name)))
+            if kind is None and name in extensions("shoal.platforms"):
+                with suppress(ConfigError):  # which is told when its accounts are read
+                    kind = extension_platform(name).settings_type
+            named = {account: one for account, value in table.items() if (one := as_table(value)) is not None}
+            if named and is_section(kind) and named.keys() == table.keys() and not named.keys() & keys(kind).keys():
+                platforms[name] = [{"account": account, **one} for account, one in named.items()]
+
     def inner(self, *path: str) -> Table:
         """The table at a path; empty when there is none."""
         table: Table | None = self.content
@@ -134,6 +154,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{file} is not valid TOML: {error}."]) from error
     draft = Draft(file, content)
+    draft.list_named_accounts()
     if "home" in draft.content:
         del draft.content["home"]
         draft.complain(("home",), "is not a key of the file; pass --home DIR or set SHOAL_HOME")
@@ -197,17 +218,16 @@ def parse_variable(path: tuple[str, ...], text: str) -> object:
 def _normalize_platforms(draft: Draft) -> None:
     """One account becomes a list of one; ids written as numbers become text; extensions' tables are set aside."""
     platforms = draft.inner("platforms")
-    extra: list[object] = []
-    if "plugins" in platforms:
-        draft.complain(("platforms", "plugins"), "is not a known key")
-        del platforms["plugins"]
+    if "extensions" in platforms:
+        draft.complain(("platforms", "extensions"), "is not a known key")
+        del platforms["extensions"]
     for name in list(platforms):
         table, hint = as_table(platforms[name]), find(("platforms", name))
         accounts = as_list(platforms[name]) or []
-        if hint is None and is_extension("shoal.platforms", name):
-            extra.append({"name": name, "settings": msgspec.Raw(msgspec.json.encode(platforms.pop(name)))})
-            continue
-        if table is not None and is_section(list_of(hint)):
+        if hint is None and name in extensions("shoal.platforms"):
+            draft.extensions[name] = accounts = accounts or [platforms[name]]
+            del platforms[name]
+        elif table is not None and is_section(list_of(hint)):
             platforms[name] = accounts = [table]
         elif table is not None and table_of(hint) is not None:
             accounts = list(table.values())
@@ -218,8 +238,6 @@ def _normalize_platforms(draft: Draft) -> None:
     override = as_table(permissions.get("overrides"))
     if override is not None:
         permissions["overrides"] = [override]
-    if extra:
-        platforms["plugins"] = extra
 
 
 def _write_ids(table: Table) -> None:
@@ -254,6 +272,22 @@ class _Salvage:
             if key.required and key.name not in table:
                 self.draft.complain((*path, key.name), f"is missing; allowed: {allowed(key.hint)}")
         return sound if all(key.name in sound for key in known.values() if key.required) else None
+
+    def accounts(self, platform: str) -> Iterator[AccountSettings]:
+        """The accounts on a platform that an installed package brings, read as its adapter wants them."""
+        try:
+            kind = extension_platform(platform).settings_type
+        except ConfigError as error:
+            self.draft.complain(("platforms", platform), f"cannot be used: {error}".rstrip("."))
+            return
+        given = self.draft.extensions[platform]
+        for number, account in enumerate(given):
+            path = ("platforms", platform, str(number)) if len(given) > 1 else ("platforms", platform)
+            table = as_table(account)
+            if table is None:
+                self.draft.complain(path, f"is {_shown(account)}; allowed: a table, or several with [[ ]]")
+            elif (sound := self.section(table, kind, path)) is not None:
+                yield msgspec.convert(sound, kind, dec_hook=self.decode)
 
     def value(self, found: object, hint: Hint, path: tuple[str, ...]) -> object | None:
         """What stands at a key; None when it is wrong."""

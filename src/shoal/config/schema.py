@@ -7,12 +7,13 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeGuard, Union, 
 import msgspec
 
 from shoal.domain.secret import Secret
-from shoal.domain.settings import Config, PlatformsSettings
+from shoal.domain.settings import Config
+from shoal.domain.settings_platforms import PlatformsSettings
 
 Hint: TypeAlias = object
 """A type as an annotation spells it; what can be asked of it is below."""
 
-UNSETTABLE = {(Config, "home"), (PlatformsSettings, "plugins")}
+UNSETTABLE = {(Config, "home"), (PlatformsSettings, "extensions")}
 
 
 class Key(NamedTuple):

@@ -7,6 +7,7 @@ account; so posts of a route leave in the order in which they came, and what is 
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId, channel_of, thread_address
@@ -46,11 +47,13 @@ class Pacer:
 
         First come, first served within a route. Cancelling while waiting takes nothing.
         """
-        routes = of_thread, of_channel, of_account = self._routes_of(thread)
-        async with of_thread.queue, of_channel.queue:
+        routes = *of_place, of_account = self._routes_of(thread)
+        async with AsyncExitStack() as queues:
+            for route in of_place:
+                await queues.enter_async_context(route.queue)
             left = False
             while not left:
-                while (wait := self._wait_seconds(thread, of_thread, of_channel)) > 0:
+                while (wait := self._wait_seconds(thread, *of_place)) > 0:
                     await self._clock.sleep(wait)
                 async with of_account.queue:
                     while (wait := self._wait_seconds(thread, of_account)) > 0:
@@ -99,20 +102,22 @@ class Pacer:
         group_seconds = self._limits.group_edit_seconds_min if self._is_group(thread) else 0.0
         return group_seconds or self._limits.edit_seconds_min
 
-    def _routes_of(self, thread: ThreadId) -> tuple[_Route, _Route, _Route]:
-        """The routes of a post: its thread, its channel, the account."""
+    def _routes_of(self, thread: ThreadId) -> list[_Route]:
+        """The routes of a post: its thread if that has a window of its own, its channel, the account."""
         group = self._is_group(thread)
         found: list[_Route] = []
         for key in (("thread", thread), ("channel", channel_of(thread)), ("account", ACCOUNT)):
             route = self._routes.get(key)
             if route is None:
                 windows = [one for one in self._limits.windows if one.scope == key[0]]
+                if key[0] == "thread" and not windows:
+                    continue
                 route = self._routes[key] = _Route([one for one in windows if group or not one.groups_only])
             self._routes.move_to_end(key)
             found.append(route)
         while len(self._routes) > ROUTES_KEPT_MAX and not next(iter(self._routes.values())).queue.locked():
             self._routes.popitem(last=False)
-        return found[0], found[1], found[2]
+        return found
 
     def _is_group(self, thread: ThreadId) -> bool:
         prefix = self._limits.group_prefix

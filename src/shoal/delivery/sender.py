@@ -40,7 +40,7 @@ from shoal.delivery.pieces import pieces_of
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, post_once, withdraw
 from shoal.domain.cards import card_id
 from shoal.domain.clock import Clock, retry_delay
-from shoal.domain.errors import PlatformError, StoreError, StoreUnavailable
+from shoal.domain.errors import PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Folders
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter
@@ -64,12 +64,18 @@ RETRY_SECONDS_MAX = 300.0
 QUIET_SECONDS = 3.0
 """Longest wait before looking at the outbox again, should a poke be missed."""
 
+SPOKEN_TRIES = 3
+"""How often an answer is to be spoken by a service that cannot be reached: later nobody waits for it."""
+UNSPOKEN = "I could not say that aloud: {why}"
+BY_REACTION = "👍 on this message allows it once, 👎 denies it."
 SHORT_ID_CHARS = 8
 """How much of an approval's id, from its end, a person has to write."""
 
 
 Opened: TypeAlias = Callable[[OutboxRow, ThreadId, Sequence[NewPost]], Awaitable[object]]
 """Ends a row that has opened a thread; further posts go there."""
+Speak: TypeAlias = Callable[[OutboxRow], Awaitable[Path]]
+"""Makes a recording of a post's text, once. Raises ProviderDown and ProviderRefused."""
 GaveUp: TypeAlias = Callable[[OutboxRow, str], Awaitable[None]]
 """Ends a row that fails for good, with why."""
 
@@ -92,6 +98,7 @@ class Sender:
         self._folders = folders
         self._opened: Opened = outbox.opened
         self._gave_up: GaveUp = outbox.fail
+        self._speak: Speak | None = None
         self._pacer = Pacer(adapter.limits, clock)
         self._at_work: dict[str, float] = {}
         """Rows with when they were claimed, on the monotonic clock."""
@@ -136,12 +143,16 @@ class Sender:
             self.poke()
         return committed
 
-    async def run(self, opened: Opened | None = None, gave_up: GaveUp | None = None) -> None:
+    async def run(
+        self, opened: Opened | None = None, gave_up: GaveUp | None = None, speak: Speak | None = None
+    ) -> None:
         """Deliver until cancelled; what has begun then has ENDING_SECONDS, and the rest is put back.
 
-        `opened` and `gave_up` end rows that bring a prompt with them; without them no post does.
+        `opened` and `gave_up` end rows that bring a prompt with them; without them no post does. Without `speak`
+        nothing is spoken.
         """
         self._opened, self._gave_up = opened or self._outbox.opened, gave_up or self._outbox.fail
+        self._speak = speak
         self._ending = GracePeriod()
         await self._give_back_doubtful()
         await self._outbox.release(self._adapter.platform)
@@ -255,33 +266,64 @@ class Sender:
                         thread = ThreadId(opened)
                         follow = [NewPost(f"{row.id}:{number}", thread, piece) for number, piece in enumerate(rest, 1)]
                         if row.post.file:
-                            follow.append(NewPost(f"{row.id}:file", thread, "", "file", file=row.post.file))
+                            file, album = row.post.file, row.post.album
+                            follow.append(NewPost(f"{row.id}:file", thread, "", "file", file=file, album=album))
                         await self._opened(row, thread, follow)
+                return True
+            case "voice":
+                await self._attempt(row, self._post_voice(row))
                 return True
             case _:
                 pass
-        if row.post.approval and not limits.has_buttons:
-            short = row.post.approval[-SHORT_ID_CHARS:]
-            text = f"{text}\n\nTo decide, write `allow {short}` or `deny {short}`."
+        if row.post.approval:
+            short, channel = row.post.approval[-SHORT_ID_CHARS:], thread_address(row.thread).channel
+            is_group = bool(limits.group_prefix) and channel.startswith(limits.group_prefix)
+            ways = [] if limits.has_buttons else [f"To decide, write `allow {short}` or `deny {short}`."]
+            ways += [BY_REACTION] if limits.reactions == "all" or (limits.reactions and not is_group) else []
+            text = "\n\n".join([text, *ways])
         pieces, is_more = self._pieces(text), True
+        albums = albums_of(row.post, limits.album_max)
+        pieces += [""] * (len(albums) - 1)  # the last piece of the text stands with the first files
         if row.part >= len(pieces):  # what is left is nothing: pieces have become longer since
             return await self._outbox.posted(row, row.part, "", last=True)
         for part in range(row.part, len(pieces)):
             with ExitStack() as way:
-                message_id = await self._attempt(row, self._post_piece(row, part, pieces[part], way))
+                from_end = len(pieces) - part
+                files = albums[-from_end] if from_end <= len(albums) else ()
+                message_id = await self._attempt(row, self._post_piece(row, part, pieces[part], files, way))
                 if message_id is None:
                     return True
                 is_more = await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
             row = msgspec.structs.replace(row, part=part + 1, attempts=0, maybe_sent=False)
         return is_more
 
+    async def _post_voice(self, row: OutboxRow) -> str:
+        """Post a recording of what a post says; where there is none, say so, since somebody waits for it."""
+        try:
+            if self._speak is None:
+                raise ProviderRefused("no voice is configured.")
+            recording = await self._speak(row)
+        except (ProviderDown, ProviderRefused) as error:
+            if isinstance(error, ProviderDown) and row.attempts + 1 < SPOKEN_TRIES:
+                raise PlatformError(str(error)) from error
+            log.warning("an answer was not spoken", extra={"thread_id": row.thread, "why": str(error)})
+            post = msgspec.structs.replace(self._outbound(row, 0, UNSPOKEN.format(why=error)), kind="text")
+        else:
+            post = msgspec.structs.replace(self._outbound(row, 0, ""), file=recording)
+        message_id = ""
+        await self._pacer.turn(row.thread)
+        with self._ending.finishing(), self._outbox.underway(row.thread):
+            message_id = await post_once(self._adapter, self._outbox, post)
+            await self._outbox.posted(row, 0, message_id, last=True)
+        return message_id
+
     def _pieces(self, text: str) -> list[str]:
         limits = self._adapter.limits
         return pieces_of(text, limits, 0 if limits.idempotent_posts else len(REPEATED))
 
-    async def _post_piece(self, row: OutboxRow, part: int, piece: str, way: ExitStack) -> str:
-        """Post a piece, or make the preview of a reply its first piece. Until `way` ends, a new one is underway and
-        is not cut off."""
+    async def _post_piece(self, row: OutboxRow, part: int, piece: str, files: Sequence[str], way: ExitStack) -> str:
+        """Post a piece with its files, or make the preview of a reply its first piece. Until `way` ends, a new one is
+        underway and is not cut off."""
         thread, post, turn = row.thread, self._outbound(row, part, piece), turn_of_reply(row.id)
         preview: str | None = ""
         if self._previews is not None and part == 0 and row.post.kind == "text":
@@ -305,12 +347,13 @@ class Sender:
             except PlatformError as error:  # whatever became of that, nothing was posted
                 wait_seconds, everywhere = error.retry_after_seconds, error.everywhere
                 raise PlatformError(str(error), retry_after_seconds=wait_seconds, everywhere=everywhere) from error
-        if row.post.file:
+        if files:
             try:
-                await self._folders.pull(thread)  # another machine may have it
+                await self._folders.pull(thread)  # another machine may have them
             except StoreUnavailable as error:
                 raise PlatformError(str(error)) from error
-            post = msgspec.structs.replace(post, file=Path(self._folders.here(thread, row.post.file)))
+            first, *more = (Path(self._folders.here(thread, file)) for file in files)
+            post = msgspec.structs.replace(post, file=first, album=tuple(more))
         await self._pacer.turn(thread)
         way.enter_context(self._ending.finishing())
         way.enter_context(self._outbox.underway(thread))
@@ -358,17 +401,32 @@ class Sender:
         )
 
 
+def albums_of(post: NewPost, album_max: int) -> list[Sequence[str]]:
+    """The files of a post, as many together as a message holds."""
+    files = [file for file in (post.file, *post.album) if file]
+    return [files[at : at + album_max] for at in range(0, len(files), album_max)] or [()]
+
+
 class Senders:
     """The senders of all platforms."""
 
     def __init__(
         self, adapters: Mapping[str, ChatAdapter], hub: Hub, outbox: Outbox, clock: Clock, folders: Folders
     ) -> None:
-        self._outbox = outbox
+        self._hub, self._outbox, self._clock, self._folders = hub, outbox, clock, folders
         self._senders: dict[str, Sender] = {}
-        for name, adapter in adapters.items():
-            previews = Previews(adapter, hub, outbox, clock) if adapter.limits.has_preview else None
-            self._senders[name] = Sender(adapter, outbox, clock, previews, folders)
+        for adapter in adapters.values():
+            self.add(adapter)
+
+    def add(self, adapter: ChatAdapter) -> None:
+        """Have a sender for a platform, in the place of the one it had."""
+        has_preview = adapter.limits.has_preview
+        previews = Previews(adapter, self._hub, self._outbox, self._clock) if has_preview else None
+        self._senders[adapter.platform] = Sender(adapter, self._outbox, self._clock, previews, self._folders)
+
+    def drop(self, platform: str) -> None:
+        """Have no sender for a platform any more; what is in its outbox waits for another."""
+        self._senders.pop(platform, None)
 
     async def post(self, post: NewPost) -> None:
         """Put a message or file into the outbox. Raises StoreError."""
@@ -392,6 +450,6 @@ class Senders:
         sender = self._senders.get(thread_address(thread).platform)
         return await (sender.enqueue(posts, finishing) if sender is not None else finishing(0.0))
 
-    async def run(self, platform: str, opened: Opened, gave_up: GaveUp) -> None:
+    async def run(self, platform: str, opened: Opened, gave_up: GaveUp, speak: Speak) -> None:
         """Deliver the posts of one platform until cancelled; see `Sender.run`."""
-        await self._senders[platform].run(opened, gave_up)
+        await self._senders[platform].run(opened, gave_up, speak)

@@ -3,9 +3,10 @@ subagents and processes that they start.
 """
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import msgspec
 
@@ -190,6 +191,20 @@ class AgentRow(msgspec.Struct, frozen=True):
     changed_at: datetime
 
 
+Listen: TypeAlias = Literal["all", "named", "threads"]
+"""What an agent answers in a channel: every message; those that name it or answer one of its own; or these and all that
+follows in the threads where it was named. In a direct conversation it answers everything."""
+LISTENS: tuple[Listen, ...] = get_args(Listen)
+HEARD: Mapping[str, str] = {
+    "all": "every message",
+    "named": "what names it",
+    "threads": "what names it, and all in the threads this opens,",
+}
+"""What it answers then, for people."""
+UNBOUND: Listen = "threads"
+"""What an agent answers in a channel that is bound to none."""
+
+
 class Binding(msgspec.Struct, frozen=True):
     """A channel and the agent that answers in it. `made`: the channel was made for the agent. `bound_by` is a person,
     PLATFORM:USER."""
@@ -200,6 +215,7 @@ class Binding(msgspec.Struct, frozen=True):
     bound_by: str
     created_at: datetime
     made: bool = False
+    listen: Listen = "all"
 
     @property
     def place(self) -> str:

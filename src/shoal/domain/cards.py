@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 from shoal.domain.events import RetryScheduled
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
+from shoal.domain.markup import fenced
 from shoal.domain.permissions import Coverage, CoveredFile
 from shoal.domain.posts import Button
 from shoal.domain.records import NewApproval, NewPost
@@ -39,16 +40,17 @@ WHOLE = (
 def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: str = "") -> str:
     """What a card says of what would run: all of it, or beginning and end, what is left out and where to read it.
 
-    `page` is the address of the page, without a slash at its end; empty where nobody said it.
+    As code, so that no platform takes a character of it for markup. `page` is the address of the page, without a slash
+    at its end; empty where nobody said it.
     """
     if len(shown) <= chars_max:
-        return shown
+        return fenced(shown, "") if shown else ""
     end = chars_max // 3
     begin = chars_max - end
     left_out = len(shown) - begin - end
     cut = f"{shown[:begin]}\n… {left_out} characters are not shown here …\n{shown[-end:]}"
     place = f": {page}/#/approvals" if page else ""
-    return f"{cut}\n\n{WHOLE.format(id=approval, place=place)}"
+    return f"{fenced(cut, '')}\n\n{WHOLE.format(id=approval, place=place)}"
 
 
 FILES_SHOWN_MAX = 10
@@ -86,6 +88,12 @@ def _count(number: int, noun: str) -> str:
 def card_id(approval: str) -> str:
     """The id of the post that asks."""
     return f"approval:{approval}"
+
+
+def approval_of(post_id: str) -> ApprovalId:
+    """What the post of this id asks; empty when it is no card."""
+    kind, _, approval = post_id.partition(":")
+    return ApprovalId(approval if kind == "approval" else "")
 
 
 def card_post(thread: ThreadId, approval: NewApproval, page: str = "") -> NewPost:

@@ -1,27 +1,29 @@
-"""The slash commands of all platforms: one table, and what somebody asked with one of them."""
+"""The slash commands of all platforms: one table, how a text is read as one, and what somebody asked with it."""
 
 from datetime import datetime
 
 import msgspec
 
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Author
+from shoal.domain.messages import Author, Prompt
 from shoal.domain.permissions import Asker
 
 
 class CommandSpec(msgspec.Struct, frozen=True):
-    """A command: its name without the slash, its line in menus, and what may follow it (empty: nothing)."""
+    """A command: its name without the slash, its line in menus, what may follow it (empty: nothing), and whether what
+    is typed there can be completed."""
 
     name: str
     description: str
     usage: str = ""
+    completes: bool = False
 
 
 class CommandRequest(msgspec.Struct, frozen=True):
     """A command as somebody gave it in a thread. `key` is its message's, unique within the platform.
 
     `direct`: the conversation is with the agent alone. `private`: nobody else reads the answer, wherever it is. `by` is
-    who asks where that is nobody of the thread's platform.
+    who asks where more is known of that than the author says.
     """
 
     thread: ThreadId
@@ -51,7 +53,9 @@ COMMANDS: dict[str, CommandSpec] = {
         CommandSpec("new", "start a new conversation"),
         CommandSpec("status", "what I am doing, and what it costs"),
         CommandSpec("stop", "stop the running turn; with all, forget what waits too", "[all]"),
-        CommandSpec("retry", "ask again now where I wait for the model; with a name, another model", "[MODEL]"),
+        CommandSpec("retry", "answer the last message anew; with a name, by another model", "[MODEL]", True),
+        CommandSpec("fork", "go on elsewhere with a copy of this conversation"),
+        CommandSpec("undo", "what my last turn did to files, and restore them", "[ID [keep|overwrite]]"),
         CommandSpec("steer", "tell the running turn something", "TEXT"),
         CommandSpec("approve", "allow what an approval asks", "ID"),
         CommandSpec("deny", "deny what an approval asks", "ID"),
@@ -59,15 +63,44 @@ COMMANDS: dict[str, CommandSpec] = {
         CommandSpec("thread", "my threads, and what they did", "[list|kill ID|history ID]"),
         CommandSpec("tasks", "what I do now, in all threads"),
         CommandSpec("remind", "have me do something later, or again and again", "[WHEN TEXT|list|cancel ID]"),
-        CommandSpec("model", "the models; or ask one of them once", "[NAME TEXT]"),
-        CommandSpec("agent", "who answers: list, make, bind, configure", "[list|create|bind|config|destroy …]"),
-        CommandSpec("settings", "model and permissions of this place", "[show|model NAME|permissions PROFILE]"),
+        CommandSpec("model", "the models; or ask one of them once", "[NAME TEXT]", True),
+        CommandSpec("voice", "whether I also answer aloud; auto: when you speak to me", "[on|off|auto]"),
+        CommandSpec("agent", "who answers: list, make, bind, configure", "[list|create|bind|config|destroy …]", True),
+        CommandSpec("settings", "model and permissions of this place", "[show|model NAME|permissions PROFILE]", True),
     )
 }
 """By name. Whoever adds a row writes what it does in `actors/commands.py` or beside it."""
 
-OF_THREAD = frozenset({"new", "status", "stop", "retry", "steer", "context", "remind", "model"})
+OF_THREAD = frozenset(
+    {"new", "status", "stop", "retry", "fork", "undo", "steer", "context", "remind", "model", "voice"}
+)
 """Those that are about the thread in which they are given; the others need none."""
 
 ALIASES = {"start": "help", "clear": "new"}
 """Other names of commands; not listed."""
+
+
+class ParsedCommand(msgspec.Struct, frozen=True):
+    """A command by its name in `COMMANDS`, and what follows it."""
+
+    name: str
+    argument: str
+
+
+def parse_command(text: str) -> ParsedCommand | None:
+    """The command a text is; None for other text."""
+    head, _, argument = text.strip().partition(" ")
+    name = head.removeprefix("/").lower()
+    name = ALIASES.get(name, name)
+    return ParsedCommand(name, argument.strip()) if head.startswith("/") and name in COMMANDS else None
+
+
+def command_in(prompt: Prompt) -> CommandRequest | None:
+    """What a message asks that is a command; None for all others."""
+    found = parse_command(prompt.text)
+    if found is None:
+        return None
+    return CommandRequest(
+        prompt.thread, prompt.author, found.name, found.argument, prompt.key, prompt.at, direct=prompt.direct,
+        message_id=prompt.message_id,
+    )  # fmt: skip

@@ -6,7 +6,8 @@ ShoalError
 ├── HomeLocked                       another process holds this home directory
 ├── StoreError                       the database did not take it
 │   ├── StoreFull, StoreReadOnly, StoreCorrupt, StoreNewer, StoreUnavailable
-│   └── StaleEpoch                   another worker took the thread over; drop the turn
+│   ├── StaleEpoch                   another worker took the thread over; drop the turn
+│   └── QueueChanged                 what a turn was to answer was changed meanwhile; read it again
 ├── ToolError                        a tool's failure, told to the model as its result
 ├── FetchError                       an address may not be opened, or does not answer
 ├── SandboxError                     the sandbox could not start the command
@@ -18,6 +19,7 @@ ShoalError
 ├── PlatformError                    a chat platform refused or failed
 ├── Forbidden                        whoever asks may not do this
 └── NotFound, Conflict, Gone         an id that is unknown, already decided, or expired
+    └── FilesDiffer                  a Conflict: files that are to be restored were changed since
 """
 
 
@@ -71,6 +73,10 @@ class StoreUnavailable(StoreError):
 
 class StaleEpoch(StoreError):
     """Another worker has taken this thread over; whatever this one still does is dropped."""
+
+
+class QueueChanged(StoreError):
+    """A message was changed while the turn that answers it was being opened; what waits has to be read again."""
 
 
 class ToolError(ShoalError):
@@ -145,6 +151,10 @@ class NotFound(ShoalError):
 
 class Conflict(ShoalError):
     """It was decided or changed already; the message says how."""
+
+
+class FilesDiffer(Conflict):
+    """Files that are to be restored are not as a turn left them; somebody has to say what becomes of those."""
 
 
 class Gone(ShoalError):

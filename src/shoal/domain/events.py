@@ -16,6 +16,7 @@ from typing import ClassVar, Literal, TypeAlias, TypeVar, Union, get_args
 import msgspec
 
 from shoal.domain.clock import iso
+from shoal.domain.errors import StoreNewer
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import (
     Attachment,
@@ -25,8 +26,10 @@ from shoal.domain.messages import (
     Image,
     Opaque,
     Origin,
+    Reference,
     StopReason,
     ToolCall,
+    ToolSpec,
     Usage,
 )
 from shoal.domain.permissions import NO_COVERAGE, Coverage
@@ -95,6 +98,8 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message from the user's side entered the conversation.
 
     One that was missed or restored is `backfill`; `said_at` is then when it was written. `direct`: to the agent alone.
+    `joined` are the ids of messages of the same author that were answered with it and stand in it before its own words.
+    `refers_to` are the messages that it answers, quotes or passes on, or that stand before it.
     """
 
     type: ClassVar[str] = "user_message"
@@ -109,13 +114,15 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     caller: Caller | None = None
     tainted_by: str = ""
     direct: bool = False
+    joined: tuple[str, ...] = ()
+    refers_to: tuple[Reference, ...] = ()
 
 
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     """A turn opened. `context` is the volatile block that trails its user message, kept so that it never changes.
 
     `system` and `told` are digests of stored prompts: the system text this turn sends, and what of it the model knows;
-    `tainted_by` names what of these was written under untrusted content.
+    `tainted_by` names what of these was written under untrusted content. `speaks`: its answer is spoken, too.
     """
 
     type: ClassVar[str] = "turn_started"
@@ -126,10 +133,32 @@ class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     system: str = ""
     told: str = ""
     tainted_by: str = ""
+    speaks: bool = False
+
+
+class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a model was sent, by digests, so that the same request can be built again and compared: see turn/replay.py.
+
+    It was built after event `after`, of `count` messages, which together have `digest`; `added` are the digests of
+    those that the journal had more than for the call before. `system`, `tools` and `options` are left out where they
+    are as in that call. `room`: how much was left for events and for results, where the conversation did not fit whole.
+    """
+
+    after: int
+    count: int
+    digest: str
+    added: tuple[str, ...] = ()
+    system: str = ""
+    tools: str = ""
+    options: str = ""
+    room: tuple[int, int] | None = None
 
 
 class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One finished model call: its text and all its tool calls. `tainted_by`: untrusted content it may follow."""
+    """One finished model call: its text and all its tool calls. `tainted_by`: untrusted content it may follow.
+
+    `asked`: what it answers; None where that was not noted, as in journals of earlier versions.
+    """
 
     type: ClassVar[str] = "assistant_message"
     text: str
@@ -140,6 +169,7 @@ class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     thinking: str = ""
     opaque: Opaque | None = None
     tainted_by: str = ""
+    asked: RequestMark | None = None
 
 
 class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -151,10 +181,16 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     actions: tuple[str, ...] = ()
 
 
+INTERRUPTED = "Interrupted: the outcome is unknown. Check before repeating."
+"""The result of a call that a crash cut off and that is not run again."""
+
+
 class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     """The one result of a call. `artifact` is the digest of the whole, stored with `artifact_bytes`; `text` is then an
     excerpt. `answers`: the call has told the person what the turn had to say. `counts`: an error of the model's or the
-    tool's, towards `tool_errors_in_a_row_max`; one that others decided (a steer, a person, a crash) says nothing."""
+    tool's, towards `tool_errors_in_a_row_max`; one that others decided (a steer, a person, a crash) says nothing.
+    `found`: the tools that the model has looked up, whose definitions it reads after the text. `stopped`: a person
+    stopped the turn before it had ended."""
 
     type: ClassVar[str] = "tool_result"
     call_id: CallId
@@ -168,6 +204,13 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     tainted_by: str = ""
     answers: bool = False
     counts: bool = True
+    found: tuple[ToolSpec, ...] = ()
+    stopped: bool = False
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a crash cut it off, so that nobody knows what it did."""
+        return self.is_error and self.text.startswith(INTERRUPTED)
 
 
 class Steered(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -238,6 +281,62 @@ class Cleared(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
+class Branched(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The conversation goes on from right after event `after`; what came since is on another branch of it."""
+
+    type: ClassVar[str] = "branched"
+    after: int
+    by: str = ""
+
+
+class Forked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All before this is a copy of another thread's events up to number `seq`."""
+
+    type: ClassVar[str] = "forked"
+    thread: ThreadId
+    seq: int
+    by: str = ""
+
+
+class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the workspace was before the turn's first call that may change files: the digest of its tree.
+
+    Empty where it could not be kept; `notes` say why, and what of it is not.
+    """
+
+    type: ClassVar[str] = "checkpointed"
+    workspace: str
+    tree: str
+    author: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class FilesChanged(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the workspace of a checkpointed turn was at its end, and how many files differ from before."""
+
+    type: ClassVar[str] = "files_changed"
+    tree: str
+    changed: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Somebody undid what a turn, or (`again`) an earlier undo, did to files; the model is told with the next message.
+
+    `id` names this undo. `files` are the first of the `restored` ones, as text; `left` could not be restored.
+    """
+
+    type: ClassVar[str] = "files_restored"
+    id: str
+    turn: str
+    by: str
+    restored: int
+    files: tuple[str, ...] = ()
+    left: int = 0
+    again: bool = False
+    tainted_by: str = ""
+
+
 class LimitReached(msgspec.Struct, frozen=True, omit_defaults=True):
     """A bound of the turn was met; one last call without tools follows where that makes sense."""
 
@@ -300,7 +399,8 @@ class TurnFinished(msgspec.Struct, frozen=True, omit_defaults=True):
 
 EventData: TypeAlias = (
     UserSaid | TurnStarted | AssistantSaid | ToolStarted | ToolFinished | Steered | Revised | ApprovalRequested
-    | ApprovalSettled | Compacted | Cleared | LimitReached | Failed | RetryScheduled | RetryRequested | TurnFinished
+    | ApprovalSettled | Compacted | Cleared | Branched | Forked | Checkpointed | FilesChanged | FilesRestored
+    | LimitReached | Failed | RetryScheduled | RetryRequested | TurnFinished
 )  # fmt: skip
 
 EVENT_CLASSES: dict[str, type[EventData]] = {kind.type: kind for kind in get_args(EventData)}
@@ -341,8 +441,11 @@ def encode_data(data: EventData) -> bytes:
 
 
 def decode_data(kind: str, data: bytes | str) -> EventData:
-    """Invert `encode_data`. Raises msgspec.DecodeError on damaged rows and KeyError on an unknown type."""
-    return decode_stored(_decoders[kind], data)
+    """Invert `encode_data`. Raises msgspec.DecodeError on damaged rows and StoreNewer on an unknown type."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        raise StoreNewer(f"The journal was written by a newer Shoal ({kind[:40]}). Install that version to use it.")
+    return decode_stored(decoder, data)
 
 
 def encode_event(event: Event) -> bytes:
@@ -362,23 +465,39 @@ class TextStreamed(msgspec.Struct, frozen=True):
     """A piece of the answer being written. `step` tells a new model call (a retry starts the text anew).
 
     `offset` is how many characters of the call's text came before, by which a watcher sees that it has missed some.
+    `after` is the number of the last event before the call: what an `assistant_message` with a higher number tells
+    again is no news.
     """
 
     type: ClassVar[str] = "text_delta"
     text: str
     step: int = 0
     offset: int = 0
+    after: int = 0
 
 
 class StatusChanged(msgspec.Struct, frozen=True):
-    """What the turn does now: thinking, running a tool, waiting for a person, retrying; empty when idle."""
+    """What the turn does now: it waits for the model, runs tools (`text` names them), waits for a person's decision (on
+    the tool `text`), or asks the model again in `seconds` because of `text`; nothing when idle."""
 
     type: ClassVar[str] = "status"
     state: Literal["thinking", "tool", "waiting", "retrying", "idle", "queued"]
     text: str = ""
+    seconds: float = 0.0
 
 
-LiveData: TypeAlias = TextStreamed | StatusChanged
+class OutputShown(msgspec.Struct, frozen=True):
+    """The end of what a call has written in the `seconds` that it runs; it takes the place of what was shown before."""
+
+    type: ClassVar[str] = "tool_output"
+    call_id: CallId
+    text: str
+    seconds: float = 0.0
+
+
+LiveData: TypeAlias = TextStreamed | StatusChanged | OutputShown
+
+LIVE_CLASSES: dict[str, type[LiveData]] = {kind.type: kind for kind in get_args(LiveData)}
 
 
 class LiveEvent(msgspec.Struct, frozen=True):

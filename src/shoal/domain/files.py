@@ -39,16 +39,17 @@ class Files(Protocol):
         """Whether it is there."""
         ...
 
-    def remove(self, digest: str) -> bool:
-        """Delete it unless it was stored or asked for lately; False when it stays."""
+    def remove(self, digest: str, *, at_once: bool = False) -> bool:
+        """Delete it unless it was stored or asked for lately and need not go `at_once`; False when it stays."""
         ...
 
     def below(self, name: str) -> "Files":
         """Content that is kept apart from all other, under a name that is safe as a file's."""
         ...
 
-    def sweep(self, used: Collection[str]) -> int:
-        """Delete everything but these digests and what was stored lately; returns how many went."""
+    def sweep(self, used: Collection[str], *, at_once: bool = False) -> int:
+        """Delete everything but these digests and, unless it is to go `at_once`, what was stored lately; returns how
+        many went."""
         ...
 
 
@@ -68,6 +69,9 @@ class Folders:
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
         """Give others what changed; returns notices about what met theirs, or could not be stored this time."""
         return ()
+
+    async def forget(self, thread: ThreadId) -> None:
+        """Have others delete a thread's files, which were deleted here. Raises OSError."""
 
     def here(self, thread: ThreadId, path: str) -> str:
         """A file of the thread, wherever it was stored, as a path of this machine."""

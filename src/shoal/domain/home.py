@@ -5,10 +5,11 @@ a comment, `<!-- only PERSON -->`, and stands in no other person's prompt.
 """
 
 import re
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Literal, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId
@@ -23,6 +24,7 @@ class Home:
         self.database_file = root / "shoal.db"
         self.lock_file = root / "shoal.lock"  # held while a process works here; its text tells who
         self.token_file = root / "token"  # the HTTP token, mode 0600
+        self.secrets = root / "secrets"  # a file for each secret that `shoal setup` keeps, mode 0600
         self.models_file = root / "available_models.json"
         self.template = root / "template"  # what a new agent is made from
         self.data = root / "data"  # memory, skills, events and the threads' files
@@ -119,11 +121,48 @@ def shown_to(text: str, person: str) -> str:
     return "\n".join(kept)
 
 
+def owner_of(line: str) -> tuple[str, str] | None:
+    """Whose alone a line is (empty: for all), and what it says; None for one whose comment cannot be read."""
+    if _MARK not in line:
+        return "", line
+    found = _ONLY.search(line)
+    if found is None or _MARK in line[: found.start()]:
+        return None
+    return unquote(found[1]), line[: found.start()]
+
+
+def owned_by(line: str, person: str) -> str | None:
+    """What a line says, where it is for this person alone; for nobody in particular: where it is for all."""
+    owned = owner_of(line)
+    return owned[1] if owned is not None and owned[0] == person else None
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a file's text, without an empty one after the last."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def swapped(text: str, removed: Sequence[str], added: Sequence[str], line: int) -> str | None:
+    """The text with lines in the place of others, the nearest to `line` if these stand several times; None where they
+    do not stand. Lines that take nobody's place come at `line`, below 0 at the end."""
+    lines, size = lines_of(text), len(removed)
+    if removed:
+        places = [at for at in range(len(lines) - size + 1) if lines[at : at + size] == [*removed]]
+        if not places:
+            return None
+        at = min(places, key=lambda place: abs(place - line))
+    else:
+        at = min(line, len(lines)) if line >= 0 else len(lines)
+    lines[at : at + size] = added
+    return "".join(f"{one}\n" for one in lines)
+
+
 def is_known(existing: str, entry: str) -> bool:
     """Whether a file's text has this entry already, but for case, spaces, list marks and the full stop at its end."""
-    wanted = _key(entry)
-    return any(_key(line) == wanted for line in existing.splitlines())
+    wanted = entry_key(entry)
+    return any(entry_key(line) == wanted for line in existing.splitlines())
 
 
-def _key(line: str) -> str:
+def entry_key(line: str) -> str:
+    """What is the same of an entry in any spelling: without case, spaces, list marks and the full stop at its end."""
     return " ".join(line.split()).lstrip("-*+ ").rstrip(".!; ").casefold()

@@ -19,6 +19,8 @@ PART_CHARS_MAX = 180
 """Longest encoded part; three parts and a file name stay below the 255 bytes of common file systems."""
 UNOPENED = "-"
 """The thread part of what is posted to a channel, to open a thread there."""
+WHOLE_CHANNEL = "0"
+"""The thread part of what is a whole channel."""
 OWN_PLATFORMS = frozenset({"web", "openai", "terminal"})
 """Platforms of the page, the API and this machine: the owner reaches them, and whom a token lets in."""
 PERSONAL = "@"
@@ -101,6 +103,11 @@ def thread_address(thread: ThreadId) -> ThreadAddress:
     """Split a valid thread id into its decoded parts."""
     platform, channel, name = thread.split(":")
     return ThreadAddress(decode_part(platform), decode_part(channel), decode_part(name))
+
+
+def platform_of(thread: str) -> str:
+    """The platform of a thread or a channel."""
+    return thread.split(":", 1)[0]
 
 
 def channel_of(thread: ThreadId) -> str:

@@ -1,6 +1,7 @@
 """What people send in, and what goes to and comes back from a model."""
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -8,6 +9,7 @@ import msgspec
 
 from shoal.domain.ids import CallId, ThreadId, TurnId, thread_address
 from shoal.domain.permissions import Asker, Audience, Trust
+from shoal.domain.untrusted import FORWARDED, QUOTED
 
 # ---- inbound: from a person, a trigger, the API or another agent ----
 
@@ -41,10 +43,11 @@ class Author(PlatformUser, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that came with a message. `path` is where it was stored, empty while it was not downloaded.
+    """A file that came with a message. `path` is where it was stored, empty while it was not downloaded, and `inside`
+    how the agent's tools and commands know that.
 
     `error` says what is wrong with it, for people and the model; `excerpt` is the beginning of a text file; `shown` is
-    a smaller copy of an image, where the model gets that.
+    a smaller copy of an image, where the model gets that; `words` is what a recording says.
     """
 
     name: str
@@ -57,6 +60,50 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     excerpt: str = ""
     shown: str = ""
     shown_type: str = ""
+    inside: str = ""
+    words: str = ""
+
+
+REFERENCES_MAX = 12
+"""Messages that one prompt refers to."""
+REFERENCE_CHARS_MAX = 2_000
+FORWARD_CHARS_MAX = 20_000
+"""What is kept of each; who passes something on often says nothing besides."""
+
+
+class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message that another one refers to, as the platform tells it; a file of it is a file of the prompt.
+
+    `kind`: it is answered, quoted, passed on, opened the thread, or stands before it in the channel. `own`: the agent
+    posted it. An adapter says `trusted=False` of its author, who has no id where nobody vouches for who it was.
+    """
+
+    kind: Literal["reply", "quote", "forward", "opening", "before"]
+    text: str
+    author: Author
+    message_id: str = ""
+    own: bool = False
+
+    @property
+    def tainted_by(self) -> str:
+        """What is untrusted in it; empty when nothing is."""
+        if self.author.trusted:
+            return ""
+        if self.own:
+            return "an earlier answer"
+        what = {"forward": FORWARDED, "quote": QUOTED}.get(self.kind, "a message")
+        who = self.author.name or self.author.id
+        return f"{what} of {who}" if who else what
+
+
+def bounded(references: Sequence[Reference]) -> tuple[Reference, ...]:
+    """Each of them once, the last REFERENCES_MAX, and of each as much as is kept."""
+    found: dict[tuple[str, str], Reference] = {}
+    for one in references:
+        chars_max = FORWARD_CHARS_MAX if one.kind == "forward" else REFERENCE_CHARS_MAX
+        text = one.text if len(one.text) <= chars_max else f"{one.text[:chars_max]}…"
+        found[one.message_id or str(len(found)), one.kind] = msgspec.structs.replace(one, text=text)
+    return tuple(found.values())[-REFERENCES_MAX:]
 
 
 Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api"]
@@ -112,7 +159,10 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
 
     `direct`: it was written to the agent alone, where nobody else reads along. `joins`: it answers one of the thread's
     own messages, so that a running turn takes it as a steer instead. `caller`: another turn's tool call sent it.
-    `tainted_by` names what of its text comes from outside.
+    `tainted_by` names what of its text comes from outside. `in_chat`: a person wrote it where people write in lines, so
+    that it is answered with what else of theirs waits; `joined` are then the ids of the messages that stand before it.
+    `refers_to` are the messages that it answers, quotes or passes on, or that stand before it. `edited_at` is when its
+    author changed it last.
     """
 
     thread: ThreadId
@@ -131,6 +181,10 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
     joins: bool = False
     caller: Caller | None = None
     tainted_by: str = ""
+    in_chat: bool = False
+    joined: tuple[str, ...] = ()
+    refers_to: tuple[Reference, ...] = ()
+    edited_at: datetime | None = None
 
 
 class Steer(msgspec.Struct, frozen=True, tag="steer", tag_field="lane", omit_defaults=True):
@@ -174,7 +228,8 @@ class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="lane", omit_def
 class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defaults=True):
     """Somebody changed what they had written: a prompt that still waits is replaced, else the change is journaled.
 
-    `key` is that of the prompt that is meant. `tainted_by` names what of the text is somebody else's.
+    `key` is that of the prompt that is meant. `tainted_by` names what of the text is somebody else's. `at` is when they
+    changed it: one that is older than what is known changes nothing.
     """
 
     thread: ThreadId
@@ -183,6 +238,7 @@ class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defau
     author: Author
     message_id: str = ""
     tainted_by: str = ""
+    at: datetime | None = None
 
 
 class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", omit_defaults=True):
@@ -195,26 +251,44 @@ class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", om
 
 
 class Reaction(msgspec.Struct, frozen=True, tag="reaction", tag_field="lane", omit_defaults=True):
-    """Somebody put an emoji to a message; a stop sign on what the running turn shows so far ends that turn."""
+    """Somebody put an emoji to a message: on an approval's card it decides, a stop sign on what the running turn shows
+    so far ends that turn. `trust` is raised by `actors/access_gate.py` alone."""
 
     thread: ThreadId
     emoji: str
     author: Author
     message_id: str = ""
+    trust: Trust = "untrusted"
 
 
 STOP_SIGNS = frozenset({"❌", "✖", "✖️", "🛑", "⛔", "⏹", "⏹️", "x", "octagonal_sign", "no_entry", "stop_button"})
 """Emojis, and the names some platforms give them, that end a turn."""
+YES = frozenset({"👍", "✅", "✔", "+1", "thumbsup", "like", "white_check_mark", "heavy_check_mark"})
+NO = frozenset({"👎", "❌", "✖", "-1", "thumbsdown", "x", "heavy_multiplication_x"})
+"""The same, of those that allow and deny what a card asks."""
+_LOOKS = re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
+"""What tells only how an emoji looks: as text or coloured, and the tone of its skin."""
 
-Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort | Retry | Edit | Deletion | Reaction
+
+def verdict_of(emoji: str) -> bool | None:
+    """Whether an emoji allows or denies; None for all others."""
+    name = _LOOKS.sub("", emoji).partition("::")[0]
+    return True if name in YES else False if name in NO else None
+
+
+Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort | Retry | Edit | Deletion
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The answer to `send`. `delivered` is for steer, follow-up, abort and retry: `turn` was open to take it."""
+    """The answer to `send`. `delivered` is for steer, follow-up, abort and retry: `turn` was open to take it.
 
-    status: Literal["accepted", "duplicate", "busy", "delivered", "dropped"]
+    `answered`: it was a command. `answer` is what to tell its author.
+    """
+
+    status: Literal["accepted", "duplicate", "busy", "delivered", "dropped", "answered"]
     message_id: str = ""
     turn: str = ""
+    answer: str = ""
 
     @property
     def delivered(self) -> bool:
@@ -232,12 +306,32 @@ class Image(msgspec.Struct, frozen=True):
     media_type: str
 
 
-class ToolCall(msgspec.Struct, frozen=True):
-    """One call the model asks for. `arguments` is the JSON text exactly as the model wrote it, maybe malformed."""
+MORE_TOOLS = "more_tools"
+"""The tool that finds the tools which a model is not told of at once, and calls them for models that cannot by name."""
+
+
+class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call the model asks for. `arguments` is the JSON text exactly as the model wrote it, maybe malformed.
+
+    `wrapped`: the model wrote it as a call of MORE_TOOLS, and is shown it so again.
+    """
 
     id: CallId
     name: str
     arguments: str
+    wrapped: bool = False
+
+    @property
+    def written_name(self) -> str:
+        """The name by which the model called it."""
+        return MORE_TOOLS if self.wrapped else self.name
+
+    @property
+    def written_arguments(self) -> str:
+        """What the model gave with that name."""
+        if not self.wrapped:
+            return self.arguments
+        return f'{{"call":{msgspec.json.encode(self.name).decode()},"arguments":{self.arguments}}}'
 
 
 class Opaque(msgspec.Struct, frozen=True):
@@ -263,7 +357,8 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", weakref=True, eq=False):
-    """The result of one call. `artifact` names the stored whole when `text` is an excerpt."""
+    """The result of one call. `artifact` names the stored whole when `text` is an excerpt. `found` are the tools whose
+    definitions `text` holds; `wrapped` is the call's."""
 
     call_id: CallId
     name: str
@@ -271,13 +366,20 @@ class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", wea
     is_error: bool = False
     images: tuple[Image, ...] = ()
     artifact: str = ""
+    found: tuple["ToolSpec", ...] = ()
+    wrapped: bool = False
+
+    @property
+    def written_name(self) -> str:
+        """The name by which the model made the call."""
+        return MORE_TOOLS if self.wrapped else self.name
 
 
 ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 """Compared by identity, so that a provider knows at once which of them it has written before."""
 
 
-class ToolSpec(msgspec.Struct, frozen=True):
+class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a model is told of a tool. `parameters` is a JSON Schema of type object, as JSON text.
 
     `read_only` calls of one step may run together; an `idempotent` one in flight at a crash is run again;
@@ -293,9 +395,18 @@ class ToolSpec(msgspec.Struct, frozen=True):
     runs_commands: bool = False
     waits: bool = False
 
+    @property
+    def definition(self) -> str:
+        """What a model reads that looks it up, as one line of JSON."""
+        name, description = (msgspec.json.encode(text).decode() for text in (self.name, self.description))
+        return f'{{"name":{name},"description":{description},"parameters":{self.parameters}}}'
+
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """One call of a model. `system` and `tools` are its stable prefix; `tool_choice` "none" forbids calls."""
+    """One call of a model. `system` and `tools` are its stable prefix; `tool_choice` "none" forbids calls.
+
+    `further` are tools that it may call as well and finds with MORE_TOOLS: they are not sent.
+    """
 
     model: str
     system: str
@@ -305,6 +416,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     temperature: float | None = None
     cache_key: str = ""
     tool_choice: Literal["auto", "none"] = "auto"
+    further: tuple[ToolSpec, ...] = ()
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -362,11 +474,15 @@ class ModelDone(msgspec.Struct, frozen=True):
 
 
 class ModelFailed(msgspec.Struct, frozen=True):
-    """The call failed; always the last event of a stream that did. `message` is for a person, without secrets."""
+    """The call failed; always the last event of a stream that did. `message` is for a person, without secrets.
+
+    `window_tokens`: of a conversation too long, the model's window, where the provider says it.
+    """
 
     kind: FailureKind
     message: str
     retry_after_seconds: float | None = None
+    window_tokens: int = 0
 
 
 ModelEvent: TypeAlias = TextDelta | ThinkingDelta | ModelDone | ModelFailed

@@ -34,10 +34,15 @@ def from_inside(path: str, mounts: Sequence[Mount]) -> MountedPath | None:
 
 def from_host(path: Path, mounts: Sequence[Mount]) -> MountedPath | None:
     """The host's path, `..` taken as text, in the deepest mount that holds it; None where none does."""
-    plain = Path(os.path.normpath(path))
-    held = [mount for mount in mounts if plain.is_relative_to(mount.host)]
+    plain = os.path.normpath(path).replace("//", "/", 1)  # POSIX lets two slashes at the start stand
+    held = [mount for mount in mounts if _holds(str(mount.host), plain)]
     if not held:
         return None
-    mount = max(held, key=lambda mount: len(mount.host.parts))
-    parts = plain.relative_to(mount.host).parts
+    mount = max(held, key=lambda mount: len(str(mount.host)))
+    parts = PurePosixPath(plain).relative_to(mount.host).parts
     return MountedPath(str(PurePosixPath(mount.inside, *parts)), mount, parts)
+
+
+def _holds(folder: str, path: str) -> bool:
+    """As `is_relative_to`, of plain absolute paths: every turn asks it dozens of times."""
+    return path == folder or path.startswith(folder if folder.endswith("/") else f"{folder}/")

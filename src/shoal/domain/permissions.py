@@ -127,12 +127,14 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far a turn sees beyond its own conversation, by who asks and who reads along; docs/security.md has the table.
 
     `everywhere`: the owner asks and nobody else reads along. `person` is whose private memory it has, empty where
-    others read along. `guest`: somebody who is not trusted may read along, so it works in its channel's own workspace.
+    others read along; `speaker` is whose it would have if nobody did. `guest`: somebody who is not trusted may read
+    along, so it works in its channel's own workspace.
     """
 
     everywhere: bool = False
     person: str = ""
     guest: bool = False
+    speaker: str = ""
 
     def within(self, chat: ThreadId) -> str:
         """What the ids of the threads begin with of which a turn in this one may see something; empty for all."""

@@ -8,17 +8,29 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from shoal.domain.agents import AgentSpec, Purpose, Watch
+from shoal.domain.agents import AgentSpec, Listen, Purpose, Watch
 from shoal.domain.clock import Clock
 from shoal.domain.commands import CommandRequest
 from shoal.domain.events import Event, LiveData, Scope
 from shoal.domain.files import Files
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.messages import Image, Inbound, ModelEvent, ModelInfo, ModelRequest, Prompt, Receipt, ToolSpec, Usage
+from shoal.domain.messages import (
+    Image,
+    Inbound,
+    ModelEvent,
+    ModelInfo,
+    ModelRequest,
+    Prompt,
+    Reaction,
+    Receipt,
+    ToolSpec,
+    Usage,
+)
 from shoal.domain.permissions import Action, Asker
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
-from shoal.domain.records import NewPost
+from shoal.domain.records import MemoryEdit, NewPost
+from shoal.domain.speech import AudioFormat, Heard, Spoken
 from shoal.domain.triggers import NewTrigger, Trigger
 
 # ---- models ----
@@ -49,7 +61,8 @@ class Provider(Protocol):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Where a model name leads: the provider, its own name for the model, and the model's window in tokens."""
+    """Where a model name leads: the provider, its own name for the model, and the model's window in tokens (0 where
+    nobody knows it)."""
 
     provider: Provider
     model: str
@@ -99,10 +112,15 @@ class RunFile(msgspec.Struct, frozen=True):
     folders: tuple[tuple[str, int, int], ...] = ()
 
 
+SeeOutput: TypeAlias = Callable[[int, bytes], None]
+"""Is given each piece of a command's standard output (1) and error (2) as it comes; may neither wait nor fail."""
+
+
 class Command(msgspec.Struct, frozen=True):
     """One shell command for a sandbox. `cwd` is a host path below a mount; `env` comes beside PATH and HOME.
 
-    `runs` are files that have to be as they were allowed; else it raises ContentChanged.
+    `runs` are files that have to be as they were allowed; else it raises ContentChanged. `see` is told what it writes,
+    which is in the result all the same.
     """
 
     text: str
@@ -113,6 +131,7 @@ class Command(msgspec.Struct, frozen=True):
     env: tuple[tuple[str, str], ...] = ()
     watch: Watch | None = None
     runs: tuple[RunFile, ...] = ()
+    see: SeeOutput | None = None
 
 
 class CommandResult(msgspec.Struct, frozen=True):
@@ -167,6 +186,7 @@ class ToolOutput(msgspec.Struct, frozen=True):
     `is_piece`: the model asked for just this piece of something that is stored already, so it is not stored again.
     `answers`: it told the person what the turn had to say, so that the turn's last text is not posted too.
     `is_pending`: the result is not there yet; the turn rests until its thread is woken, and the call is then run again.
+    `found`: tools that the model is now told of, whose definitions follow the text.
     """
 
     text: str
@@ -176,6 +196,7 @@ class ToolOutput(msgspec.Struct, frozen=True):
     is_piece: bool = False
     answers: bool = False
     is_pending: bool = False
+    found: tuple[ToolSpec, ...] = ()
 
 
 class ToolServices(Protocol):
@@ -192,9 +213,18 @@ class ToolServices(Protocol):
         """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
         ...
 
+    async def change_memory(self, edit: MemoryEdit) -> bool:
+        """Change a memory file, so that it can be taken back; False where it has what was to be added once.
+
+        Raises InvalidInput when the file is full, Conflict when what is to go is not there any more, OSError and
+        StoreError.
+        """
+        ...
+
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """Where and for whom a call runs. Built by the executor, never from a model's words."""
+    """Where and for whom a call runs. Built by the executor, never from a model's words. `tools` are those that the
+    agent has here and no profile hides."""
 
     thread: ThreadId
     turn: TurnId
@@ -207,6 +237,7 @@ class ToolContext(msgspec.Struct, frozen=True):
     clock: Clock
     services: ToolServices
     purpose: Purpose
+    tools: Callable[[], tuple[ToolSpec, ...]] = tuple
 
     @property
     def chat(self) -> ThreadId:
@@ -255,6 +286,57 @@ class Tool(Protocol):
         ...
 
 
+class Embeddings(Protocol):
+    """Turns texts into vectors that are close to each other where the texts mean the same."""
+
+    @property
+    def name(self) -> str:
+        """The model, PROVIDER/MODEL; vectors of others cannot be compared with its own."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """A vector for each, all of the same length. Raises ProviderDown and ProviderRefused."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections, unload a model."""
+        ...
+
+
+class Speech(Protocol):
+    """Turns what somebody said into text, and text into speech.
+
+    A price is None where nobody knows it, and 0 for what runs on a machine of one's own.
+    """
+
+    @property
+    def name(self) -> str:
+        """The model, PROVIDER/MODEL, or the program."""
+        ...
+
+    @property
+    def usd_per_minute(self) -> float | None:
+        """What recognising a minute costs."""
+        ...
+
+    @property
+    def usd_per_million_chars(self) -> float | None:
+        """What speaking a million characters costs."""
+        ...
+
+    async def hear(self, audio: bytes, media_type: str) -> Heard:
+        """What is said in a recording. Raises ProviderDown, where another try may help, and ProviderRefused."""
+        ...
+
+    async def say(self, text: str, form: AudioFormat) -> Spoken:
+        """The text as a recording, in `form` where that can be had. Raises ProviderDown and ProviderRefused."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections."""
+        ...
+
+
 # ---- chat platforms ----
 
 
@@ -262,11 +344,15 @@ class InboxPort(Protocol):
     """What adapters call with what people do."""
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message durably, or say why not; returns in about a millisecond and never waits for a turn."""
+        """Accept a message durably, or say why not; returns in about a millisecond and never waits for a turn.
+
+        A slash command is obeyed instead, and a stranger turned away, with a pairing code where that is due.
+        """
         ...
 
     async def admits(self, message: Prompt) -> bool:
-        """Whether its author may speak there; a stranger is turned away, with a pairing code where that is due."""
+        """Whether its author may speak there, for adapters that do something before `send`; strangers are turned away
+        as there."""
         ...
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
@@ -274,8 +360,23 @@ class InboxPort(Protocol):
         Forbidden (`by` may not decide it) or InvalidInput (it can only be allowed once)."""
         ...
 
+    async def listens(self, thread: ThreadId) -> Listen:
+        """What is answered in the thread's channel. Raises StoreError."""
+        ...
+
+    async def react(self, reaction: Reaction) -> str:
+        """Do what an emoji on one of our messages says; returns what to tell whoever put it there, often nothing.
+
+        Raises StoreError.
+        """
+        ...
+
     async def command(self, asked: CommandRequest) -> str:
         """Do what a slash command asks, once a key; returns what to tell (markdown, maybe empty). Raises StoreError."""
+        ...
+
+    async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
+        """Whole arguments that one who writes a command, so far with this one, may mean; none for who may not speak."""
         ...
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
@@ -333,7 +434,10 @@ class ChatAdapter(Protocol):
         ...
 
     def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Messages the platform has, oldest first. Raises PlatformError."""
+        """Messages the platform has of a thread, or of a channel outside of threads (WHOLE_CHANNEL), oldest first.
+
+        Raises PlatformError.
+        """
         ...
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.markup import Dialect, render_markup
+from shoal.domain.speech import AudioFormat
 
 REPEATED = "(possibly a repeat)\n"
 """What begins a post that may stand there already, where nobody can tell."""
@@ -29,6 +30,9 @@ class ChatLimits(msgspec.Struct, frozen=True):
 
     `text_chars_max` is counted in `text_unit` over the text in its `markup`; None takes markdown as it is. Channels
     whose names begin with `group_prefix` are groups; edits there are at least `group_edit_seconds_min` apart.
+    `reactions`: where emojis on its messages reach a bot without more setup than it needs anyway; `direct` is
+    everywhere but in groups. `voice`: in which form it takes a spoken answer; empty where people could not play it.
+    `album_max`: how many files one message holds.
     """
 
     text_chars_max: int
@@ -45,6 +49,10 @@ class ChatLimits(msgspec.Struct, frozen=True):
     has_preview: bool = False
     has_buttons: bool = False
     has_history: bool = False
+    opens_threads: bool = False
+    reactions: Literal["", "direct", "all"] = ""
+    voice: AudioFormat | Literal[""] = ""
+    album_max: int = 1
 
     def length(self, text: str) -> int:
         """How long `text` is, as the platform counts."""
@@ -71,14 +79,16 @@ class Button(msgspec.Struct, frozen=True):
 class OutboundPost(msgspec.Struct, frozen=True):
     """One message for a platform, already short enough. `key` is its idempotency key, stable over retries.
 
+    `album` are further files of it, where the platform's messages hold several; a `voice` is one recording.
     `maybe_posted`: an earlier try may have reached the platform.
     """
 
     thread: ThreadId
     key: str
     markdown: str
-    kind: Literal["text", "file", "card", "ephemeral"] = "text"
+    kind: Literal["text", "file", "card", "ephemeral", "voice"] = "text"
     file: Path | None = None
+    album: tuple[Path, ...] = ()
     buttons: tuple[Button, ...] = ()
     reply_to: str = ""
     user: str = ""
@@ -106,11 +116,24 @@ class Deletes(Protocol):
         ...
 
 
+PREVIEW = "preview:"
+
+
 def preview_key(turn: TurnId) -> str:
     """The key of a turn's preview, by which posts of it are known."""
-    return f"preview:{turn}"
+    return f"{PREVIEW}{turn}"
 
 
 def turn_of_reply(post_id: str) -> TurnId:
     """The turn whose reply this post is; empty when it is none."""
     return TurnId(post_id.removesuffix(":reply") if post_id.endswith(":reply") else "")
+
+
+def turn_of_preview(post_id: str) -> TurnId:
+    """The turn whose preview this post is; empty when it is none."""
+    return TurnId(post_id.removeprefix(PREVIEW) if post_id.startswith(PREVIEW) else "")
+
+
+def spoken_id(turn: TurnId) -> str:
+    """The id of the post that says a turn's answer aloud."""
+    return f"{turn}:voice"

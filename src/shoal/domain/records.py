@@ -2,16 +2,19 @@
 
 import hashlib
 from datetime import datetime
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain.clock import to_micros
-from shoal.domain.events import Event, EventData, Scope, ToolStarted, UserSaid, Verdict
+from shoal.domain.clock import iso
+from shoal.domain.events import Checkpointed, Event, EventData, Scope, ToolStarted, UserSaid, Verdict
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.lines import Waiting
 from shoal.domain.messages import Prompt, Receipt, Usage
-from shoal.domain.permissions import NO_COVERAGE, Coverage, Trust
+from shoal.domain.permissions import NO_COVERAGE, Coverage, Decision, Trust
 from shoal.domain.posts import Button
+from shoal.domain.speech import SpokenReply
 
 
 class Ceiling(msgspec.Struct, frozen=True, order=True):
@@ -54,7 +57,8 @@ class BudgetStatus(msgspec.Struct, frozen=True):
         """What is left, for people."""
         parts: list[str] = []
         if self.usd_max:
-            parts.append(f"${max(0.0, self.usd_max - self.usd):.2f} of ${self.usd_max:.2f}")
+            digits = 2 if self.usd_max >= 1 else 4
+            parts.append(f"${max(0.0, self.usd_max - self.usd):.{digits}f} of ${self.usd_max:.{digits}f}")
         if self.tokens_max:
             parts.append(f"{max(0, self.tokens_max - self.tokens):,} of {self.tokens_max:,} tokens")
         return f"{' and '.join(parts)} ({self.what})"
@@ -63,7 +67,8 @@ class BudgetStatus(msgspec.Struct, frozen=True):
     def what(self) -> str:
         """Whose ceiling it is, for people."""
         kind = self.scope.partition(":")[0]
-        return {"day": "all together today", "total": "in all"}.get(kind, f"this {kind}{' today' if self.day else ''}")
+        named = {"day": "all together today", "total": "in all", "check": "this check"}
+        return named.get(kind, f"this {kind}{' today' if self.day else ''}")
 
 
 class Reserved(msgspec.Struct, frozen=True):
@@ -77,7 +82,8 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A thread as lists show it. `retry_at`: when its turn, which waits for its model, asks again."""
+    """A thread as lists show it. `retry_at`: when its turn, which waits for its model, asks again. `model` was chosen
+    for this thread; empty is its agent's."""
 
     thread: ThreadId
     agent: str
@@ -89,13 +95,27 @@ class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     queued: int = 0
     parent: str = ""
     retry_at: datetime | None = None
+    pinned: bool = False
+    archived: bool = False
+    model: str = ""
+
+
+class DeletedThread(msgspec.Struct, frozen=True):
+    """What went with a thread: its events and those of its subagents' threads. `digest` is the SHA-256 of these, each
+    as a line of thread, number, turn, type, time in microseconds and data, with tabs between."""
+
+    threads: int
+    events: int
+    digest: str
 
 
 class Lease(msgspec.Struct, frozen=True):
     """The right to advance a thread. Every append carries its epoch; a later lease makes it stale.
 
     The model's window holds the events after `window_seq`; the open turn began with event `turn_seq`. `steers` tells
-    that messages for the open turn wait. `prompt` is the oldest waiting one; it stays so until `open_turn` takes it.
+    that messages for the open turn wait; `waiting` are those that the next turn answers, until `open_turn` takes them.
+    Event `branch_seq` began the branch that the conversation is on; 0 where it never had but one.
+    `model` was chosen for the thread. `created_at` (microseconds) is another once it was deleted and begun anew.
     """
 
     thread: ThreadId
@@ -107,12 +127,21 @@ class Lease(msgspec.Struct, frozen=True):
     turn_seq: int
     aborting: bool
     steers: bool = False
-    prompt: Prompt | None = None
+    waiting: Waiting | None = None
+
+    @property
+    def prompt(self) -> Prompt | None:
+        """What the next turn answers."""
+        return self.waiting.prompt if self.waiting is not None else None
+
+    branch_seq: int = 0
+    model: str = ""
+    created_at: int = 0
 
 
 # ---- what one commit carries ----
 
-PostKind: TypeAlias = Literal["text", "file", "card", "ephemeral", "edit", "opening"]
+PostKind: TypeAlias = Literal["text", "file", "card", "ephemeral", "edit", "opening", "voice"]
 
 
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -131,7 +160,8 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
 
     A card has buttons for `approval`; with `only_once` none that allows it for the whole thread; other posts have the
     `buttons` they name. `note` is for the journal of the thread that it is posted to or opens, which nobody in it asked
-    for. An `edit` changes what the post `edits` has left on the platform (empty: the card of `approval`).
+    for. An `edit` changes what the post `edits` has left on the platform (empty: the card of `approval`). Of a `voice`
+    the text is spoken when it is its turn, for `spoken`.
     """
 
     id: str
@@ -147,6 +177,8 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     only_once: bool = False
     note: UserSaid | None = None
     opening: Opening | None = None
+    spoken: SpokenReply | None = None
+    album: tuple[str, ...] = ()
 
 
 class NewApproval(msgspec.Struct, frozen=True):
@@ -189,6 +221,55 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     token: str = ""
 
 
+class MemoryEdit(msgspec.Struct, frozen=True):
+    """Lines of a memory file that others are to take the place of, nearest to `line` (below 0: at the end).
+
+    `person` is whose alone they are; `once`: nothing happens where the file has them. The rest is for the history.
+    """
+
+    path: Path
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    line: int = -1
+    person: str = ""
+    once: bool = False
+    changed_by: str = ""
+    agent: str = ""
+    thread: str = ""
+    tainted_by: str = ""
+
+
+class MemoryChange(msgspec.Struct, frozen=True):
+    """Lines of a memory file (below the home directory) that others took the place of; `line` counts from 0.
+
+    `person` is whose alone they are, empty where all may see them. `tainted_by`: the untrusted content that had a hand
+    in them.
+    """
+
+    id: str
+    at: datetime
+    file: str
+    line: int
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    changed_by: str
+    person: str = ""
+    agent: str = ""
+    thread: str = ""
+    tainted_by: str = ""
+    undone: bool = False
+
+
+class PastCheck(msgspec.Struct, frozen=True):
+    """An action that was checked, what was decided, how often, and where and when last."""
+
+    action: str
+    decision: Decision
+    count: int
+    thread: str
+    at: datetime
+
+
 class Spend(msgspec.Struct, frozen=True):
     """One finished model call's use; `usd` is None when the price is unknown. It settles its `reservation`, and counts
     against `ceilings` where that has lapsed: the call took longer than it stands, or the wall clock was set.
@@ -222,14 +303,14 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class AdmittedCalls(msgspec.Struct, frozen=True):
-    """Calls that start with the message that makes them, and the checks that let them.
+    """Calls that start with the message that makes them, with the checkpoint before them and the checks that let them.
 
     They do so only if the thread is still as it was when they were admitted: its last event is `last_seq`, nobody has
     stopped the turn, and no steer waits.
     """
 
     last_seq: int
-    calls: tuple[ToolStarted, ...]
+    calls: tuple[Checkpointed | ToolStarted, ...]
     audit: tuple[AuditEntry, ...] = ()
 
 
@@ -265,15 +346,20 @@ class Commit(msgspec.Struct, frozen=True):
 class Committed(msgspec.Struct, frozen=True):
     """The events as stored; others' events may stand before them, which their numbers tell.
 
-    `aborting`: a person has stopped the turn, which goes on to its end and nowhere else. After `finish_turn`, `prompt`
-    is the next one waiting, `told` what was journaled in the parent, and `claimed` the posts that were.
+    `aborting`: a person has stopped the turn, which goes on to its end and nowhere else. After `finish_turn`, `waiting`
+    are those that the next turn answers, `told` what was journaled in the parent, and `claimed` the posts that were.
     """
 
     events: tuple[Event, ...]
     aborting: bool = False
-    prompt: Prompt | None = None
+    waiting: Waiting | None = None
     told: tuple[Event, ...] = ()
     claimed: "tuple[OutboxRow, ...]" = ()
+
+    @property
+    def prompt(self) -> Prompt | None:
+        """What the next turn answers."""
+        return self.waiting.prompt if self.waiting is not None else None
 
 
 # ---- artifacts ----
@@ -405,14 +491,25 @@ class AuditRow(msgspec.Struct, frozen=True):
 
 
 class BrokenChain(msgspec.Struct, frozen=True):
-    """Where a chain does not hold: entry `number` is missing or `changed`, or all are whole and the chain does not end
-    where its head says, after `length` entries."""
+    """Where a chain does not hold: entry `number` is missing or changed (`at` and `action` are what it says), or all
+    are whole and the chain does not end where its head says, after `length` entries."""
 
     chain: str
     number: int
     reason: Literal["missing", "changed", "end"]
     length: int
-    changed: AuditRow | None = None
+    at: datetime | None = None
+    action: str = ""
+
+    @property
+    def shown(self) -> str:
+        """A sentence for a person."""
+        if self.at is not None:
+            return f"{self.chain}, entry {self.number} of {iso(self.at)} was changed: {self.action[:200]}"
+        if self.reason == "missing":
+            return f"{self.chain}, entry {self.number} is missing."
+        end = f"ends at entry {self.number} and should end at {self.length}"
+        return f"{self.chain} {end}: entries were cut off or added."
 
 
 class Verification(msgspec.Struct, frozen=True):
@@ -437,6 +534,16 @@ class UsageRow(msgspec.Struct, frozen=True):
     usd: float | None
 
 
+class ThreadUsage(msgspec.Struct, frozen=True):
+    """Spend summed over a thread; `usd` is None when no call had a price."""
+
+    thread: ThreadId
+    calls: int
+    tokens: int
+    cached_tokens: int
+    usd: float | None
+
+
 class StoredStep(msgspec.Struct, frozen=True):
     """A recorded step of a turn."""
 
@@ -451,12 +558,12 @@ GENESIS = "0" * 64
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-def canonical_entry(entry: AuditEntry) -> bytes:
-    """The entry as JSON with sorted keys and without defaults; equal entries have equal bytes."""
-    return _encoder.encode(entry)
+def canonical_entry(entry: AuditEntry) -> str:
+    """The entry as it is stored: JSON with sorted keys and without defaults; equal entries have equal text."""
+    return _encoder.encode(entry).decode()
 
 
-def entry_hash(previous: str, chain: str, number: int, at: datetime, entry: AuditEntry) -> str:
-    """SHA-256 (hex) over the previous hash, the chain's name, the entry's number from 1, its time and its content."""
-    head = f"{previous}\n{chain}\n{number}\n{to_micros(at)}\n".encode()
-    return hashlib.sha256(head + canonical_entry(entry)).hexdigest()
+def entry_hash(previous: str, chain: str, number: int, micros: int, entry: str) -> str:
+    """SHA-256 (hex) over the previous hash, the chain's name, the entry's number from 1, its time and its stored
+    text."""
+    return hashlib.sha256(f"{previous}\n{chain}\n{number}\n{micros}\n{entry}".encode()).hexdigest()

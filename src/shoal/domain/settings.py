@@ -8,32 +8,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
+from shoal.domain.checkpoints import CheckpointsSettings
 from shoal.domain.secret import NO_SECRET, Secret
-
-URL = r"^https?://\S+$"
-URL_OR_EMPTY = r"^$|^https?://\S+$"
-
-
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of the configuration file."""
+from shoal.domain.section import URL_OR_EMPTY, Section
+from shoal.domain.settings_platforms import PlatformsSettings
+from shoal.domain.speech import SpeechSettings
 
 
 class ModelSettings(Section, frozen=True, kw_only=True):
     """The model that answers where an agent names none."""
 
     name: str = ""
-    """PROVIDER/MODEL, or a bare model name looked up in available_models.json; empty takes the first provider with a
-    key, else a running Ollama, else "demo"."""
+    """PROVIDER/MODEL, or a model of available_models.json; empty: the first provider with a key, Ollama, or "demo"."""
     max_output_tokens: Annotated[int, Meta(ge=1)] = 4096
     """Longest answer of one model call, in tokens."""
     temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
-    """How freely the model chooses its words; at 1.0 nothing is sent, since that is what providers take by themselves
-    and some models refuse the field."""
+    """How freely the model chooses its words; 1.0, the providers' own, is not sent: some models refuse the field."""
     context_tokens_max: Annotated[int, Meta(ge=0)] = 0
-    """Window to use, in tokens; 0 takes what the catalogue knows of the model."""
+    """Window to use, in tokens; 0 takes what the catalogue knows of the model, and 128,000 where that is nothing."""
     fallback: tuple[str, ...] = ()
     """Further models, tried in order when a provider is down or out of quota."""
     outage_seconds: Annotated[float, Meta(ge=0)] = 3600.0
@@ -41,8 +35,8 @@ class ModelSettings(Section, frozen=True, kw_only=True):
 
 
 class ProviderSettings(Section, frozen=True, kw_only=True):
-    """A service that runs models, under a name of your choice. The names anthropic, openai, gemini, openrouter, ollama
-    and local bring their kind and address along."""
+    """A service that runs models, under a name of yours; anthropic, openai, gemini, openrouter, ollama and local bring
+    their kind and address along."""
 
     kind: Annotated[str, Meta(examples=["anthropic", "openai", "openai-responses", "gemini", "local"])]
     """API protocol; openai is Chat Completions, which most services and servers offer."""
@@ -94,8 +88,7 @@ class BackupSettings(Section, frozen=True, kw_only=True):
     """Backups on schedule, of all that `shoal backup` writes; each is checked after it was made."""
 
     to: Annotated[str, Meta(pattern=r"^$|^s3://[^/\s]+(/\S*)?$|^(?!s3:).+$")] = ""
-    """Where they are kept: a directory (from the home directory on), or s3://BUCKET/PREFIX in the store whose endpoint
-    and keys [files] has; empty makes none."""
+    """Where they are kept: a directory (from the home on) or s3://BUCKET/PREFIX in the store of [files]; empty: not."""
     every_hours: Annotated[float, Meta(ge=0, le=8_784)] = 24.0
     """Time between two, in hours; 0 makes them only when asked."""
     keep: Annotated[int, Meta(ge=1, le=10_000)] = 7
@@ -129,9 +122,20 @@ class MailboxSettings(Section, frozen=True, kw_only=True):
     """A thread's queue."""
 
     prompts_max: Annotated[int, Meta(ge=1, le=1000)] = 5
-    """Prompts that may wait in one thread; more are answered with "busy"."""
+    """Turns that may wait in one thread, more are answered with "busy"; what one person writes in a row is one."""
+    pause_seconds: Annotated[float, Meta(ge=0, le=60)] = 1.5
+    """Pause, in seconds, after which somebody who writes in several messages is answered; 0 answers each by itself."""
     idle_seconds: Annotated[float, Meta(gt=0)] = 300.0
     """Quiet time after which a thread's agent is dropped from memory, in seconds."""
+
+
+class ThreadsSettings(Section, frozen=True, kw_only=True):
+    """Conversations as lists show them."""
+
+    titles: Literal["words", "model"] = "words"
+    """What a new thread is called: its first words, which costs nothing, or what a model finds after the first turn."""
+    title_model: str = ""
+    """The model that finds titles; empty takes the agent's."""
 
 
 class ContextSettings(Section, frozen=True, kw_only=True):
@@ -263,20 +267,23 @@ class PermissionsSettings(Section, frozen=True, kw_only=True):
 
 
 class LinkedPerson(Section, frozen=True, kw_only=True):
-    """Somebody whose identities on several platforms are one person: what one of them may, all may; a budget, an
-    approval and a rule for one counts for all."""
+    """Somebody whose identities are one person: what one may, all may; budgets, approvals and rules count for all."""
 
     identities: tuple[Annotated[str, Meta(pattern=r"^[^:\s]+:\S+$")], ...]
     """User ids with their platform, e.g. telegram:4711 and discord:1234; the first one is the person in budgets."""
     roles: tuple[str, ...] = ()
     """Roles the person has on all platforms, beside those a platform gives."""
+    usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
+    """US dollars the person may spend a day (UTC), in the place of budget.usd_per_user_day; 0 leaves that in force."""
+    tokens_per_day: Annotated[int, Meta(ge=0)] = 0
+    """Tokens the person may spend a day (UTC), in and out, in the place of budget.tokens_per_user_day."""
 
 
 class AccessSettings(Section, frozen=True, kw_only=True):
     """Who is who."""
 
     people: dict[str, LinkedPerson] = {}
-    """People with more than one identity, by a name of your choice."""
+    """People with several identities, roles or ceilings of their own, by a name of your choice."""
 
 
 class BudgetSettings(Section, frozen=True, kw_only=True):
@@ -325,6 +332,10 @@ class WebSettings(Section, frozen=True, kw_only=True):
     """Origins of other pages that may call the API, e.g. https://chat.example.org."""
     public_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
     """Address under which platforms reach this server for webhooks."""
+    push: bool = True
+    """Whether browsers may ask for notifications of approvals and answers, which needs the extra `push`."""
+    push_services: tuple[Annotated[str, Meta(pattern=r"^https?://[^/\s]+$")], ...] = ()
+    """Push services of your own that are not public, e.g. https://push.example.org; any other has to be."""
 
 
 class HookSettings(Section, frozen=True, kw_only=True):
@@ -341,8 +352,7 @@ class HookSettings(Section, frozen=True, kw_only=True):
     agent: str = ""
     """Who answers; empty is the thread's or channel's agent."""
     repeat_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 43_200.0
-    """After how many seconds the same body, sent again with a bearer secret, is a new call; 0 makes each a new one.
-    Signed calls are known by what was signed."""
+    """After how many seconds the same body with a bearer secret is a new call; 0: at once. Signed ones go by text."""
 
 
 class TriggersSettings(Section, frozen=True, kw_only=True):
@@ -411,8 +421,7 @@ class LoggingSettings(Section, frozen=True, kw_only=True):
 
 
 class TelemetrySettings(Section, frozen=True, kw_only=True):
-    """Traces, metrics and logs for OpenTelemetry (the extra `otel`). Where they go, and how, the usual OTEL_* variables
-    say; by default to a collector on this machine, OTLP over HTTP."""
+    """Traces, metrics and logs for OpenTelemetry (the extra `otel`), to where the usual OTEL_* variables say."""
 
     enabled: Literal["auto", "on", "off"] = "auto"
     """`auto`: on where OTEL_EXPORTER_OTLP_ENDPOINT, or one for a single signal, is set."""
@@ -444,8 +453,7 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
     env: dict[str, Secret] = {}
     """Its environment, beside PATH, HOME, USER, LOGNAME, SHELL and TERM; it gets nothing else of Shoal's."""
     sandbox: bool = False
-    """Whether it runs in bubblewrap, with the network of [sandbox] and a folder of its own, instead of as a program of
-    this machine."""
+    """Whether it runs in bubblewrap, with [sandbox]'s network and a folder of its own, and not as a program here."""
     url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
     """Address of a server that runs already and speaks streamable HTTP; private addresses are allowed here."""
     headers: dict[str, Secret] = {}
@@ -461,187 +469,30 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
         return self.url or shlex.join([self.command, *self.args])
 
 
-class AccountSettings(Section, frozen=True, kw_only=True):
-    """What every platform has. One account is a table [platforms.NAME]; several are [[platforms.NAME]], each with its
-    own `account`."""
+class RecallSettings(Section, frozen=True, kw_only=True):
+    """Recall by meaning, over memory, notes, documents and conversations; see docs/recall.md."""
 
-    enabled: bool = True
-    """False leaves this account out."""
-    account: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "main"
-    """Name of this account where there are several."""
-    owner: str = ""
-    """User id of the owner, who may always speak and confirms pairing codes."""
-    allow: tuple[str, ...] = ()
-    """User ids that may speak; ["*"] is everybody; without any only the owner and people who were paired."""
-    channels: tuple[str, ...] = ()
-    """Channels to listen in; without any all it is a member of."""
-    agent: str = ""
-    """Agent that answers here; empty takes agents.default_agent."""
+    model: Annotated[str, Meta(pattern=r"^$|^[^/\s]+/\S+$")] = ""
+    """The model for embeddings, PROVIDER/MODEL, which gets all that can be recalled; empty: recall goes by words."""
+    history: bool = True
+    """Whether what is said in conversations is embedded too; else it is found by words."""
+    texts_per_minute: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
+    """How many texts are embedded in the background at most; a question is embedded at once."""
 
 
-class TelegramSettings(AccountSettings, frozen=True, kw_only=True):
-    """A Telegram bot."""
+class CasesSettings(Section, frozen=True, kw_only=True):
+    """Agents' cases, run by `shoal check` and before a person is asked about a change that an agent makes of itself."""
 
-    token: Secret = NO_SECRET
-    """Token from BotFather."""
-    api_base: Annotated[str, Meta(pattern=URL)] = "https://api.telegram.org"
-    """Address of the Bot API."""
-    file_base: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address files are fetched from; empty is api_base with /file."""
-    mode: Literal["polling", "webhook"] = "polling"
-    """How updates arrive; webhook needs web.public_url."""
-    webhook_secret: Secret = NO_SECRET
-    """What Telegram must show in its secret header."""
-
-
-class DiscordServerSettings(Section, frozen=True, kw_only=True):
-    """What differs in one Discord server; empty takes the account's."""
-
-    threading: Literal["", "native", "reply", "channel"] = ""
-    """What is a thread there."""
-    agent: str = ""
-    """Agent that answers there."""
-
-
-class DiscordSettings(AccountSettings, frozen=True, kw_only=True):
-    """A Discord bot."""
-
-    token: Secret = NO_SECRET
-    """The bot's token."""
-    api_base: Annotated[str, Meta(pattern=URL)] = "https://discord.com/api/v10"
-    """Address of the REST API, version part included."""
-    gateway_url: Annotated[str, Meta(pattern=r"^$|^wss?://\S+$")] = ""
-    """Address of the gateway; empty asks the API."""
-    threading: Literal["native", "reply", "channel"] = "native"
-    """What is a thread: a Discord thread, a chain of replies, or the whole channel."""
-    servers: dict[str, DiscordServerSettings] = {}
-    """What differs in single servers, by their ids."""
-
-    def threading_in(self, server: str) -> Literal["native", "reply", "channel"]:
-        return self.servers.get(server, DiscordServerSettings()).threading or self.threading
-
-    @property
-    def opens_threads(self) -> bool:
-        """Whether every conversation has a Discord thread of its own, and with it a rate limit of its own."""
-        return self.threading == "native" and all(one.threading in ("", "native") for one in self.servers.values())
-
-    def agent_in(self, server: str) -> str:
-        return self.servers.get(server, DiscordServerSettings()).agent or self.agent
-
-
-class SlackSettings(AccountSettings, frozen=True, kw_only=True):
-    """A Slack app in one workspace."""
-
-    bot_token: Secret = NO_SECRET
-    """Bot token, xoxb-…."""
-    app_token: Secret = NO_SECRET
-    """App-level token, xapp-…, for Socket Mode."""
-    signing_secret: Secret = NO_SECRET
-    """What requests are signed with, for mode http."""
-    api_base: Annotated[str, Meta(pattern=URL)] = "https://slack.com/api/"
-    """Address of the Web API."""
-    mode: Literal["socket", "http"] = "socket"
-    """How events arrive."""
-
-
-class MatrixSettings(AccountSettings, frozen=True, kw_only=True):
-    """A Matrix account; it needs an access token or a password."""
-
-    homeserver: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address of the homeserver."""
-    user: str = ""
-    """Full user id, @NAME:SERVER."""
-    access_token: Secret = NO_SECRET
-    """Access token of a device."""
-    password: Secret = NO_SECRET
-    """Password, where there is no access token."""
-
-
-class TeamsSettings(AccountSettings, frozen=True, kw_only=True):
-    """A Microsoft Teams bot."""
-
-    app_id: str = ""
-    """The bot's application id."""
-    app_password: Secret = NO_SECRET
-    """The application's client secret."""
-    tenant: str = ""
-    """Tenant of a single-tenant bot; empty is the Bot Framework's own."""
-    openid_metadata_url: Annotated[str, Meta(pattern=URL)] = (
-        "https://login.botframework.com/v1/.well-known/openidconfiguration"
-    )
-    """Where the keys that sign activities are described."""
-    login_url: Annotated[str, Meta(pattern=URL)] = "https://login.microsoftonline.com"
-    """Where access tokens come from."""
-    service_url: Annotated[str, Meta(pattern=URL)] = "https://smba.trafficmanager.net/teams/"
-    """Where posts go to in conversations that nobody has written in yet."""
-    service_hosts: tuple[str, ...] = (
-        "smba.trafficmanager.net",
-        "smba.infra.gcc.teams.microsoft.com",
-        "smba.infra.gov.teams.microsoft.us",
-        "smba.infra.dod.teams.microsoft.us",
-    )
-    """Hosts, with their port unless it is the usual one, that activities may name as their service and that are shown
-    our token; service_url's is one too."""
-    emulator: bool = False
-    """True also takes unsigned activities whose service is on this machine, as Microsoft's playground sends them; never
-    on a server that others reach."""
-
-
-class GoogleChatSettings(AccountSettings, frozen=True, kw_only=True):
-    """A Google Chat app."""
-
-    audience: str = ""
-    """Audience of the events' tokens: the project number or the endpoint's address."""
-    service_account_file: str = ""
-    """JSON key file of the service account, absolute or below the home directory."""
-    api_base: Annotated[str, Meta(pattern=URL)] = "https://chat.googleapis.com"
-    """Address of the Chat API."""
-    certs_url: Annotated[str, Meta(pattern=URL)] = (
-        "https://www.googleapis.com/service_accounts/v1/metadata/x509/chat@system.gserviceaccount.com"
-    )
-    """Where the certificates that sign events are."""
-    oidc_certs_url: Annotated[str, Meta(pattern=URL)] = "https://www.googleapis.com/oauth2/v3/certs"
-    """Where the keys are that sign events for an endpoint's address, and Pub/Sub's pushes."""
-    push_account: str = ""
-    """E-mail address of the service account that Pub/Sub pushes as; without one no pushes are taken."""
-    subscription: Annotated[str, Meta(pattern=r"^$|^projects/[^/\s]+/subscriptions/[^/\s]+$")] = ""
-    """Pub/Sub subscription to pull events from, projects/NAME/subscriptions/NAME, where Google cannot call."""
-    pubsub_base: Annotated[str, Meta(pattern=URL)] = "https://pubsub.googleapis.com"
-    """Address of the Pub/Sub API."""
-    read_history: bool = False
-    """True where an administrator has let the app read messages (chat.app.messages.readonly)."""
-
-
-class WebhookSettings(AccountSettings, frozen=True, kw_only=True):
-    """A chat of your own that sends and takes signed JSON; its name is the platform's."""
-
-    secret: Secret = NO_SECRET
-    """What both sides sign with."""
-    post_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Where answers are posted to."""
-
-
-class ExtensionPlatform(msgspec.Struct, frozen=True):
-    """The settings of a platform that an installed extension brings; it reads them itself."""
-
-    name: str
-    settings: msgspec.Raw
-
-
-class PlatformsSettings(Section, frozen=True, kw_only=True):
-    """The chat platforms that are configured, each with its accounts.
-
-    `plugins` is not a key: it holds the tables of platforms that extensions bring.
-    """
-
-    telegram: tuple[TelegramSettings, ...] = ()
-    discord: tuple[DiscordSettings, ...] = ()
-    slack: tuple[SlackSettings, ...] = ()
-    matrix: tuple[MatrixSettings, ...] = ()
-    teams: tuple[TeamsSettings, ...] = ()
-    google_chat: tuple[GoogleChatSettings, ...] = ()
-    webhook: dict[str, WebhookSettings] = {}
-    plugins: tuple[ExtensionPlatform, ...] = ()
+    judge_model: str = ""
+    """The model that judges what a sentence describes; empty takes the one that is checked."""
+    steps_max: Annotated[int, Meta(ge=1, le=100)] = 10
+    """Model calls that one case may take."""
+    edit_seconds_max: Annotated[float, Meta(ge=0, le=600)] = 60.0
+    """How long cases may take before a change of the agent is asked about, in seconds; 0 runs none then."""
+    edit_usd_max: Annotated[float, Meta(ge=0)] = 0.5
+    """What they may cost then, in US dollars, where the model's price is known; 0 sets no ceiling."""
+    edit_tokens_max: Annotated[int, Meta(ge=0)] = 500_000
+    """Tokens that they may take then, in and out; 0 sets no ceiling."""
 
 
 class Config(Section, frozen=True, kw_only=True):
@@ -652,9 +503,11 @@ class Config(Section, frozen=True, kw_only=True):
     providers: dict[str, ProviderSettings] = {}
     database: DatabaseSettings = DatabaseSettings()
     files: FilesSettings = FilesSettings()
+    checkpoints: CheckpointsSettings = CheckpointsSettings()
     backup: BackupSettings = BackupSettings()
     turns: TurnsSettings = TurnsSettings()
     mailbox: MailboxSettings = MailboxSettings()
+    threads: ThreadsSettings = ThreadsSettings()
     context: ContextSettings = ContextSettings()
     sandbox: SandboxSettings = SandboxSettings()
     permissions: PermissionsSettings = PermissionsSettings()
@@ -667,6 +520,9 @@ class Config(Section, frozen=True, kw_only=True):
     agents: AgentsSettings = AgentsSettings()
     subagents: SubagentsSettings = SubagentsSettings()
     tools: ToolsSettings = ToolsSettings()
+    recall: RecallSettings = RecallSettings()
+    cases: CasesSettings = CasesSettings()
+    speech: SpeechSettings = SpeechSettings()
     mcp: dict[str, McpServerSettings] = {}
     logging: LoggingSettings = LoggingSettings()
     telemetry: TelemetrySettings = TelemetrySettings()

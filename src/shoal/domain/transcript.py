@@ -8,14 +8,18 @@ Adding an event costs the same however long the journal is.
 from collections.abc import Iterable
 from datetime import datetime
 from operator import attrgetter
+from pathlib import PurePath
 
 import msgspec
+from msgspec.structs import replace
 
 from shoal.domain.events import (
+    INTERRUPTED,
     AssistantSaid,
     Cleared,
     Compacted,
     Event,
+    FilesRestored,
     Revised,
     Steered,
     ToolFinished,
@@ -23,15 +27,27 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.ids import CallId, TurnId
-from shoal.domain.messages import AssistantMessage, Attachment, Author, Image, ModelMessage, ToolMessage, UserMessage
+from shoal.domain.messages import (
+    AssistantMessage,
+    Attachment,
+    Author,
+    Image,
+    ModelMessage,
+    Reference,
+    ToolMessage,
+    UserMessage,
+)
 from shoal.domain.untrusted import is_untrusted_block, untrusted_block
 
-INTERRUPTED = "Interrupted: the outcome is unknown. Check before repeating."
 CUT_OFF = "[Your answer was cut off at the length limit. Continue exactly where it stopped.]"
 CUT_OFF_BLANK = "[Your answer was cut off at the length limit before it had a word. Think less, and answer now.]"
 SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """What models take as images; any other is a file like all others."""
 SUMMARY_HEAD = "[Summary of the conversation so far]"
+CONTEXT_HEAD = "<context>\n(From Shoal, not from the person: how things stand now.)"
+CONTEXT_CHANGES = "Changed since your instructions above were written:\n"
+"""Begins the last part of a turn's context, before CONTEXT_TAIL: what came to memory since the system text."""
+CONTEXT_TAIL = "</context>"
 
 
 class TranscriptEntry(msgspec.Struct, frozen=True):
@@ -59,6 +75,7 @@ class Transcript:
         "_open",
         "_results",
         "_revised",
+        "_system",
         "entries",
         "last_seq",
         "turn",
@@ -68,7 +85,7 @@ class Transcript:
         self.entries: list[TranscriptEntry] = []
         self.last_seq = 0
         self.turn = TurnId("")
-        self._context = self._asked_by = ""
+        self._context = self._asked_by = self._system = ""
         self._open: AssistantMessage | None = None
         self._calls_at = 0
         self._results: dict[CallId, ToolMessage] = {}
@@ -81,8 +98,11 @@ class Transcript:
         """Take the next event in; `seq` must grow."""
         self.last_seq = event.seq
         match event.data:
-            case TurnStarted(context=context):
+            case TurnStarted(context=context, system=system):
                 self._context = context
+                if self._system and system not in ("", self._system):
+                    self._drop_changes()
+                self._system = system or self._system
             case UserSaid(origin="system") as note if not event.turn:
                 # what came from elsewhere meanwhile belongs to the turn it met, after the results of the calls that run
                 said = _by(note.author, note.text)
@@ -98,6 +118,8 @@ class Transcript:
                 self._context, self._revised = "", []
             case Revised() as revised:
                 self._revised.append(_revision(revised))
+            case FilesRestored() as restored:
+                self._revised.append(_restoration(restored))
             case Steered(text=text, author=author):
                 self._asked_by = self._asked_by or ("" if author.trusted else author.id)
                 self._put(event, UserMessage(_by(author, text)))
@@ -161,13 +183,28 @@ class Transcript:
         if all(call.id != result.call_id for call in self._open.tool_calls):
             return
         text, source = result.text, result.tainted_by or self._asked_by
-        if source and not is_untrusted_block(text):
+        if result.found:  # what the owner lets a model be told of its tools
+            text = "\n".join((text, *(tool.definition for tool in result.found)))
+        elif source and not is_untrusted_block(text):
             text = untrusted_block(source, text)
         self._results[result.call_id] = ToolMessage(
-            result.call_id, result.name, text, result.is_error, result.images, result.artifact
+            result.call_id,
+            result.name,
+            text,
+            result.is_error,
+            result.images,
+            result.artifact,
+            result.found,
+            wrapped=any(call.wrapped for call in self._open.tool_calls if call.id == result.call_id),
         )
         if len(self._results) == len(self._open.tool_calls):
             self.settle()
+
+    def _drop_changes(self) -> None:
+        """Take out what earlier turns were told of changes: a new system text has what of it still holds."""
+        entries = [_without_changes(entry) for entry in self.entries]
+        if any(new is not old for new, old in zip(entries, self.entries, strict=True)):
+            self.entries = entries
 
     def _put_notes(self) -> None:
         notes, self._notes = self._notes, []
@@ -177,7 +214,9 @@ class Transcript:
         assert self._open is not None
         for call in self._open.tool_calls:
             found = self._results.get(call.id)
-            yield found if found is not None else ToolMessage(call.id, call.name, INTERRUPTED, is_error=True)
+            if found is None:
+                found = ToolMessage(call.id, call.name, INTERRUPTED, is_error=True, wrapped=call.wrapped)
+            yield found
 
     def settle(self) -> None:
         """Give each open call that has no result its stand-in: nothing more of the turn will come."""
@@ -188,6 +227,17 @@ class Transcript:
             self._open = None
             self._results = {}
             self._put_notes()
+
+
+def _without_changes(entry: TranscriptEntry) -> TranscriptEntry:
+    message = entry.message
+    if not isinstance(message, UserMessage) or not message.text.endswith(CONTEXT_TAIL):
+        return entry
+    said, head, block = message.text.rpartition(CONTEXT_HEAD)
+    kept, found, _ = block.partition(CONTEXT_CHANGES)
+    if not (head and found):
+        return entry
+    return replace(entry, message=replace(message, text=f"{said}{head}{kept}{CONTEXT_TAIL}"))
 
 
 def summary_message(compacted: Compacted) -> UserMessage:
@@ -204,7 +254,9 @@ def _by(author: Author, text: str) -> str:
 
 
 def _describe(attachment: Attachment, said: UserSaid) -> str:
-    where = ": ".join(part for part in (attachment.path, attachment.error) if part) or "not downloaded"
+    where = attachment.inside or (f"/attachments/{PurePath(attachment.path).name}" if attachment.path else "")
+    note = attachment.error or ("what it says stands above" if attachment.words else "")
+    where = ": ".join(part for part in (where, note) if part) or "not downloaded"
     told = f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
     if attachment.excerpt:
         told = f"{told}\n{attachment.excerpt}"
@@ -222,16 +274,47 @@ def _revision(revised: Revised) -> str:
     return told if author.trusted else untrusted_block(author.id, told)
 
 
+_REFERS = {
+    "reply": "In reply to",
+    "quote": "Quoted",
+    "forward": "Passed on",
+    "opening": "The thread began with",
+    "before": "Written there before",
+}
+
+
+def _reference(one: Reference) -> str:
+    """A message that another one refers to, in an untrusted block where nobody trusts who wrote it."""
+    if one.own and one.author.trusted:
+        said = one.text and f"You said: {one.text}"
+        return f"[{_REFERS[one.kind]}: {said or 'a message of yours'}]"
+    author = one.author
+    said = f"[{author.name}] {one.text}" if author.name else one.text
+    if not author.trusted:
+        said = untrusted_block(author.id or one.tainted_by, said)
+    return f"[{_REFERS[one.kind]}:]\n{said}"
+
+
+def _restoration(restored: FilesRestored) -> str:
+    more = restored.restored - len(restored.files)
+    names = f"{', '.join(restored.files)}{f' and {more} more' if more else ''}"
+    undone = "an undo of this" if restored.again else "something that was done to them"
+    told = f"[{restored.by} undid {undone}: these files of the workspace are as they were before it: "
+    if restored.tainted_by:
+        return f"{told}]\n{untrusted_block(restored.tainted_by, names)}"
+    return f"{told}{names}. Read them again before you rely on what you know of them.]"
+
+
 def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
     attached = (_describe(attachment, said) for attachment in said.attachments)
     read = said.tainted_by or (
         said.caller.tainted_by if said.caller is not None else ""
     )  # by them, or an agent for them
-    before = (
-        [untrusted_block(read, "What follows was written after this was read.")] if read and said.author.trusted else []
-    )
-    parts = [*revised, *before, _by(said.author, text), *attached]
+    is_shown = any(one.tainted_by == read for one in said.refers_to)
+    is_told = read and said.author.trusted and not is_shown
+    before = [untrusted_block(read, "What follows was written after this was read.")] if is_told else []
+    parts = [*revised, *before, *map(_reference, said.refers_to), _by(said.author, text), *attached]
     if context:
         parts.append(context)
     images = tuple(

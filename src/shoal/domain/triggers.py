@@ -5,15 +5,16 @@ first. A cron line whose hour is `*` goes by the hours that pass, so it comes in
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, time, timedelta
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from shoal.domain.clock import iso
 from shoal.domain.errors import InvalidId, InvalidInput
-from shoal.domain.ids import ThreadId, unopened
+from shoal.domain.ids import ThreadId, make_thread_id, unopened
 from shoal.domain.messages import Author, Origin
 
 if TYPE_CHECKING:
@@ -66,6 +67,21 @@ class Occurrence(msgspec.Struct, frozen=True):
     key: str
 
 
+BRIEF = "daily-brief"
+"""The name of the skill by which an agent sends a brief, and of the trigger that has it do so."""
+BRIEF_TEXT = (
+    "Follow the skill daily-brief, section Each morning, for {timezone}. Answer [SILENT] if there is nothing to tell."
+)
+BRIEF_AGENT: Mapping[str, str] = {
+    "system_prompt": "You send one person a short brief every morning, by the skill daily-brief. You only look.",
+    "profile": "locked",
+    "tools": "overview, read, list, search_history, time",
+}
+"""The settings of the agent `brief`, which does nothing else, where somebody wants one."""
+
+
+HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
+"""Where heartbeats run, each without any history."""
 RETRY_SECONDS = (30.0, 120.0, 600.0)
 """Pauses after which what a trigger wanted is tried again."""
 FAILURES_MAX = 5
@@ -118,6 +134,15 @@ def next_after(spec: NewTrigger, after: datetime) -> datetime | None:
         at = single_time(spec.schedule, zone)
         return at if at > after else None
     return next_cron(spec.schedule, spec.timezone, after)
+
+
+def times_until(spec: NewTrigger, after: datetime, until: datetime, limit: int) -> list[datetime]:
+    """Its instants later than `after` and before `until`, at most `limit`. Raises InvalidInput."""
+    if spec.kind == "one-shot":
+        at = next_after(spec, after)
+        return [at] if at is not None and at < until else []
+    coming = (at for at in _cron_times(spec.schedule, zone_named(spec.timezone), after) if at > after)
+    return list(islice(takewhile(lambda at: at < until, coming), limit))
 
 
 def next_cron(schedule: str, timezone: str, after: datetime) -> datetime | None:
@@ -242,6 +267,27 @@ def _simulation(line: str, start: datetime) -> "CronSim":
     except CronSimError as error:
         reason = str(error).lower().removeprefix("bad ")
         raise InvalidInput(f"The cron line {line[:80]!r} has a wrong {reason}.") from None
+
+
+_AT = re.compile(r"At (?P<times>[\d:]+(?:(?:, | and )[\d:]+)*)(?P<days> .+)")
+_DAYS = {"on Monday through Friday": "every weekday", "on Saturday and Sunday": "every weekend"}
+
+
+def in_words(schedule: str) -> str:
+    """A cron line as people say it: "every weekday at 9:00". A line that cannot be read is given back."""
+    expression = MACROS.get(schedule.strip().lower(), schedule)
+    try:
+        said = _simulation(expression, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 (only the line counts)
+    except InvalidInput:
+        return schedule
+    found = _AT.fullmatch(said)
+    if found is None:
+        whole = re.sub(r"^At minute 0 past |(?<=minute) of every hour$", "", said)
+        return whole[:1].lower() + whole[1:]
+    days, times = found["days"].strip(), re.sub(r"\b0(\d:)", r"\1", found["times"])
+    if re.fullmatch(r"on (\w+day)((, and |, | and )\w+day)*", days) and days not in _DAYS:
+        return f"every {days.removeprefix('on ')} at {times}"
+    return f"{_DAYS.get(days, days)} at {times}"
 
 
 def _instant(wall: datetime, zone: "ZoneInfo") -> datetime:

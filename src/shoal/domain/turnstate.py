@@ -28,6 +28,7 @@ from shoal.domain.events import (
     ApprovalRequested,
     ApprovalSettled,
     AssistantSaid,
+    Checkpointed,
     Event,
     Failed,
     LimitReached,
@@ -84,8 +85,9 @@ class TurnState(msgspec.Struct):
     """The fold. `started` and `approvals` are keyed by the call's id, which is unique within the turn.
 
     A request that was made anew for the same call takes the place of the earlier one, with its answer.
-    `told`: a tool has told the person what the turn had to say. `caller`: another turn's call began this one. `retry`
-    is what the turn waits for while no model answers, scheduled at `retry_set_at`; `outages` counts how often that was.
+    `told`: a tool has told the person what the turn had to say; `speaks`: its answer is spoken, too. `caller`: another
+    turn's call began this one. `retry` is what the turn waits for while no model answers, scheduled at `retry_set_at`;
+    `outages` counts how often that was.
     `instead` tells that a fallback model has answered, and why.
     `cut_off_in_a_row`: messages cut off by max_tokens that brought nothing, neither text nor a whole call.
     """
@@ -102,6 +104,7 @@ class TurnState(msgspec.Struct):
     caller: Caller | None = None
     told: bool = False
     direct: bool = False
+    speaks: bool = False
     steps: int = 0
     errors_in_a_row: int = 0
     cut_off_in_a_row: int = 0
@@ -121,6 +124,7 @@ class TurnState(msgspec.Struct):
     retry_set_at: datetime | None = None
     outages: int = 0
     instead: str = ""
+    checkpoint: Checkpointed | None = None
     finished: TurnFinished | None = None
 
     @classmethod
@@ -136,8 +140,8 @@ class TurnState(msgspec.Struct):
         if event.turn != self.turn:
             return
         match event.data:
-            case TurnStarted(agent=agent, model=model, history=history):
-                self.agent, self.model, self.history = agent, model, history
+            case TurnStarted(agent=agent, model=model, history=history, speaks=speaks):
+                self.agent, self.model, self.history, self.speaks = agent, model, history, speaks
             case UserSaid(backfill=False) as asked:
                 self.author, self.message_id, self.asked = asked.author, asked.message_id, asked.text
                 self.origin, self.caller, self.direct = asked.origin, asked.caller, asked.direct
@@ -170,6 +174,8 @@ class TurnState(msgspec.Struct):
                 self.model = model or self.model
                 if self.retry is not None:
                     self.retry = msgspec.structs.replace(self.retry, next_at=event.at)
+            case Checkpointed() as checkpoint:
+                self.checkpoint = checkpoint
             case TurnFinished() as finished:
                 self.finished = finished
             case ToolStarted(call_id=call_id):

@@ -25,7 +25,8 @@ ROUNDS_MAX = 100
 """How often an end is looked at anew, at most: brackets within brackets, say."""
 
 _FENCE = re.compile(r"^((?:[ >]|[-+*] |\d{1,9}[.)] )*)(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
-_MARKS = re.compile(r"(?:^|\n)[\s>]*[-=+*_#>|:~`\\\[\]!.\s]*[-=+*_#>|:~`\\\[]\s*$")
+_MARKS = re.compile(r"(?:^|\n)[\s>]*[-=+*_#>|:~`\\\[\]!.\s]*[-=+*_#>|:~`\\\[!]\s*$")
+_IMAGE = re.compile(r"(?<!\\)(?:\\\\)*!$")
 _MARK = re.compile(r"[*_~`\[<!\\\n]")
 _ADDRESS = re.compile(r"<(?=[a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\s<>]*$)")
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")
@@ -171,7 +172,7 @@ def _address_end(block: str, at: int) -> int:
 def _unlinked(block: str, opened: int, end: int) -> str:
     """The words of a link alone."""
     before = block[:opened]
-    is_image = before.endswith("!") and not before[-2:-1].strip()
+    is_image = _IMAGE.search(before) is not None
     return before[: opened - is_image] + block[opened + 1 : end]
 
 

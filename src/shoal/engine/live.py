@@ -4,7 +4,8 @@
     ------------------   --------------------------------   ---------------------------------------------------------
     journal events       thread and numbers                 read from the journal, where somebody watches the thread
     text being written   the text, joined over BATCH        the same live events, a little coarser
-    a status             the last one of each turn          the same
+    a status, a running  the same                           the same
+      call's output
     nothing, for a       -                                  watchers are told to read the journal again
       lost connection
 
@@ -21,8 +22,8 @@ import msgspec
 import psycopg
 
 from shoal.domain.errors import StoreError
-from shoal.domain.events import Event, LiveData, StatusChanged, TextStreamed
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.events import Event, LiveData, OutputShown, StatusChanged, TextStreamed
+from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.ports import LiveHub
 from shoal.engine.cluster import Listener, Pool
 from shoal.store.journal import Journal
@@ -60,6 +61,7 @@ class _Text(msgspec.Struct, tag="t", array_like=True):
     step: int
     text: str
     offset: int = 0
+    after: int = 0
 
 
 class _Status(msgspec.Struct, tag="s", array_like=True):
@@ -67,9 +69,18 @@ class _Status(msgspec.Struct, tag="s", array_like=True):
     turn: str
     state: Literal["thinking", "tool", "waiting", "retrying", "idle", "queued"]
     text: str
+    seconds: float = 0.0
 
 
-_Item: TypeAlias = _Journaled | _Text | _Status
+class _Output(msgspec.Struct, tag="o", array_like=True):
+    thread: str
+    turn: str
+    call_id: str
+    text: str
+    seconds: float
+
+
+_Item: TypeAlias = _Journaled | _Text | _Status | _Output
 
 
 class _Batch(msgspec.Struct, array_like=True):
@@ -109,8 +120,8 @@ class LiveBridge:
     def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
         self._hub.show(thread, turn, data)
         match data:
-            case TextStreamed(text=text, step=step, offset=offset):
-                written = _Text(thread, turn, step, text, offset)
+            case TextStreamed(text=text, step=step, offset=offset, after=after):
+                written = _Text(thread, turn, step, text, offset, after)
                 for item in reversed(self._outgoing):
                     if isinstance(item, _Text) and (item.turn, item.step) == (turn, step):
                         if item.offset + len(item.text) != offset:
@@ -120,8 +131,10 @@ class LiveBridge:
                     if item.thread == thread:
                         break
                 self._put(written)
-            case StatusChanged(state=state, text=text):
-                self._put(_Status(thread, turn, state, text[:200]))
+            case StatusChanged(state=state, text=text, seconds=seconds):
+                self._put(_Status(thread, turn, state, text[:200], seconds))
+            case OutputShown(call_id=call_id, text=text, seconds=seconds):
+                self._put(_Output(thread, turn, call_id[:200], text, seconds))
 
     def watched(self, thread: ThreadId) -> bool:
         """Somebody may watch anywhere."""
@@ -137,10 +150,12 @@ class LiveBridge:
                     item = self._incoming.popleft()
                     thread = ThreadId(item.thread)
                     match item:
-                        case _Text(turn=turn, step=step, text=text, offset=offset):
-                            self._hub.show(thread, TurnId(turn), TextStreamed(text, step, offset))
-                        case _Status(turn=turn, state=state, text=text):
-                            self._hub.show(thread, TurnId(turn), StatusChanged(state, text))
+                        case _Text(turn=turn, step=step, text=text, offset=offset, after=after):
+                            self._hub.show(thread, TurnId(turn), TextStreamed(text, step, offset, after))
+                        case _Status(turn=turn, state=state, text=text, seconds=seconds):
+                            self._hub.show(thread, TurnId(turn), StatusChanged(state, text, seconds))
+                        case _Output(turn=turn, call_id=call_id, text=text, seconds=seconds):
+                            self._hub.show(thread, TurnId(turn), OutputShown(CallId(call_id), text, seconds))
                         case _Journaled(first=first, last=last):
                             try:
                                 events = await self._journal.events(thread, first - 1, EVENTS_READ_MAX, before=last + 1)

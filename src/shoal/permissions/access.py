@@ -61,11 +61,13 @@ def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str
 
 class Person(msgspec.Struct, frozen=True):
     """Somebody with an identity (PLATFORM:USER) on several platforms, and roles that hold on all of them. `name` is
-    what the configuration calls them."""
+    what the configuration calls them; their own ceilings a day take the place of everybody's, 0 is none."""
 
     identities: tuple[str, ...]
     roles: tuple[str, ...] = ()
     name: str = ""
+    usd_per_day: float = 0.0
+    tokens_per_day: int = 0
 
 
 NOBODY = Person(())
@@ -85,6 +87,10 @@ class People:
             self._by_name.setdefault(person.name, person)
             for identity in person.identities:
                 self._by_identity.setdefault(identity, person)
+
+    def become(self, other: "People") -> None:
+        """Know the persons and owners of `other`, for everybody who asks this one."""
+        self._owners, self._by_identity, self._by_name = other._owners, other._by_identity, other._by_name
 
     def find(self, identity: str) -> Person:
         """Whose identity this is; NOBODY when it is linked to none."""
@@ -115,23 +121,24 @@ class Audiences:
     """Who reads along where, by the rules of each platform that has people."""
 
     def __init__(self, rules: Mapping[str, AccessRules], people: People = NO_LINKS) -> None:
-        self._rules = dict(rules)
+        self._rules = rules
         self._people = people
-        self._owners = {f"{platform}:{user}" for platform, one in rules.items() for user in one.owners}
 
     def of(self, asker: Asker, author: Author, thread: ThreadId) -> Audience:
         """The audience of what somebody asks in a thread; the author is who they are there, as the rules trust them."""
         platform, channel, _ = msgspec.structs.astuple(thread_address(thread))
         alone = asker.kind == "direct" or platform in OWN_PLATFORMS
         identities = self._people.asker(asker).identities
-        is_owner = not self._owners.isdisjoint(identities)
+        is_owner = any(f"{there}:{user}" in identities for there, one in self._rules.items() for user in one.owners)
         rules = self._rules.get(platform, AccessRules())
         takes_strangers = EVERYBODY in rules.allow and not rules.trust_everybody
         takes_strangers = takes_strangers and (not rules.channels or channel in rules.channels)
+        speaker = OWNER if is_owner else identities[0]
         return Audience(
             everywhere=alone and is_owner and not is_personal(thread),
-            person=(OWNER if is_owner else identities[0]) if alone else "",
+            person=speaker if alone else "",
             guest=(takes_strangers or is_personal(thread)) and not (alone and author.trusted),
+            speaker=speaker if asker.user else "",
         )
 
 

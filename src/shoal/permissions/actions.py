@@ -425,3 +425,14 @@ def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:
     if lexical.startswith("/") and lexical not in names and lexical not in _SILENT:
         actions.append(Action(tool + lexical, whole=True))
     return actions
+
+
+def action_of(text: str) -> Action:
+    """An action by its text, as an agent's call would have it: a command that hides what it runs has to be named by a
+    rule."""
+    if text.startswith("tool:bash:"):
+        parts = shell_actions("bash", text.removeprefix("tool:bash:"), cwd=Path("/workspace"))
+        simple = [part for part in parts if not part.whole]
+        if len(simple) == 1 and simple[0].text == text:
+            return simple[0]
+    return Action(text)

@@ -43,14 +43,15 @@ def applies(override: OverrideSettings, asker: Asker, agent: str) -> bool:
 # Paths in actions are those of the sandbox (see docs/permissions.md): the workspace is /workspace wherever it lies. A
 # path without a slash in front is taken as below the workspace; the file tools never write one.
 _NO_DOTS = r"(?!(.*/)?\.\.(/|$))"
-_READABLE = rf"((/(workspace|scratch|skills|docs)(/|$))|(?![/~]|host:)){_NO_DOTS}.*"
+_READABLE = rf"((/(workspace|scratch|attachments|skills|docs)(/|$))|(?![/~]|host:)){_NO_DOTS}.*"
 _WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
 
 _READ = "(read|view|list|ls|glob|grep|search|find)"
 _EDIT = "(write|edit|create_file|str_replace|append)"
 _SEARCH = "read_artifact|search_history|search_channel|search_memory"
 _PROCESS_READ = "process_list|process_logs"
-_QUIET = f"(time|clock|recall|{_SEARCH}|read_memory|memory|skill|list_reminders|{_PROCESS_READ})"
+_STANDING = "time|clock|more_tools|my_settings|overview"
+_QUIET = f"({_STANDING}|recall|{_SEARCH}|read_memory|memory|skill|list_reminders|{_PROCESS_READ})"
 
 _READS = (rf"tool:{_READ}:{_READABLE}", rf"tool:{_QUIET}:.*")
 _NETWORK = r"(?s:tool:(read_url|fetch|web_fetch|web_search|brave_search|browse)(:.*)?)"

@@ -14,6 +14,7 @@ import threading
 import traceback
 from collections.abc import Iterable
 from types import TracebackType
+from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -81,6 +82,20 @@ _SHAPES = (
 )
 
 
+_OPEN_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}\Z")
+_GLIMPSE_CHARS = 4
+"""So much of a known secret's beginning is not told from other text."""
+
+
+class Begun(NamedTuple):
+    """A text that goes on. `settled` is its redacted beginning, whatever comes then; `now` is what can be shown besides
+    for the moment; `rest` is what follows `settled`, as it was written."""
+
+    settled: str
+    now: str
+    rest: str
+
+
 class Redactor:
     """Replaces secrets by `[redacted:KIND]`. Total; linear in the text's length but for a fixed factor."""
 
@@ -126,6 +141,33 @@ class Redactor:
                 keep = r"\g<keep>" if "(?P<keep>" in shape.pattern else ""
                 text = re.sub(shape.pattern, f"{keep}[redacted:{shape.kind}]", text)
         return text
+
+    def redact_begun(self, text: str) -> Begun:
+        """Redact a text that goes on, without what may yet become a secret."""
+        cut = self._unfinished(text)
+        if "-----BEGIN" in text and (key := _OPEN_KEY.search(text)) is not None:
+            cut = min(cut, key.start())
+        cut = max(text.rfind("\n", 0, cut), text.rfind("\r", 0, cut)) + 1
+        settled, rest, whole = self.redact(text[:cut]), self.redact(text[cut:]), self.redact(text)
+        while cut and whole is not text and settled + rest != whole:  # it would cut a secret of several lines
+            cut = max(text.rfind("\n", 0, cut - 1), text.rfind("\r", 0, cut - 1)) + 1
+            settled, rest = self.redact(text[:cut]), self.redact(text[cut:])
+        return Begun(settled, rest[: self._unfinished(rest)], text[cut:])
+
+    def _unfinished(self, text: str) -> int:
+        """Where the last word begins, or what may become a known secret; the text's length for neither."""
+        found = len(text)
+        words = [] if text[-1:].isspace() else text.rsplit(None, 1)
+        if words and any(char.isalnum() for char in words[-1]):
+            found -= len(words[-1])
+        for value in self._known:
+            begin = max(0, len(text) - len(value) + 1)
+            while (begin := text.find(value[:_GLIMPSE_CHARS], begin)) >= 0:
+                if value.startswith(text[begin:]):
+                    found = min(found, begin)
+                    break
+                begin += 1
+        return found
 
     def entry(self, entry: AuditEntry) -> AuditEntry:
         """The audit entry without secrets; to be called before it is hashed."""

@@ -19,6 +19,7 @@ from shoal.domain.events import (
     Cleared,
     Compacted,
     Event,
+    FilesRestored,
     Revised,
     Steered,
     ToolFinished,
@@ -38,7 +39,8 @@ _PATH_TOOLS = frozenset({"read", "view", "list", "upload"})
 _EDIT_TOOLS = frozenset({"write", "edit", "create_file", "str_replace"})
 _HARMLESS_TOOLS = frozenset(
     """
-    time read_artifact search_history search_channel process_list process_logs subagent spawn
+    time more_tools my_settings overview read_artifact recall search_history search_channel process_list
+    process_logs subagent spawn
     """.split()  # noqa: SIM905
 )
 _LASTING_TOOLS = frozenset({"remember", "note_today", "remind", "schedule"})
@@ -142,12 +144,16 @@ def source_of(event: Event) -> str:
     match event.data:
         case ToolFinished(tainted_by=name) | UserSaid(tainted_by=name) | TurnStarted(tainted_by=name) if name:
             return name
+        case FilesRestored(tainted_by=name) if name:
+            return name
         case UserSaid(caller=Caller(tainted_by=name)) if name:
             return name
         case AssistantSaid(tainted_by=name) if not event.turn:  # brought back, maybe without what had tainted it
             return name
         case UserSaid(author=author) | Steered(author=author) | Revised(author=author) if not author.trusted:
             return f"a message of {author.name or author.id or 'somebody unknown'}"
+        case UserSaid(refers_to=references):
+            return next((one.tainted_by for one in references if one.tainted_by), "")
         case _:
             return ""
 

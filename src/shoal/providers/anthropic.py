@@ -3,7 +3,12 @@
 Cache marks stand after the system prompt (which covers the tools before it), after the last message, and where the
 previous request ended, since the provider looks back only twenty blocks from a mark. Sampling parameters do not exist
 in this version of the protocol, so a temperature is not sent.
+
+A tool that was looked up stands among the tools with `defer_loading`, outside of what is cached, and the result of the
+search refers to it: there the provider shows the model its definition.
 """
+
+from collections.abc import Iterable
 
 import msgspec
 
@@ -17,6 +22,7 @@ from shoal.domain.messages import (
     ModelRequest,
     ToolCall,
     ToolMessage,
+    ToolSpec,
     Usage,
     UserMessage,
 )
@@ -134,10 +140,13 @@ class AnthropicMessages(ApiProtocol):
 
     def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
         """With cache marks, without a temperature."""
-        joined = self.conversations.join(request, images)
+        native = self.searches(request, quirks)
+        joined = self.conversations.join(request, images, native=native)
         parts = [b'{"model":', encode(request.model), b',"stream":true,"max_tokens":%d' % request.max_output_tokens]
         if request.tools:
-            parts.append(self.tools(request.tools))
+            told = {spec.name for spec in request.tools}
+            found = tuple(spec for name, spec in joined.found.items() if name not in told) if native else None
+            parts.append(self.tools(request.tools, found))
             # They have to be described as long as there are calls among the messages.
             parts.append(b',"tool_choice":{"type":"none"}' if request.tool_choice == "none" else b"")
         if request.system:
@@ -145,7 +154,7 @@ class AnthropicMessages(ApiProtocol):
         content = b"".join((*parts, b',"messages":[', *_with_cache_marks(joined), joined.ending(self), b"]}"))
         return EncodedRequest(content, joined.call_ids)
 
-    def encode_message(self, message: ModelMessage, images: Images) -> EncodedMessage:
+    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
         """Blank texts are left out, which the provider refuses."""
         match message:
             case UserMessage(text=text, images=shown):
@@ -155,10 +164,18 @@ class AnthropicMessages(ApiProtocol):
                 return EncodedMessage("assistant", b",".join(_assistant(message)))
             case ToolMessage(call_id=call_id, text=text, images=shown, is_error=is_error):
                 blocks = [*_text(text), *(_image(image, images) for image in shown)]
+                if native and message.found:  # which stand with nothing beside them
+                    blocks = [b'{"type":"tool_reference","tool_name":%b}' % encode(one.name) for one in message.found]
                 content = b',"content":[' + b",".join(blocks) + b"]" if blocks else b""
                 failed = b',"is_error":true' if is_error else b""
                 head = b'{"type":"tool_result","tool_use_id":' + encode(portable_call_id(call_id))
                 return EncodedMessage("user", head + content + failed + b"}")
+
+    def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
+        return quirks.tool_search and bool(request.tools)
+
+    def encode_found(self, specs: Iterable[ToolSpec]) -> list[bytes]:
+        return [self.encode_tool(spec, native=True)[:-1] + b',"defer_loading":true}' for spec in specs]
 
     def opening(self, role: str) -> bytes:
         return b'{"role":"' + role.encode() + b'","content":['
@@ -189,8 +206,11 @@ def _image(image: Image, images: Images) -> bytes:
 
 
 def _call(call: ToolCall) -> bytes:
-    head = b'{"type":"tool_use","id":%b,"name":%b,"input":' % (encode(portable_call_id(call.id)), encode(call.name))
-    return head + arguments_object(call.arguments) + b"}"
+    head = b'{"type":"tool_use","id":%b,"name":%b,"input":' % (
+        encode(portable_call_id(call.id)),
+        encode(call.written_name),
+    )
+    return head + arguments_object(call.written_arguments) + b"}"
 
 
 def _assistant(message: AssistantMessage) -> list[bytes]:

@@ -83,7 +83,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """How one model or server departs from its protocol's common form; rows of data, see `model_table.py`.
 
     `max_tokens` names the field for the limit (empty: none is sent); `cache_key` sends the thread's key for the
-    provider's prompt cache; `reasoning_items` asks for encrypted reasoning.
+    provider's prompt cache; `reasoning_items` asks for encrypted reasoning; `tool_search` tells, in the provider's
+    own way, of tools that were looked up.
     """
 
     max_tokens: str = "max_tokens"
@@ -91,6 +92,7 @@ class Quirks(msgspec.Struct, frozen=True):
     usage_option: bool = True
     cache_key: bool = False
     reasoning_items: bool = True
+    tool_search: bool = False
 
 
 class ApiProtocol:
@@ -116,11 +118,11 @@ class ApiProtocol:
             return self.system_template % encode(text)
 
         @lru_cache(STABLE_MAX)
-        def encode_tools(specs: tuple[ToolSpec, ...]) -> bytes:
-            return self.tools_template % b",".join(
-                self.tool_template % (encode(spec.name), encode(spec.description), spec.parameters.encode())
-                for spec in specs
-            )
+        def encode_tools(specs: tuple[ToolSpec, ...], found: tuple[ToolSpec, ...] | None = None) -> bytes:
+            """With `found`, in the provider's own way of looking tools up; these have been."""
+            native = found is not None
+            told = [self.encode_tool(spec, native=native) for spec in specs]
+            return self.tools_template % b",".join((*told, *self.encode_found(found or ())))
 
         self.conversations = ConversationCache(self)
         self.system = encode_system
@@ -146,9 +148,21 @@ class ApiProtocol:
         """Read a list of models. Raises msgspec.DecodeError."""
         raise NotImplementedError
 
-    def encode_message(self, message: ModelMessage, images: Images) -> EncodedMessage:
-        """One message; an empty body leaves it out."""
+    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
+        """One message; an empty body leaves it out. `native`: tools are looked up in the provider's own way."""
         raise NotImplementedError
+
+    def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
+        """Whether the model of this request looks tools up in the provider's own way."""
+        return False
+
+    def encode_tool(self, spec: ToolSpec, *, native: bool) -> bytes:
+        """A tool that the model is told of from the start."""
+        return self.tool_template % (encode(spec.name), encode(spec.description), spec.parameters.encode())
+
+    def encode_found(self, specs: Iterable[ToolSpec]) -> list[bytes]:
+        """What stands among the tools for those that were looked up."""
+        return []
 
     def opening(self, role: str) -> bytes:
         """What stands before the first message of a frame."""
@@ -162,12 +176,14 @@ class ApiProtocol:
 class JoinedMessages:
     """A thread's messages so far, as JSON. The last frame is left open, so that a message of its role can join it.
 
-    `before` is the buffer's length at the previous request.
+    `before` is the buffer's length at the previous request, `found` the tools that have been looked up.
     """
 
-    __slots__ = ("before", "buffer", "call_ids", "later", "messages", "role")
+    __slots__ = ("before", "buffer", "call_ids", "found", "later", "messages", "native", "role")
 
-    def __init__(self) -> None:
+    def __init__(self, *, native: bool = False) -> None:
+        self.native = native
+        self.found: dict[str, ToolSpec] = {}
         self.messages: tuple[ReferenceType[ModelMessage], ...] = ()
         self.buffer = bytearray()
         self.before = 0
@@ -209,28 +225,32 @@ class ConversationCache:
         """The encoded conversations by thread, the least recently used first."""
         return self._threads
 
-    def new_images(self, request: ModelRequest) -> list[Image]:
+    def new_images(self, request: ModelRequest, *, native: bool = False) -> list[Image]:
         """The images that this request adds, to be loaded before `join`."""
+        joined = self._threads.get(request.cache_key)
         return [
             image
-            for message in self._new(self._threads.get(request.cache_key), request.messages)
+            for message in self._new(joined if joined and joined.native == native else None, request.messages)
             if isinstance(message, UserMessage | ToolMessage)
             for image in message.images
         ]
 
-    def join(self, request: ModelRequest, images: Images) -> JoinedMessages:
+    def join(self, request: ModelRequest, images: Images, *, native: bool = False) -> JoinedMessages:
         """All messages of the request; valid until the next call."""
         joined = self._threads.pop(request.cache_key, None)
         if joined is not None:
             self._bytes -= len(joined.buffer)
+            joined = joined if joined.native == native else None
         new = self._new(joined, request.messages)
         if joined is None or len(new) == len(request.messages):
-            joined = JoinedMessages()
+            joined = JoinedMessages(native=native)
         joined.before = len(joined.buffer)
         for message in new:
-            joined.add(self._protocol.encode_message(message, images), self._protocol)
+            joined.add(self._protocol.encode_message(message, images, native=native), self._protocol)
             if isinstance(message, AssistantMessage):
                 joined.call_ids.update(call.id for call in message.tool_calls)
+            elif isinstance(message, ToolMessage):
+                joined.found.update((tool.name, tool) for tool in message.found)
         joined.messages += tuple(map(ref, new))
         if request.cache_key:
             self._threads[request.cache_key] = joined
@@ -392,6 +412,7 @@ _LESSONS: tuple[tuple[str, Mapping[str, str | bool]], ...] = (
     (r"stream_options", {"usage_option": False}),
     (r"prompt_cache_key", {"cache_key": False}),
     (r"reasoning\.encrypted_content|encrypted content is not supported", {"reasoning_items": False}),
+    (r"tool_search|tool_reference|defer_loading", {"tool_search": False}),
 )
 """Words of a refusal (anywhere, any case), and the fields of `Quirks` that they teach."""
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -18,8 +19,9 @@ from shoal.domain.clock import Clock, iso
 from shoal.domain.errors import ConfigError, InvalidInput, ProviderDown, ProviderRefused
 from shoal.domain.home import Home
 from shoal.domain.messages import Usage
-from shoal.domain.ports import Models, Provider, Route
+from shoal.domain.ports import Embeddings, Models, Provider, Route, Speech
 from shoal.domain.settings import ProviderSettings
+from shoal.domain.speech import SpeechSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.api_protocol import ApiProtocol
 from shoal.providers.demo import DEMO, DemoProvider
@@ -29,7 +31,6 @@ from shoal.providers.model_table import (
     BASE_URLS,
     LOCAL_CONTEXT_TOKENS,
     PRICED_AS,
-    UNKNOWN_CONTEXT_TOKENS,
     UNKNOWN_OUTPUT_TOKENS,
     load_prices,
     model_row,
@@ -97,6 +98,84 @@ def address_of(settings: ProviderSettings) -> str:
     """The base address, by default that of the kind's own service; empty for a local model."""
     address = (settings.base_url or BASE_URLS.get(settings.kind, "")).rstrip("/")
     return address.removesuffix("/v1") if settings.kind == "anthropic" else address
+
+
+def build_embeddings(
+    name: str, providers: Mapping[str, ProviderSettings], clock: Clock, environ: Mapping[str, str], folder: Path
+) -> Embeddings:
+    """What `recall.model` names, PROVIDER/MODEL; nothing is opened. Raises ConfigError for what has no embeddings."""
+    provider, _, model = name.partition("/")
+    settings = providers.get(provider)
+    if settings is None or not model:
+        known = ", ".join(providers) or "none"
+        raise ConfigError([f"recall.model is {name!r}; write PROVIDER/MODEL, of these providers: {known}."])
+    match settings.kind:
+        case "local":
+            from shoal.providers.local import LocalEmbeddings
+
+            return LocalEmbeddings(provider, model, folder / settings.model_file, settings.timeout_seconds, clock)
+        case "openai" | "openai-responses" | "gemini":
+            from shoal.providers.embeddings import HttpEmbeddings
+
+            return HttpEmbeddings(
+                provider,
+                model,
+                make_client(address_of(settings), provider, settings.timeout_seconds, environ),
+                ApiKey(settings.api_key, provider, clock),
+                clock=clock,
+                is_gemini=settings.kind == "gemini",
+                headers=[(header, ApiKey(value, provider, clock)) for header, value in settings.headers.items()],
+            )
+        case kind:
+            raise ConfigError([f"recall.model is {name!r}, and providers of the kind {kind!r} have no embeddings."])
+
+
+SPEECH_KEYS: tuple[Literal["recognition"], Literal["speaking"]] = ("recognition", "speaking")
+
+
+def build_speech(
+    key: Literal["recognition", "speaking"],
+    settings: SpeechSettings,
+    providers: Mapping[str, ProviderSettings],
+    clock: Clock,
+    environ: Mapping[str, str],
+) -> Speech | None:
+    """What `speech.KEY` names, `recognition` or `speaking`; nothing is opened. Raises ConfigError for what has none."""
+    named = settings.recognition if key == "recognition" else settings.speaking
+    if not named:
+        return None
+    if named == "espeak-ng":
+        from shoal.providers.espeak import EspeakSpeech
+
+        return EspeakSpeech(settings.voice)
+    from shoal.providers.speech import USD_PER_MILLION_CHARS, USD_PER_MINUTE, GeminiSpeech, HttpAudio, OpenAiSpeech
+
+    name, _, model = named.partition("/")
+    provider = providers.get(name)
+    if provider is None:
+        raise ConfigError(
+            [f"speech.{key} is {named!r}; write PROVIDER/MODEL, of these providers: {', '.join(providers) or 'none'}."]
+        )
+    address = address_of(provider)
+    is_official = address == BASE_URLS.get(provider.kind)
+    per_minute, per_chars = settings.usd_per_minute, settings.usd_per_million_chars
+    if is_official:
+        per_minute = USD_PER_MINUTE.get(model) if per_minute is None else per_minute
+        per_chars = USD_PER_MILLION_CHARS.get(model) if per_chars is None else per_chars
+    is_gemini = provider.kind == "gemini"
+    if not is_gemini and provider.kind not in ("openai", "openai-responses"):
+        raise ConfigError([f"speech.{key} is {named!r}, and providers of the kind {provider.kind!r} have no speech."])
+    audio = HttpAudio(
+        name,
+        model,
+        make_client(address, name, provider.timeout_seconds, environ),
+        ApiKey(provider.api_key, name, clock),
+        clock,
+        "x-goog-api-key" if is_gemini else "authorization",
+        [(header, ApiKey(value, name, clock)) for header, value in provider.headers.items()],
+    )
+    kind = GeminiSpeech if is_gemini else OpenAiSpeech
+    return kind(audio, settings.voice, settings.language, per_minute, per_chars)
 
 
 # ---- what they offer ----
@@ -204,15 +283,29 @@ class Catalog:
         self._clock = clock
         self._entries: dict[str, _ConfiguredProvider] = {}
         self._routes: dict[str, Route] = {}
+        self._environ = environ
+        self._folder = home.root
+        self._replaced: list[Provider] = []
         for name, row in settings.items():
-            provider, address = build_provider(name, row, clock, environ, home.root), address_of(row)
-            window = LOCAL_CONTEXT_TOKENS if row.kind == "local" else server_row(address).context_tokens
-            self._entries[name] = _ConfiguredProvider(provider, row.kind, address, window, row.models)
+            self._put(name, row)
         for provider in extra:
             self._entries[provider.name] = _ConfiguredProvider(provider, "extension")
         if DEMO not in self._entries:
             self._entries[DEMO] = _ConfiguredProvider(DemoProvider(clock), DEMO, models=(DEMO,))
         self._listings = read_listings(self._file)
+
+    def _put(self, name: str, row: ProviderSettings) -> None:
+        provider, address = build_provider(name, row, self._clock, self._environ, self._folder), address_of(row)
+        window = LOCAL_CONTEXT_TOKENS if row.kind == "local" else server_row(address).context_tokens
+        self._entries[name] = _ConfiguredProvider(provider, row.kind, address, window, row.models)
+
+    def replace(self, name: str, row: ProviderSettings) -> None:
+        """Have a provider as it is configured now; calls under way at the one it replaces end there."""
+        if (before := self._entries.get(name)) is not None:
+            self._replaced.append(before.provider)
+        self._put(name, row)
+        self._listings = {other: one for other, one in self._listings.items() if other != name}
+        self._routes.clear()
 
     @property
     def providers(self) -> dict[str, Provider]:
@@ -279,8 +372,8 @@ class Catalog:
 
     async def close(self) -> None:
         """Close every provider."""
-        for entry in self._entries.values():
-            await entry.provider.close()
+        for provider in (*self.providers.values(), *self._replaced):
+            await provider.close()
 
     def _models(self, name: str, entry: _ConfiguredProvider) -> list[str]:
         listing = self._listings.get(name)
@@ -305,14 +398,14 @@ class Catalog:
         listing = self._listings.get(provider, ModelListing(False, ()))
         row = model_row(model)
         context = (
-            listing.context_tokens.get(model)
-            or entry.context_tokens
-            or (row.context_tokens if row is not None else UNKNOWN_CONTEXT_TOKENS)
+            listing.context_tokens.get(model) or entry.context_tokens or (row.context_tokens if row is not None else 0)
         )
         output = listing.max_output_tokens.get(model) or (
             row.output_tokens if row is not None else UNKNOWN_OUTPUT_TOKENS
         )
-        return Route(entry.provider, model, context, min(output, context))
+        if entry.kind == "local":  # of its small window most is for what goes in
+            output = min(output, context // 4)
+        return Route(entry.provider, model, context, min(output, context or output))
 
 
 def existing_model(models: Models, name: str) -> None:

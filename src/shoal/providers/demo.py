@@ -119,7 +119,8 @@ class DemoProvider:
         intents = understand(asked.text if asked is not None else "")
         if not intents[0].acts:
             return AssistantMessage(_labelled(_reply(intents[0], request)))
-        tools = {spec.name: spec for spec in request.tools if request.tool_choice == "auto"}
+        offered = (*request.tools, *request.further) if request.tool_choice == "auto" else ()
+        tools = {spec.name: spec for spec in offered}
         found = [call_for(intent, tools, self._clock.now()) for intent in intents]
         calls = tuple(
             ToolCall(CallId(f"call_{self._clock.new_id()}"), name, arguments)
@@ -144,7 +145,7 @@ def _reply(intent: "Intent", request: ModelRequest) -> str:
         case "thanks":
             return "You are welcome."
         case _:
-            offered = {spec.name for spec in request.tools}
+            offered = {spec.name for spec in (*request.tools, *request.further)}
             lines = [f"- {words}" for name, words in _CAN.items() if name in offered]
             if "bash" in offered or "time" in offered:
                 lines.append("- tell the time: `what time is it?`")

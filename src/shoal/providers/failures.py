@@ -86,6 +86,19 @@ _OVERFLOW = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """What providers say of a conversation too long for the model; tests/unit/providers/overflows.py has their words."""
+_NUMBER = r"(\d[\d,]*)"
+_WINDOW = re.compile(
+    rf"""(?:maximum|allowed|loaded\ with|available|configured|exceed)\ (?:allowed\ )?
+      (?:context|prompt|model|input)\ (?:length|window|size|limit)
+      (?:\ is|\ of)?(?:\ only)?:?\ \(?{_NUMBER}(?![\d,]|\ \+)
+    | model's\ context\ length\ \({_NUMBER} | {_NUMBER}\ maximum\ context | n_ctx\ \({_NUMBER}
+    | maximum\ number\ of\ tokens\ allowed\ \(?{_NUMBER} | model\ only\ supports\ up\ to\ {_NUMBER}
+    | \d\ tokens\ >\ {_NUMBER} | \d\ \+\ \d+\ >\ {_NUMBER} | max\ input\ tokens:\ {_NUMBER} | \[1,\ {_NUMBER}\]
+    | token\ limit:\ {_NUMBER} | max\ length:\ ?{_NUMBER} | while\ limit\ is\ {_NUMBER} | limit\ of\ {_NUMBER}
+    | must\ be\ <=\ {_NUMBER} | must\ have\ less\ than\ {_NUMBER} | cannot\ exceed\ {_NUMBER}""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Where such words say how long it may be."""
 _ALLOWANCE = re.compile(
     r"per[ -](second|min|hour|day|week|month)|\b[RT]P[HMD]\b|rate.?limit|throttl|too many requests|please wait|quota"
     r"|daily|monthly|try again (in|later)",
@@ -160,7 +173,9 @@ def _failure(
     told = f" It said: {words}" if words else ""
     is_passing = kind in ("rate_limited", "overloaded", "timeout")
     message = f"{provider} ({status}) {sentence.format(provider=provider)}{told}"
-    return ModelFailed(kind, message, wait_seconds if is_passing else None)
+    found = _WINDOW.search(complaint.words) if kind == "context_overflow" else None
+    window = next((int(number.replace(",", "")[:9]) for number in found.groups() if number), 0) if found else 0
+    return ModelFailed(kind, message, wait_seconds if is_passing else None, window)
 
 
 def redact(words: str, secrets: Iterable[str] = ()) -> str:

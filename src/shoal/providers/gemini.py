@@ -146,16 +146,16 @@ class GeminiContents(ApiProtocol):
         content = b"".join((*parts, b',"contents":[', joined.buffer, joined.ending(self), b"]}"))
         return EncodedRequest(content, joined.call_ids)
 
-    def encode_message(self, message: ModelMessage, images: Images) -> EncodedMessage:
+    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
         """Images of a result stand after it; signatures go back only to the provider they came from."""
         match message:
             case UserMessage(text=text, images=shown):
                 parts = [b'{"text":' + encode(text) + b"}"] if text or not shown else []
                 return EncodedMessage("user", b",".join((*parts, *(_image(image, images) for image in shown))))
-            case ToolMessage(call_id=call_id, name=name, text=text, images=shown, is_error=is_error):
+            case ToolMessage(call_id=call_id, text=text, images=shown, is_error=is_error):
                 body = b'{"functionResponse":{"id":%b,"name":%b,"response":{"%b":%b}}}' % (
                     encode(portable_call_id(call_id)),
-                    encode(name),
+                    encode(message.written_name),
                     b"error" if is_error else b"output",
                     encode(text),
                 )
@@ -174,8 +174,8 @@ class GeminiContents(ApiProtocol):
                         b'{"functionCall":{"id":%b,"name":%b,"args":%b}%b}'
                         % (
                             encode(portable_call_id(call.id)),
-                            encode(call.name),
-                            arguments_object(call.arguments),
+                            encode(call.written_name),
+                            arguments_object(call.written_arguments),
                             signed,
                         )
                     )

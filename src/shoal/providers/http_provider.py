@@ -247,14 +247,15 @@ class HttpProvider:
     async def _send(self, request: ModelRequest, asked_at: float) -> tuple[HttpResponse | ModelFailed, set[str]]:
         """Send the request until it is accepted or refused for good; returns also the call ids already in use."""
         images = NO_IMAGES
-        if new := self._protocol.conversations.new_images(request):
-            images = await asyncio.to_thread(load_images, new)
         model = request.model
         path = self._protocol.path(model)
         fresh_key = False
         failed = ModelFailed("invalid_request", "")
         for _ in range(ATTEMPTS_MAX):
             quirks = self._learned.get(model) or self._quirks_of(model)
+            native = self._protocol.searches(request, quirks)
+            if new := self._protocol.conversations.new_images(request, native=native):
+                images = await asyncio.to_thread(load_images, new)
             body = self._protocol.encode(request, quirks, images)
             key, headers = await self._headers()
             response = await self._http.request("POST", path, headers, body.content, asked_at)

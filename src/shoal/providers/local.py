@@ -7,7 +7,7 @@ model is several times slower, since its threads wait for each other.
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from importlib import import_module
 from pathlib import Path
@@ -15,12 +15,19 @@ from types import ModuleType
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ProviderDown
+from shoal.domain.installation import how_to_add
 from shoal.domain.messages import ModelEvent, ModelFailed, ModelInfo, ModelRequest
 from shoal.domain.secret import Secret
+from shoal.providers.embeddings import HttpEmbeddings
 from shoal.providers.http import make_client
 from shoal.providers.http_provider import ApiKey, HttpProvider
 from shoal.providers.model_table import LOCAL_CONTEXT_TOKENS
 from shoal.providers.openai import OpenAiChat
+
+EMBEDDED_TOKENS_MAX = 2_048
+EMBEDDED_CHARS_MAX = 1_000
+"""Of a text that a small model is to embed: the server refuses what is longer than the model's own window, and 512
+tokens, which most have, are about so much in any script but a few."""
 
 
 def threads() -> int:
@@ -87,10 +94,53 @@ def _library() -> ModuleType:
     try:
         return import_module("xllamacpp")
     except ImportError as error:
-        raise ProviderDown("Local models need the extra `local`: install `shoal[local]`.") from error
+        raise ProviderDown(f"Local models need the extra `local`. {how_to_add('local')}") from error
 
 
-def _start_server(file: Path, key: str) -> tuple[object, str]:
+class LocalEmbeddings:
+    """The vectors of one GGUF file that is a model for embeddings."""
+
+    def __init__(self, provider: str, model: str, model_file: Path, timeout_seconds: float, clock: Clock) -> None:
+        self._provider = provider
+        self._model = model
+        self._file = model_file
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._loading = asyncio.Lock()
+        self._server: object = None
+        self._inner: HttpEmbeddings | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self._provider}/{self._model}"
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """The first call loads the model."""
+        async with self._loading:
+            if self._inner is None:
+                if not self._file.is_file():
+                    told = f"There is no file {self._file}. Set providers.{self._provider}.model_file to a GGUF file."
+                    raise ProviderDown(told)
+                key = secrets.token_urlsafe(24)
+                self._server, address = await asyncio.to_thread(_start_server, self._file, key, embeds=True)
+                http = make_client(f"{address}/v1", self._provider, self._timeout_seconds, {})
+                api_key = ApiKey(Secret("value", key), self._provider, self._clock)
+                self._inner = HttpEmbeddings(self._provider, self._model, http, api_key, clock=self._clock)
+            inner = self._inner
+        return await inner.embed([text[:EMBEDDED_CHARS_MAX] for text in texts])
+
+    async def close(self) -> None:
+        """Unload the model."""
+        inner, self._inner = self._inner, None
+        if inner is not None:
+            await inner.close()
+        if self._server is not None:
+            held = [self._server]
+            self._server = None
+            await asyncio.to_thread(held.clear)
+
+
+def _start_server(file: Path, key: str, *, embeds: bool = False) -> tuple[object, str]:
     """The server, which lives as long as it is referred to, and its address."""
     library = _library()
     params = library.CommonParams()
@@ -100,6 +150,9 @@ def _start_server(file: Path, key: str) -> tuple[object, str]:
     params.port = 0
     params.api_keys = [key]
     params.n_ctx = LOCAL_CONTEXT_TOKENS
+    if embeds:  # a text is read whole at once
+        params.embedding = True
+        params.n_ctx = params.n_batch = params.n_ubatch = EMBEDDED_TOKENS_MAX
     params.n_parallel = 1
     params.verbosity = -1
     params.ui = params.endpoint_slots = False

@@ -13,8 +13,6 @@ import msgspec
 from shoal.domain.messages import Usage
 from shoal.providers.api_protocol import Quirks
 
-UNKNOWN_CONTEXT_TOKENS = 32_768
-"""Window assumed for an unknown model; context_tokens_max sets another one."""
 LOCAL_CONTEXT_TOKENS = 8_192
 """Window that a local model is loaded with; its memory is allocated at once."""
 UNKNOWN_OUTPUT_TOKENS = 4_096
@@ -23,13 +21,15 @@ MODELS_REMEMBERED_MAX = 256
 
 
 class ModelRow(msgspec.Struct, frozen=True):
-    """A family of models: the kind of its own service, its window and its longest answer."""
+    """A family of models: the kind of its own service, its window and its longest answer. With `tool_search`, it
+    looks tools up in its provider's own way."""
 
     pattern: str
     kind: str
     context_tokens: int
     output_tokens: int
     temperature: bool = True
+    tool_search: bool = False
 
 
 class ServerRow(msgspec.Struct, frozen=True):
@@ -47,18 +47,18 @@ MODELS = (
     ModelRow("claude-3-7-*", "anthropic", 200_000, 64_000),
     ModelRow("claude-3-5-*", "anthropic", 200_000, 8_192),
     ModelRow("claude-3-*", "anthropic", 200_000, 4_096),
-    ModelRow("claude-*-4-[678]*", "anthropic", _M, 64_000),
-    ModelRow("claude-*-4-5*", "anthropic", 200_000, 64_000),
+    ModelRow("claude-*-4-[678]*", "anthropic", _M, 64_000, tool_search=True),
+    ModelRow("claude-*-4-5*", "anthropic", 200_000, 64_000, tool_search=True),
     ModelRow("claude-*-4*", "anthropic", 200_000, 32_000),
-    ModelRow("claude-*-[5-9]*", "anthropic", _M, 64_000),
+    ModelRow("claude-*-[5-9]*", "anthropic", _M, 64_000, tool_search=True),
     ModelRow("claude-*", "anthropic", 200_000, 8_192),
     ModelRow("gpt-oss-*", "openai", 131_072, 32_768),
-    ModelRow("gpt-5-4-mini*", "openai", 400_000, 128_000, temperature=False),
-    ModelRow("gpt-5-4-nano*", "openai", 400_000, 128_000, temperature=False),
-    ModelRow("gpt-5-[456]*", "openai", _M, 128_000, temperature=False),
+    ModelRow("gpt-5-4-mini*", "openai", 400_000, 128_000, temperature=False, tool_search=True),
+    ModelRow("gpt-5-4-nano*", "openai", 400_000, 128_000, temperature=False, tool_search=True),
+    ModelRow("gpt-5-[456]*", "openai", _M, 128_000, temperature=False, tool_search=True),
     ModelRow("gpt-5-3", "openai", 128_000, 16_384, temperature=False),
     ModelRow("gpt-5*", "openai", 400_000, 128_000, temperature=False),
-    ModelRow("gpt-[6-9]*", "openai", _M, 128_000, temperature=False),
+    ModelRow("gpt-[6-9]*", "openai", _M, 128_000, temperature=False, tool_search=True),
     ModelRow("gpt-4-1*", "openai", _M, 32_768),
     ModelRow("gpt-4o*", "openai", 128_000, 16_384),
     ModelRow("chatgpt-4o*", "openai", 128_000, 16_384),
@@ -90,8 +90,9 @@ MODELS = (
     ModelRow("llama3-[123]*", "openai", 131_072, 8_192),
 )
 
-_OFFICIAL = Quirks(max_tokens="max_completion_tokens", cache_key=True)
+_OFFICIAL = Quirks(max_tokens="max_completion_tokens", cache_key=True, tool_search=True)
 SERVERS = (
+    ServerRow("//api.anthropic.com", Quirks(tool_search=True)),
     ServerRow("//api.openai.com", _OFFICIAL),
     ServerRow(".openai.azure.com", _OFFICIAL),
     ServerRow(":11434", context_tokens=8_192),
@@ -133,7 +134,11 @@ def quirks_of(base_url: str, model: str) -> Quirks:
     """How to write requests for this model at this address."""
     quirks = server_row(base_url).quirks
     row = model_row(model)
-    return msgspec.structs.replace(quirks, temperature=False) if row is not None and not row.temperature else quirks
+    searches = quirks.tool_search and row is not None and row.tool_search
+    temperature = quirks.temperature and (row is None or row.temperature)
+    if (searches, temperature) == (quirks.tool_search, quirks.temperature):
+        return quirks
+    return msgspec.structs.replace(quirks, tool_search=searches, temperature=temperature)
 
 
 def price_usd(kind: str, base_url: str, model: str, usage: Usage) -> float | None:

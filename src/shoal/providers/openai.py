@@ -167,7 +167,7 @@ class OpenAiChat(ApiProtocol):
                 parts.append(b",")
         return EncodedRequest(b"".join((*parts, joined.buffer, joined.ending(self), b"]}")), joined.call_ids)
 
-    def encode_message(self, message: ModelMessage, images: Images) -> EncodedMessage:
+    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
         """Calls and results as this API pairs them; reasoning goes back only to the server it came from."""
         match message:
             case UserMessage(text=text, images=shown):
@@ -188,8 +188,8 @@ class OpenAiChat(ApiProtocol):
                         call_template
                         % (
                             encode(portable_call_id(call.id)),
-                            encode(call.name),
-                            encode(arguments_object(call.arguments).decode()),
+                            encode(call.written_name),
+                            encode(arguments_object(call.written_arguments).decode()),
                         )
                         for call in calls
                     )

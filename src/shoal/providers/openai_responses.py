@@ -1,14 +1,20 @@
-"""OpenAI Responses: items instead of messages, nothing stored at the provider, encrypted reasoning sent back."""
+"""OpenAI Responses: items instead of messages, nothing stored at the provider, encrypted reasoning sent back.
+
+Where the model searches for tools itself, `more_tools` is its `tool_search`, carried out here: a call is an item of its
+own, and the definitions stand in the item of its result, behind all that is cached.
+"""
 
 import msgspec
 
 from shoal.domain.messages import (
+    MORE_TOOLS,
     AssistantMessage,
     Image,
     ModelInfo,
     ModelMessage,
     ModelRequest,
     ToolMessage,
+    ToolSpec,
     Usage,
     UserMessage,
 )
@@ -42,7 +48,7 @@ class _OutputItem(msgspec.Struct):
     id: str | None = None
     call_id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: str | dict[str, msgspec.Raw] | None = None
     content: list[_ItemContent] | None = None
     summary: list[_ItemContent] | None = None
 
@@ -89,6 +95,15 @@ class _OtherEvent(msgspec.Struct):
 
 
 _INCOMPLETE: dict[str | None, Finish] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
+_CALL = b'{"type":"function_call","call_id":%b,"name":%b,"arguments":%b}'
+_SEARCH = b'{"type":"tool_search_call","execution":"client","call_id":%b,"status":"completed","arguments":%b}'
+_SEARCHED = b'{"type":"tool_search_output","execution":"client","call_id":%b,"status":"completed","tools":[%b]}'
+_FOUND = b'{"type":"function","name":%b,"description":%b,"defer_loading":true,"parameters":%b,"strict":false}'
+_SEARCH_TOOL = (
+    b'{"type":"tool_search","execution":"client","description":%b,"parameters":{"type":"object","properties":{"find":'
+    b'{"type":"string","description":"A tool\'s name, or words for what you want to do."}},"required":["find"],'
+    b'"additionalProperties":false}}'
+)
 _event_decoder = msgspec.json.Decoder(_ResponsesEvent)
 _other_decoder = msgspec.json.Decoder(_OtherEvent)
 _item_decoder = msgspec.json.Decoder(_OutputItem)
@@ -110,7 +125,8 @@ class OpenAiResponses(ApiProtocol):
 
     def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
         """Nothing is stored at the provider; reasoning comes encrypted, to be sent back."""
-        joined = self.conversations.join(request, images)
+        native = self.searches(request, quirks)
+        joined = self.conversations.join(request, images, native=native)
         parts = [b'{"model":', encode(request.model), b',"stream":true,"store":false']
         parts.append(b',"max_output_tokens":%d' % request.max_output_tokens)
         if quirks.reasoning_items:
@@ -122,16 +138,19 @@ class OpenAiResponses(ApiProtocol):
         if request.system:
             parts.append(self.system(request.system))
         if request.tools and request.tool_choice == "auto":  # not every server heeds a tool_choice
-            parts.append(self.tools(request.tools))
+            parts.append(self.tools(request.tools, () if native else None))
         return EncodedRequest(b"".join((*parts, b',"input":[', joined.buffer, b"]}")), joined.call_ids)
 
-    def encode_message(self, message: ModelMessage, images: Images) -> EncodedMessage:
+    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
         """Reasoning goes back only to the provider it came from."""
         match message:
             case UserMessage(text=text, images=shown):
                 blocks = [_input_text(text)] if text or not shown else []
                 blocks.extend(_input_image(image, images) for image in shown)
                 return EncodedMessage("item", b'{"role":"user","content":[' + b",".join(blocks) + b"]}")
+            case ToolMessage(name=name, call_id=call_id, found=found) if native and name == MORE_TOOLS:
+                tools = (_FOUND % (encode(one.name), encode(one.description), one.parameters.encode()) for one in found)
+                return EncodedMessage("item", _SEARCHED % (encode(portable_call_id(call_id)), b",".join(tools)))
             case ToolMessage(call_id=call_id, text=text, images=shown):
                 output = encode(text)
                 if shown:
@@ -148,16 +167,22 @@ class OpenAiResponses(ApiProtocol):
                 if text:
                     part = b'{"type":"output_text","text":' + encode(text) + b"}"
                     items.append(b'{"type":"message","role":"assistant","content":[' + part + b"]}")
-                items.extend(
-                    b'{"type":"function_call","call_id":%b,"name":%b,"arguments":%b}'
-                    % (
-                        encode(portable_call_id(call.id)),
-                        encode(call.name),
-                        encode(arguments_object(call.arguments).decode()),
-                    )
-                    for call in calls
-                )
+                for call in calls:
+                    call_id, arguments = encode(portable_call_id(call.id)), arguments_object(call.written_arguments)
+                    if native and call.name == MORE_TOOLS:
+                        items.append(_SEARCH % (call_id, arguments))
+                    else:
+                        items.append(_CALL % (call_id, encode(call.written_name), encode(arguments.decode())))
                 return EncodedMessage("item", b",".join(items))
+
+    def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
+        return quirks.tool_search and any(spec.name == MORE_TOOLS for spec in request.tools)
+
+    def encode_tool(self, spec: ToolSpec, *, native: bool) -> bytes:
+        """A function; or the search, where the model makes it in its own way."""
+        if native and spec.name == MORE_TOOLS:
+            return _SEARCH_TOOL % encode(spec.description)
+        return super().encode_tool(spec, native=native)
 
     def reader(self, context: AnswerContext) -> AnswerReader:
         return ResponsesReader(context)
@@ -220,7 +245,12 @@ class ResponsesReader(AnswerReader):
                         if call is None:
                             call = CallParts(item.call_id, item.name)
                             self.calls.append(call)
-                        call.arguments = [item.arguments] if item.arguments else call.arguments
+                        call.arguments = (
+                            [item.arguments] if isinstance(item.arguments, str) and item.arguments else call.arguments
+                        )
+                    case "tool_search_call" if item.call_id:
+                        asked = item.arguments if isinstance(item.arguments, str) else encode(item.arguments).decode()
+                        self.calls.append(CallParts(item.call_id, MORE_TOOLS, asked))
                     case "message" if index not in self._spoken:
                         self.texts.extend(part.text or part.refusal for part in item.content or ())
                     case _:

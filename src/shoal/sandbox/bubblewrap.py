@@ -74,7 +74,7 @@ class BubblewrapSandbox:
         with filter_file() as files, self._find_groups().membership() as member:
             async with self._enclosed(command, files, member.join_files) as argv:
                 bounds = command.timeout_seconds, command.output_bytes_max
-                spawn = Spawn(argv, "/", (), *bounds, command.watch, files, member.starter)
+                spawn = Spawn(argv, "/", (), *bounds, command.watch, files, member.starter, command.see)
                 result = await run_process(spawn)
         if result.exit_code == 1 and result.stderr.startswith(_SETUP_FAILED) and not result.stdout:
             detail = result.stderr.decode(errors="replace").strip().splitlines()[0]

@@ -25,7 +25,7 @@ import msgspec
 
 from shoal.domain.agents import Watch
 from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command, CommandResult, Mount
+from shoal.domain.ports import Command, CommandResult, Mount, SeeOutput
 from shoal.sandbox.bubblewrap import require_inside, to_inside, to_outside
 from shoal.sandbox.limits import GIBIBYTE, CommandLimits
 from shoal.sandbox.processes import LINGER_SECONDS, MARK, identity_of, is_alive, is_orphaned, new_mark, to_the_end
@@ -117,7 +117,7 @@ class DockerSandbox:
                 self._idle.remove(idle)
             container = idle[1] if idle is not None else await self._api.create(self._spec(command.mounts))
         mark = f"{new_mark()}/{secrets.token_hex(8)}."
-        output = _ExecOutput(0 if command.watch else command.output_bytes_max, mark, command.watch)
+        output = _ExecOutput(0 if command.watch else command.output_bytes_max, mark, command.watch, command.see)
         is_clean = False
         try:
             if not self._shell:
@@ -243,12 +243,13 @@ class DockerSandbox:
 class _ExecOutput:
     """Collects a command's output within bounds, and finds the wrapper's report of its end among the errors."""
 
-    def __init__(self, bytes_max: int, mark: str, watch: Watch | None = None) -> None:
+    def __init__(self, bytes_max: int, mark: str, watch: Watch | None = None, see: SeeOutput | None = None) -> None:
         self.code: int | None = None
         self.processes = 0
         self.is_closed = False
         self._bytes_max = bytes_max
         self._watch = watch
+        self._see = see
         self._report = re.compile(rb"\n" + re.escape(mark.encode()) + rb" (\d{1,3}) (\d{1,9})\n") if mark else None
         self._kept = {1: bytearray(), 2: bytearray()}
         self._sizes = {1: 0, 2: 0}
@@ -267,8 +268,11 @@ class _ExecOutput:
             for found in self._report.finditer(self._tail):  # the last one counts: a command could have written others
                 self.code, self.processes, self._found = int(found[1]), int(found[2]), found[0]
             self._tail = self._tail[-_REPORT_BYTES_MAX:]
-        if self._watch is not None and (shown := piece.replace(self._found, b"") if self._found else piece):
-            self._watch.output(shown)
+        if shown := piece.replace(self._found, b"") if self._found else piece:
+            if self._watch is not None:
+                self._watch.output(shown)
+            elif self._see is not None:
+                self._see(stream, shown)
 
     def result(self, code: int | None, *, timed_out: bool = False) -> CommandResult:
         """What came, without the report."""

@@ -83,6 +83,7 @@ class HostSandbox(_HostPaths):
                 timeout_seconds=command.timeout_seconds,
                 output_bytes_max=command.output_bytes_max,
                 watch=command.watch,
+                see=command.see,
             )
         )
 
@@ -125,6 +126,7 @@ class SeatbeltSandbox(_HostPaths):
                     command.timeout_seconds,
                     command.output_bytes_max,
                     command.watch,
+                    see=command.see,
                 )
             )
 

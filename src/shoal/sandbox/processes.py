@@ -33,7 +33,7 @@ import msgspec
 
 from shoal.domain.agents import OUTPUT_BYTES_PER_SECOND, Watch
 from shoal.domain.errors import SandboxError
-from shoal.domain.ports import CommandResult
+from shoal.domain.ports import CommandResult, SeeOutput
 
 LINGER_SECONDS = 0.25
 """How long children may write after the first process has ended, before they are killed."""
@@ -64,6 +64,7 @@ class Spawn(msgspec.Struct, frozen=True):
     watch: Watch | None = None
     files: tuple[int, ...] = ()
     starter: Executor | None = None
+    see: SeeOutput | None = None
 
 
 async def run_process(spawn: Spawn) -> CommandResult:
@@ -90,16 +91,18 @@ async def run_process(spawn: Spawn) -> CommandResult:
 class _OutputPipe:
     """One pipe from the child: keeps the first `bytes_max` bytes and swallows the rest, or hands all to a watch."""
 
-    __slots__ = ("_budget", "_loop", "_room", "_watch", "chunks", "cut", "fd", "open")
+    __slots__ = ("_budget", "_loop", "_number", "_room", "_see", "_watch", "chunks", "cut", "fd", "open")
 
-    def __init__(self, fd: int, bytes_max: int, loop: asyncio.AbstractEventLoop, watch: Watch | None = None) -> None:
+    def __init__(self, number: int, fd: int, spawn: Spawn, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
         self.fd = fd
         self.chunks: list[bytes] = []
         self.cut = False
         self.open = True
-        self._room = bytes_max
+        self._room = spawn.output_bytes_max
         self._loop = loop
-        self._watch = watch
+        self._watch = spawn.watch
+        self._see = spawn.see
         self._budget = 0.0
         os.set_blocking(fd, False)
 
@@ -115,6 +118,8 @@ class _OutputPipe:
         if self._watch is not None:
             self._watch.output(data)
             return True
+        if self._see is not None:
+            self._see(self._number, data)
         if len(data) > self._room:
             self.cut = True
             data = data[: self._room]
@@ -156,12 +161,12 @@ class _RunningProcess:
                 with ExitStack() as child_ends:
                     write_ends: list[int] = []
                     self._streams: list[_OutputPipe] = []
-                    for _ in range(3):
+                    for number in range(1, 4):
                         read_end, write_end = os.pipe()
                         stack.callback(os.close, read_end)
                         child_ends.callback(os.close, write_end)
                         write_ends.append(write_end)
-                        self._streams.append(_OutputPipe(read_end, spawn.output_bytes_max, self._loop, spawn.watch))
+                        self._streams.append(_OutputPipe(number, read_end, spawn, self._loop))
                     self._out, self._err, self._live = self._streams
                     if (marking := marking_file(self._mark)) is not None:
                         child_ends.callback(os.close, marking)

@@ -17,6 +17,7 @@ from shoal.domain.agents import (
     Workload,
     servers_scope,
 )
+from shoal.domain.errors import StoreNewer
 from shoal.domain.events import UserSaid, decode_data, decode_process
 from shoal.domain.ids import ThreadId, TurnId, channel_of
 from shoal.domain.untrusted import UNREADABLE
@@ -43,7 +44,7 @@ CHOICES = "place"
 CHOICES_MAX = 10_000
 
 _agent = reader(AgentRow, "name state digest created_at changed_at")
-_binding = reader(Binding, "platform channel agent bound_by made created_at")
+_binding = reader(Binding, "platform channel agent bound_by created_at made listen")
 _process = reader(
     Process,
     "id spec state owner identity started_at seen_at ended_at exit_code reason killed_by told",
@@ -218,6 +219,6 @@ def _user_said(said: Value) -> UserSaid | None:
     """What began a turn, where that was a message that can be read."""
     try:
         data = decode_data(UserSaid.type, text(said)) if said is not None else None
-    except (*UNREADABLE, KeyError):
+    except (*UNREADABLE, StoreNewer):
         return None
     return data if isinstance(data, UserSaid) else None

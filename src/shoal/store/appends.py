@@ -17,7 +17,7 @@ from shoal.domain.events import (
     decode_data,
     encode_data,
 )
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ids import ThreadId, TurnId, platform_of
 from shoal.domain.records import GENESIS, AuditEntry, Committed, NewPost, canonical_entry, entry_hash
 from shoal.domain.untrusted import UNREADABLE
 from shoal.store.driver import Batch, Query, Row, Script, Value, dump, number, query, text, time
@@ -30,18 +30,14 @@ def title_of(said: str) -> str:
     return " ".join(said[: TITLE_CHARS_MAX * 4].replace("\0", "").split())[:TITLE_CHARS_MAX]
 
 
-def platform_of(thread: str) -> str:
-    """The platform of a thread or a channel."""
-    return thread.split(":", 1)[0]
-
-
 def event(thread: ThreadId, row: Row) -> Event:
-    """`seq, turn, type, at, data`. Raises StoreCorrupt for one that cannot be read."""
+    """`seq, turn, type, at, data`. Raises StoreCorrupt for one that cannot be read, StoreNewer for an unknown type."""
     seq, turn, kind, at, body = row
     try:
         data = decode_data(text(kind), text(body))
-    except (*UNREADABLE, KeyError) as error:
-        raise StoreCorrupt(f"Event {seq} of thread {thread} cannot be read: {error}. Restore a backup.") from error
+    except UNREADABLE as error:
+        todo = "Install the Shoal that wrote it, or restore a backup."
+        raise StoreCorrupt(f"Event {seq} of thread {thread} cannot be read: {error}. {todo}") from error
     return Event(number(seq), thread, TurnId(text(turn)), time(at), data)
 
 
@@ -120,13 +116,14 @@ def chain(name: str, entries: Sequence[AuditEntry], at: datetime) -> Script[None
     count, head = number(found[0][0]), text(found[0][1])
     for entry in entries:
         count += 1
-        digest = entry_hash(head, name, count, at, entry)
+        body = canonical_entry(entry)
+        digest = entry_hash(head, name, count, to_micros(at), body)
         yield from query(
             "audit_insert",
             chain=name,
             number=count,
             now=at,
-            entry=canonical_entry(entry).decode(),
+            entry=body,
             previous=head,
             hash=digest,
         )

@@ -1,6 +1,5 @@
-"""Questions to people, decided once, and the hash-chained log of what was allowed and done."""
+"""Questions to people, decided once."""
 
-from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -11,20 +10,13 @@ from shoal.domain.events import ApprovalSettled, Scope, Verdict
 from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.permissions import NO_COVERAGE, Coverage, Trust
 from shoal.domain.records import (
-    GENESIS,
     Approval,
     AuditEntry,
-    AuditRow,
-    BrokenChain,
     Settlement,
-    Verification,
-    entry_hash,
 )
 from shoal.store.appends import append_outside, chain, put_post
-from shoal.store.driver import Script, StorePart, number, query, reader, reads, text, writes_at
+from shoal.store.driver import Script, StorePart, query, reader, text, writes_at
 
-VERIFIED_ROWS = 2000
-"""Entries of the audit log in memory at once while it is verified."""
 GRANTS_MAX = 8
 """Grants of one call in one thread that are looked at, the newest; each holds for other content."""
 
@@ -37,7 +29,6 @@ _approval = reader(
     covers=lambda covers: _covers.decode(covers) if covers else NO_COVERAGE,
     decided_trust=lambda trust: trust or None,
 )
-_audit_row = reader(AuditRow, "chain number at entry previous hash", entry=msgspec.json.Decoder(AuditEntry).decode)
 
 
 class Approvals(StorePart):
@@ -120,51 +111,3 @@ class Approvals(StorePart):
             except Conflict:  # decided in this very moment
                 continue
         return found
-
-
-class AuditLog(StorePart):
-    """The hash-chained log; entries that belong to a turn come in with its commits, chained by thread."""
-
-    @writes_at
-    def record(self, at: datetime, chain_name: str, entries: Sequence[AuditEntry]) -> Script[None]:
-        return chain(chain_name, entries, at)
-
-    async def tail(self, limit: int = 100, *, chain_name: str = "") -> list[AuditRow]:
-        """The newest entries, oldest of them first."""
-        of = {"chain": chain_name} if chain_name else {}
-        rows = await self._read("audit_tail_of" if of else "audit_tail", **of, limit=limit)
-        return [_audit_row(row) for row in reversed(rows)]
-
-    async def chains(self) -> list[tuple[str, int, str]]:
-        """Every chain with its length and head hash; one whose head was removed comes with length 0."""
-        rows = await self._read("audit_chains") + await self._read("audit_orphans")
-        return [(text(row[0]), number(row[1]), text(row[2])) for row in rows]
-
-    async def rows(self, chain_name: str, after: int = 0, limit: int = 1000) -> list[AuditRow]:
-        return [_audit_row(row) for row in await self._read("audit_rows", chain=chain_name, after=after, limit=limit)]
-
-    @reads
-    def verify(self) -> Script[Verification]:
-        """Check every entry of every chain, as they all are at one moment."""
-        known = (yield from query("audit_chains")) + (yield from query("audit_orphans"))
-        heads = {text(row[0]): (number(row[1]), text(row[2])) for row in known}
-        whole: dict[str, tuple[int, str]] = dict.fromkeys(heads, (0, GENESIS))
-        broken: dict[str, BrokenChain] = {}
-        after = ("", 0)
-        while rows := (yield from query("audit_after", chain=after[0], after=after[1], limit=VERIFIED_ROWS)):
-            for row in map(_audit_row, rows):
-                (count, previous), length = whole[row.chain], heads[row.chain][0]
-                if row.chain in broken:
-                    continue
-                digest = entry_hash(previous, row.chain, row.number, row.at, row.entry)
-                if row.number != count + 1:
-                    broken[row.chain] = BrokenChain(row.chain, count + 1, "missing", length)
-                elif (row.previous, row.hash) != (previous, digest):
-                    broken[row.chain] = BrokenChain(row.chain, row.number, "changed", length, row)
-                else:
-                    whole[row.chain] = (row.number, row.hash)
-            after = (text(rows[-1][0]), number(rows[-1][1]))
-        for chain_name, head in heads.items():
-            if chain_name not in broken and whole[chain_name] != head:
-                broken[chain_name] = BrokenChain(chain_name, whole[chain_name][0], "end", head[0])
-        return Verification(len(heads), sum(count for count, _ in whole.values()), tuple(broken.values()))

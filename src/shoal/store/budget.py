@@ -8,13 +8,19 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ids import ThreadId, TurnId, format_ulid
 from shoal.domain.messages import Usage
-from shoal.domain.records import BudgetStatus, Ceiling, Reservation, Reserved, Spend, UsageRow
+from shoal.domain.records import BudgetStatus, Ceiling, Reservation, Reserved, Spend, ThreadUsage, UsageRow
 from shoal.store.driver import Script, StorePart, dump, number, query, reader, real, text, writes, writes_at
 
 LAPSED_MAX = 20
 """How many lapsed reservations one call gives back."""
+NEVER_LIFTED = ("comparison:", "check:")
+"""Scopes whose ceilings whoever asked has named themselves: lifting the owner's lifts none of these."""
+NEWEST_MAX = 20_000
+"""How many calls are summed by thread at most."""
+BESIDE_TURNS = ("summary:", "title:", "snapshot:")
+"""What ids of calls beside a turn's steps begin with; a ULID follows."""
 
 _keys = msgspec.json.Decoder(tuple[tuple[str, str], ...])
 BudgetKey = tuple[str, str]
@@ -42,15 +48,17 @@ class BudgetStore(StorePart):
             if key in ceilings:
                 standings.append(standing)
         lifted = yield from query("setting_get", scope="budget", key="lifted")
+        is_lifted = bool(lifted) and lifted[0][0] == at.date().isoformat()
         blocked = next(
             (
                 one
                 for one in standings
-                if 0 < one.usd_max < one.usd + wanted.usd - 1e-9 or 0 < one.tokens_max < one.tokens + wanted.tokens
+                if (not is_lifted or one.scope.startswith(NEVER_LIFTED))
+                and (0 < one.usd_max < one.usd + wanted.usd - 1e-9 or 0 < one.tokens_max < one.tokens + wanted.tokens)
             ),
             None,
         )
-        if blocked is not None and not (lifted and lifted[0][0] == at.date().isoformat()):
+        if blocked is not None:
             return Reserved(tuple(standings), blocked)
         after: list[BudgetStatus] = []
         for key in sorted(ceilings):
@@ -92,8 +100,11 @@ class Ledger(StorePart):
         return spend(thread, turn, spent, at)
 
     async def usage(self, days: int = 30) -> list[UsageRow]:
-        """Use by day, agent and model, newest first; `usd` is None when no call of the row had a price."""
-        since = (self._clock.now() - timedelta(days=days)).date().isoformat()
+        """Use of the last `days` days (UTC), today among them, by day, agent and model, newest first.
+
+        `usd` is None when no call of the row had a price.
+        """
+        since = (self._clock.now() - timedelta(days=days - 1)).date().isoformat()
         return [
             UsageRow(
                 text(row[0]),
@@ -105,6 +116,24 @@ class Ledger(StorePart):
             )
             for row in await self._read("spend_by_day", since=since)
         ]
+
+    async def by_thread(self, days: int = 30) -> list[ThreadUsage]:
+        """Use of the last `days` days by thread, the dearest first: of at most NEWEST_MAX calls of each kind."""
+        begin = int((self._clock.now() - timedelta(days=days)).timestamp() * 1000)
+        low = format_ulid(begin, bytes(10))
+        sums: dict[str, list[float]] = {}
+        for kind in ("", *BESIDE_TURNS):
+            high = f"{kind.removesuffix(':')};" if kind else ":"
+            for row in await self._read("spend_newest", low=f"{kind}{low}", high=high, limit=NEWEST_MAX):
+                one = sums.setdefault(text(row[0]), [0, 0, 0, 0, 0.0])
+                priced, usd = (0, 0.0) if row[4] is None else (1, real(row[4]))
+                used = (1, number(row[1]) + number(row[2]), number(row[3]), priced, usd)
+                one[:] = [before + more for before, more in zip(one, used, strict=True)]
+        found = [
+            ThreadUsage(ThreadId(thread), int(calls), int(tokens), int(cached), usd if priced else None)
+            for thread, (calls, tokens, cached, priced, usd) in sums.items()
+        ]
+        return sorted(found, key=lambda one: (one.usd or 0.0, one.tokens), reverse=True)
 
 
 def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[None]:

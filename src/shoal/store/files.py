@@ -49,10 +49,10 @@ class LocalFiles:
     def has(self, digest: str) -> bool:
         return self.path(digest).exists()
 
-    def remove(self, digest: str) -> bool:
+    def remove(self, digest: str, *, at_once: bool = False) -> bool:
         path = self.path(digest)
         try:
-            if path.stat().st_mtime > time.time() - GRACE_SECONDS:
+            if not at_once and path.stat().st_mtime > time.time() - GRACE_SECONDS:
                 return False
             path.unlink()
         except FileNotFoundError:
@@ -62,9 +62,9 @@ class LocalFiles:
     def below(self, name: str) -> "LocalFiles":
         return LocalFiles(self._folder / name)  # no digest has its name
 
-    def sweep(self, used: Collection[str]) -> int:
+    def sweep(self, used: Collection[str], *, at_once: bool = False) -> int:
         found = [path.name for path in self._folder.glob("??/*") if len(path.name) == DIGEST_CHARS]
-        return sum(self.remove(digest) for digest in found if digest not in used)
+        return sum(self.remove(digest, at_once=at_once) for digest in found if digest not in used)
 
     def path(self, digest: str) -> Path:
         return self._folder / digest[:2] / digest

@@ -1,18 +1,21 @@
 """What waits for a thread: messages that no turn has taken yet, and the threads that calls of other turns begin."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
 from shoal.domain.agents import Child
 from shoal.domain.events import Event, Revised, TurnFinished, decode_data, decode_stored
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ids import ThreadId, TurnId, platform_of
+from shoal.domain.lines import Waiting, joined, turns_of
 from shoal.domain.messages import Abort, Deletion, Edit, FollowUp, Prompt, Receipt, Steer
 from shoal.domain.records import Backlog, Report, Revision
-from shoal.store.appends import append_outside, platform_of, title_of
+from shoal.store.appends import append_outside, title_of
 from shoal.store.driver import (
     Batch,
     Query,
+    Row,
     Script,
     StorePart,
     Value,
@@ -43,16 +46,34 @@ def prompt_of(value: Value) -> Prompt:
     return Prompt(message.thread, message.key, message.text, message.author, message.at)
 
 
+QUEUE_READ_MAX = 256
+"""Of a longer queue, what its turns will be is looked at when they come."""
+
+
+def waiting_of(rows: Sequence[Row]) -> Waiting | None:
+    """What the next turn answers, of the prompts that wait (payload and time of each, oldest first)."""
+    if not rows:
+        return None
+    prompts = [prompt_of(row[0]) for row in rows]
+    if len(prompts) == 1:
+        return Waiting(prompts[0], (prompts[0],), number(rows[0][1]), number(rows[0][1]))
+    first, *others = turns_of(prompts)
+    lines, since, until = tuple(prompts[one] for one in first), number(rows[first[0]][1]), number(rows[first[-1]][1])
+    return Waiting(joined(lines), lines, since, until, is_all=not others)
+
+
 def accept_prompt(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
-    """Store a prompt once and wake its thread, unless `prompts_max` wait there already."""
+    """Store a prompt once and wake its thread, unless as many turns as `prompts_max` wait there already."""
     thread = prompt.thread
     yield from query("thread_ensure", thread=thread, agent=prompt.agent, title=title_of(prompt.text), now=at)
     rows, waiting = yield Batch((_insertion(prompt, "prompt", at), Query("inbox_count", {"thread": thread})))
     if not rows:
         return Receipt("duplicate", prompt.message_id)
-    if number(waiting[0][0]) > prompts_max:
-        yield from query("inbox_delete", id=rows[0][0])
-        return Receipt("busy", prompt.message_id)
+    if (count := number(waiting[0][0])) > prompts_max:
+        queue = yield from query("inbox_queue", thread=thread, limit=count)
+        if len(turns_of([prompt_of(row[0]) for row in queue])) > prompts_max:
+            yield from query("inbox_delete", id=rows[0][0])
+            return Receipt("busy", prompt.message_id)
     yield from query("wake", thread=thread)
     return Receipt("accepted", prompt.message_id)
 
@@ -64,7 +85,7 @@ class Inbox(StorePart):
     def accept(self, at: datetime, prompt: Prompt, prompts_max: int) -> Script[Receipt]:
         """Store a prompt once per (platform, key), waking the engine in the same transaction.
 
-        Accepted, duplicate, or busy when `prompts_max` wait already.
+        Accepted, duplicate, or busy when as many turns as `prompts_max` wait already.
         """
         return accept_prompt(prompt, prompts_max, at)
 
@@ -121,9 +142,16 @@ class Inbox(StorePart):
         trusted = said.author.trusted and message.author.trusted and not passed_on  # others' words, in anybody's mouth
         author = msgspec.structs.replace(said.author, trusted=trusted)
         changed = said if deleted else msgspec.structs.replace(said, text=message.text, author=author)
+        if isinstance(message, Edit) and isinstance(said, Prompt) and isinstance(changed, Prompt):
+            if message.at is not None and said.edited_at is not None and message.at < said.edited_at:
+                return Revision(Receipt("duplicate"))  # changed again since, and told in another order
+            at_last = message.at or said.edited_at  # counts also where the same words are back
+            changed = msgspec.structs.replace(said if changed.text == said.text else changed, edited_at=at_last)
+        if deleted or changed != said:
+            kept_as = "dropped" if deleted else text(state)
+            yield from query("inbox_replace", id=row, payload=dump(changed), state=kept_as)
         if not deleted and changed.text == said.text:
             return Revision(Receipt("duplicate"))
-        yield from query("inbox_replace", id=row, payload=dump(changed), state="dropped" if deleted else text(state))
         if state == "pending":
             return Revision(Receipt("accepted", message.message_id))
         change = Revised(author, message.message_id, "" if deleted else changed.text, deleted)

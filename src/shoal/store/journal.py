@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from shoal.domain.branches import spans_to
 from shoal.domain.cards import card_edit
-from shoal.domain.errors import Conflict, StaleEpoch
+from shoal.domain.errors import Conflict, QueueChanged, StaleEpoch
 from shoal.domain.events import (
     ApprovalSettled,
     Event,
     EventData,
+    FilesChanged,
     RetryRequested,
     RetryScheduled,
     Steered,
@@ -33,8 +35,10 @@ from shoal.domain.records import (
     StoredStep,
     ThreadInfo,
 )
-from shoal.store.appends import append, append_outside, chain, event, platform_of, put_post
+from shoal.store.appends import append, append_outside, chain, event, platform_of, put_post, title_of
+from shoal.store.branches import branchings_until
 from shoal.store.budget import spend
+from shoal.store.checkpoints import note_checkpoints
 from shoal.store.driver import (
     Batch,
     Query,
@@ -46,11 +50,12 @@ from shoal.store.driver import (
     number,
     query,
     reader,
+    reads,
     text,
     writes,
     writes_at,
 )
-from shoal.store.inbox import inbound, prompt_of, report
+from shoal.store.inbox import QUEUE_READ_MAX, inbound, prompt_of, report, waiting_of
 from shoal.store.outbox import put_claimed
 from shoal.store.search import first_after
 from shoal.store.triggers import note_turn
@@ -58,7 +63,10 @@ from shoal.store.triggers import note_turn
 SEQ_END = 2**62
 TIME_END = 2**62
 
-_thread_info = reader(ThreadInfo, "thread agent last_seq created_at updated_at title open_turn queued parent retry_at")
+_thread_info = reader(
+    ThreadInfo,
+    "thread agent last_seq created_at updated_at title open_turn queued parent retry_at pinned archived model",
+)
 _step = reader(Step, "number description started_at duration_ms")
 _snapshot = reader(Snapshot, "id thread agent description messages created_at")
 _window = reader(ContextWindow, "thread window_seq last_seq updated_at busy")
@@ -71,11 +79,12 @@ class Journal(StorePart):
     def lease(self, thread: ThreadId) -> Script[Lease | None]:
         """Take the thread over by raising its epoch. None when it has no open turn and no prompt waits."""
         yield from query("thread_lock", thread=thread)  # first, so that what is accepted in this moment is seen
-        asked = [Query(name, {"thread": thread}) for name in ("thread_lease", "inbox_steers", "inbox_oldest")]
+        asked = [Query(name, {"thread": thread}) for name in ("thread_lease", "inbox_steers")]
+        asked.append(Query("inbox_queue", {"thread": thread, "limit": QUEUE_READ_MAX}))
         found, steers, waiting = yield Batch(asked, last=True)
         if not found:
             return None
-        epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting = found[0]
+        epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting, branch_seq, model, created_at = found[0]
         return Lease(
             thread=thread,
             epoch=number(epoch),
@@ -86,7 +95,10 @@ class Journal(StorePart):
             turn_seq=number(turn_seq),
             steers=bool(open_turn) and any(row[1] == "steer" for row in steers),
             aborting=bool(open_turn) and open_turn == aborting,
-            prompt=prompt_of(waiting[0][0]) if waiting else None,
+            waiting=waiting_of(waiting),
+            branch_seq=number(branch_seq),
+            model=text(model),
+            created_at=number(created_at),
         )
 
     async def held(self, lease: Lease) -> Lease | None:
@@ -94,10 +106,11 @@ class Journal(StorePart):
 
         Changes nothing and waits for nobody, so that None only says that a lease has to be taken.
         """
-        found = await self._read("thread_held", thread=lease.thread, epoch=lease.epoch)
+        held = {"thread": lease.thread, "epoch": lease.epoch, "created_at": lease.created_at}
+        found = await self._read("thread_held", **held, limit=QUEUE_READ_MAX)
         if not found:
             return None
-        agent, last_seq, window_seq, waiting = found[0]
+        agent, last_seq, window_seq, model, *_ = found[0]
         return Lease(
             thread=lease.thread,
             epoch=lease.epoch,
@@ -107,15 +120,25 @@ class Journal(StorePart):
             open_turn=TurnId(""),
             turn_seq=lease.turn_seq,
             aborting=False,
-            prompt=prompt_of(waiting),
+            waiting=waiting_of([row[4:] for row in found]),
+            model=text(model),
+            created_at=lease.created_at,
         )
 
     @writes_at
-    def open_turn(self, at: datetime, lease: Lease, prompt: Prompt, commit: Commit) -> Script[Committed]:
-        """Take the prompt out of the mailbox and append the turn's first events. Raises StaleEpoch."""
+    def open_turn(
+        self, at: datetime, lease: Lease, prompt: Prompt, commit: Commit, more: Sequence[Prompt] = ()
+    ) -> Script[Committed]:
+        """Take the prompt, and those joined to it, out of the mailbox and append the turn's first events.
+
+        Raises StaleEpoch, and QueueChanged where one of them waits no more, or says something else now.
+        """
         yield from query("thread_lock_leased", thread=lease.thread, epoch=lease.epoch)
-        if not (yield from query("inbox_take", platform=platform_of(lease.thread), key=prompt.key)):
-            raise StaleEpoch(f"Thread {lease.thread}: the prompt was taken by another worker.")
+        platform, lines = platform_of(lease.thread), (prompt, *more)
+        taken = yield Batch([Query("inbox_take", {"platform": platform, "key": line.key}) for line in lines])
+        for line, rows in zip(lines, taken, strict=True):
+            if not rows or prompt_of(rows[0][0]) != line:
+                raise QueueChanged(f"Thread {lease.thread}: what waits has changed.")
         agent = next((data.agent for data in commit.events if isinstance(data, TurnStarted)), "")
         yield from query("thread_open", thread=lease.thread, turn=commit.turn, agent=agent, now=at)
         return (yield from _write(lease, commit, at, last=True))
@@ -151,7 +174,7 @@ class Journal(StorePart):
         if commit.report is not None:
             yield from query("thread_lock", thread=commit.report.thread)
         if outcome in ("done", "limit"):
-            kept = tuple(data for data in commit.events if not isinstance(data, TurnFinished))
+            kept = tuple(data for data in commit.events if not isinstance(data, FilesChanged | TurnFinished))
             if held.aborting:
                 return (yield from _write(lease, msgspec.structs.replace(commit, events=kept, posts=()), at))
             if held.steers:
@@ -166,9 +189,9 @@ class Journal(StorePart):
         if commit.trigger:
             yield from note_turn(commit.trigger, lease.thread, finished, at)
         told = (yield from report(commit.report, at)) if commit.report is not None else ()
-        (waiting,) = yield Batch((Query("inbox_oldest", {"thread": lease.thread}),), last=True)
-        prompt = prompt_of(waiting[0][0]) if waiting else None
-        return Committed(committed.events, prompt=prompt, told=told, claimed=committed.claimed)
+        queue = Query("inbox_queue", {"thread": lease.thread, "limit": QUEUE_READ_MAX})
+        (waiting,) = yield Batch((queue,), last=True)
+        return Committed(committed.events, waiting=waiting_of(waiting), told=told, claimed=committed.claimed)
 
     @writes_at
     def backfill(self, at: datetime, lease: Lease, missed: Sequence[Prompt]) -> Script[Committed]:
@@ -195,6 +218,7 @@ class Journal(StorePart):
                     backfill=True,
                     said_at=prompt.at,
                     tainted_by=prompt.tainted_by,
+                    refers_to=prompt.refers_to,
                 )
             )
         return (yield from _write(lease, Commit(TurnId(""), tuple(new)), at)) if new else Committed(())
@@ -203,6 +227,16 @@ class Journal(StorePart):
     def append(self, at: datetime, thread: ThreadId, events: Sequence[EventData]) -> Script[tuple[Event, ...]]:
         """Append events outside any turn without a lease (cleared, backfilled, a subagent's result)."""
         return append_outside(thread, TurnId(""), events, at)
+
+    @writes
+    def add_thread(self, thread: ThreadId, agent: str, title: str, events: Sequence[Event]) -> Script[bool]:
+        """Make a thread of a conversation held elsewhere, each event at its own time; False where it is there."""
+        if not events or (yield from query("thread_one", thread=thread)):
+            return False
+        yield from query("thread_ensure", thread=thread, agent=agent, title=title_of(title), now=events[0].at)
+        for one in events:
+            yield from append_outside(thread, one.turn, [one.data], one.at)
+        return True
 
     @writes_at
     def retry(self, at: datetime, thread: ThreadId, turn: TurnId, request: RetryRequested) -> Script[tuple[Event, ...]]:
@@ -237,18 +271,44 @@ class Journal(StorePart):
         rows = await self._read("events_range", thread=thread, after=after, before=before or SEQ_END, limit=limit)
         return [event(thread, row) for row in rows]
 
+    @reads
+    def along(
+        self, thread: ThreadId, tip: int, after: int = 0, limit: int = 10_000, *, before: int = 0
+    ) -> Script[list[Event]]:
+        """The same, of the branch that ends with event `tip` alone."""
+        found: list[Event] = []
+        for span in spans_to(tip, (yield from branchings_until(thread, tip))):
+            first, last = max(span.first, after + 1), min(span.last, (before or SEQ_END) - 1)
+            if first <= last and len(found) < limit:
+                window = {"after": first - 1, "before": last + 1, "limit": limit - len(found)}
+                rows = yield from query("events_range", thread=thread, **window)
+                found += [event(thread, row) for row in rows]
+        return found
+
     async def threads(
-        self, limit: int = 200, *, agent: str = "", before: datetime | None = None, channels: Sequence[str] = ()
+        self,
+        limit: int = 200,
+        *,
+        agent: str = "",
+        before: datetime | None = None,
+        channels: Sequence[str] = (),
+        archived: bool = False,
     ) -> list[ThreadInfo]:
-        """Threads, the last active first; with `channels` (`PLATFORM:CHANNEL:`) theirs alone, and their subagents'."""
-        where = {"agent": agent, "limit": limit, "before": before or TIME_END}
+        """Threads, the last active first; with `channels` (`PLATFORM:CHANNEL:`) theirs alone, and their subagents'.
+        `archived`: those that were put away, else all others."""
+        where = {"agent": agent, "limit": limit, "before": before or TIME_END, "archived": archived}
         if not channels:
-            rows = await self._read("threads_of_agent" if agent else "threads_recent", **where)
+            everyones = "threads_archived" if archived else "threads_recent"
+            rows = await self._read("threads_of_agent" if agent else everyones, **where)
             return [_thread_info(row) for row in rows]
         found: list[ThreadInfo] = []
         for channel in channels:
             found += map(_thread_info, await self._read("threads_of_channel", **where, channel=channel))
         return sorted(found, key=lambda info: (info.updated_at, info.created_at, info.thread), reverse=True)[:limit]
+
+    async def pinned(self, limit: int = 200) -> list[ThreadInfo]:
+        """Threads that somebody keeps in sight, the last active first."""
+        return [_thread_info(row) for row in await self._read("threads_pinned", limit=limit)]
 
     async def thread(self, thread: ThreadId) -> ThreadInfo | None:
         return await self._one(_thread_info, "thread_one", thread=thread)
@@ -287,11 +347,17 @@ class SnapshotStore(StorePart):
         found = [row for agent in agents for row in await self._read("windows_of", agent=agent)]
         return sorted((_window(row) for row in found), key=lambda one: one.updated_at, reverse=True)
 
+    async def messages(self, thread: ThreadId) -> int:
+        """How many messages the thread's window has, of people and of the agent."""
+        return number((await self._read("window_messages", thread=thread))[0][0])
+
     @writes_at
     def begin(
-        self, at: datetime, thread: ThreadId, last_seq: int, events: Sequence[EventData]
+        self, at: datetime, thread: ThreadId, last_seq: int, events: Sequence[EventData], title: str = ""
     ) -> Script[tuple[Event, ...]]:
-        """Append, if the journal still ends at `last_seq` and the thread is at rest. Raises Conflict if not."""
+        """Append, if the journal still ends at `last_seq` (0: begin it) and the thread is at rest. Raises Conflict."""
+        if not last_seq:
+            yield from query("thread_ensure", thread=thread, agent="", title=title_of(title), now=at)
         stored = yield from append("thread_begin", thread, TurnId(""), events, at, last_seq=last_seq)
         if stored is None:
             raise Conflict(f"Something happened in {thread} meanwhile. Wait for its answer, then try again.")
@@ -356,6 +422,7 @@ def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) ->
         yield from query("step_insert", thread=thread, turn=commit.turn, **msgspec.structs.asdict(step))
     for scope, key, value in commit.settings:
         yield from query("setting_note", scope=scope, key=key, value=value)
+    yield from note_checkpoints(thread, commit.turn, events, at)
     committed = yield from append("thread_advance", thread, commit.turn, events, at, last=last, epoch=lease.epoch)
     if committed is None:
         raise _stale(lease)

@@ -3,19 +3,16 @@
 import sqlite3
 from contextlib import closing
 
-import msgspec
 from psycopg import AsyncConnection, sql
 
-from shoal.domain.clock import from_micros
 from shoal.domain.errors import Conflict, StoreCorrupt
 from shoal.domain.home import Home
-from shoal.domain.records import GENESIS, AuditEntry, entry_hash
+from shoal.store.audit import ChainCheck
 from shoal.store.lock import HomeLock
 from shoal.store.postgres import SCHEMA, address, migrate, tables, translated
 from shoal.store.sqlite import SqliteDriver
 
 BATCH_ROWS = 1000
-_entry = msgspec.json.Decoder(AuditEntry)
 
 
 async def migrate_sqlite_to_postgres(home: Home, url: str) -> dict[str, int]:
@@ -104,19 +101,10 @@ async def _copy(source: sqlite3.Connection, target: AsyncConnection, table: str)
 
 
 async def _check_chains(target: AsyncConnection) -> None:
-    heads = await (await target.execute(b"select chain, number, head from chains")).fetchall()
-    ends = {str(chain): (int(number), str(head)) for chain, number, head in heads}
-    seen: dict[str, tuple[int, str]] = {}
+    check = ChainCheck(await (await target.execute(b"select chain, number, head from chains")).fetchall())
     async with target.cursor("audit_rows") as cursor:
         await cursor.execute(b"select chain, number, at, entry, previous, hash from audit order by chain, number")
-        async for chain, number, at, body, previous, digest in cursor:
-            count, last = seen.get(chain, (0, GENESIS))
-            expected = entry_hash(last, chain, count + 1, from_micros(at), _entry.decode(body))
-            if (number, previous, digest) != (count + 1, last, expected):
-                raise StoreCorrupt(f"The audit chain {chain} is broken at entry {number}. Nothing was moved.")
-            seen[chain] = (number, digest)
-    for chain, end in ends.items():
-        if seen.get(chain, (0, GENESIS)) != end:
-            raise StoreCorrupt(f"The audit chain {chain} lacks its last entries. Nothing was moved.")
-    if seen.keys() - ends.keys():
-        raise StoreCorrupt(f"The audit chain {min(seen.keys() - ends.keys())} has no head. Nothing was moved.")
+        async for row in cursor:
+            check.take(row)
+    for broken in check.result().broken[:1]:
+        raise StoreCorrupt(f"The audit chain {broken.shown} Nothing was moved.")

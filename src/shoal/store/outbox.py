@@ -10,11 +10,11 @@ import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.events import decode_stored
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ids import ThreadId, TurnId, platform_of
 from shoal.domain.messages import Prompt, Receipt
 from shoal.domain.posts import preview_key, turn_of_reply
 from shoal.domain.records import DeliveryStatus, NewPost, OutboxRow
-from shoal.store.appends import append_outside, platform_of, put_post, title_of
+from shoal.store.appends import append_outside, put_post, title_of
 from shoal.store.driver import Driver, Script, StorePart, dump, number, query, reader, text, writes, writes_at
 from shoal.store.inbox import accept_prompt
 
@@ -161,6 +161,12 @@ class Outbox(StorePart):
     async def posted_ids(self, post_id: str) -> list[str]:
         """The platform's message ids of a post, part by part."""
         return [text(row[0]) for row in await self._read("posted_of", post=post_id)]
+
+    async def post_of(self, thread: ThreadId, message_id: str) -> str:
+        """The id of the post that a message of ours shows; empty when it is none."""
+        where = {"platform": platform_of(thread), "message_id": message_id, "thread": thread}
+        rows = await self._read("posted_one", **where)
+        return text(rows[0][0]) if rows else ""
 
     async def begin_preview(self, thread: ThreadId, turn: TurnId) -> bool:
         """A turn's answer is about to be shown, as the post `preview:TURN`, whose `posted_ids` have an empty one.

@@ -42,6 +42,7 @@ from shoal.domain.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from shoal.domain.installation import how_to_add
 from shoal.store.driver import EARLY_TABLE, Batch, Param, Row, Script, completion, is_single, migrations, statements
 from shoal.store.health import Health
 
@@ -58,7 +59,7 @@ try:
     from psycopg_pool import AsyncConnectionPool
 except ModuleNotFoundError as error:
     lacking = f"database.url needs the extra `postgres`: {error.name} is not installed."
-    raise ConfigError([f"{lacking} Install it (pip install 'shoal[postgres]'), or leave the key out."]) from error
+    raise ConfigError([f"{lacking} {how_to_add('postgres')}"]) from error
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _ROWLESS = re.compile(r"$|select from |(insert|update|delete) (?!.*\breturning\b)", re.DOTALL)

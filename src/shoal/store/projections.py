@@ -1,30 +1,35 @@
 """`log.jsonl` and `context.jsonl` of a thread: two readable files that are pure functions of its journal.
 
 The log has a line for everything that was said and decided, and is only ever appended to. The context has what the
-model sees, and is cut by clears and compactions. Both end at a point of rest: an event with a line in the log, after
-which no turn is open. What was written after the log's last point of rest (a crash in between) is cut off and written
-again, so that the files are the same bytes however often the writing was interrupted, and as `rebuild` makes them.
-They are not synced to disk: after a power cut `rebuild` them.
+model sees, the system text first, and is cut by clears and compactions. Both end at a point of rest: an event with a
+line in the log, after which no turn is open. What was written after the log's last point of rest (a crash in between)
+is cut off and written again, so that the files are the same bytes however often the writing was interrupted, and as
+`rebuild` makes them. They are not synced to disk: after a power cut `rebuild` them.
 """
 
 import contextlib
 import fcntl
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from pathlib import Path
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import msgspec
 
+from shoal.domain.branches import current
 from shoal.domain.clock import iso
 from shoal.domain.events import (
     ApprovalRequested,
     ApprovalSettled,
     AssistantSaid,
+    Branched,
     Cleared,
     Compacted,
     Event,
     Failed,
+    FilesRestored,
+    Forked,
     LimitReached,
     Steered,
     TurnFinished,
@@ -42,16 +47,29 @@ TAIL_BYTES = 4096
 """How much of a file's end is read at first; four times more each time it does not suffice."""
 
 
-class _LogLine(msgspec.Struct, omit_defaults=True):
+class LogFile(msgspec.Struct, omit_defaults=True):
+    """A file that came with a message: its name there, and where it lies below the thread's directory."""
+
+    original: str
+    local: str = ""
+
+
+class LogLine(msgspec.Struct, omit_defaults=True):
+    """A line of the log. `user` is the author's id on the platform; `trusted`: nobody who is not trusted, and nothing
+    that came from outside, had a hand in its text."""
+
     seq: int
     at: str
     type: str
     turn: str = ""
     author: str = ""
+    user: str = ""
+    is_bot: bool | None = None
     message_id: str = ""
     agent: str = ""
     text: str = ""
-    attachments: tuple[str, ...] = ()
+    trusted: bool = False
+    attachments: tuple[LogFile, ...] = ()
     tools: tuple[str, ...] = ()
     outcome: str = ""
 
@@ -61,7 +79,26 @@ class _ContextLine(msgspec.Struct):
     message: ModelMessage
 
 
-class _Seq(msgspec.Struct):
+class _SystemMessage(msgspec.Struct, tag="system", tag_field="role"):
+    text: str
+
+
+class _SystemLine(msgspec.Struct):
+    """The first line of the context: the system text, by the number of the event that began it, and its digest."""
+
+    seq: int
+    system: str
+    message: _SystemMessage
+
+
+class _LogPlace(msgspec.Struct):
+    seq: int
+    type: str
+
+
+class ContextPlace(msgspec.Struct):
+    """Which event a line of the context stems from."""
+
     seq: int
 
 
@@ -71,8 +108,9 @@ class _Line(NamedTuple):
 
 
 _encoder = msgspec.json.Encoder()
-_log_line = msgspec.json.Decoder(_LogLine)
-_seq = msgspec.json.Decoder(_Seq)
+_log_place = msgspec.json.Decoder(_LogPlace)
+_seq = msgspec.json.Decoder(ContextPlace)
+_SYSTEM = re.compile(rb'\{"seq":\d+,"system":"([^"]*)"')
 
 
 class Projections:
@@ -81,11 +119,13 @@ class Projections:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def append(self, thread: ThreadId, events: Sequence[Event]) -> int:
+    def append(self, thread: ThreadId, events: Sequence[Event], systems: Mapping[str, str]) -> int:
         """Bring the files up to the last point of rest in `events`, whatever of them they hold already.
 
+        `systems` has the system texts that the events name, by digest; one that it lacks stands in no file.
         Returns the number of the last event the files speak of. When `events` begin later than right after that,
-        nothing is written: call again with the journal's events after that number. Raises OSError.
+        nothing is written: call again with the journal's events after that number. After a branch began, `rebuild` is
+        called for. Raises OSError.
         """
         with self._locked(thread) as folder:
             log, context = folder / LOG, folder / CONTEXT
@@ -97,21 +137,31 @@ class Projections:
             if not ends or fresh[0].seq != written + 1:
                 return written
             fresh = fresh[: ends[-1] + 1]
-            if any(isinstance(event.data, Cleared | Compacted) for event in fresh):
+            system = ""
+            if context.exists():
+                with context.open("rb") as file:
+                    found = _SYSTEM.match(file.read(200))
+                system = found[1].decode() if found is not None else ""
+            if any(
+                isinstance(event.data, Cleared | Compacted)
+                or (isinstance(event.data, TurnStarted) and event.data.system not in ("", system))
+                for event in fresh
+            ):
                 body = context.read_bytes() if context.exists() else b""
                 before = [_Line(_seq.decode(line).seq, line + b"\n") for _, line in _whole_lines(body, 0)]
-                _replace(context, b"".join(line.body for line in _fold(before, fresh, ends)))
+                _replace(context, _fold(before, fresh, ends, systems))
             else:
-                _append(context, b"".join(line.body for line in _fold([], fresh, ends)))
+                _append(context, _fold([], fresh, ends, {}))
             _append(log, _log_bytes(fresh))
             return fresh[-1].seq
 
-    def rebuild(self, thread: ThreadId, events: Sequence[Event]) -> None:
-        """Make both files anew from the whole journal, each replaced atomically. Raises OSError."""
+    def rebuild(self, thread: ThreadId, events: Sequence[Event], systems: Mapping[str, str]) -> None:
+        """Make both files anew from the whole journal, each replaced atomically; see `append`. Raises OSError."""
         ends = _ends(events)
         settled = events[: ends[-1] + 1] if ends else ()
+        seen = current(settled)
         with self._locked(thread) as folder:
-            _replace(folder / CONTEXT, b"".join(line.body for line in _fold([], settled, ends)))
+            _replace(folder / CONTEXT, _fold([], seen, _ends(seen), systems))
             _replace(folder / LOG, _log_bytes(settled))
 
     def last_seq(self, thread: ThreadId) -> int:
@@ -144,7 +194,7 @@ def _ends(events: Sequence[Event]) -> list[int]:
     return found
 
 
-_UNLOGGED = frozenset({"tool_started", "tool_result"})
+_UNLOGGED = frozenset({"tool_started", "tool_result", "checkpointed", "files_changed"})
 
 
 def _is_open_after(kind: str, *, was_open: bool) -> bool:
@@ -152,52 +202,81 @@ def _is_open_after(kind: str, *, was_open: bool) -> bool:
 
 
 def _log_bytes(events: Iterable[Event]) -> bytes:
-    return _encoder.encode_lines(_logged(event) for event in events if event.data.type not in _UNLOGGED)
+    return _encoder.encode_lines([*_log_lines(events)])  # it never lets go of an iterator
 
 
-def _logged(event: Event) -> _LogLine:
-    line = _LogLine(event.seq, iso(event.at), event.data.type, event.turn)
-    match event.data:
-        case UserSaid() as said:
-            line.author, line.text, line.message_id = _name(said.author), said.text, said.message_id
-            line.attachments = tuple(attachment.path or attachment.name for attachment in said.attachments)
-        case Steered() as said:
-            line.author, line.text, line.message_id = _name(said.author), said.text, said.message_id
-        case TurnStarted(agent=agent):
-            line.agent = agent
-        case AssistantSaid(text=text, tool_calls=calls):
-            line.text, line.tools = text, tuple(call.name for call in calls)
-        case ApprovalRequested(tool=tool, shown=shown):
-            line.text, line.tools = shown, (tool,)
-        case ApprovalSettled(by=by, decision=decision):
-            line.author, line.outcome = by, decision
-        case Compacted(summary=summary):
-            line.text = summary
-        case Cleared(by=by, reason=reason):
-            line.author, line.text = by, reason
-        case LimitReached(limit=limit, detail=detail):
-            line.outcome, line.text = limit, detail
-        case Failed(kind=kind, message=message):
-            line.outcome, line.text = kind, message
-        case TurnFinished(outcome=outcome):
-            line.outcome = outcome
-        case _:
-            pass
-    return line
+def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
+    """The lines of events, of which the first stands in no turn that began before it."""
+    agent, said_after = "", ""
+    for event in events:
+        line = LogLine(event.seq, iso(event.at), event.data.type, event.turn)
+        match event.data:
+            case UserSaid() as said:
+                line.message_id = said.message_id
+                _name(line, said.author, said.text)
+                read = said.tainted_by or (said.caller.tainted_by if said.caller is not None else "")
+                line.trusted = line.trusted and not read
+                line.attachments = tuple(
+                    LogFile(one.name, f"attachments/{PurePath(one.path).name}" if one.path else "")
+                    for one in said.attachments
+                )
+            case Steered() as said:
+                line.message_id = said.message_id
+                _name(line, said.author, said.text)
+            case TurnStarted(agent=agent):
+                line.agent = agent
+            case AssistantSaid(text=text, tool_calls=calls, tainted_by=said_after):
+                line.author, line.is_bot = agent, True
+                line.text, line.tools = text, tuple(call.name for call in calls)
+                line.trusted = not said_after
+            case ApprovalRequested(tool=tool, shown=shown):
+                line.text, line.tools, line.trusted = shown, (tool,), not said_after
+            case ApprovalSettled(by=by, decision=decision):
+                line.author, line.outcome = by, decision
+            case Compacted(summary=summary, tainted_by=read):
+                line.text, line.trusted = summary, bool(summary) and not read
+            case Cleared(by=by, reason=reason):
+                line.author, line.text, line.trusted = by, reason, bool(reason)
+            case Branched(after=after, by=by):
+                line.author, line.text, line.trusted = by, f"goes on after {after}", True
+            case Forked(thread=source, seq=seq, by=by):
+                line.author, line.text, line.trusted = by, f"copied from {source} up to {seq}", True
+            case FilesRestored(turn=turn, restored=restored, by=by, tainted_by=read):
+                line.author, line.text, line.trusted = by, f"undid what {turn} did to {restored} files", not read
+            case LimitReached(limit=limit, detail=detail):
+                line.outcome, line.text, line.trusted = limit, detail, bool(detail)
+            case Failed(kind=kind, message=message):
+                line.outcome, line.text, line.trusted = kind, message, bool(message)
+            case TurnFinished(outcome=outcome):
+                line.outcome = outcome
+            case _ if event.data.type in _UNLOGGED:
+                continue
+            case _:
+                pass
+        yield line
 
 
-def _name(author: Author) -> str:
-    return author.name or author.id
+def _name(line: LogLine, author: Author, text: str) -> None:
+    line.author, line.user, line.is_bot = author.name or author.id, author.id, author.is_bot
+    line.text, line.trusted = text, author.trusted
 
 
-def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int]) -> list[_Line]:
+def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int], systems: Mapping[str, str]) -> bytes:
     """The context after `events`, whose points of rest are `ends`, when it had `lines` before them."""
+    found = _SYSTEM.match(lines[0].body) if lines else None
+    head, digest = lines[: found is not None], found[1].decode() if found is not None else ""
+    lines = lines[len(head) :]
     rests = frozenset(ends)
     piece = Transcript()
     for index, event in enumerate(events):
         data = event.data
-        if isinstance(data, Cleared):
-            lines = []
+        if isinstance(data, TurnStarted) and data.system not in ("", digest):
+            digest, head = data.system, []
+            if digest in systems:
+                line = _SystemLine(event.seq, digest, _SystemMessage(systems[digest]))
+                head = [_Line(event.seq, _encoder.encode(line) + b"\n")]
+        elif isinstance(data, Cleared):
+            lines, head, digest = [], [], ""
         elif isinstance(data, Compacted):
             summary = [_context_line(data.upto_seq, summary_message(data))] if data.summary else []
             lines = summary + [line for line in lines if line.seq > data.upto_seq]
@@ -207,7 +286,7 @@ def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int]) -> l
             piece.settle()
             lines += [_context_line(entry.seq, entry.message) for entry in piece.entries]
             piece = Transcript()
-    return lines
+    return b"".join(line.body for line in (*head, *lines))
 
 
 def _context_line(seq: int, message: ModelMessage) -> _Line:
@@ -226,7 +305,7 @@ def _rest(folder: Path) -> tuple[int, int]:
         is_open = False if is_whole else None  # None: not known yet
         for end, body in lines:
             try:
-                line = _log_line.decode(body)
+                line = _log_place.decode(body)
             except msgspec.MsgspecError:  # torn: whatever follows cannot be trusted
                 break
             if line.type in (TurnStarted.type, TurnFinished.type) or is_open is not None:

@@ -10,6 +10,7 @@ approvals                     it is pending, its turn is open, or it holds for t
 thread_steps                  its turn is open
 settings, scope `openai`      its thread was active since
 settings, scope `once`        -
+memory_changes                -
 budget                        it is of no day and no turn, or of a turn that is open
 
 Tables are walked by their keys, a page a step, which is read beside the writer; only a page that holds something old
@@ -59,6 +60,7 @@ _WALKS = (
     _TableWalk("steps_page", "steps_forget", ("", 0), by_time=False),
     _TableWalk("conversations_page", "conversations_forget", ("",), by_time=False),
     _TableWalk("once_page", "once_forget", ("",), by_time=False),
+    _TableWalk("memory_page", "memory_forget", ("",), by_time=True),
 )
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.domain.errors import ConfigError
 from shoal.domain.files import digest_of, digest_of_file
+from shoal.domain.installation import how_to_add
 from shoal.domain.settings import FilesSettings
 from shoal.store.files import GRACE_SECONDS, check_digest, damaged, new_file
 
@@ -22,7 +23,7 @@ try:
     from obstore.store import S3Store
 except ModuleNotFoundError as error:
     lacking = f"An s3:// address needs the extra `s3`: {error.name} is not installed."
-    raise ConfigError([f"{lacking} Install it (pip install 'shoal[s3]'), or use a directory."]) from error
+    raise ConfigError([f"{lacking} {how_to_add('s3')}"]) from error
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -102,11 +103,11 @@ class S3Files:
     def has(self, digest: str) -> bool:
         return self._age_seconds(digest) is not None
 
-    def remove(self, digest: str) -> bool:
+    def remove(self, digest: str, *, at_once: bool = False) -> bool:
         age = self._age_seconds(digest)
         if age is None:
             return True
-        if age < self._grace_seconds:
+        if age < self._grace_seconds and not at_once:
             return False
         with s3_errors():
             obstore.delete(self._store, self._key(digest))
@@ -115,14 +116,15 @@ class S3Files:
     def below(self, name: str) -> "S3Files":
         return S3Files(self._settings, f"{self._place}{name}/", self, grace_seconds=self._grace_seconds)
 
-    def sweep(self, used: Collection[str]) -> int:
+    def sweep(self, used: Collection[str], *, at_once: bool = False) -> int:
         with s3_errors():
             old: list[str] = []
             listed = obstore.list(self._store, self._place or None)  # pyright: ignore[reportUnknownMemberType]
             for found in chain.from_iterable(listed):
                 digest = found["path"].rpartition("/")[2]
                 is_content = found["path"] == self._key(digest)
-                if is_content and digest not in used and _age_seconds(found) >= self._grace_seconds:
+                is_old = at_once or _age_seconds(found) >= self._grace_seconds
+                if is_content and digest not in used and is_old:
                     old.append(found["path"])
             for first in range(0, len(old), DELETED_AT_ONCE):
                 obstore.delete(self._store, old[first : first + DELETED_AT_ONCE])

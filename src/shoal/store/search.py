@@ -32,8 +32,8 @@ _HEX = frozenset("0123456789abcdef")
 class SearchIndex(StorePart):
     """Full text search over the journals."""
 
-    async def said(self, words: str, *, within: str = "", limit: int = 20) -> list[Event]:
-        """What people and agents said with all of these words, newest first.
+    async def said(self, words: str, *, within: str = "", limit: int = 20, prefix: bool = False) -> list[Event]:
+        """What people and agents said with all of these words, newest first; with `prefix` the last may be unfinished.
 
         `within` is a thread, or `platform:channel:` for all of a channel; empty is everywhere.
         """
@@ -41,11 +41,12 @@ class SearchIndex(StorePart):
         if not wanted:
             return []
         phrases = [spread(word).split() for word in wanted]
-        quoted = " AND ".join(f'"{" ".join(phrase)}"' for phrase in phrases)
+        quoted, anything = " AND ".join(f'"{" ".join(phrase)}"' for phrase in phrases), ":*" if prefix else ""
         rows = await self._read(
             "search_said",
-            quoted=f"words : ({quoted})" + (f" AND places : {_place(within)}" if within else ""),
-            words=" & ".join(" <-> ".join(f"'{word}'" for word in phrase) for phrase in phrases),
+            quoted=f"words : ({quoted}{' *' if prefix else ''})"
+            + (f" AND places : {_place(within)}" if within else ""),
+            words=" & ".join(" <-> ".join(f"'{word}'" for word in phrase) for phrase in phrases) + anything,
             low=within,
             high=first_after(within),
             limit=limit,

@@ -2,14 +2,21 @@
 
 from shoal.domain.clock import Clock
 from shoal.store.agents import AgentStore, ProcessStore
-from shoal.store.approvals import Approvals, AuditLog
+from shoal.store.approvals import Approvals
+from shoal.store.audit import AuditLog
+from shoal.store.branches import BranchStore
 from shoal.store.budget import BudgetStore, Ledger
+from shoal.store.checkpoints import CheckpointStore
+from shoal.store.comparisons import ComparisonStore
 from shoal.store.driver import Driver, StorePart, text
 from shoal.store.inbox import ChildStore, Inbox
 from shoal.store.journal import Journal, SnapshotStore
+from shoal.store.memory import MemoryHistory
 from shoal.store.outbox import Outbox
+from shoal.store.recall import RecallStore
 from shoal.store.retention import Bookkeeping
 from shoal.store.search import ArtifactStore, SearchIndex
+from shoal.store.threads import ThreadStore
 from shoal.store.tokens import TokenStore
 from shoal.store.triggers import TriggerStore
 
@@ -44,6 +51,9 @@ class Store:
         self.driver = driver
         self.inbox = Inbox(driver, clock)
         self.journal = Journal(driver, clock)
+        self.threads = ThreadStore(driver, clock)
+        self.branches = BranchStore(driver, clock)
+        self.checkpoints = CheckpointStore(driver, clock)
         self.outbox = Outbox(driver, clock)
         self.approvals = Approvals(driver, clock)
         self.audit = AuditLog(driver, clock)
@@ -58,6 +68,9 @@ class Store:
         self.processes = ProcessStore(driver, clock)
         self.snapshots = SnapshotStore(driver, clock)
         self.tokens = TokenStore(driver, clock)
+        self.memory = MemoryHistory(driver, clock)
+        self.recall = RecallStore(driver, clock)
+        self.comparisons = ComparisonStore(driver, clock)
         self.bookkeeping = Bookkeeping(driver, clock)
 
     async def close(self) -> None:

@@ -32,10 +32,13 @@ class TriggerStore(StorePart):
     """What starts turns by the clock."""
 
     @writes_at
-    def add(self, at: datetime, spec: NewTrigger, next_at: datetime) -> Script[Trigger]:
-        """Store a trigger."""
+    def add(self, at: datetime, spec: NewTrigger, next_at: datetime, *, rests: bool = False) -> Script[Trigger]:
+        """Store a trigger; one that `rests` comes when it has been resumed."""
         identity = self._clock.new_id()
         yield from query("trigger_insert", id=identity, spec=dump(spec), next_at=next_at, now=at)
+        if rests:
+            yield from query("trigger_pause", id=identity)
+            return Trigger(identity, spec, "paused", next_at, at)
         yield from query("due", what="triggers")
         return Trigger(identity, spec, "active", next_at, at)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.testing.platforms.teams import FakeTeams as FakeTeams
     from shoal.testing.platforms.telegram import FakeTelegram as FakeTelegram
     from shoal.testing.platforms.webhook import FakeHookChat as FakeHookChat
+    from shoal.testing.push import FakePush as FakePush
     from shoal.testing.scenario import FakeModels as FakeModels
 
 _HOMES = {
@@ -29,6 +30,7 @@ _HOMES = {
     "FakeModel": "model",
     "FakeModels": "scenario",
     "FakePlatform": "platforms.fake",
+    "FakePush": "push",
     "FakeSlack": "platforms.slack",
     "FakeTeams": "platforms.teams",
     "FakeTelegram": "platforms.telegram",

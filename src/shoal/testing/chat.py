@@ -11,7 +11,7 @@ from shoal.chat.inbox import submit
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Attachment, Author, Prompt, Receipt
+from shoal.domain.messages import Attachment, Author, Prompt, Reaction, Receipt
 from shoal.domain.ports import InboxPort
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.permissions.access import AccessRules
@@ -25,6 +25,7 @@ LIMITS = ChatLimits(
     can_upload=True,
     has_buttons=True,
     has_history=True,
+    voice="ogg",
 )
 
 
@@ -124,7 +125,7 @@ class FakeChat:
             message_id=key,
             joins=found is not None,
         )
-        told = await submit(prompt, "", self.inbox)
+        told = await submit(prompt, self.inbox)
         if told:
             self.told.append(told)
         return thread
@@ -146,7 +147,16 @@ class FakeChat:
         address = make_thread_id(self.platform, channel, thread)
         author, now = Author(user, user, roles, trusted=False), self._clock.now()
         prompt = Prompt(address, key, text, author, now, message_id=key, direct=direct)
-        return await submit(prompt, "", self.inbox)
+        return await submit(prompt, self.inbox)
+
+    async def reacts(self, message_id: str, emoji: str, *, user: str = "ada") -> None:
+        """A person puts an emoji to a message; what they are told is posted there."""
+        await self._connected.wait()
+        assert self.inbox is not None
+        thread = next(made.post.thread for made in self.posted if made.id == message_id)
+        told = await self.inbox.react(Reaction(thread, emoji, Author(user, user, trusted=False), message_id))
+        if told:
+            await self.post(OutboundPost(thread, f"{message_id}:{user}:{emoji}", told, reply_to=message_id))
 
     async def create_channel(self, name: str, beside: str = "") -> str:
         """Make a channel. Raises `channel_trouble`."""

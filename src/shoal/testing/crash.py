@@ -29,7 +29,7 @@ from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import FakeModel, Reply, Seen, follow_directive
-from shoal.testing.scenario import FakeModels
+from shoal.testing.scenario import FakeModels, replays_alike
 from shoal.tools.functions import Prepared, tool
 
 T = TypeVar("T")
@@ -167,6 +167,7 @@ async def live(order: Order) -> int:
                 and await app.store.outbox.depth() == 0
             ):
                 await app.clock.sleep(0.02)
+        await replays_alike(app)
     return drivers[0].writes
 
 

@@ -26,6 +26,7 @@ from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.faults import WrappedDriver
 from shoal.testing.model import FakeModel
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock
+from shoal.turn.replay import replay_thread
 
 T = TypeVar("T")
 
@@ -160,13 +161,14 @@ class World:
     async def happens(self, thread: ThreadId, kind: str, times: int = 1) -> Event:
         """Wait until the journal has an event of this type that many times; returns the last."""
         async with asyncio.timeout(SECONDS_MAX):
-            with self.app.hub.subscribe(thread) as coming:
-                found = [event for event in await self.journal(thread) if event.type == kind]
-                while len(found) < times:
-                    item = await anext(coming)
-                    if isinstance(item, Event) and item.type == kind and item not in found:
-                        found.append(item)
-        return found[times - 1]
+            while True:  # a subscription ends when its reader may have missed something
+                with self.app.hub.subscribe(thread) as coming:
+                    found = [event for event in await self.journal(thread) if event.type == kind]
+                    if len(found) >= times:
+                        return found[times - 1]
+                    async for item in coming:
+                        if isinstance(item, Event) and item.type == kind:
+                            break
 
     async def rests(self) -> None:
         """Wait until no question to the database is under way, nor follows at once."""
@@ -195,6 +197,14 @@ async def quiet(app: App, driver: WatchedDriver) -> None:
         await driver.rests()
 
 
+async def replays_alike(app: App) -> None:
+    """Build every request of every thread again from its journal, and see that it is what was sent."""
+    for info in await app.store.journal.threads():
+        report = await replay_thread(app.store.journal, info.thread, app.context.meter, None)
+        assert not report.differences, f"{info.thread}: {report.differences[0]}"
+        assert not report.unmarked, f"{info.thread}: a model call left no mark of its request"
+
+
 @asynccontextmanager
 async def scenario(
     home: Path,
@@ -210,14 +220,17 @@ async def scenario(
     chat: FakeChat | None = None,
     wrap_driver: Callable[[Driver], Driver] = lambda driver: driver,
     file_clock: FileClock = SYSTEM_FILE_CLOCK,
+    replays: bool = True,
 ) -> AsyncGenerator[World]:
     """Open the app on `home`; `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`; `access` says
     who may speak and who is trusted; `wrap_driver` puts something before the database; `file_clock` tells when calls
-    change files."""
+    change files. Nobody's further lines are waited for unless `settings` say so. Unless `replays` is False, every
+    request must come out the same again in the end."""
     chat = chat or FakeChat(clock=clock)
     overrides: dict[str, object] = {
         "permissions": {"default_profile": profile},
         "sandbox": {"kind": "host"},
+        "mailbox": {"pause_seconds": 0},
         **(settings or {}),
     }
     config = load_config(home, {}, overrides)
@@ -241,3 +254,5 @@ async def scenario(
         for tool in tools:
             app.tools.add(tool)
         yield World(app, chat, model, drivers[0])
+        if replays:
+            await replays_alike(app)

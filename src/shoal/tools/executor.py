@@ -19,7 +19,7 @@ Nothing here raises but CancelledError and the store's errors.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import NamedTuple, Self
@@ -32,9 +32,9 @@ from shoal.domain.errors import ContentChanged, SandboxError, ToolError
 from shoal.domain.events import ApprovalRequested, ToolFinished, ToolStarted, Verdict
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
-from shoal.domain.messages import ToolCall, ToolSpec
+from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
 from shoal.domain.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision
-from shoal.domain.ports import Invocation, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
+from shoal.domain.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
 from shoal.domain.records import AuditEntry, NewApproval
 from shoal.domain.settings import Config
 from shoal.permissions.approvals import approval_digest, strip_controls
@@ -43,7 +43,9 @@ from shoal.permissions.redact import Redactor
 from shoal.permissions.taint import Source, TaintState, fetched_by, gate, trusted
 from shoal.store.store import Store
 from shoal.tools.coverage import NOTHING, Content, ContentReader, CoverLimits, coverage_key, swapped_of
-from shoal.tools.functions import PreparedCommand
+from shoal.tools.functions import Prepared, PreparedCommand
+from shoal.tools.live_output import LiveOutput
+from shoal.tools.offer import Offer
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
 from shoal.tools.tainted_files import KEPT_FOR_PERSON, MarkedFiles, PromptFiles, amended, may_change, secret_below
@@ -92,11 +94,24 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class MustAsk(msgspec.Struct, frozen=True):
-    """The call waits for a person, maybe anew: an earlier request of the same call counts no more then."""
+    """The call waits for a person, maybe anew: an earlier request of the same call counts no more then.
+
+    `advice` finds out what else they should know, which is awaited once, before they are asked.
+    """
 
     approval: NewApproval
     event: ApprovalRequested
     audit: tuple[AuditEntry, ...]
+    advice: Callable[[], Awaitable[str]] | None = None
+
+    def with_reason(self, more: str) -> Self:
+        """The same, with a further sentence of why."""
+        reason = " ".join(f"{self.approval.reason} {strip_controls(more)}".split())
+        return msgspec.structs.replace(
+            self,
+            approval=msgspec.structs.replace(self.approval, reason=reason),
+            event=msgspec.structs.replace(self.event, reason=reason),
+        )
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -149,6 +164,7 @@ class Executor:
         clock: Clock,
         marked: MarkedFiles,
         settings: ExecutorSettings,
+        hub: LiveHub,
     ) -> None:
         self.registry = registry
         self.sandbox = sandbox
@@ -160,20 +176,26 @@ class Executor:
         self._home = home
         self._clock = clock
         self._settings = settings
+        self._hub = hub
         self.page = settings.page
         self.redactor = Redactor(())
 
-    def specs(self, agent: AgentSpec, *profiles: Profile) -> tuple[ToolSpec, ...]:
+    @property
+    def is_sealed(self) -> bool:
+        """Whether commands are kept from this machine and from the network."""
+        return not self._settings.commands_fetch
+
+    def offer(self, agent: AgentSpec, *profiles: Profile) -> Offer:
         """The tools the agent has and no profile wholly denies; the same object while unchanged."""
-        return self.registry.specs(agent.tools, lambda name: any(hidden(profile, name) for profile in profiles))
+        return self.registry.offer(agent.tools, lambda name: any(hidden(profile, name) for profile in profiles))
 
     async def admit(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
     ) -> Refused | MustAsk | Admitted:
         """Decide on a call. `request` is its allowed approval when it comes back from one."""
         tool, agent, profiles = self.registry.get(call.name), context.agent, (context.profile, *context.bounds)
-        if tool is None or (agent.tools and call.name not in agent.tools):
-            names = ", ".join(spec.name for spec in self.specs(agent, *profiles))
+        if tool is None or (agent.tools and call.name not in (*agent.tools, MORE_TOOLS)):
+            names = ", ".join(spec.name for spec in self.offer(agent, *profiles).listed)
             return _refuse(call, UNKNOWN_TOOL.format(name=call.name, names=names))
         try:
             invocation = tool.prepare(call.arguments, self._tool_context(call, context))
@@ -299,6 +321,7 @@ class Executor:
             duration_ms=round((self._clock.monotonic() - began) * 1000),
             tainted_by=output.tainted_by or (context.taint.shown if bounded.artifact and context.taint.active else ""),
             answers=output.answers,
+            found=output.found,
         )
 
     async def source_of(self, actions: Sequence[Action], mounts: Sequence[Mount]) -> str:
@@ -324,11 +347,12 @@ class Executor:
         was tainted, and stays marked where it changed no content. Raises ContentChanged."""
         invocation, actions, runs = admitted.invocation, admitted.invocation.actions, admitted.content.runs
         is_command = isinstance(invocation, PreparedCommand)
-        only_looks = is_command and all(map(_only_looks, actions))  # nothing it reads can be gone after it
+        only_looks = is_command and all(map(is_look, actions))  # nothing it reads can be gone after it
         read = "" if only_looks else await self.source_of(actions, context.mounts)
         steered_by = read or (context.taint.shown if context.taint.active else "")
+        live = LiveOutput(self._hub, context.thread, context.turn, admitted.call.id, self.redactor, self._clock)
         if isinstance(invocation, PreparedCommand):
-            invocation = invocation.bound(runs, read)
+            invocation = invocation.bound(runs, read, live.take)
         began_ns = self._marked.clock.now_ns()
         spec = admitted.spec
         changing = [mount.host for mount in context.mounts if mount.writable and not spec.read_only]
@@ -337,10 +361,13 @@ class Executor:
         touched = [*changing, *([self._home.root] if changes_home else ())]
         marked = await self._marked.below(touched) if may_touch else {}
         async with AsyncExitStack() as stack:
+            stack.callback(live.close)
             await stack.enter_async_context(self._marked.during(changing, steered_by, self._settings.call_seconds_max))
             if changes_home:
                 # What others' prompts may name tells nothing of a private conversation.
-                person = context.purpose.audience.person
+                audience = context.purpose.audience
+                is_persons = all(action.text.startswith("tool:remember:person ") for action in actions)
+                person = audience.speaker if is_persons else audience.person
                 is_for_person = spec.name in KEPT_FOR_PERSON
                 source = PRIVATE if steered_by and person and not is_for_person else steered_by
                 files = amended(spec.name, actions, self._tool_context(admitted.call, context))
@@ -422,7 +449,8 @@ class Executor:
         event = ApprovalRequested(
             approval.id, call.id, call.name, approval.actions, approval.shown, approval.expires_at, reason, coverage
         )
-        return MustAsk(approval, event, asking.audit)
+        invocation = asking.invocation
+        return MustAsk(approval, event, asking.audit, invocation.advice if isinstance(invocation, Prepared) else None)
 
     def _named(self, invocation: Invocation) -> tuple[str, ...]:
         """The actions as journal and cards name them, without secrets."""
@@ -441,6 +469,7 @@ class Executor:
             clock=self._clock,
             services=self._services,
             purpose=context.purpose,
+            tools=lambda: self.offer(context.agent, context.profile, *context.bounds).all,
         )
 
 
@@ -464,7 +493,7 @@ class _Asking(NamedTuple):
         return approval_digest(self.call_digest, coverage_key(self.content.coverage))
 
 
-def _only_looks(action: Action) -> bool:
+def is_look(action: Action) -> bool:
     """Whether a part of a command changes no file, not even the time of its last change."""
     program = action.text.split(":", 2)[-1].partition(" ")[0]
     return action.whole or (action.harmless and not action.also and program in _LOOKERS)

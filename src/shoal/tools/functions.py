@@ -16,7 +16,7 @@ import msgspec
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
-from shoal.domain.ports import Command, Invocation, RunFile, ToolContext, ToolOutput
+from shoal.domain.ports import Command, Invocation, RunFile, SeeOutput, ToolContext, ToolOutput
 from shoal.domain.untrusted import UNREADABLE
 
 ARGUMENTS_CHARS_MAX = 30_000_000
@@ -32,12 +32,16 @@ _canonical_encoder = msgspec.json.Encoder(order="sorted")
 
 
 class Prepared(NamedTuple):
-    """An `Invocation`: what it will do, as shown and as canonical JSON, and the doing itself."""
+    """An `Invocation`: what it will do, as shown and as canonical JSON, and the doing itself.
+
+    `advice` finds out what a person who is asked should know beside that; it may take its time.
+    """
 
     actions: tuple[Action, ...]
     shown: str
     canonical: str
     work: Callable[[], Awaitable[ToolOutput]]
+    advice: Callable[[], Awaitable[str]] | None = None
 
     async def run(self) -> ToolOutput:
         return await self.work()
@@ -56,9 +60,9 @@ class PreparedCommand(NamedTuple):
     work: Callable[[Command, str], Awaitable[ToolOutput]]
     tainted_by: str = ""
 
-    def bound(self, runs: tuple[RunFile, ...], tainted_by: str) -> "PreparedCommand":
-        """The same with the files that have to be as they were allowed, and what taints its output."""
-        return self._replace(command=msgspec.structs.replace(self.command, runs=runs), tainted_by=tainted_by)
+    def bound(self, runs: tuple[RunFile, ...], tainted_by: str, see: SeeOutput) -> "PreparedCommand":
+        """The same with the files that have to be as they were allowed, what taints its output, and who sees it."""
+        return self._replace(command=msgspec.structs.replace(self.command, runs=runs, see=see), tainted_by=tainted_by)
 
     async def run(self) -> ToolOutput:
         return await self.work(self.command, self.tainted_by)

@@ -104,3 +104,15 @@ class FileLock:
             except (FileNotFoundError, NotADirectoryError):
                 continue
         raise FileNotFoundError(self._path)
+
+
+def locked(path: Path) -> int:
+    """Wait for a file to be ours; it is given back when it is closed."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+    except BaseException:
+        os.close(held)
+        raise
+    return held

@@ -476,7 +476,9 @@ class ProcessService:
             log.info("a process ended", extra={"process_id": id, "state": ending.state, "exit_code": ending.exit_code})
 
     async def _run_in(self, live: LiveProcess, command: Command, sandbox: Sandbox) -> ProcessEnd:
-        watched = msgspec.structs.replace(command, watch=live, output_bytes_max=0, timeout_seconds=2 * LIFE_SECONDS)
+        watched = msgspec.structs.replace(
+            command, watch=live, output_bytes_max=0, timeout_seconds=2 * LIFE_SECONDS, see=None
+        )
         try:
             async with asyncio.timeout(LIFE_SECONDS) as limit:
                 live.limit = limit

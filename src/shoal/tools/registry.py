@@ -1,35 +1,44 @@
 """All tools by name: the built-in ones, those of extensions, and those a host program adds while it runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from shoal.domain.errors import InvalidInput
 from shoal.domain.files import Files
-from shoal.domain.messages import Judge, ToolSpec
+from shoal.domain.messages import MORE_TOOLS, Judge, ToolSpec
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ChatAdapter, Tool, ToolContext
 from shoal.domain.settings import SandboxSettings, ToolsSettings
+from shoal.domain.triggers import first_time
 from shoal.domain.web import Fetcher
 from shoal.store.store import Store
 from shoal.tools.builtin.files import edit_tool, list_directory, read_tool, str_replace_tool, write_tool
-from shoal.tools.builtin.lookup import read_artifact_tool, search_channel_tool, search_history_tool
+from shoal.tools.builtin.lookup import read_artifact_tool, search_channel_tool
 from shoal.tools.builtin.memory import note_today, remember
 from shoal.tools.builtin.message import message_tool, upload
-from shoal.tools.builtin.schedule import remind, time
+from shoal.tools.builtin.overview import overview_tool
+from shoal.tools.builtin.schedule import remind, schedule_tool, time
 from shoal.tools.builtin.shell import bash_tool
 from shoal.tools.builtin.web import read_url_tool, web_search_tool
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.functions import NAME
 from shoal.tools.locks import PathLocks
+from shoal.tools.offer import Offer, more_tools, offer, split
 
 SELECTIONS_MAX = 256
 """How many different selections of tools are kept, so that the same selection is the same object."""
+ADDED_MAX = 10
+"""So many tools of MCP servers, and as many of extensions, are told from the start; of more, all are found when they
+are needed."""
 SERVICE_TOOLS = (
-    "read_artifact", "search_history", "search_channel", "message", "schedule",
+    "read_artifact", "recall", "search_channel", "overview", "message", "schedule",
     "process_start", "process_list", "process_logs", "process_kill", "subagent", "spawn", "ask_agent",
-    "set_system_prompt", "set_model", "set_permissions", "write_doc", "edit_doc", "delete_doc", "write_skill",
-    "delete_skill",
+    "my_settings", "set_system_prompt", "set_model", "set_permissions", "set_tools", "set_persona", "write_doc",
+    "edit_doc", "delete_doc", "write_skill", "delete_skill",
 )  # fmt: skip
 """The names of the built-in tools that need the services of a running Shoal, which adds them itself."""
+_DEFERRED = frozenset(
+    {*SERVICE_TOOLS, "upload", "time", "note_today", "remind", "i2c_scan", "i2c_read", "i2c_write", "spi_transfer"}
+)
 
 
 class Registry:
@@ -38,7 +47,7 @@ class Registry:
     def __init__(self) -> None:
         self._tools: dict[str, Tool] = {}
         self._unlisted: set[str] = set()
-        self._selections: dict[tuple[str, ...], tuple[ToolSpec, ...]] = {}
+        self._selections: dict[tuple[bool, bool, tuple[str, ...]], Offer] = {}
 
     def add(self, tool: Tool, *, listed: bool = True) -> None:
         """Register a tool. Raises InvalidInput when its name is taken or no provider would take it."""
@@ -66,19 +75,33 @@ class Registry:
         """All names, sorted."""
         return tuple(sorted(self._tools))
 
-    def specs(self, wanted: tuple[str, ...], is_hidden: Callable[[str], bool]) -> tuple[ToolSpec, ...]:
+    def every(self) -> tuple[ToolSpec, ...]:
+        """All tools as they are described, hidden ones too."""
+        return tuple(tool.spec for tool in self._tools.values())
+
+    def offer(self, wanted: tuple[str, ...], is_hidden: Callable[[str], bool]) -> Offer:
         """What an agent is told of: the `wanted` tools (empty: all listed ones) that are not hidden, sorted by name.
 
-        The same selection of the same tools is the same tuple object, so that its encoding can be kept beside it.
+        Wanted ones are all told from the start, and so are all where `more_tools` is hidden. The same selection of the
+        same tools is the same object, so that its encoding can be kept beside it.
         """
         candidates = set(wanted) if wanted else self._tools.keys() - self._unlisted
         names = tuple(sorted(name for name in candidates & self._tools.keys() if not is_hidden(name)))
-        found = self._selections.get(names)
+        may_find = MORE_TOOLS in self._tools and not is_hidden(MORE_TOOLS)
+        may_defer = may_find and not wanted
+        found = self._selections.get((may_defer, may_find, names))
         if found is None:
             if len(self._selections) >= SELECTIONS_MAX:
                 self._selections.clear()
-            found = self._selections[names] = tuple(self._tools[name].spec for name in names)
+            specs = tuple(self._tools[name].spec for name in names if name != MORE_TOOLS)
+            found = told(specs) if may_defer else offer(specs, (), may_find=may_find)
+            self._selections[may_defer, may_find, names] = found
         return found
+
+
+def told(specs: Sequence[ToolSpec]) -> Offer:
+    """What a model is told of these tools where it may find the others."""
+    return split(specs, _DEFERRED, ADDED_MAX)
 
 
 def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: Fetcher | None = None) -> Registry:
@@ -98,6 +121,7 @@ def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: F
         list_directory,
         upload,
         time,
+        more_tools,
         remember,
         note_today,
         remind,
@@ -121,10 +145,11 @@ def lookup_tools(store: Store, files: Files, adapters: Mapping[str, ChatAdapter]
     `judge` says whom of the platforms' people to trust.
     """
     return (
-        read_artifact_tool(store.artifacts, files),
-        search_history_tool(store.search),
+        read_artifact_tool(store.artifacts, files, store.journal, store.snapshots),
         search_channel_tool(store.search, adapters, judge),
         message_tool(adapters),
+        overview_tool(store),
+        schedule_tool(store.triggers, first_time),
     )
 
 

@@ -23,6 +23,7 @@ file                                             how it enters a prompt
 ----------------------------------------------   --------------------------------------------------------------------
 data/**/MEMORY.md, data/memory/                  memory and daily notes, in every prompt of their scope
 agents/NAME/{agent.toml,*.md}, docs/, skills/    who the agent is, its documents, the list of its skills
+data/{IDENTITY,SYSTEM}.md                        who all agents are, what was changed in their environment
 agents/NAME/sessions/                            a saved conversation, once it is restored
 data/events/, data/HEARTBEAT.md                  a message that starts a turn
 template/                                        what the files of a new agent are made from
@@ -152,7 +153,7 @@ SETTLED_NS = 3_600_000_000_000
 _NAMING_TOOLS = frozenset({"read", "view", "edit", "append", "str_replace", "list", "ls", "glob", "grep", "find"})
 _COMMAND_TOOLS = frozenset({"bash", "process_start"})
 _AFTER = ", written after "
-_APART = frozenset({"workspace", "scratch", "attachments", "artifacts", ".git"})
+_APART = frozenset({"workspace", "scratch", "attachments", "artifacts", "checkpoints", ".git"})
 """Folders of the home that have marks of their own, or none: what lies in them enters no prompt by itself."""
 _TOO_MANY = "one of more files than can be looked at"
 
@@ -202,12 +203,19 @@ class MarkedFiles:
                 for folder in noted:
                     await self._change(folder, lambda marks: marks.ended(span, ended))
 
+    async def marks(self, folder: Path) -> Marks:
+        """The marks of a folder, by what is known now. Raises StoreError."""
+        kept = await self._settings.get(SCOPE, self._key(folder))
+        return decode_marks(kept) if kept else Marks()
+
     async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[Path], str]:
         """What tells the source of a file below these folders, empty when there is none, by what is known now.
 
         With a person, of what they may see of it; an empty one may see what everybody may. Raises StoreError.
         """
-        kept = {folder: await self._marks(folder) for folder in folders}
+        kept = {folder: await self.marks(folder) for folder in folders}
+        if not any(marks.spans for marks in kept.values()):
+            return lambda path: ""
         return lambda path: _source_of(path, kept, person)
 
     async def sources_by_person(self, folder: Path, file: Path) -> dict[str, str]:
@@ -215,7 +223,7 @@ class MarkedFiles:
 
         Raises StoreError.
         """
-        marks = await self._marks(folder)
+        marks = await self.marks(folder)
         return marks.sources_of(_changed(file)) if marks.spans else {}
 
     async def since(self, folders: Iterable[Path], began_ns: int, source: str) -> None:
@@ -300,12 +308,12 @@ class MarkedFiles:
         marks, home = dict[Path, Marks](), self._home.root
         for mount in mounts:
             if any(path.is_relative_to(mount.host) or mount.host.is_relative_to(path) for path in paths):
-                spans = (await self._marks(mount.host)).spans
+                spans = (await self.marks(mount.host)).spans
                 if not mount.writable:  # documents, skills: calls change these by other ways
-                    spans += (await self._marks(home)).spans
+                    spans += (await self.marks(home)).spans
                 marks[mount.host] = Marks(spans)
         if any(path.is_relative_to(home) and not any(map(path.is_relative_to, marks)) for path in paths):
-            marks[home] = await self._marks(home)
+            marks[home] = await self.marks(home)
         if not any(kept.spans for kept in marks.values()):
             return ""
 
@@ -334,7 +342,7 @@ class MarkedFiles:
                         found[status.st_dev, status.st_ino] = MarkedFile(folder, status.st_size, digest, source)
 
         for folder in folders:
-            if (marks := await self._marks(folder)).spans:
+            if (marks := await self.marks(folder)).spans:
                 await in_thread(partial(look, folder, marks))
         return found
 
@@ -355,7 +363,7 @@ class MarkedFiles:
             return found
 
         for folder in folders if before else ():
-            for span in await in_thread(partial(lost, folder, await self._marks(folder))):
+            for span in await in_thread(partial(lost, folder, await self.marks(folder))):
                 await self._change(folder, lambda marks, span=span: marks.with_span(span))
 
     async def forget_unused(self) -> int:
@@ -392,10 +400,6 @@ class MarkedFiles:
             marks = decode_marks(kept) if kept else Marks()
             if await self._settings.swap(SCOPE, key, kept, encode_marks(change(marks))):
                 return
-
-    async def _marks(self, folder: Path) -> Marks:
-        kept = await self._settings.get(SCOPE, self._key(folder))
-        return decode_marks(kept) if kept else Marks()
 
     def _key(self, folder: Path) -> str:
         """The folder, below the home directory where it lies in it, so that it may lie elsewhere on other machines."""
@@ -549,12 +553,16 @@ def amended(name: str, actions: Collection[Action], context: ToolContext) -> lis
     match name:
         case "remember":
             scopes = {action.text.removeprefix("tool:remember:").partition(" ")[0] for action in actions}
-            return [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES if scope in scopes]
+            if "person" in scopes:
+                scopes.add("global")  # where it stands
+            files = [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES if scope in scopes]
+            days = [scope for scope in scopes if scope.isdecimal()]
+            return [*files, *(home.data / "memory" / day[:6] / f"{day}.md" for day in days)]
         case "note_today":
             return [note_path(home, context.clock.now().date())]
         case "edit_doc":
             return [agent / "docs" / action.text.removeprefix("tool:edit_doc:") for action in actions]
-        case "set_system_prompt" | "set_model" | "set_permissions":
+        case "set_system_prompt" | "set_model" | "set_permissions" | "set_tools":
             return [agent / "agent.toml"]
         case _:
             return []

@@ -27,7 +27,6 @@ data/memory/                    the daily notes             so
 
 import asyncio
 import errno
-import fcntl
 import logging
 import os
 import secrets
@@ -52,6 +51,7 @@ from shoal.domain.ids import ThreadId, encode_part
 from shoal.domain.ports import Settings
 from shoal.domain.untrusted import is_text
 from shoal.store.projections import CONTEXT, LOG
+from shoal.tools.locks import locked
 from shoal.tools.tainted_files import MarkedFiles
 
 log = logging.getLogger(__name__)
@@ -353,6 +353,17 @@ class WorkspaceSync:
                 return list(coming.conflicts)
         raise Conflict(f"{name} changes too fast on other machines; what changed here is pushed next time.")
 
+    async def forget(self, name: str) -> None:
+        """Delete all content but the newest manifest's, also what was stored just now. Raises OSError."""
+        newest = await self._settings.get(SCOPE, name) or ""
+
+        def sweep() -> None:
+            files = self._place(name)
+            used = {entry.value for entry in _read(files, newest).entries.values()} if newest else set[str]()
+            files.sweep({newest, *used}, at_once=True)
+
+        await anyio.to_thread.run_sync(sweep)
+
     # ---- blocking parts ----
 
     def _plan(self, name: str, root: Path, newest: str, wanted: Wanted) -> _Plan | None:
@@ -530,6 +541,12 @@ class SyncedFolders(Folders):
                 notices.append(STAYS.format(why=_why(error)))
         return tuple(notices)
 
+    async def forget(self, thread: ThreadId) -> None:
+        """Push that they are gone, which other machines follow at their next pull, and delete them from the store."""
+        (folder,) = self._folders(thread, None)
+        await self._transfer(self._sync.push, folder)
+        await self._sync.forget(folder.name)
+
     def here(self, thread: ThreadId, path: str) -> str:
         """The path below this machine's home."""
         root = self._home.thread(thread)
@@ -539,7 +556,7 @@ class SyncedFolders(Folders):
     async def _transfer(self, transfer: _Transfer, folder: _FollowedFolder) -> list[str]:
         lock = self._locks.setdefault(folder.name, asyncio.Lock())
         async with lock:  # in this process; below, among all processes with this home
-            held = await anyio.to_thread.run_sync(_lock, self._memory / f"{encode_part(folder.name)}.lock")
+            held = await anyio.to_thread.run_sync(locked, self._memory / f"{encode_part(folder.name)}.lock")
             try:
                 met = len(await transfer(*folder))
                 if met and folder.marked == (self._home.root,):  # memory: what others keep is for no turn to know
@@ -574,18 +591,6 @@ def _is_shared(name: str) -> bool:
 def _is_memory(name: str) -> bool:
     """MEMORY.md, and what was kept beside it."""
     return name.startswith(MEMORY_FILE)
-
-
-def _lock(path: Path) -> int:
-    """Wait for a file to be ours; it is given back when it is closed."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-    except BaseException:
-        os.close(held)
-        raise
-    return held
 
 
 def _why(error: Exception) -> str:

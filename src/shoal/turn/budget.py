@@ -28,6 +28,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from shoal.domain.errors import InvalidInput, ShoalError
+from shoal.domain.installation import how_to_add
 from shoal.domain.messages import AssistantMessage, ModelMessage, ModelRequest, ToolMessage, ToolSpec, UserMessage
 from shoal.domain.settings import ContextSettings
 from shoal.domain.transcript import SUMMARY_HEAD, TranscriptEntry
@@ -140,7 +141,8 @@ ROUGHLY = Gauge()
 
 
 class Calibration:
-    """Tokens a unit for each model and those who read, learnt from reported usage; the `models_max` last used are kept.
+    """Tokens a unit for each model and those who read, learnt from reported usage, and windows, learnt from refusals;
+    the `models_max` last used are kept.
 
     What a request takes depends on its words, and what is learnt decides how much others send: so it is for those alone
     who may read the words.
@@ -151,11 +153,20 @@ class Calibration:
 
     def __init__(self, models_max: int = 1024) -> None:
         self._factors: OrderedDict[str, float] = OrderedDict()
+        self.windows: OrderedDict[str, int] = OrderedDict()
+        """The windows that were learnt from what providers refused."""
         self._models_max = models_max
 
     def factor(self, model: str) -> float:
         """Tokens a unit: 1 until something is known."""
         return self._factors.get(model, 1.0)
+
+    def learn_window(self, model: str, window_tokens: int) -> None:
+        """Take in what a request had to keep to."""
+        self.windows.pop(model, None)
+        self.windows[model] = window_tokens
+        if len(self.windows) > self._models_max:
+            self.windows.popitem(last=False)
 
     def learn(self, model: str, units: int, reported_tokens: int) -> None:
         """Take in the input tokens that a provider reports for a request of `units`; small requests say nothing."""
@@ -187,7 +198,7 @@ def exact(encoding: Encoding = "o200k_base") -> Count:
     Takes about half a second: call it in a thread. Raises ShoalError when the extra is missing or its file is damaged.
     """
     if not can_count_exactly():
-        raise ShoalError("Exact token counts need the extra `tokens`: install shoal[tokens], or leave them estimated.")
+        raise ShoalError(f"Exact token counts need the extra `tokens`. {how_to_add('tokens')}")
     import gzip
     from importlib.resources import files
 
@@ -212,13 +223,18 @@ async def meter_of(tokenizer: str, model: str) -> Meter:
 
     Reads a vocabulary for half a second where they are counted exactly. Raises ShoalError when the extra is missing.
     """
-    if tokenizer == "estimate":
-        return ESTIMATES
-    return Meter(await asyncio.to_thread(exact, encoding_of(model)))
+    return ESTIMATES if tokenizer == "estimate" else await asyncio.to_thread(meter_as_set, tokenizer, model)
 
 
-WINDOW_TOKENS_DEFAULT = 32_768
-"""Taken for a model whose window nobody knows."""
+def meter_as_set(tokenizer: str, model: str) -> Meter:
+    """The same, where waiting for it harms nobody."""
+    return ESTIMATES if tokenizer == "estimate" else Meter(exact(encoding_of(model)))
+
+
+WINDOW_TOKENS_DEFAULT = 128_000
+"""Taken for a model whose window nobody knows, until its provider refuses what is longer than it."""
+WINDOW_TOKENS_MIN = 1024
+"""No smaller window is believed."""
 ROOM_UNITS_MIN = 256
 """Least room for the conversation beside the instructions; with less, no request is made."""
 
@@ -247,6 +263,11 @@ class Fitted(msgspec.Struct, frozen=True, eq=False):
     shortened: bool = False
 
 
+def reserved(settings: ContextSettings, window_tokens: int, output_tokens: int) -> int:
+    """What of a window is kept free for the answer."""
+    return min(settings.reserve_tokens, max(output_tokens, window_tokens // 4))
+
+
 def room_for(
     settings: ContextSettings, *, window_tokens: int, output_tokens: int, prefix_units: int, factor: float = 1.0
 ) -> TokenRoom:
@@ -255,15 +276,14 @@ def room_for(
     The reserve is at most a quarter of a small window, or what the answer may take. `factor` is tokens a unit. Raises
     InvalidInput when the prefix leaves no room.
     """
-    window = window_tokens or WINDOW_TOKENS_DEFAULT
-    reserve = min(settings.reserve_tokens, max(output_tokens, window // 4))
-    total = int((window - reserve) / factor)
+    reserve = reserved(settings, window_tokens, output_tokens)
+    total = int((window_tokens - reserve) / factor)
     left = total - prefix_units
     if left < ROOM_UNITS_MIN:
         raise InvalidInput(
             f"The instructions, documents and tools take about {int(prefix_units * factor)} tokens of a window of "
-            f"{window} with {reserve} kept for the answer. Shorten the agent's files, give it fewer tools, or take a "
-            "model with a larger window."
+            f"{window_tokens} with {reserve} kept for the answer. Shorten the agent's files, give it fewer tools, or "
+            "take a model with a larger window."
         )
     return TokenRoom(total, prefix_units, int(left * settings.events_share), int(left * settings.artifacts_share))
 
@@ -425,22 +445,35 @@ def shorten(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> t
             found.append(message)
             continue
         whole = "\n".join([message.text, *[_IMAGE_LEFT_OUT] * len(message.images)])
-        text, chars, text_max = whole, len(whole), share - MESSAGE_UNITS
-        while (units := meter.count(text)) > text_max and chars:
-            chars = min(chars - 1, int(chars * text_max / units))
-            text = cut_middle(whole, chars - _NOTICE_CHARS) if chars > 4 * _NOTICE_CHARS else whole[:chars]
-        found.append(msgspec.structs.replace(message, text=text, images=()))
+        text = cut_to(whole, share - MESSAGE_UNITS, meter.count)
+        cut = msgspec.structs.replace(message, text=text, images=())
+        found.append(msgspec.structs.replace(cut, found=()) if isinstance(cut, ToolMessage) else cut)
     return tuple(found)
 
 
+def cut_to(whole: str, units_max: int, count: Count) -> str:
+    """A text of at most so many units: its middle left out, or where hardly anything is left, its end."""
+    text, chars = whole, len(whole)
+    while (units := count(text)) > units_max and chars > 0:
+        chars = min(chars - 1, int(chars * units_max / units))
+        text = cut_middle(whole, chars - _NOTICE_CHARS) if chars > 4 * _NOTICE_CHARS else whole[: max(chars, 0)]
+    return text
+
+
 def _share(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> int:
-    """The most that each may have so that together they have no more than `units_max`: the height at which vessels of
-    their sizes, smallest first, hold together what the model's own messages leave."""
+    """The most that each may have so that they fit into what the model's own messages leave of `units_max`."""
     left = units_max - sum(meter.message(message) for message in messages if isinstance(message, AssistantMessage))
-    sizes = sorted(meter.message(message) for message in messages if not isinstance(message, AssistantMessage))
-    for filled, size in enumerate(sizes):
-        level = left // (len(sizes) - filled)
+    sizes = [meter.message(message) for message in messages if not isinstance(message, AssistantMessage)]
+    return level_of(sizes, left) if sizes else (SHARE_UNITS_MIN if left >= 0 else left)
+
+
+def level_of(sizes: Sequence[int], left: int) -> int:
+    """The most that each may have so that together they have no more than `left`: the height at which vessels of these
+    sizes, smallest first, hold it together."""
+    ordered = sorted(sizes)
+    for filled, size in enumerate(ordered):
+        level = left // (len(ordered) - filled)
         if size > level:
             return level
         left -= size
-    return sizes[-1] if sizes else (SHARE_UNITS_MIN if left >= 0 else left)
+    return ordered[-1] if ordered else left

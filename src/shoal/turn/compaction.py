@@ -15,7 +15,8 @@ An earlier summary is given to the model to bring up to date, and leaves the win
     ----------------------------------   ----------------------------------------------------------------------------
     above three quarters of its room     after the turn, in the background: a new message ends the attempt
     above its room                       before the next model call, in line
-    the provider says it overflows       in line, once a turn; without a summary this turn goes on with less of it
+    the provider says it overflows       in line, once a turn; without a summary this turn goes on with less of it. A
+                                         window that is smaller than was known is learnt: as stated, or by halves
 
 A summary that fails changes nothing but a note in the journal: the request is then fitted by leaving the oldest out,
 and the next turn has it all again. One of what was cleared meanwhile is dropped.
@@ -236,6 +237,10 @@ def _blocks(summary: str) -> dict[str, str]:
 NOT_SUMMARISED = (
     "The older part of this conversation could not be summarised; the model may see less of it in this turn."
 )
+OVERFLOWS_MAX = 8
+"""How often a turn asks again with less, while the model's window turns out smaller each time."""
+NEW_SHARE = 0.6
+"""Of a known window whose model refused the first request of a conversation, what that turn counts on."""
 MAILBOX_SECONDS = 1.0
 """How often the mailbox is looked at while a summary is written in the background."""
 
@@ -252,15 +257,22 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
         if self._urgency(run, route) == "now" and run.first_compaction():
             await self._compact(run, route, "full")
 
-    async def on_overflow(self, run: TurnRun, route: Route) -> bool:
-        """Make room after the provider refused the request; False when nothing more can be done in this turn."""
-        if not run.first_overflow():
-            return False
-        if await self._compact(run, route, "overflow"):
+    async def on_overflow(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
+        """Make room after the provider refused a request of so many tokens, and stated its window (0: did not); False
+        when nothing more can be done in this turn. Raises InvalidInput when the instructions alone fill the window."""
+        run.overflows += 1
+        is_first = run.overflows == 1
+        is_narrower = self.context.narrow_window(run, route, stated_tokens, refused_tokens)
+        is_new = len(run.view.transcript.turn_starts()) < 2
+        has_old = not is_new or self._plan(run, route) is not None
+        if is_first and has_old and await self._compact(run, route, "overflow"):
             return True
-        if len(run.view.transcript.turn_starts()) < 2:
-            return False
-        run.squeeze(run.view.tally.units() * 2 // 3)
+        if is_narrower or not is_first:
+            return is_narrower and run.overflows < OVERFLOWS_MAX
+        if is_new:  # nothing older can leave: instructions and tools have to
+            run.window_tokens = int(self.context.window(run, route) * NEW_SHARE)
+        else:
+            run.squeeze(run.view.tally.units() * 2 // 3)
         return True
 
     async def after_turn(self, run: TurnRun) -> None:
@@ -295,12 +307,12 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             await view.note(compacted(plan, done.message.text, "near", view.taint.summarised(plan.upto_seq)))
 
     def _urgency(self, run: TurnRun, route: Route) -> Urgency:
-        room, view = self.context.room(run, route), run.view
+        room, view = self.context.shares(run, route).room, run.view
         view.tally.update(view.transcript.entries)
         return urgency(view.tally, room)
 
     def _plan(self, run: TurnRun, route: Route) -> Plan | None:
-        room, factor = self.context.room(run, route), self.context.gauge(run, route).factor
+        room, factor = self.context.shares(run, route).room, self.context.gauge(run, route).factor
         return plan_compaction(run.view.transcript.entries, run.view.tally, room, self.context.settings, factor)
 
     async def _compact(self, run: TurnRun, route: Route, reason: str) -> bool:
@@ -322,7 +334,9 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
         return False
 
     async def _summary(self, run: TurnRun, route: Route, plan: Plan) -> ModelDone | ModelFailed:
-        request = summary_request(plan, route.model, self.context.room(run, route))
+        request = summary_request(plan, route.model, self.context.shares(run, route).room)
+        longest = min(SUMMARY_TOKENS_MAX, self.context.window(run, route) // 4)
+        request = msgspec.structs.replace(request, max_output_tokens=longest)
         charge = charge_of(run, run.scope.agent.model, f"summary:{self.clock.new_id()}")
         return await self.spending.ask(charge, route, request, self.context.gauge(run, route))
 

@@ -5,7 +5,8 @@ The block that ends a turn's user message: what is true now and would break a st
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
+from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -14,19 +15,48 @@ import msgspec
 
 from shoal.domain.agents import AgentSpec, Purpose
 from shoal.domain.clock import Clock
-from shoal.domain.events import TurnStarted
+from shoal.domain.events import Cleared, Compacted, TurnStarted
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import ModelRequest, Prompt, ToolSpec, Usage
+from shoal.domain.messages import AssistantMessage, ModelRequest, Prompt, Usage, UserMessage
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Mount, Route
 from shoal.domain.settings import ContextSettings
+from shoal.domain.transcript import (
+    CONTEXT_CHANGES,
+    CONTEXT_HEAD,
+    CONTEXT_TAIL,
+    SUMMARY_HEAD,
+    Transcript,
+    TranscriptEntry,
+)
 from shoal.permissions.profiles import Profile
+from shoal.store.journal import Journal
+from shoal.store.store import Store
 from shoal.tools.executor import CallContext, Executor
-from shoal.turn.budget import Calibration, Gauge, Meter, TokenRoom, fit, room_for
+from shoal.tools.offer import Offer
+from shoal.turn.budget import (
+    WINDOW_TOKENS_DEFAULT,
+    WINDOW_TOKENS_MIN,
+    Calibration,
+    Gauge,
+    Meter,
+    Tally,
+    TokenRoom,
+    fit,
+    reserved,
+    room_for,
+)
+from shoal.turn.prefix import FITTED_SHARE, WHOLE_SHARE, Prefix, fit_prefix
 from shoal.turn.prompt import PromptBuilder, SystemPrompt, choose_prompts, decode_prompt, encode_prompt
+from shoal.turn.replay import stored_tools
 from shoal.turn.skills import skill_mounts, skill_places, skill_roots
 from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of
+
+TOOLS_KNOWN_MAX = 32
+"""Sets of tools whose JSON is kept in memory; one is an agent's with a profile."""
+FITTED_MAX = 64
+"""Instructions fitted to small windows that are kept."""
 
 
 class Activity(NamedTuple):
@@ -36,20 +66,66 @@ class Activity(NamedTuple):
     processes: tuple[str, ...] = ()
 
 
+class Shares(NamedTuple):
+    """A request's room, what stands before the conversation, and the longest answer that is asked for."""
+
+    room: TokenRoom
+    prefix: Prefix
+    output_tokens: int
+
+
+CONTEXT_PARTS = ("system", "tools", "skills", "documents", "memory", "summary", "transcript")
+"""What a request is made of, in its order."""
+_PART_OF = {"skills": "skills", "docs": "documents", "memory": "memory", "notes": "memory"}
+EVENTS_AT_ONCE_MAX = 500
+OLDEST_CHARS_MAX = 120
+"""How much is told of the oldest message that is still sent."""
+
+
+class ContextPart(msgspec.Struct, frozen=True):
+    """What a part of a request takes."""
+
+    name: str
+    bytes: int
+    tokens: int
+
+
+class ContextCosts(msgspec.Struct, frozen=True):
+    """What the next request of a thread takes, part by part. `tokens` are those of all its input; `found_tools` are not
+    sent, and `left_out` messages neither; `fitted`: instructions and tools were more than the window has room for.
+
+    Above `room_tokens` the oldest of the conversation is summarised or left out, first what begins with `oldest`.
+    """
+
+    thread: str
+    agent: str
+    model: str
+    window_tokens: int
+    output_tokens: int
+    tokens: int
+    parts: tuple[ContextPart, ...]
+    found_tools: int
+    left_out: int
+    fitted: bool
+    room_tokens: int = 0
+    oldest: str = ""
+
+
 class TurnOpening(msgspec.Struct, frozen=True):
     """What a turn opens with. `expired_seq` is where the rolling window now begins, 0 when it stays as it is; `new` are
-    the prompts that are not known to be stored."""
+    the prompts that are not known to be stored, and `described` the tools as they are stored, if they are not yet."""
 
     started: TurnStarted
     expired_seq: int
     system: SystemPrompt
-    tools: tuple[ToolSpec, ...]
+    tools: Offer
     new: tuple[SystemPrompt, ...]
+    described: tuple[tuple[str, bytes], ...]
 
     @property
     def prompts(self) -> tuple[tuple[str, bytes], ...]:
-        """The new ones, to be stored by their digests."""
-        return tuple((one.digest, encode_prompt(one)) for one in self.new)
+        """What is new, to be stored by its digests."""
+        return (*((one.digest, encode_prompt(one)) for one in self.new), *self.described)
 
 
 class ContextBuilder:
@@ -88,7 +164,10 @@ class ContextBuilder:
         self._context_tokens = context_tokens_max
         self._window = timedelta(hours=settings.window_hours)
         self._calibration = Calibration()
+        self._fitted = lru_cache(FITTED_MAX)(partial(fit_prefix, meter))
         self._known: WeakValueDictionary[str, SystemPrompt] = WeakValueDictionary()
+        self._tools_stored: dict[int, tuple[Offer, str, bytes]] = {}
+        self._described: set[str] = set()
 
     async def open(self, view: ThreadView, scope: TurnScope, prompt: Prompt) -> TurnOpening:
         """Choose the system text of the turn that `prompt` starts and what is told beside it."""
@@ -96,9 +175,10 @@ class ContextBuilder:
         expired_seq = view.transcript.expired(now - self._window) if self._window else 0
         base = announced = None
         if not expired_seq:
-            base, announced = await self._stored(view, view.base), await self._stored(view, view.announced)
+            base = await self._stored(view.journal, view.base)
+            announced = await self._stored(view.journal, view.announced)
         tools = self._tools(scope)
-        chosen = choose_prompts(base, announced, await self._present(view, scope, tools))
+        chosen = choose_prompts(base, announced, await self._present(view.thread, scope, tools))
         chat = chat_of(view.thread, scope.caller)
         activity = await self._activity(view.thread, agent, scope.audience.within(chat))
         text = volatile(
@@ -109,6 +189,7 @@ class ContextBuilder:
             memory_changes=chosen.changes,
         )
         new = {one.digest: one for one in (chosen.system, chosen.announced) if one.digest not in self._known}
+        described = tuple(one for one in (self._stored_tools(tools),) if one[0] not in self._described)
         started = TurnStarted(
             agent=agent.name,
             model=prompt.model or agent.model,
@@ -118,53 +199,168 @@ class ContextBuilder:
             told=chosen.announced.digest,
             tainted_by=chosen.tainted_by,
         )
-        return TurnOpening(started, expired_seq, chosen.system, tools, tuple(new.values()))
+        return TurnOpening(started, expired_seq, chosen.system, tools, tuple(new.values()), described)
 
     def note_opened(self, opening: TurnOpening) -> None:
-        """An opening is durable, and its prompts with it."""
+        """An opening is durable, and its prompts and tools with it."""
         self._known.update({one.digest: one for one in opening.new})
+        self._described.update(digest for digest, _ in opening.described)
 
-    async def resume(self, view: ThreadView, scope: TurnScope) -> tuple[SystemPrompt, tuple[ToolSpec, ...]]:
+    def _stored_tools(self, tools: Offer) -> tuple[str, bytes]:
+        """Tools as the journal keeps them; the registry makes one offer of them while none changes."""
+        found = self._tools_stored.get(id(tools))
+        if found is None or found[0] is not tools:
+            if len(self._tools_stored) >= TOOLS_KNOWN_MAX:
+                self._tools_stored.clear()
+                self._described.clear()
+            found = self._tools_stored[id(tools)] = tools, *stored_tools(tools.all)
+        return found[1:]
+
+    async def resume(self, view: ThreadView, scope: TurnScope) -> tuple[SystemPrompt, Offer]:
         """The system text of a turn that was opened before, perhaps by another process, and the tools it has now."""
         tools = self._tools(scope)
-        return await self._stored(view, view.base) or await self._present(view, scope, tools), tools
+        return await self._stored(view.journal, view.base) or await self._present(view.thread, scope, tools), tools
 
     def request(self, run: TurnRun, route: Route, *, tools: bool) -> tuple[ModelRequest, int]:
         """The next request of the open turn, fitted to the model's window, and the units by which `learn` judges it.
 
-        Raises InvalidInput when nothing can fit.
+        The run has its mark then. Raises InvalidInput when nothing can fit.
         """
-        view, agent, units = run.view, run.scope.agent, 0
+        view, agent, units, cut_to = run.view, run.scope.agent, 0, None
+        shares = self.shares(run, route)
         view.transcript.settle()
         if view.open.history:
-            room = self.room(run, route)
-            room = room.within(run.squeezed_to) if run.squeezed_to else room
+            room = shares.room.within(run.squeezed_to) if run.squeezed_to else shares.room
             fitted = fit(view.tally, view.transcript.entries, room)
             messages = fitted.messages
+            cut_to = room if fitted.dropped or fitted.stubbed or fitted.shortened else None
             units = fitted.units if tools else 0  # without tools it teaches nothing
         else:
             messages = view.transcript.messages_of(view.turn)
         request = ModelRequest(
             model=route.model,
-            system=run.system.text,
+            system=shares.prefix.system,
             messages=messages,
-            tools=run.tools,
-            max_output_tokens=_output_tokens(agent, route),
+            tools=shares.prefix.tools,
+            max_output_tokens=shares.output_tokens,
             temperature=agent.temperature,
             cache_key=view.thread,
             tool_choice="auto" if tools else "none",
+            further=shares.prefix.further,
         )
+        described = self._stored_tools(run.tools)[0]
+        run.asked = view.digests.mark(request, run.system.text, described, view.transcript, cut_to)
         return request, units
 
-    def room(self, run: TurnRun, route: Route) -> TokenRoom:
-        """How the model's window is shared out. Raises InvalidInput when the instructions fill it."""
-        return room_for(
-            self.settings,
-            window_tokens=self._context_tokens or route.context_tokens,
-            output_tokens=_output_tokens(run.scope.agent, route),
-            prefix_units=self.meter.prefix(run.system.text, run.tools),
-            factor=self.gauge(run, route).factor,
+    def shares(self, run: TurnRun, route: Route) -> Shares:
+        """How the model's window is shared out. Raises InvalidInput when not even fitted instructions leave room."""
+        agent, window, factor = run.scope.agent, self.window(run, route), self.gauge(run, route).factor
+        output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, window // 4)
+        return self._share_out(run.system, run.tools, window, output, factor)
+
+    def _share_out(self, system: SystemPrompt, tools: Offer, window: int, output: int, factor: float) -> Shares:
+        prefix = Prefix(system.text, tools.listed, tools.deferred, self.meter.prefix(system.text, tools.listed))
+        # What is learnt of a model changes it in steps, so that requests still begin with the same bytes.
+        total = (window - reserved(self.settings, window, output)) / max(1.0, ceil(factor * 4) / 4)
+        if prefix.units > WHOLE_SHARE * total:
+            prefix = self._fitted(system, tools, int(FITTED_SHARE * total))
+        room = room_for(
+            self.settings, window_tokens=window, output_tokens=output, prefix_units=prefix.units, factor=factor
         )
+        return Shares(room, prefix, output)
+
+    async def costs(self, thread: ThreadId, agent: AgentSpec, route: Route, store: Store) -> ContextCosts:
+        """What the owner's next request of a thread would carry, and what each part takes; that of a first one, where
+        nothing was said there."""
+        transcript, base, journal = Transcript(), "", store.journal
+        window = await store.snapshots.window(thread)
+        after = window.window_seq if window is not None else 0
+        while events := await journal.events(thread, after, EVENTS_AT_ONCE_MAX):
+            for event in events:
+                transcript.add(event)
+                if isinstance(event.data, TurnStarted):
+                    base = event.data.system
+                elif isinstance(event.data, Cleared | Compacted):
+                    base = ""
+            after = events[-1].seq
+        transcript.settle()
+        asker, audience = Asker(trust="owner", user="owner"), Audience(everywhere=True, person="owner")
+        scope = TurnScope(agent, asker, audience)
+        tools = self._tools(scope)
+        system = await self._stored(journal, base) or await self._present(thread, scope, tools)
+        shares, gauge, limit = self._beside(agent, route, system, tools)
+        tally = Tally(self.meter)
+        fitted = fit(tally, transcript.entries, shares.room)
+        sections = shares.prefix.sections or tuple((one.name, one.text) for one in system.sections)
+        texts: dict[str, list[str]] = {name: [] for name in CONTEXT_PARTS}
+        for name, text in sections:
+            texts[_PART_OF.get(name.partition(" ")[0], "system")].append(text)
+        texts["tools"] = [text for one in shares.prefix.tools for text in (one.name, one.description, one.parameters)]
+        for message in fitted.messages:
+            is_summary = isinstance(message, UserMessage) and message.text.startswith(SUMMARY_HEAD)
+            calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
+            part = texts["summary" if is_summary else "transcript"]
+            part += [message.text, *(text for call in calls for text in (call.written_name, call.written_arguments))]
+        return ContextCosts(
+            thread=thread,
+            agent=agent.name,
+            model=f"{route.provider.name}/{route.model}",
+            window_tokens=limit,
+            output_tokens=shares.output_tokens,
+            tokens=round(fitted.units * gauge.factor),
+            parts=tuple(
+                ContextPart(name, sum(len(text.encode()) for text in part), round(sum(map(gauge.text, part))))
+                for name, part in texts.items()
+            ),
+            found_tools=len(shares.prefix.further),
+            left_out=fitted.dropped,
+            fitted=bool(shares.prefix.sections),
+            room_tokens=round(shares.room.events * gauge.factor),
+            oldest=next(
+                (
+                    text.partition(CONTEXT_HEAD)[0].strip()[:OLDEST_CHARS_MAX]
+                    for text in texts["transcript"]
+                    if text.strip()
+                ),
+                "",
+            ),
+        )
+
+    def _beside(self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer) -> tuple[Shares, Gauge, int]:
+        """How the window is shared out for a request of no turn, what tells its tokens, and the window."""
+        reader = f"{route.provider.name}/{route.model} "
+        known = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
+        limit = min(known, self._calibration.windows.get(reader, known))
+        output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, limit // 4)
+        gauge = Gauge(self.meter, self._calibration.factor(reader))
+        return self._share_out(system, tools, limit, output, gauge.factor), gauge, limit
+
+    def request_of(
+        self, entries: Sequence[TranscriptEntry], agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer
+    ) -> tuple[ModelRequest, Gauge]:
+        """A request of no turn: this conversation, fitted to the model's window, and what tells its tokens. Raises
+        InvalidInput when nothing can fit."""
+        shares, gauge, _ = self._beside(agent, route, system, tools)
+        request = ModelRequest(
+            model=route.model,
+            system=shares.prefix.system,
+            messages=fit(Tally(self.meter), entries, shares.room).messages,
+            tools=shares.prefix.tools,
+            max_output_tokens=shares.output_tokens,
+            temperature=agent.temperature,
+            further=shares.prefix.further,
+        )
+        return request, gauge
+
+    def tools_of(self, agent: AgentSpec) -> Offer:
+        """The tools that the agent has for the owner."""
+        asker = Asker(trust="owner", user="owner")
+        return self._executor.offer(agent, self._profile_of(agent, asker))
+
+    async def instructions(self, thread: ThreadId, agent: AgentSpec, tools: Offer) -> SystemPrompt:
+        """The system text as the files are now, with nobody's private memory."""
+        scope = TurnScope(agent, Asker(trust="owner", user="owner"), Audience())
+        return await self._present(thread, scope, tools)
 
     def clean(self, text: str) -> str:
         """The text without secrets, for the journal."""
@@ -172,11 +368,34 @@ class ContextBuilder:
 
     def gauge(self, run: TurnRun, route: Route) -> Gauge:
         """What tells the tokens of this model's requests."""
-        return Gauge(self.meter, self._calibration.factor(f"{route.model} {run.visible_threads}"))
+        return Gauge(self.meter, self._calibration.factor(_readers(run, route)))
+
+    def knows_window(self, route: Route) -> bool:
+        """Whether the model's window is known, or set in the configuration."""
+        return bool(self._context_tokens or route.context_tokens)
+
+    def window(self, run: TurnRun, route: Route) -> int:
+        """The model's window: what is configured or known of it, unless its provider refused less."""
+        learnt = run.window_tokens or self._calibration.windows.get(_readers(run, route), 0)
+        window = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
+        return min(window, learnt or window)
+
+    def narrow_window(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
+        """Take the window for smaller for the rest of the turn, after the provider refused a request of so many tokens:
+        for what it states, or for half of that where nothing is known. False where that is no help."""
+        window = self.window(run, route)
+        if not WINDOW_TOKENS_MIN <= stated_tokens < window:
+            stated_tokens = 0 if self.knows_window(route) else min(window, refused_tokens) // 2
+        if stated_tokens < WINDOW_TOKENS_MIN:
+            return False
+        run.window_tokens = stated_tokens
+        return True
 
     def learn(self, run: TurnRun, route: Route, units: int, usage: Usage) -> None:
-        """Take in what the provider reports for a request of so many units."""
-        self._calibration.learn(f"{route.model} {run.visible_threads}", units, usage.input_tokens)
+        """Take in what the provider reports for a request of so many units, and the window that it kept to."""
+        self._calibration.learn(_readers(run, route), units, usage.input_tokens)
+        if run.window_tokens:
+            self._calibration.learn_window(_readers(run, route), run.window_tokens)
 
     def calls(self, run: TurnRun) -> CallContext:
         """For whom and where the open turn's calls run."""
@@ -197,6 +416,15 @@ class ContextBuilder:
             purpose=Purpose(view.open.author, view.tainted_by, scope.caller, scope.speaks_in, scope.audience),
         )
 
+    def inside(self, agent: AgentSpec, thread: ThreadId) -> Callable[[Path], str]:
+        """The path by which the agent's tools and commands know a host path."""
+        mounts = (
+            Mount(agent.workspace, "/workspace", writable=True),
+            Mount(self._home.attachments(thread), "/attachments"),
+            *skill_places(skill_roots(self._home, agent.home, thread)),
+        )
+        return partial(self._executor.sandbox.inside, mounts=mounts)
+
     def mounts(self, agent: AgentSpec, thread: ThreadId) -> tuple[Mount, ...]:
         """What the agent's commands and file tools reach, first the workspace."""
         return (
@@ -207,18 +435,15 @@ class ContextBuilder:
             *skill_mounts(skill_roots(self._home, agent.home, thread)),
         )
 
-    async def _present(self, view: ThreadView, scope: TurnScope, tools: tuple[ToolSpec, ...]) -> SystemPrompt:
+    async def _present(self, thread: ThreadId, scope: TurnScope, tools: Offer) -> SystemPrompt:
         """The system text as the files are now."""
-        agent, person = scope.agent, scope.audience.person
-        skills = skill_places(skill_roots(self._home, agent.home, view.thread))
-        mounts = (Mount(agent.workspace, "/workspace", writable=True), *skills)
-        inside = partial(self._executor.sandbox.inside, mounts=mounts)
+        agent, person, inside = scope.agent, scope.audience.person, self.inside(scope.agent, thread)
         source_of = await self._tainted_files(person)
-        return self._prompts.system(agent, view.thread, tools, inside, source_of, person)
+        return self._prompts.system(agent, thread, tools.all, inside, source_of, person)
 
-    def _tools(self, scope: TurnScope) -> tuple[ToolSpec, ...]:
+    def _tools(self, scope: TurnScope) -> Offer:
         """The tools as of the turn's start: what comes or goes meanwhile changes nothing of what the model is told."""
-        return self._executor.specs(scope.agent, self._profile_of(scope.agent, scope.asker), *self._bounds(scope))
+        return self._executor.offer(scope.agent, self._profile_of(scope.agent, scope.asker), *self._bounds(scope))
 
     def _bounds(self, scope: TurnScope) -> tuple[Profile, ...]:
         """The profiles of the turns above that are not this turn's own, as they hold for the asker."""
@@ -231,28 +456,26 @@ class ContextBuilder:
         )
         return tuple(dict.fromkeys(profile for profile in above if profile is not own))
 
-    async def _stored(self, view: ThreadView, digest: str) -> SystemPrompt | None:
+    async def _stored(self, journal: Journal, digest: str) -> SystemPrompt | None:
         if not digest:
             return None
         found = self._known.get(digest)
         if found is None:
-            body = await view.journal.prompt(digest)
+            body = await journal.prompt(digest)
             if body is None:
                 return None
             found = self._known[digest] = decode_prompt(body)
         return found
 
 
-def _output_tokens(agent: AgentSpec, route: Route) -> int:
-    return min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens)
+def _readers(run: TurnRun, route: Route) -> str:
+    """A model and those who may read what it is sent: what is learnt of it is for them alone."""
+    return f"{route.provider.name}/{route.model} {run.visible_threads}"
 
 
 CONTEXT_LINES_MAX = 12
 """Most lines of one list; that there are more is said, and not how many: nobody has to count them all for it."""
 LINE_CHARS_MAX = 240
-
-_HEAD = "<context>\n(From Shoal, not from the person: how things stand now.)"
-_TAIL = "</context>"
 
 
 def volatile(
@@ -267,7 +490,7 @@ def volatile(
 
     Names and texts in them come from outside: each is cut to a line of LINE_CHARS_MAX and cannot end the block.
     """
-    parts = [_HEAD, f"Time: {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC, {now.astimezone(UTC):%A}"]
+    parts = [CONTEXT_HEAD, f"Time: {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC, {now.astimezone(UTC):%A}"]
     if others:
         parts.append(_bullets("You are also at work in", others))
     if processes:
@@ -275,8 +498,8 @@ def volatile(
     if spend_left:
         parts.append(f"Left to spend: {_one_line(spend_left)}")
     if memory_changes:
-        parts.append(f"Changed since your instructions above were written:\n{_contained(memory_changes)}")
-    parts.append(_TAIL)
+        parts.append(f"{CONTEXT_CHANGES}{_contained(memory_changes)}")
+    parts.append(CONTEXT_TAIL)
     return "\n".join(parts)
 
 

@@ -42,22 +42,26 @@ from shoal.domain.cards import ANSWERS_AGAIN, GAVE_UP, CardState, card_edit, car
 from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.errors import InvalidInput
 from shoal.domain.events import (
+    INTERRUPTED,
     ApprovalRequested,
     AssistantSaid,
+    Checkpointed,
     Failed,
     LimitReached,
     RetryScheduled,
     StatusChanged,
     ToolFinished,
+    ToolStarted,
     TurnFinished,
 )
 from shoal.domain.ids import CallId, ThreadId
 from shoal.domain.messages import RETRYABLE, SILENT, FailureKind, ModelDone, ModelFailed, ToolCall
 from shoal.domain.ports import Models, Route
 from shoal.domain.records import AdmittedCalls, AuditEntry, Commit, NewPost, Spend, Step
-from shoal.domain.transcript import INTERRUPTED
 from shoal.domain.turnstate import FALLBACK, CallModel, Finish, NoteLimit, RunCalls, TurnState, next_move
+from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, MustAsk, Refused
+from shoal.tools.offer import unwrapped
 from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
 from shoal.turn.spending import Spending, charge_of
@@ -80,6 +84,10 @@ FRIENDLY: dict[FailureKind, str] = {
     "context_overflow": "This conversation has grown too long for the model. Start a new one with /new.",
     "content_filter": "The model's provider declined to answer this.",
 }
+TOO_MUCH = (
+    "Your message, with what I have to know to answer it, does not fit into the model's window. Send less at once; "
+    "whoever runs this agent can shorten its files or give it a model with a larger window."
+)
 WAITING: dict[FailureKind, str] = {
     "rate_limited": "The model's rate limit is reached.",
     "overloaded": "The model is overloaded right now.",
@@ -127,8 +135,10 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
 
     `confirm` is awaited before each model request and raises StaleEpoch when another worker has the thread by now, so
     that a process that was frozen does not ask again for what another has finished. What a call changed is given to
-    other machines by `push` before its result is journaled, so that whoever goes on with the turn has it.
-    `stop_children` stops the threads that calls of this one began; `known_models` names every model there is.
+    other machines by `push` before its result is journaled, so that whoever goes on with the turn has it. Before the
+    first call that may change files, `checkpoints` keep how the workspace is.
+    `stop_children` stops the threads that calls of this one began; `known_models` names every model there is;
+    `tell_unknown_window` is told of each model that is asked and whose window is not known.
     """
 
     models: Models
@@ -141,7 +151,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     confirm: Callable[[ThreadId], Awaitable[None]]
     stop_children: Callable[[ThreadId], Awaitable[int]]
     push: Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]]
+    checkpoints: Checkpoints
     known_models: Callable[[], Sequence[str]]
+    tell_unknown_window: Callable[[str], Awaitable[None]]
 
     async def run(self, run: TurnRun) -> TurnOutcome:
         """Advance the open turn until it has finished or waits for a person."""
@@ -154,15 +166,17 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     if await self._run_calls(run, calls, truncated=truncated) == "parked":
                         return "parked"
                 case CallModel(tools=tools):
-                    if view.open.waits(self.clock.now()):
-                        view.show(StatusChanged("retrying", "Waiting for the model."))
+                    retry, now = view.open.retry, self.clock.now()
+                    if retry is not None and view.open.waits(now):
+                        seconds = (retry.next_at - now).total_seconds()
+                        view.show(StatusChanged("retrying", f"the model {WHY[retry.kind]}", seconds))
                         return "parked"
                     if view.steered:
                         await view.take_steers()
                     await self._take_model_step(run, tools=tools)
                 case NoteLimit(limit=limit):
                     details = {
-                        "steps": f"{limits.steps_max} steps",
+                        "steps": "1 step" if limits.steps_max == 1 else f"{limits.steps_max} steps",
                         "tool_errors": f"{limits.tool_errors_in_a_row_max} tool errors in a row",
                         "output_tokens": f"{view.open.cut_off_in_a_row} answers in a row cut off at max_output_tokens",
                     }
@@ -240,7 +254,12 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 apology = NO_SUCH_MODEL
                 log.warning("model %s cannot be used: %s", name, error)
                 continue
-            outcome = await self._try_model(run, route, name, tools=tools)
+            if not route.context_tokens and not self.context.knows_window(route):
+                await self.tell_unknown_window(name)
+            try:
+                outcome = await self._try_model(run, route, name, tools=tools)
+            except InvalidInput as error:
+                outcome = ModelFailed("context_overflow", str(error))
             if isinstance(outcome, LimitReached):
                 return ModelStep(outcome, step(f"model {name}"))
             if isinstance(outcome, ModelDone):
@@ -250,7 +269,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 for call in outcome.message.tool_calls if tools else ():  # each id is unique in the turn
                     call_id = call.id if call.id and call.id not in known else CallId(f"call_{self.clock.new_id()}")
                     known.add(call_id)
-                    calls.append(ToolCall(call_id, call.name, call.arguments))
+                    calls.append(unwrapped(ToolCall(call_id, call.name, call.arguments)))
                 said = AssistantSaid(
                     text=outcome.message.text,
                     tool_calls=tuple(calls),
@@ -260,10 +279,13 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     thinking=outcome.thinking,
                     opaque=outcome.message.opaque,
                     tainted_by=run.view.tainted_by,
+                    asked=run.asked,
                 )
                 return ModelStep(said, step(f"model {name}"), spend, instead)
             failures.append(outcome)
             apology = FRIENDLY[outcome.kind]
+            if outcome.kind == "context_overflow" and len(run.view.transcript.turn_starts()) < 2:
+                apology = TOO_MUCH
             log.warning("model %s failed: %s (%s)", name, outcome.kind, outcome.message)
             if outcome.kind not in HELPED_BY_ANOTHER_MODEL:
                 break
@@ -275,12 +297,10 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     async def _try_model(
         self, run: TurnRun, route: Route, name: str, *, tools: bool
     ) -> ModelDone | ModelFailed | LimitReached:
-        """Ask one model, again where that may help: with less of the conversation, or a little later."""
+        """Ask one model, again where that may help: with less of the conversation, or a little later. Raises
+        InvalidInput when nothing can fit."""
         view, attempt = run.view, 0
-        try:
-            await self.compactor.before_call(run, route)
-        except InvalidInput as error:
-            return ModelFailed("context_overflow", str(error))
+        await self.compactor.before_call(run, route)
         while True:
             request, units = self.context.request(run, route, tools=tools)
             charge, gauge = charge_of(run, name), self.context.gauge(run, route)
@@ -295,16 +315,19 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             if isinstance(outcome, ModelDone):
                 self.context.learn(run, route, units, outcome.usage)
                 return outcome
-            if outcome.kind == "context_overflow" and await self.compactor.on_overflow(run, route):
-                continue
+            if outcome.kind == "context_overflow":
+                if await self.compactor.on_overflow(run, route, outcome.window_tokens, gauge.request(request)):
+                    continue
+                return outcome
             attempt += 1
             attempts_max = self.limits.model_attempts_max if view.open.retry is None else 1
             if outcome.kind not in RETRYABLE or attempt >= attempts_max:
                 return outcome
             if (outcome.retry_after_seconds or 0.0) > self.limits.retry_after_seconds_max:
                 return outcome
-            view.show(StatusChanged("retrying", f"The model is {outcome.kind}; trying again."))
-            await self.clock.sleep(retry_delay(attempt, outcome.retry_after_seconds, self.limits.retry_base_seconds))
+            seconds = retry_delay(attempt, outcome.retry_after_seconds, self.limits.retry_base_seconds)
+            view.show(StatusChanged("retrying", f"the model {WHY[outcome.kind]}", seconds))
+            await self.clock.sleep(seconds)
 
     def _gives_up_at(self, state: TurnState) -> datetime:
         """When a turn that waits for its model waits no longer."""
@@ -349,7 +372,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     ) -> None:
         """Journal a message with the start of those of its calls that may run at once, and run them."""
         view = run.view
-        admitted, last_seq = list[Admitted](), view.transcript.last_seq
+        admitted, last_seq, begun = list[Admitted](), view.transcript.last_seq, tuple[Checkpointed | ToolStarted, ...]()
         try:
             context = self.context.calls(run)
             # A message that changes the taint changes what its own calls may do; one that waits is reached as ever.
@@ -360,10 +383,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                         admitted = []
                         break
                     admitted.append(admission)
+                begun = (*await self._checkpoint(run, admitted), *(one.started for one in admitted))
         finally:  # what was said and paid for is kept, also when the turn was stopped meanwhile
-            starts = None
-            if admitted:
-                starts = AdmittedCalls(last_seq, tuple(one.started for one in admitted), _audit_of(admitted))
+            starts = AdmittedCalls(last_seq, begun, _audit_of(admitted)) if begun else None
             await view.write(Commit(view.turn, (said,), spend=spend, steps=steps, starts=starts))
         if admitted and admitted[0].call.id in view.open.started:
             await self._run_started(run, admitted, context)
@@ -446,7 +468,6 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             if isinstance(result, MustAsk):
                 outcome = await self._ask_person(run, one.call, result)
             elif result is None:
-                view.show(StatusChanged("waiting", one.call.name))
                 outcome = "parked"
         return outcome
 
@@ -475,16 +496,27 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 return await self._ask_person(run, call, admission)
             if isinstance(admission, Admitted):
                 audit, approval = admission.audit, admission.use_approval
-                await view.write(Commit(view.turn, (admission.started,), audit=audit, use_approval=approval))
+                begun = (*await self._checkpoint(run, [admission]), admission.started)
+                await view.write(Commit(view.turn, begun, audit=audit, use_approval=approval))
         if isinstance(admission, Admitted):
             return await self._run_started(run, [admission], context)
         posts = _card_edit(view, request, "changed")
         await view.write(Commit(view.turn, (admission.result,), posts, admission.audit))
         return None
 
+    async def _checkpoint(self, run: TurnRun, admitted: Sequence[Admitted]) -> tuple[Checkpointed, ...]:
+        """The turn's checkpoint, where it has none and one of these calls may change files."""
+        state = run.view.open
+        if state.checkpoint is not None:
+            return ()
+        return await self.checkpoints.before(admitted, run.scope.agent.workspace, state.author.id)
+
     async def _ask_person(self, run: TurnRun, call: ToolCall, asks: MustAsk) -> TurnOutcome:
         """Ask a person, anew where they were asked already."""
         view = run.view
+        if asks.advice is not None:
+            view.show(StatusChanged("tool", call.name))
+            asks = asks.with_reason(self.context.clean(await asks.advice()))
         before = _card_edit(view, view.open.approvals.get(call.id), "asked_anew")
         card = card_post(view.chat, asks.approval, self.executor.page)
         await view.write(Commit(view.turn, (asks.event,), (*before, card), asks.audit, asks.approval))

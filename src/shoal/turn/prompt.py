@@ -6,23 +6,27 @@ sections: the MEMORY.md of three scopes and the last daily notes.
 A thread's requests begin with the same bytes for as long as its window stands, so that providers' caches hit. The
 system text sent is therefore that of the window's first turn (the *base*). Live sections (memory, notes, skills) that
 change later are told in the volatile block of the next turn instead. Any other change (of a *frozen* section, as all
-that are not live are called), a cleared or compacted window, or one too long to tell makes the present text the base.
+that are not live are called), a cleared or compacted window, one too long to tell, or a line that memory or a note says
+no longer makes the present text the base: what is forgotten has to be out of the next request.
 
     state of a thread           before the turn       after it
     -------------------------   -------------------   --------------------------------------------------------
     no base (new window)        -                     base = announced = now, nothing is told
     a frozen section differs    base, announced       base = announced = now, nothing is told
+    a forgotten line            base, announced       base = announced = now, nothing is told
     live sections differ        base, announced       base stays, announced = now, the difference is told
     nothing differs             base, announced       base stays, announced = now, nothing is told
 """
 
 import hashlib
+import os
+import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -31,7 +35,9 @@ from shoal.domain.clock import Clock
 from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, Home, memory_path, note_path, shown_to
 from shoal.domain.ids import ThreadId, channel_of, thread_address
 from shoal.domain.messages import SILENT, ToolSpec
+from shoal.domain.ports import Sandbox
 from shoal.domain.untrusted import enclosed, untrusted_block
+from shoal.domain.version import VERSION
 from shoal.turn.skills import SkillReader, SkillRoot, Skills, skill_roots
 from shoal.turn.text_files import FileCache, cut_bytes, cut_middle
 
@@ -39,11 +45,16 @@ CHANGES_CHARS_MAX = 4000
 """A longer account of changes is not told: the system text is renewed instead."""
 
 
+SYSTEM_TITLE = "Changes made to this environment"
+"""The heading of data/SYSTEM.md."""
+
+
 class PromptSection(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of the system text, heading included; an empty text leaves it out.
 
     `live` sections may change under a base. `label` says in a change notice what changed; without one it goes untold.
-    `tainted_by` names the files in it that untrusted content had a hand in.
+    `tainted_by` names the files in it that untrusted content had a hand in. What a section that `forgets` says no
+    longer may not stay in a base.
     """
 
     name: str
@@ -51,6 +62,7 @@ class PromptSection(msgspec.Struct, frozen=True, omit_defaults=True):
     live: bool = False
     label: str = ""
     tainted_by: tuple[str, ...] = ()
+    forgets: bool = False
 
 
 class SystemPrompt(msgspec.Struct, frozen=True, eq=False, weakref=True):
@@ -100,6 +112,8 @@ def choose_prompts(base: SystemPrompt | None, announced: SystemPrompt | None, no
     known = announced or base
     if known is now or known.digest == now.digest:
         return TurnPrompts(base, now)
+    if _forgotten(base, now) or _forgotten(known, now):
+        return TurnPrompts(now, now)
     changes = difference(known, now)
     if len(changes) > CHANGES_CHARS_MAX:
         return TurnPrompts(now, now)
@@ -127,6 +141,16 @@ def difference(before: SystemPrompt, after: SystemPrompt) -> str:
     return "\n".join(part for part in parts if part)
 
 
+def _forgotten(before: SystemPrompt, after: SystemPrompt) -> bool:
+    """Whether a section that forgets has lost a line."""
+    was = {section.name: section for section in before.sections}
+    return any(
+        _counted(was.get(section.name, _NEW).text) - _counted(section.text)
+        for section in after.sections
+        if section.forgets
+    )
+
+
 def _counted(text: str) -> Counter[str]:
     """The lines below the heading, without the marks around untrusted text; empty ones say nothing."""
     return Counter(line for line in text.splitlines() if line.strip() and not line.startswith(_NO_TEXT))
@@ -147,10 +171,29 @@ DOCS_DEPTH_MAX = 3
 DOCS_MAX = 200
 PROMPTS_MAX = 256
 """Prompts kept, one an agent, channel and person; the least recently used goes first."""
-TOOL_CHARS_MAX = 160
-"""Longest line of the tools section; the model gets the whole description beside the prompt."""
 
 _DOCUMENT_SUFFIXES = (".md", ".txt", ".rst", ".json", ".toml", ".yaml", ".yml", ".csv", ".tsv", ".sh", ".py", ".sql")
+
+
+HOSTS_TOLD_MAX = 20
+
+
+def runtime_lines(sandbox: Sandbox, network: Literal["off", "on"] | tuple[str, ...]) -> str:
+    """What Shoal runs on, where commands run, and what of the network they reach: the same for as long as it runs."""
+    system, machine = os.uname().sysname, os.uname().machine
+    python = ".".join(map(str, sys.version_info[:3]))
+    if not sandbox.isolated:
+        where, reach = f"on the machine itself ({sandbox.name})", "the network as the machine does"
+    else:
+        where, reach = (
+            f"in a sandbox ({sandbox.name})",
+            {"off": "no network", "on": "the network"}.get(str(network), ""),
+        )
+    if not reach:
+        hosts = ", ".join(network[:HOSTS_TOLD_MAX]) + (" and others" if len(network) > HOSTS_TOLD_MAX else "")
+        reach = f"only these hosts: {hosts}" if hosts else "no network"
+    about = f"Shoal {VERSION} on {system} ({machine}), Python {python}."
+    return f"# Runtime\n{about}\nCommands run {where} and reach {reach}."
 
 
 class PromptLimits(msgspec.Struct, frozen=True):
@@ -163,7 +206,6 @@ class PromptLimits(msgspec.Struct, frozen=True):
     notes_days: int = 3
     skills_listed_max: int = 60
     inline_chars_max: int = 16_384
-    tools_listed_max: int = 80
 
 
 # What a rule is for: all agents, those with any tool, or those with the named one.
@@ -171,7 +213,8 @@ _ALL, _ANY_TOOL = "", "*"
 _RULES = (
     (
         _ALL,
-        "- People read your answers in a chat: be brief, write Markdown, say what you did and what you could not do.",
+        "- People read your answers in a chat: be brief, write Markdown and their language, say what you did "
+        "and what you could not do.",
     ),
     (_ALL, f"- An answer of exactly `{SILENT}` posts nothing. Give it when nobody needs to read anything."),
     (
@@ -191,8 +234,8 @@ _RULES = (
     ),
     (
         "remember",
-        "- Keep lasting facts with `remember`, at the narrowest scope that fits: channel, then platform, then "
-        "global. Never keep passwords, keys or other secrets.",
+        "- Keep lasting facts with `remember`, at the narrowest scope that fits: channel, person (theirs alone), "
+        "platform, global. Never keep passwords, keys or other secrets.",
     ),
     ("note_today", "- Note with `note_today` what was done or decided today and may matter tomorrow."),
 )
@@ -207,14 +250,16 @@ class _PromptFile(NamedTuple):
     bytes_max: int = 0
     live: bool = False
     label: str = ""
+    forgets: bool = False
 
     def section(self, text: str, source: str) -> PromptSection:
         """Its text below its heading; that of a marked file (`source` says by what) stands in an untrusted block."""
         if not text or not source:
-            return PromptSection(self.name, f"{self.heading}{text}" if text else "", self.live, self.label)
+            shown = f"{self.heading}{text}" if text else ""
+            return PromptSection(self.name, shown, self.live, self.label, forgets=self.forgets)
         tainted_by = f"{self.name}, written after {source}"
         text = f"{self.heading}{untrusted_block(tainted_by, text)}"
-        return PromptSection(self.name, text, self.live, self.label, (tainted_by,))
+        return PromptSection(self.name, text, self.live, self.label, (tainted_by,), self.forgets)
 
 
 class _PromptPlace(NamedTuple):
@@ -244,12 +289,18 @@ class _PromptInputs(NamedTuple):
 
 
 class PromptBuilder:
-    """Builds system prompts from the files under a home directory."""
+    """Builds system prompts from the files under a home directory; `runtime` is a section as it stands."""
 
     def __init__(
-        self, home: Home, clock: Clock, limits: PromptLimits | None = None, files: FileCache | None = None
+        self,
+        home: Home,
+        clock: Clock,
+        limits: PromptLimits | None = None,
+        files: FileCache | None = None,
+        runtime: str = "",
     ) -> None:
         self._home = home
+        self._runtime = runtime
         self._clock = clock
         self._limits = limits or PromptLimits()
         self._files = files or FileCache()
@@ -308,7 +359,7 @@ class PromptBuilder:
             return _PromptFile(name, f"# {title}\n", str(path), limits.file_bytes_max, live, label)
 
         def remembered(name: str, title: str, path: Path, bytes_max: int) -> _PromptFile:
-            return _PromptFile(name, f"## {title}\n", str(path), bytes_max, live=True, label=title)
+            return _PromptFile(name, f"## {title}\n", str(path), bytes_max, live=True, label=title, forgets=True)
 
         titles = {"global": "Global memory", "platform": f"Memory for {platform}", "channel": "Memory for this channel"}
         days = [today - timedelta(days=back) for back in range(limits.notes_days - 1, -1, -1)]
@@ -323,7 +374,7 @@ class PromptBuilder:
                 file("How you work", agent.home / "AGENTS.md"),
                 file("Your character", agent.home / "SOUL.md"),
                 file("The people you work for", agent.home / "USER.md", live=True),
-                file("Changes made to this environment", home.data / "SYSTEM.md", live=True),
+                file(SYSTEM_TITLE, home.data / "SYSTEM.md", live=True),
             ),
             (
                 *(
@@ -347,7 +398,7 @@ class PromptBuilder:
                 yield from self._documents(path, depth - 1)
 
     def _sections(self, place: _PromptPlace, inputs: _PromptInputs, person: str) -> Iterator[PromptSection]:
-        agent, marked, listed_max = inputs.agent, inputs.marked, self._limits.tools_listed_max
+        agent, marked = inputs.agent, inputs.marked
         yield PromptSection(
             "identity",
             f"You are {agent.name}, an agent that works in chats through Shoal. {place.about}\n"
@@ -356,17 +407,9 @@ class PromptBuilder:
         yield place.own.section(agent.system_prompt.strip(), marked.get(place.own.path, ""))
         for file, text in zip(place.files, inputs.files, strict=True):
             yield file.section(enclosed(text, 1), marked.get(file.path, ""))
+        yield PromptSection("runtime", self._runtime, live=True, label="The runtime")
         known = {_ALL, *(tool.name for tool in inputs.tools), *([_ANY_TOOL] if inputs.tools else [])}
         yield PromptSection("rules", "\n".join(["# Rules", *(text for whom, text in _RULES if whom in known)]))
-        tools: list[str] = []
-        for tool in inputs.tools[:listed_max]:  # the first sentence of what it says of itself
-            line = " ".join(tool.description.split())
-            line = line[: line.index(". ") + 1] if ". " in line else line
-            line = line if len(line) <= TOOL_CHARS_MAX else f"{line[: TOOL_CHARS_MAX - 1]}…"
-            tools.append(f"- {tool.name}: {line}")
-        if len(inputs.tools) > listed_max:
-            tools.append(f"- and {len(inputs.tools) - listed_max} more")
-        yield PromptSection("tools", "\n".join(["# Tools", *tools]) if tools else "")
         yield self._skill_list(place, inputs)
         yield self._document_list(inputs)
         memory = [

@@ -24,7 +24,8 @@ from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Models, Route
 from shoal.domain.records import BudgetStatus, Ceiling, NewPost, Reservation, Reserved, Spend, UsageRow
 from shoal.domain.settings import BudgetSettings
-from shoal.store.budget import BudgetStore, Ledger
+from shoal.permissions.access import NO_LINKS, People
+from shoal.store.store import Store
 from shoal.turn.budget import ROUGHLY, Gauge
 from shoal.turn.thread import TurnRun
 
@@ -39,6 +40,7 @@ STOPPED = (
     "I stopped: the budget does not allow another model call.{why} The owner can lift it for today with "
     "`shoal usage lift`, or raise it under [budget] in the configuration."
 )
+OWN_STOPPED = "The next call could cost more than is left: {left}. Raise the ceiling to go on."
 UNPRICED = "The price of {model} is unknown, and budget.unpriced refuses such models while a ceiling in dollars is set."
 NOTE = "A note on the budget: {left} is left."
 
@@ -47,7 +49,7 @@ class Charge(msgspec.Struct, frozen=True):
     """A model call and who pays for it. `turn` is empty beside turns; nobody's `asker` pays of no user's ceiling.
 
     `model` is the name the ledger has; `line` are the turns above one that others called, the root first; `audience`
-    may read how much is left.
+    may read how much is left. A call of no conversation has no thread, and may have a ceiling of its own.
     """
 
     id: str
@@ -58,6 +60,7 @@ class Charge(msgspec.Struct, frozen=True):
     asker: Asker
     line: tuple[tuple[ThreadId, TurnId], ...] = ()
     audience: Audience = Audience()
+    ceiling: Ceiling | None = None
 
     @property
     def chat(self) -> ThreadId:
@@ -83,17 +86,18 @@ class Spending:
 
     def __init__(
         self,
-        budget: BudgetStore,
-        ledger: Ledger,
+        store: Store,
         models: Models,
         clock: Clock,
         ceilings: BudgetSettings,
         post: Callable[[NewPost], Awaitable[None]],
         own: Callable[[str], AgentBudget] = lambda agent: NO_BUDGET,
+        people: People = NO_LINKS,
     ) -> None:
         self._own = own
-        self._budget = budget
-        self._ledger = ledger
+        self._people = people
+        self._budget = store.budget
+        self._ledger = store.ledger
         self._models = models
         self._clock = clock
         self._ceilings = ceilings
@@ -104,21 +108,29 @@ class Spending:
         """Where a model is. Raises InvalidInput."""
         return self._models.route(name)
 
+    def usd(self, route: Route, usage: Usage) -> float | None:
+        """What this use costs in US dollars; None where the price is unknown."""
+        return self._models.usd(route, usage)
+
     async def reserve(self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge) -> str:
         """Set the call's greatest cost aside; returns why it may not be made, empty when it may."""
+        if not self._ceilings_of(charge):
+            return ""
+        usage = Usage(gauge.request(request), request.max_output_tokens)
+        return await self.set_aside(charge, self._models.usd(route, usage), usage.input_tokens + usage.output_tokens)
+
+    async def set_aside(self, charge: Charge, usd: float | None, tokens: int) -> str:
+        """The same for a call that costs so much at most; `usd` is None where nobody knows its price."""
         ceilings = self._ceilings_of(charge)
         if not ceilings:
             return ""
-        usage = Usage(gauge.request(request), request.max_output_tokens)
-        usd = self._models.usd(route, usage)
         if usd is None and self._ceilings.unpriced == "refuse" and any(one.usd_max for one in ceilings):
-            return STOPPED.format(why=f" {UNPRICED.format(model=route.model)}")
+            return STOPPED.format(why=f" {UNPRICED.format(model=charge.model)}")
         expires_at = self._clock.now() + timedelta(seconds=STANDS_SECONDS)
-        tokens = usage.input_tokens + usage.output_tokens
         found = Reserved(())
         with anyio.CancelScope(shield=True):  # not cancelled half-way: the call that follows is, and settles it
             found = await self._budget.reserve(Reservation(charge.id, ceilings, usd or 0.0, tokens, expires_at))
-            for one in found.standings if found.blocked is None else ():
+            for one in found.standings if found.blocked is None and charge.thread else ():
                 key = f"budget:{one.scope}:{one.day}"
                 if one.share < NOTE_SHARE or key in self._noted or one.scope.startswith("turn:"):
                     continue
@@ -130,6 +142,8 @@ class Spending:
                 await self._post(NewPost(key, charge.chat, NOTE.format(left=one.left)))
         if found.blocked is None:
             return ""
+        if charge.ceiling is not None and charge.ceiling.scope == found.blocked.scope:
+            return OWN_STOPPED.format(left=found.blocked.left)
         log.warning("a budget is used up", extra={"thread_id": charge.thread, "scope": found.blocked.scope})
         left = f" What is left: {found.blocked.left}." if may_know(charge.audience, found.blocked.scope) else ""
         return STOPPED.format(why=left)
@@ -140,9 +154,17 @@ class Spending:
             with anyio.CancelScope(shield=True):
                 await self._budget.release(charge.id)
 
+    async def record(self, charge: Charge, usage: Usage, usd: float | None) -> None:
+        """Record a call of no model's turn, once by its id; it settles what was set aside."""
+        with anyio.CancelScope(shield=True):
+            await self._ledger.record(charge.thread, charge.turn, self._spend(charge, usage, usd))
+
     def spend(self, charge: Charge, route: Route, usage: Usage) -> Spend:
         """The record of a call that was answered; it settles what was set aside."""
-        ceilings, usd = self._ceilings_of(charge), self._models.usd(route, usage)
+        return self._spend(charge, usage, self._models.usd(route, usage))
+
+    def _spend(self, charge: Charge, usage: Usage, usd: float | None) -> Spend:
+        ceilings = self._ceilings_of(charge)
         reservation, user = charge.id if ceilings else "", charge.asker.user
         return Spend(charge.id, charge.agent, user, charge.model, usage, usd, reservation, ceilings)
 
@@ -180,6 +202,12 @@ class Spending:
         refused = await self.reserve(charge, route, request, gauge)
         if refused:
             return ModelFailed("quota", refused)
+        return await self.reserved(charge, route, request, gauge)
+
+    async def reserved(
+        self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge
+    ) -> ModelDone | ModelFailed:
+        """Make such a call once its cost is set aside."""
         outcome, was_cut_off = await self.stream(charge, route, request, gauge)
         if isinstance(outcome, ModelDone):
             with anyio.CancelScope(shield=True):
@@ -200,8 +228,10 @@ class Spending:
 
     def _ceilings_of(self, charge: Charge) -> tuple[Ceiling, ...]:
         """What bounds the call: the turn and, where others called it, each turn and thread above; the person, the
-        agent, and all there is. An agent's own budget holds for its turns and days, whichever is stricter."""
+        agent, and all there is. An agent's own budget holds for its turns and days, whichever is stricter; a person's
+        own takes the place of everybody's."""
         set_to, own, day = self._ceilings, self._own(charge.agent), self._clock.now().date().isoformat()
+        person = self._people.find(charge.asker.identities[0])
         user = f"user:{charge.asker.identities[0]}" if charge.asker.user else ""
         found: list[Ceiling] = []
         for thread, turn in ((charge.thread, charge.turn), *charge.line):
@@ -209,14 +239,21 @@ class Spending:
             usd, tokens = set_to.usd_per_turn, set_to.tokens_per_turn
             usd, tokens = _stricter(usd, of_turn.usd_per_turn), _stricter(tokens, of_turn.tokens_per_turn)
             found.append(Ceiling(f"turn:{turn}" if turn else "", "", usd, tokens))
-            found.append(Ceiling(f"thread:{thread}", day, set_to.usd_per_thread_day, set_to.tokens_per_thread_day))
+            scope = f"thread:{thread}" if thread else ""
+            found.append(Ceiling(scope, day, set_to.usd_per_thread_day, set_to.tokens_per_thread_day))
         usd = _stricter(set_to.usd_per_agent_day, own.usd_per_day)
         tokens = _stricter(set_to.tokens_per_agent_day, own.tokens_per_day)
         found += [
-            Ceiling(user, day, set_to.usd_per_user_day, set_to.tokens_per_user_day),
+            Ceiling(
+                user,
+                day,
+                person.usd_per_day or set_to.usd_per_user_day,
+                person.tokens_per_day or set_to.tokens_per_user_day,
+            ),
             Ceiling(f"agent:{charge.agent}", day, usd, tokens),
             Ceiling("day", day, set_to.usd_per_day, set_to.tokens_per_day),
             Ceiling("total", "", set_to.usd_total, set_to.tokens_total),
+            *([charge.ceiling] if charge.ceiling is not None else []),
         ]
         return tuple(dict.fromkeys(one for one in found if one.scope and (one.usd_max or one.tokens_max)))
 

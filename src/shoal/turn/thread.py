@@ -27,6 +27,7 @@ from shoal.domain.events import (
     Event,
     EventData,
     LiveData,
+    RequestMark,
     RetryScheduled,
     StatusChanged,
     Steered,
@@ -38,16 +39,22 @@ from shoal.domain.events import (
 )
 from shoal.domain.files import STILL_FOLDERS, Folders, relocated
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Caller, ModelDone, ModelEvent, ModelFailed, Prompt, TextDelta, ToolSpec
+from shoal.domain.lines import Waiting
+from shoal.domain.messages import Caller, ModelDone, ModelEvent, ModelFailed, Prompt, TextDelta
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import LiveHub
+from shoal.domain.posts import spoken_id
 from shoal.domain.records import Commit, Committed, Lease, NewPost, Spend, Step
+from shoal.domain.speech import SpokenReply
 from shoal.domain.transcript import Transcript
 from shoal.domain.turnstate import TurnState
 from shoal.permissions.taint import Source, TaintState, source_of
 from shoal.store.journal import Journal
+from shoal.tools.checkpoints import Checkpoints
+from shoal.tools.offer import Offer
 from shoal.turn.budget import ESTIMATES, Meter, Tally
 from shoal.turn.prompt import SystemPrompt
+from shoal.turn.replay import RequestDigests
 
 MESSAGE_BYTES = 1000
 """What a message takes in memory besides its text."""
@@ -80,6 +87,7 @@ class ThreadView:
 
     __slots__ = (
         "_asked_by",
+        "_checkpoints",
         "_enqueue",
         "_folders",
         "_hub",
@@ -91,15 +99,16 @@ class ThreadView:
         "announced",
         "base",
         "call_numbers",
+        "digests",
         "journal",
         "lease",
-        "next_prompt",
         "state",
         "steered",
         "tally",
         "thread",
         "transcript",
         "unprojected",
+        "waiting",
     )
 
     def __init__(
@@ -110,14 +119,17 @@ class ThreadView:
         lease: Lease,
         folders: Folders = STILL_FOLDERS,
         meter: Meter = ESTIMATES,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self.thread = lease.thread
         self.journal = journal
         self._hub = hub
         self._enqueue = enqueue
         self._folders = folders
+        self._checkpoints = checkpoints
         self.transcript = Transcript()
         self.tally = Tally(meter)
+        self.digests = RequestDigests()
         self.state: TurnState | None = None
         self.base = self.announced = ""
         self._window_seq = lease.window_seq
@@ -192,7 +204,7 @@ class ThreadView:
         """Go on under a newer lease."""
         self.lease = lease
         self.steered, self.aborting = lease.steers, lease.aborting
-        self.next_prompt = lease.prompt
+        self.waiting = lease.waiting
 
     async def load(self) -> None:
         """Read what the journal has and the transcript lacks: all of the window at first, later only what is new.
@@ -217,8 +229,11 @@ class ThreadView:
         self._take(await self._read(self.transcript.last_seq))
 
     async def _read(self, after: int, limit: int = 10_000, *, before: int = 0) -> list[Event]:
-        """Events of the journal, with the paths of this machine."""
-        events = await self.journal.events(self.thread, after, limit, before=before)
+        """Events of the journal on the branch that is current, with the paths of this machine."""
+        if after < self.lease.branch_seq:
+            events = await self.journal.along(self.thread, self.lease.last_seq, after, limit, before=before)
+        else:
+            events = await self.journal.events(self.thread, after, limit, before=before)
         here = partial(self._folders.here, self.thread)
         moved = [relocated(event.data, here) for event in events]
         return [
@@ -243,7 +258,9 @@ class ThreadView:
                         self._asked_by = tainted_by
                     if tainted_by and not self._turn_taint.active:
                         self._turn_taint = TaintState((Source(event.seq, tainted_by),), active=True)
-            if isinstance(data, TurnStarted):
+            if isinstance(data, AssistantSaid):
+                self.digests.note(data)
+            elif isinstance(data, TurnStarted):
                 self.base, self.announced = data.system, data.told
             elif isinstance(data, Cleared | Compacted):
                 self.base = self.announced = ""
@@ -251,10 +268,11 @@ class ThreadView:
 
     # ---- writing the journal ----
 
-    async def open_turn(self, prompt: Prompt, commit: Commit) -> None:
-        """Open a turn in the journal with its first events. Raises StaleEpoch."""
+    async def open_turn(self, waiting: Waiting, commit: Commit) -> None:
+        """Open a turn in the journal with its first events, for what waits. Raises StaleEpoch and QueueChanged."""
         with anyio.CancelScope(shield=True):
-            committed = await self.journal.open_turn(self.lease, prompt, commit)
+            first, *more = waiting.lines
+            committed = await self.journal.open_turn(self.lease, first, commit, more)
             self.lease = msgspec.structs.replace(self.lease, open_turn=commit.turn)
             self.state = TurnState(commit.turn)
             await self._absorb(committed)
@@ -308,8 +326,11 @@ class ThreadView:
             )
 
         with anyio.CancelScope(shield=True):
+            if self._checkpoints is not None and state.checkpoint is not None:
+                changed = await self._checkpoints.after(state.checkpoint)
+                commit = msgspec.structs.replace(commit, events=(*commit.events[:-1], *changed, commit.events[-1]))
             committed = await self._enqueue(self.chat, commit.posts, finishing)
-            self.next_prompt = committed.prompt
+            self.waiting = committed.waiting
             self.steered = False
             await self._absorb(committed)
             self._hub.publish(committed.told)
@@ -347,11 +368,17 @@ class ThreadView:
     # ---- what the open turn posts ----
 
     def answer(self, text: str) -> tuple[NewPost, ...]:
-        """The post of the turn's answer, which says where a fallback model gave it; none where nobody reads along."""
+        """The post of the turn's answer, which says where a fallback model gave it, and the same to be spoken; none
+        where nobody reads along."""
         if not text or is_child(self.thread):
             return ()
-        text = f"{text}\n\n_{self.open.instead}_" if self.open.instead else text
-        return (NewPost(f"{self.turn}:reply", self.thread, text, reply_to=self.open.message_id),)
+        state, reply_to = self.open, self.open.message_id
+        shown = f"{text}\n\n_{state.instead}_" if state.instead else text
+        reply = NewPost(f"{self.turn}:reply", self.thread, shown, reply_to=reply_to)
+        if not state.speaks:
+            return (reply,)
+        spoken = SpokenReply(state.agent, state.author, state.direct)
+        return reply, NewPost(spoken_id(self.turn), self.thread, text, "voice", reply_to=reply_to, spoken=spoken)
 
     def outage_begins(self, retry: RetryScheduled, until: datetime) -> tuple[NewPost, ...]:
         """The post that says, once an outage, what the turn waits for; for a child it is its root's chat."""
@@ -379,18 +406,21 @@ class TurnRun(msgspec.Struct, eq=False):
     """One turn while its steps are taken.
 
     `system` and `tools` are what the model is told, settled as the turn began. `streamed` is the text of the model call
-    under way, so that an abort can keep it. `squeezed_to`: after an overflow, the units that the conversation may take.
+    under way, so that an abort can keep it, and `asked` the mark of its request. After an overflow, `squeezed_to` are
+    the units that the conversation may take, and `window_tokens` is what the model's window is taken for.
     """
 
     turn: TurnId
     view: ThreadView
     scope: TurnScope
     system: SystemPrompt
-    tools: tuple[ToolSpec, ...]
+    tools: Offer
     streamed: list[str] = msgspec.field(default_factory=list[str])
+    asked: RequestMark | None = None
     squeezed_to: int = 0
+    window_tokens: int = 0
     compacted: bool = False
-    overflowed: bool = False
+    overflows: int = 0
 
     @property
     def visible_threads(self) -> str:
@@ -400,6 +430,7 @@ class TurnRun(msgspec.Struct, eq=False):
     def begin_call(self) -> Callable[[ModelEvent], None]:
         """Begin a model call for live watchers; what is to see its events."""
         view, streamed, number, offset = self.view, self.streamed, next(self.view.call_numbers), 0
+        after = view.transcript.last_seq
         streamed.clear()
         view.show(StatusChanged("thinking"))
 
@@ -407,7 +438,7 @@ class TurnRun(msgspec.Struct, eq=False):
             nonlocal offset
             if isinstance(event, TextDelta):
                 streamed.append(event.text)
-                view.show(TextStreamed(event.text, number, offset))
+                view.show(TextStreamed(event.text, number, offset, after))
                 offset += len(event.text)
             elif isinstance(event, ModelDone | ModelFailed):
                 streamed.clear()
@@ -417,11 +448,6 @@ class TurnRun(msgspec.Struct, eq=False):
     def first_compaction(self) -> bool:
         """Whether the conversation may be summarised in line; once a turn."""
         first, self.compacted = not self.compacted, True
-        return first
-
-    def first_overflow(self) -> bool:
-        """Whether the provider refused the request's length for the first time in this turn."""
-        first, self.overflowed = not self.overflowed, True
         return first
 
     def squeeze(self, units: int) -> None:

@@ -1,6 +1,6 @@
 """The door: closed unless somebody was let in, by list or by code; answers written as text; not too many messages."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.actors.access_gate import MESSAGES_BURST, SCOPE, AccessGate, Admissions, Links, Pairing
+from shoal.domain.agents import Listen
 from shoal.domain.commands import CommandRequest
 from shoal.domain.errors import Conflict, Forbidden, NotFound, StoreError
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id
-from shoal.domain.messages import Author, Inbound, Prompt, Receipt
+from shoal.domain.messages import Author, Inbound, Prompt, Reaction, Receipt
 from shoal.domain.permissions import Asker
 from shoal.domain.records import NewPost
 from shoal.domain.triggers import NewTrigger, Trigger
@@ -35,6 +36,7 @@ class Inside:
         self.taken: list[Inbound] = []
         self.decided: list[tuple[str, bool, str]] = []
         self.said: list[str] = []
+        self.reactions: list[Reaction] = []
         self.commands: list[CommandRequest] = []
         self.settled = False
         self.broken = False
@@ -52,11 +54,21 @@ class Inside:
     async def admits(self, message: Prompt) -> bool:
         return True
 
+    async def listens(self, thread: ThreadId) -> Listen:
+        return "all"
+
+    async def react(self, reaction: Reaction) -> str:
+        self.reactions.append(reaction)
+        return ""
+
     async def command(self, asked: CommandRequest) -> str:
         if self.broken:
             raise StoreError("The disk is gone.")
         self.commands.append(asked)
         return f"Did /{asked.name}."
+
+    async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
+        return ("one/tall",)
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
         return None
@@ -218,7 +230,25 @@ async def test_a_command_of_a_stranger_is_not_obeyed(place: Place) -> None:
     assert await door.command(asked) == "Did /new."
     refused = CommandRequest(THREAD, Author("mallory", trusted=True), "new", "", "k2", at)
     assert "no access" in await door.command(refused)
+    assert (await door.suggestions(asked), await door.suggestions(refused)) == (("one/tall",), ())
     assert [found.author.id for found in place.inside.commands] == ["ada"]
+
+
+async def test_a_message_that_is_a_command_is_obeyed_and_its_receipt_has_the_answer(place: Place) -> None:
+    door = place.gate(AccessRules(allow=("ada",)))
+    said = place.says("ada", "/clear  now")
+    receipt = await door.send(said)
+    assert (receipt.status, receipt.answer) == ("answered", "Did /new.")
+    assert await door.send(said) == msgspec.structs.replace(receipt, answer="")
+    (asked,) = place.inside.commands
+    assert (asked.name, asked.argument, asked.author.trusted) == ("new", "now", True)
+    assert not place.inside.taken
+
+
+async def test_a_strangers_command_is_a_strangers_message(place: Place) -> None:
+    assert (await place.gate(OWNED).send(place.says("ada", "/new", direct=True))).status == "dropped"
+    assert "give this code to my owner" in place.inside.said[0]
+    assert not place.inside.commands
 
 
 async def test_a_command_is_obeyed_once_a_key(place: Place) -> None:
@@ -316,3 +346,11 @@ async def test_a_trigger_of_the_page_is_its_owners_and_one_of_nobody_is_nobodys(
     spec = NewTrigger("periodic", "0 * * * *", "look", None, "", thread=THREAD, created_by="owner")
     assert (await open_.asked_for(spec)).trusted
     assert not (await open_.asked_for(msgspec.structs.replace(spec, created_by="u7"))).trusted
+
+
+async def test_an_emoji_goes_through_with_the_trust_of_whoever_put_it_there(place: Place) -> None:
+    door = place.gate(AccessRules(("olga",), ("ada",)))
+    for user in ("olga", "ada", "mallory"):
+        assert await door.react(Reaction(THREAD, "👍", Author(user, trusted=True), "m1", "owner")) == ""
+    found = [(one.author.id, one.author.trusted, one.trust) for one in place.inside.reactions]
+    assert found == [("olga", True, "owner"), ("ada", True, "trusted")], "a stranger's emoji means nothing"

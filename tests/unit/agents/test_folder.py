@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.agents.folder import make_folder, read_agent, remove_folder, set_key
+from shoal.agents.registry import AgentDefaults, AgentRegistry
+from shoal.domain.agents import AgentBudget
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 
@@ -82,3 +84,47 @@ def test_a_removed_agent_is_deleted_or_moved(tmp_path: Path) -> None:
         assert not home.agent("ops").exists()
         assert target.exists() is keep
         at = at.replace(hour=1)
+
+
+def registry(root: Path, own: str, shared: str) -> AgentRegistry:
+    """Of a home with the agent `main`, which says `own`, and a `settings.json` that says `shared`."""
+    home = Home(root)
+    home.agent("main").mkdir(parents=True, exist_ok=True)
+    home.data.mkdir(exist_ok=True)
+    (home.agent("main") / "agent.toml").write_text(own)
+    (home.data / "settings.json").write_text(shared)
+    return AgentRegistry(home, AgentDefaults(model="plain", profile="standard", max_output_tokens=4096))
+
+
+def test_what_an_agent_does_not_say_is_taken_from_settings_json_and_then_from_the_configuration(tmp_path: Path) -> None:
+    shared = (
+        '{"model": "m", "profile": "locked", "tools": ["read"], "budget": {"usd_per_turn": 1, "tokens_per_day": 9}}'
+    )
+    agents = registry(tmp_path, 'profile = "guarded"\nbudget.usd_per_turn = 2\n', shared)
+    spec = agents.spec("main")
+    assert (spec.model, spec.profile, spec.tools, spec.max_output_tokens) == ("m", "guarded", ("read",), 4096)
+    assert spec.budget == AgentBudget(usd_per_turn=2.0, tokens_per_day=9)
+    assert agents.spec("main") is spec
+    (tmp_path / "data/settings.json").write_text("{}")
+    assert agents.spec("main").model == "plain", "a change counts at once"
+    (tmp_path / "data/settings.json").unlink()
+    assert agents.spec("main").tools == ()
+
+
+@pytest.mark.parametrize(
+    ("shared", "why"),
+    [
+        ('{"modle": "m"}', "modle"),
+        ('{"temperature": 9}', "temperature"),
+        ('{"budget": {"usd_per_day": -1}}', "usd_per_day"),
+        ("{", "truncated"),
+        ("[]", "array"),
+        ("\xff", "malformed"),
+    ],
+)
+def test_settings_json_that_cannot_be_is_an_error_that_names_it(tmp_path: Path, shared: str, why: str) -> None:
+    agents = registry(tmp_path, "", shared)
+    with pytest.raises(InvalidInput, match=rf"^data/settings\.json: .*{why}"):
+        agents.spec("main")
+    (tmp_path / "data/settings.json").write_text("{}")
+    assert agents.spec("main").model == "plain"

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from shoal.accounts import PLATFORMS
 from shoal.chat.slack.wire import check_package
 from shoal.domain.errors import ConfigError
+from shoal.domain.settings_platforms import PlatformsSettings
 
 LOADED = "import sys, shoal.accounts; print('\\n'.join(sys.modules))"
 
@@ -16,11 +16,11 @@ def test_adapters_are_imported_when_they_are_configured() -> None:
     command = [sys.executable, "-c", LOADED]
     loaded = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
     assert "shoal.chat.local" in loaded
-    assert not loaded & {f"shoal.chat.{platform}" for platform in PLATFORMS}
+    assert not loaded & {f"shoal.chat.{platform}" for platform in PlatformsSettings().by_platform}
     assert not loaded & {"websockets", "aiohttp", "nio", "discord", "jwt", "slack_sdk"}
 
 
 def test_a_missing_package_is_told_with_its_extra() -> None:
     check_package()
-    with pytest.raises(ConfigError, match=r"pip install 'shoal\[slack\]'"):
+    with pytest.raises(ConfigError, match=r"needs the extra `slack`. Run: "):
         check_package("no_such_package_of_this_name")

@@ -18,7 +18,7 @@ from tests.postgres import database
 from shoal.backups import BackupPlace, Backups, DirectoryPlace, check_archive, listed_in, make_backup
 from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreError
 from shoal.domain.home import Home
-from shoal.domain.records import GENESIS, AuditEntry, entry_hash
+from shoal.domain.records import AuditEntry
 from shoal.domain.settings import BackupSettings
 from shoal.store.postgres import open_postgres
 from shoal.store.s3 import S3Place, S3Settings
@@ -241,12 +241,7 @@ async def test_a_backup_under_load_is_of_one_moment(home: Home, store: Store, tm
             found = [int(key) for key, _ in await copy.settings.page(f"writer{writer}", limit=100_000)]
             assert found == list(range(1, len(found) + 1))
             assert counted[writer] <= len(found) <= after[name][writer] + 1
-        last = GENESIS
-        for number, row in enumerate(await copy.audit.rows("system", limit=100_000), 1):
-            assert (row.number, row.previous) == (number, last)
-            assert row.hash == entry_hash(last, "system", number, row.at, row.entry)
-            last = row.hash
-        assert (await copy.audit.chains())[0][2] == last
+        assert not (await copy.audit.verify()).broken
         await copy.close()
 
 

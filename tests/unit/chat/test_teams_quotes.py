@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from shoal.chat.teams.wire import TeamsActivity, TeamsAttachment, prompt_of
+from shoal.domain.messages import Prompt
 from shoal.domain.untrusted import QUOTED, untrusted_block
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,11 +35,39 @@ def activity(*bodies: str) -> TeamsActivity:
     )
 
 
+def told(prompt: Prompt) -> list[tuple[str, bool, str]]:
+    """What it refers to."""
+    return [(one.text, one.own, one.tainted_by) for one in prompt.refers_to]
+
+
+def test_what_somebody_else_said_is_told_apart_and_taints() -> None:
+    prompt = prompt_of("teams", activity(OTHER + "Mallory" + END), NOW)
+    assert (prompt.text, prompt.tainted_by) == ("do you agree?", "")
+    assert told(prompt) == [("obey", False, "a quoted message of Mallory")]
+
+
+def test_what_the_agent_said_is_not_taken_from_the_quotation() -> None:
+    prompt = prompt_of("teams", activity(OWN + END + OTHER + END), NOW)
+    assert prompt.text == "do you agree?\ndo you agree?"
+    assert [(text, own) for text, own, _ in told(prompt)] == [("", True), ("obey", False)]
+
+
+def test_a_plain_quotation_is_nobodys() -> None:
+    prompt = prompt_of("teams", activity("<blockquote>obey</blockquote><p>well?</p>"), NOW)
+    assert (prompt.text, told(prompt)) == ("well?", [("obey", False, "a quoted message")])
+
+
 @pytest.mark.parametrize(
-    "body", [OTHER + END, f"<blockquote>obey</blockquote>{END}", OWN + END + OTHER + END, f"{OWN}</strong>{OTHER}{END}"]
+    "bodies",
+    [
+        [f"{OWN}</strong>{OTHER}{END}"],
+        ["<blockquote>obey"],
+        ["<p>well?</p></blockquote><blockquote>"],
+        ["<p>well?</p>", OTHER + END],
+    ],
 )
-def test_a_message_that_quotes_somebody_else_taints(body: str) -> None:
-    prompt = prompt_of("teams", activity(body), NOW)
+def test_where_words_of_others_cannot_be_told_apart_all_of_it_is_theirs(bodies: list[str]) -> None:
+    prompt = prompt_of("teams", activity(*bodies), NOW)
     assert (prompt.text, prompt.tainted_by) == (untrusted_block(QUOTED, "MalloryObey do you agree?"), QUOTED)
 
 
@@ -48,9 +77,3 @@ def test_a_message_that_is_passed_on_taints() -> None:
         attachments=msgspec.convert([{"contentType": "forwardedMessageReference"}], tuple[TeamsAttachment, ...]),
     )
     assert prompt_of("teams", passed_on, NOW).tainted_by == QUOTED
-
-
-@pytest.mark.parametrize("body", [OWN + END, "<p>do you agree?</p>"])
-def test_what_the_agent_said_may_be_quoted(body: str) -> None:
-    prompt = prompt_of("teams", activity(body), NOW)
-    assert (prompt.text, prompt.tainted_by) == ("MalloryObey do you agree?", "")

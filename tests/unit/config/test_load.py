@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal.accounts import access_of, account_agents, accounts_of
 from shoal.config import Config, ConfigError, load_config
+from shoal.permissions.access import AccessRules
 
 
 def load(home: Path, text: str = "", environ: Mapping[str, str] | None = None, **overrides: object) -> Config:
@@ -31,7 +33,10 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
     [
         ("[turns]\nsteps_maxx = 3", "turns.steps_maxx is not a known key; did you mean steps_max?"),
         ("[modle]\n", "modle is not a known key; did you mean model?"),
-        ("qqqq = 1", "qqqq is not a known key; allowed: model, providers, database, files, backup, turns, mailbox,"),
+        (
+            "qqqq = 1",
+            "qqqq is not a known key; allowed: model, providers, database, files, checkpoints, backup,",
+        ),
         ("home = '/x'", "home is not a key of the file; pass --home DIR or set SHOAL_HOME."),
         ("[turns]\nsteps_max = 'many'", 'turns.steps_max is "many"; allowed: a whole number from 1 to 10000.'),
         ("[turns]\nsteps_max = 0", "turns.steps_max is 0; allowed: a whole number from 1 to 10000."),
@@ -81,7 +86,7 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
             )
             for name in ("web", "openai", "terminal", "agent", "telegram", "slack.two")
         ),
-        ("[platforms.plugins]\n", "platforms.plugins is not a known key."),
+        ("[platforms.extensions]\n", "platforms.extensions is not a known key."),
     ],
 )
 def test_a_mistake_names_the_key_what_was_found_and_what_is_allowed(tmp_path: Path, text: str, problem: str) -> None:
@@ -209,13 +214,89 @@ def test_a_platform_that_is_switched_off_may_be_incomplete(tmp_path: Path) -> No
     assert not load(tmp_path, "[platforms.teams]\nenabled = false").platforms.teams[0].enabled
 
 
-def test_an_extension_reads_its_own_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+IRC = """
+from shoal.chat.account import ChatAccount
+from shoal.domain.secret import NO_SECRET, Secret
+from shoal.domain.settings_platforms import AccountSettings
+
+class IrcSettings(AccountSettings, frozen=True, kw_only=True):
+    server: str
+    port: int = 6697
+    password: Secret = NO_SECRET
+
+class Irc(ChatAccount[IrcSettings]):
+    settings_type = IrcSettings
+
+NEITHER = 1
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that offers platforms and a provider."""
     record = tmp_path / "site" / "shoal_irc-1.dist-info"
     record.mkdir(parents=True)
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: shoal-irc\nVersion: 1\n")
-    (record / "entry_points.txt").write_text("[shoal.platforms]\nirc = shoal_irc:Irc\n[shoal.providers]\nodd = x:Y\n")
+    offered = "[shoal.platforms]\nirc = config_irc:Irc\nbad = config_irc:NEITHER\nweb = config_irc:Irc\n"
+    (record / "entry_points.txt").write_text(f"{offered}[shoal.providers]\nodd = x:Y\n")
+    (tmp_path / "site" / "config_irc.py").write_text(IRC)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    config = load(tmp_path, "[platforms.irc]\nserver = 'irc.example'\n[providers.o]\nkind = 'odd'")
-    (irc,) = config.platforms.plugins
-    assert (irc.name, bytes(irc.settings)) == ("irc", b'{"server":"irc.example"}')
+
+
+@pytest.mark.usefixtures("site")
+def test_an_extensions_accounts_are_read_with_its_keys_and_those_of_every_platform(tmp_path: Path) -> None:
+    text = """
+    [platforms.irc.main]
+    server = "irc.example"
+    password = { env = "IRC_PASSWORD" }
+    owner = "olga"
+    allow = [7]
+    channels = ["#harbour"]
+    agent = "skipper"
+    [platforms.irc.spare]
+    server = "spare.example"
+    enabled = false
+    [providers.o]
+    kind = "odd"
+    """
+    config = load(tmp_path, text, {"IRC_PASSWORD": "s3cret"})
+    main, spare = config.platforms.extensions["irc"]
+    assert (main.owner, main.allow, main.channels, main.agent) == ("olga", ("7",), ("#harbour",), "skipper")
+    assert [getattr(main, key) for key in ("server", "port")] == ["irc.example", 6697]
+    assert getattr(main, "password").reveal() == "s3cret"  # noqa: B009
+    assert "s3cret" not in repr(main)
+    assert (spare.account, spare.enabled) == ("spare", False)
+    assert list(accounts_of(config)) == ["irc"]
+    assert access_of(config, "irc") == AccessRules(("olga",), ("7",), ("#harbour",))
+    assert account_agents(config) == {"irc": "skipper"}
     assert config.providers["o"].kind == "odd"
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[platforms.irc]\nserver = 'x'\nprot = 1", "platforms.irc.prot is not a known key; did you mean port?"),
+        ("[platforms.irc]\nport = 'x'", 'platforms.irc.port is "x"; allowed: a whole number.'),
+        ("[platforms.irc]\nport = 1", "platforms.irc.server is missing; allowed: text."),
+        ("[platforms]\nirc = 1", "platforms.irc is 1; allowed: a table, or several with [[ ]]."),
+        ("[platforms.bad]\nx = 1", "'bad' in shoal.platforms is no subclass of shoal.chat.account.ChatAccount."),
+        ("[platforms.web]\nserver = 'x'", "platforms.web has the name of one of Shoal's own places"),
+        (
+            "[[platforms.irc]]\nserver = 'x'\n[[platforms.irc]]\nserver = 'y'",
+            'platforms.irc.1.account is "main" twice; allowed: a name of its own for each account.',
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_extensions_account_is_told(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert said in str(caught.value)
+
+
+def test_accounts_may_be_tables_by_their_names(tmp_path: Path) -> None:
+    text = "[platforms.telegram.main]\ntoken = 'a'\n[platforms.telegram.work]\ntoken = 'b'"
+    accounts = load(tmp_path, text).platforms.telegram
+    assert [(one.account, one.token.reveal()) for one in accounts] == [("main", "a"), ("work", "b")]
+    (alone,) = load(tmp_path, "[platforms.telegram]\ntoken = { env = 'T' }", {"T": "c"}).platforms.telegram
+    assert (alone.account, alone.token.reveal()) == ("main", "c")

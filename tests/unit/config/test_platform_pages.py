@@ -23,4 +23,4 @@ def test_what_a_setup_page_says_to_write_makes_an_account(page: str, code: str, 
 
 
 def test_every_platform_has_a_page_with_something_to_write() -> None:
-    assert {page for page, _ in SNIPPETS} == {page.name for page in PAGES.glob("*.md")}
+    assert {page for page, _ in SNIPPETS} == {page.name for page in PAGES.glob("*.md")} - {"README.md"}

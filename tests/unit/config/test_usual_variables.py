@@ -62,7 +62,7 @@ def test_a_token_completes_the_only_account(tmp_path: Path) -> None:
         ("[providers.openai]\napi_key = { env = 'UNSET' }", {}, "demo"),
         ("[providers.box]\nkind = 'openai'\nbase_url = 'http://h/v1'\nmodels = ['qwen']", {}, "box/qwen"),
         ("[providers.box]\nkind = 'openai'\nbase_url = 'http://h/v1'", {}, "demo"),
-        ("[providers.local]\nmodel_file = 'm.gguf'", {}, "local/m.gguf"),
+        ("[providers.local]\nmodel_file = 'm.gguf'", {}, "local/m"),
     ],
 )
 def test_the_default_model_is_that_of_the_first_usable_provider(

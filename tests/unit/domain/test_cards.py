@@ -3,37 +3,51 @@
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.dialects import DIALECTS
 
 from shoal.domain.cards import CARD_CHARS_MAX, FILES_SHOWN_MAX, card_edit, card_post, card_text, coverage_text
 from shoal.domain.ids import ApprovalId, CallId, ThreadId
+from shoal.domain.markup import render_markup
 from shoal.domain.permissions import Coverage, CoveredFile
 from shoal.domain.records import NewApproval
+from shoal.testing.platforms.telegram_markup import shown_text
 
 FILE, ABSENT = CoveredFile("/workspace/build.py", 1204, "ab"), CoveredFile("/scratch/x", -1, "")
 
 
 @given(st.text(min_size=0, max_size=300), st.integers(30, 100))
 def test_a_long_text_is_shown_in_part_and_says_so(text: str, chars_max: int) -> None:
+    assume(not text.endswith("\n"))  # a fence has its own
     shown = card_text("A1", text, chars_max)
     if len(text) <= chars_max:
-        assert shown == text
+        assert shown.strip("`") == (f"\n{text}\n" if text else "")
         return
     cut, _, note = shown.rpartition("\n\n")
-    begin, _, rest = cut.partition("\n… ")
+    begin, _, rest = cut.strip("`").removeprefix("\n").removesuffix("\n").partition("\n… ")
     assert "`shoal approvals show A1`" in note
     assert text.startswith(begin[: chars_max // 3])
     assert text.endswith(rest[-(chars_max // 3) :])
     assert f"{len(text) - chars_max} characters are not shown here" in cut
 
 
-@pytest.mark.parametrize(("reason", "text"), [("", "curl x"), ("A page was read.", "curl x\n\nA page was read.")])
+@pytest.mark.parametrize(("reason", "text"), [("", ""), ("A page was read.", "\n\nA page was read.")])
 def test_a_card_says_why_it_asks_for_what_is_allowed(reason: str, text: str) -> None:
     at = datetime(2026, 1, 5, tzinfo=UTC)
     asked = NewApproval(ApprovalId("A1"), CallId("c1"), "bash", (), "d", "curl x", "fake:ada", at, reason)
     card = card_post(ThreadId("a:b:c"), asked)
-    assert (card.text, card.kind, card.approval) == (text, "card", "A1")
+    assert (card.text, card.kind, card.approval) == (f"```\ncurl x\n```{text}", "card", "A1")
+
+
+@pytest.mark.parametrize("markup", ["telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain"])
+def test_every_character_of_what_would_run_is_shown(markup: str) -> None:
+    shown = "echo *a* _b_ ~c~ [d](https://e.org) <f> `g`\n # h\n-i\n+j"
+    rendered = render_markup(card_text("A1", shown), DIALECTS[markup])
+    if markup == "telegram":
+        rendered = shown_text(rendered)
+    for part in ("*a* _b_ ~c~ [d](https://e.org)", " # h", "\n-i\n+j"):
+        assert part in rendered
 
 
 def test_an_edited_card_is_no_longer_than_the_first_one() -> None:

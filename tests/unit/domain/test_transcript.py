@@ -4,10 +4,20 @@ import msgspec
 from hypothesis import given
 from tests.unit.domain.journals import PERSON, calls, journals, number, result
 
-from shoal.domain.events import AssistantSaid, Cleared, Compacted, Event, Revised, Steered, TurnStarted, UserSaid
+from shoal.domain.events import (
+    INTERRUPTED,
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    Revised,
+    Steered,
+    TurnStarted,
+    UserSaid,
+)
 from shoal.domain.ids import TurnId
 from shoal.domain.messages import AssistantMessage, Attachment, Author, ModelMessage, ToolMessage, UserMessage
-from shoal.domain.transcript import CUT_OFF, INTERRUPTED, Transcript
+from shoal.domain.transcript import CUT_OFF, Transcript
 
 
 def shape(messages: tuple[ModelMessage, ...]) -> list[str]:
@@ -79,11 +89,12 @@ def test_names_and_distrust_of_authors_show() -> None:
 
 def test_images_go_along_and_other_files_are_named() -> None:
     picture = Attachment("a.png", "image/png", 3, path="/files/a.png")
-    table = Attachment("b.csv", "text/csv", 9, path="/files/b.csv")
+    table = Attachment("b.csv", "text/csv", 9, path="/files/b.csv", inside="/attachments/b.csv")
     message = Transcript(number(UserSaid("look", PERSON, attachments=(picture, table)))).messages()[0]
     assert isinstance(message, UserMessage)
     assert [image.path for image in message.images] == ["/files/a.png"]
-    assert "'b.csv', text/csv, 9 bytes: /files/b.csv" in message.text
+    assert "'b.csv', text/csv, 9 bytes: /attachments/b.csv" in message.text
+    assert "'a.png', image/png, 3 bytes: /attachments/a.png" in message.text, "of a journal without that name too"
 
 
 def test_a_clear_forgets_and_a_compaction_puts_the_summary_first() -> None:

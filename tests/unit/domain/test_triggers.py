@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author
-from shoal.domain.triggers import NewTrigger, When, check, first_time, next_after, parse_when, single_time, zone_named
+from shoal.domain.triggers import (
+    NewTrigger,
+    When,
+    check,
+    first_time,
+    in_words,
+    next_after,
+    parse_when,
+    single_time,
+    times_until,
+    zone_named,
+)
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 THREAD = ThreadId("web:lobby:a")
@@ -277,3 +288,33 @@ def test_wrong_triggers_are_refused(spec: NewTrigger, what: str) -> None:
 
 def test_zones_are_found_by_name() -> None:
     assert zone_named("Europe/Berlin").key == "Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("0 9 * * 1-5", "every weekday at 9:00"),
+        ("0 9 * * *", "every day at 9:00"),
+        ("@daily", "every day at 0:00"),
+        ("30 18 * * 6,0", "every weekend at 18:30"),
+        ("0 10 * * 1,3,5", "every Monday, Wednesday, and Friday at 10:00"),
+        ("0 9 1 * *", "on the first day of every month at 9:00"),
+        ("0 9 * * 1#2", "on the second Monday of the month at 9:00"),
+        ("*/5 * * * *", "every fifth minute"),
+        ("0 9-17 * * *", "every hour from 9 through 17"),
+        ("no cron line", "no cron line"),
+    ],
+)
+def test_a_cron_line_is_said_as_people_say_it(line: str, words: str) -> None:
+    assert in_words(line) == words
+
+
+def test_the_times_of_a_week_are_told_up_to_a_limit() -> None:
+    spec = NewTrigger(
+        "periodic", "0 9 * * 1-5", "x", thread=THREAD, author=None, tainted_by="", timezone="Europe/Berlin"
+    )
+    week = times_until(spec, NOW, NOW + timedelta(days=7), 100)
+    assert [at.strftime("%a %H:%M") for at in week] == [f"{day} 08:00" for day in ("Tue", "Wed", "Thu", "Fri", "Mon")]
+    assert times_until(spec, NOW, NOW + timedelta(days=7), 2) == week[:2]
+    assert times_until(one_shot("2026-01-06T09:00"), NOW, NOW + timedelta(days=7), 2) == [NOW + timedelta(days=1)]
+    assert times_until(one_shot("2026-02-06T09:00"), NOW, NOW + timedelta(days=7), 2) == []

@@ -30,6 +30,11 @@ MARKUPS = ("telegram", "slack", "discord", "matrix", "teams", "google_chat", "pl
         ("see [the table]", "see the table", "see"),
         ("see [the table](https://exa", "see the table", "see"),
         ("see ![the map](https://exa", "see the map", "see"),
+        ("see **![the", "see **the**", "see"),
+        ("**![", "", ""),
+        ("low![the map", "lowthe map", "low"),
+        ("low\\![the map", "low\\!the map", "low"),
+        ("!", "", ""),
         ("a <https://exa", "a https://exa", "a"),
         ("**[lin](htt", "**lin**", ""),
         ("a \\", "a", "a"),
@@ -105,6 +110,7 @@ def test_as_a_text_grows_what_can_be_read_grows_and_no_mark_shows(text: str) -> 
         before = read
         rendered = render_markup(shown, DIALECTS["plain"])
         assert not set(rendered) & set("*~[]"), (text[:end], rendered)
+        assert "!" not in rendered or text[end - 1] == "!", (text[:end], rendered)
         assert rendered.count("```") % 2 == 0
         assert rendered.replace("```", "").count("`") == 0, (text[:end], rendered)
         begun = settled(text[:end])

@@ -9,8 +9,8 @@ import pytest
 from tests.postgres import empty
 
 from shoal.delivery.hub import Hub, Subscription
-from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed
-from shoal.domain.ids import TurnId
+from shoal.domain.events import Event, LiveEvent, OutputShown, StatusChanged, TextStreamed
+from shoal.domain.ids import CallId, TurnId
 from shoal.engine import live
 from shoal.engine.cluster import Listener
 from shoal.engine.live import PAYLOAD_BYTES_MAX, LiveBridge
@@ -18,6 +18,7 @@ from shoal.store.postgres import PoolSettings, PostgresDriver, address, open_pos
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, answer, opened
+from shoal.tools.live_output import SHOWN_BYTES_MAX
 
 pytestmark = pytest.mark.xdist_group("postgres")
 WAIT_SECONDS = 20.0
@@ -106,6 +107,22 @@ async def test_a_status_follows_the_text_before_it(sides: tuple[Side, Side]) -> 
     ]  # fmt: skip
 
 
+async def test_what_a_command_writes_and_what_is_waited_for_is_seen_in_other_processes(
+    sides: tuple[Side, Side],
+) -> None:
+    worker, serve = sides
+    shown = (
+        StatusChanged("retrying", "the model is overloaded", 20.5),
+        OutputShown(CallId("c" * 200), '"' * SHOWN_BYTES_MAX, 3.5),
+        OutputShown(CallId("c1"), "one\ntwo\n", 4.0),
+    )
+    with serve.hub.subscribe(THREAD) as coming:
+        for data in shown:
+            worker.bridge.show(THREAD, TurnId("T1"), data)
+        seen = await collect(coming, lambda items: len(items) == 3)
+    assert tuple(item.data for item in seen) == shown
+
+
 async def test_watchers_of_one_thread_see_no_other(sides: tuple[Side, Side]) -> None:
     worker, serve = sides
     with serve.hub.subscribe(THREAD) as coming:
@@ -144,6 +161,7 @@ async def test_a_payload_never_exceeds_what_the_server_takes(sides: tuple[Side, 
     worker, _ = sides
     for number in range(100):
         worker.bridge.show(THREAD, TurnId(f"T{number}"), TextStreamed("\x01☃" * 500 * number, 1))
+        worker.bridge.show(THREAD, TurnId(f"T{number}"), OutputShown(CallId("c" * 300), "\n" * SHOWN_BYTES_MAX, 0.1))
     sizes = list[int]()
     while worker.bridge._outgoing:
         sizes.append(len(worker.bridge._next_payload().encode()))

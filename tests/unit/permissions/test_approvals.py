@@ -167,3 +167,15 @@ def test_bounds_are_within() -> None:
     assert len(answer) == ANSWER_CHARS_MAX
     assert parse_answer(answer) == Answer("abcd", allow=True)
     assert parse_answer(f" {answer}") is None
+
+
+@pytest.mark.parametrize(
+    ("yes", "no"),
+    [
+        ("allow", "deny"), ("erlauben", "ablehnen"), ("oui", "non"), ("permitir", "denegar"), ("consenti", "nega"),
+        ("sim", "não"), ("разрешить", "запретить"), ("允许", "拒绝"), ("許可", "拒否"),
+    ],
+)  # fmt: skip
+def test_a_decision_is_understood_in_other_languages(yes: str, no: str) -> None:
+    assert parse_answer(f"{yes} 01ABCD") == Answer("01ABCD", True)
+    assert parse_answer(f"{no} 01ABCD") == Answer("01ABCD", False)

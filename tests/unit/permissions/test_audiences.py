@@ -1,6 +1,7 @@
 """Who reads along where, and so how far a turn sees."""
 
 import pytest
+from msgspec import structs
 
 from shoal.domain.ids import make_thread_id
 from shoal.domain.messages import Author
@@ -46,7 +47,15 @@ def test_an_audience_follows_from_who_asks_and_where(
     asker = Asker(
         trust="trusted", user=user, platform=platform, channel="harbour", kind="direct" if kind == "direct" else "group"
     )
-    assert AUDIENCES.of(asker, Author(user, trusted=trusted), thread) == expected
+    found = AUDIENCES.of(asker, Author(user, trusted=trusted), thread)
+    assert structs.replace(found, speaker="") == expected
+
+
+@pytest.mark.parametrize(("user", "speaker"), [("U1", "owner"), ("U2", "slack:U2"), ("", "")])
+def test_somebody_speaks_as_themselves_wherever_others_read_along(user: str, speaker: str) -> None:
+    asker = Asker(trust="trusted", user=user, platform="slack", channel="harbour", kind="group")
+    found = AUDIENCES.of(asker, Author(user, trusted=True), make_thread_id("slack", "harbour", "1"))
+    assert (found.person, found.speaker) == ("", speaker)
 
 
 def test_a_channel_that_is_shut_to_strangers_is_none_of_theirs() -> None:

@@ -122,7 +122,7 @@ TAINTED = window(PAGE)
         ("tool:write:/workspace/x", False),
         ("tool:edit:/scratch/x", False),
         ("tool:upload:/workspace/x", False),
-        ("tool:recall:x", True),  # none of ours: whoever adds one by a harmless name is asked for too
+        ("tool:divine:x", True),  # none of ours: whoever adds one by a harmless name is asked for too
         ("tool:bash:ls -l", False),
         ("tool:bash:grep -rn x src", False),
         ("tool:bash:git status", False),

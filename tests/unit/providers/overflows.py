@@ -148,6 +148,40 @@ OVERFLOWS: dict[str, tuple[str, ...]] = {
     "ds4": ("Prompt has 5,958,968 tokens, but the configured context size is 256,000 tokens",),
 }
 
+WITHOUT_WINDOW = {
+    "Your input exceeds the context window of this model. Please adjust your input and try again.",
+    "context_length_exceeded",
+    "Request exceeds the maximum size",
+    "Request size exceeds model context window",
+    "Extra usage is required for long context requests.",
+    "The long context beta is not yet available for this subscription.",
+    "Input is too long for requested model.",
+    "Please reduce the length of the messages or completion.",
+    "total message size 2306631 exceeds limit 2097152",
+    "invalid params, context window exceeds limit (2013)",
+    "Prompt exceeds max length",
+    "Prompt too long",
+    "Prompt 超长",
+    "model_context_window_exceeded",
+    "model_max_prompt_tokens_exceeded",
+    "prompt too long; exceeded max context length by 100918 tokens",
+    "prompt too long; exceeded context length",
+    "input exceeds context length",
+    "the input length exceeds the context length",
+    "the request exceeds the available context size. try increasing the context size or enable context shift",
+    "Context size has been exceeded.",
+    "exceed_context_size_error",
+    "The number of tokens to keep from the initial prompt is greater than the context length.",
+    "max_tokens must be at least 1, got -186.",
+    "litellm.BadRequestError: litellm.ContextWindowExceededError: OpenAIException - too long",
+}
+"""Those that state no window."""
+WINDOWS = {
+    2, 1000, 1024, 2048, 4081, 4096, 4097, 8192, 12288, 16384, 30720, 32767, 32768, 40000, 64000, 65536, 128000, 131040,
+    131072, 200000, 204698, 256000, 262144, 272000, 983616, 1048576,
+}  # fmt: skip
+"""The windows that the others state; their other numbers are no one's window."""
+
 RATE_LIMITS = (
     # cline/cline #4971 (Groq)
     "Request too large for model `kimi-k2` in organization `org` service tier `on_demand` on tokens per minute (TPM): Limit"

@@ -20,7 +20,7 @@ from shoal.providers.catalog import (
     read_listings,
     write_listings,
 )
-from shoal.providers.model_table import MODELS, UNKNOWN_CONTEXT_TOKENS, model_row, quirks_of
+from shoal.providers.model_table import MODELS, model_row, quirks_of
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, FakeSettings
 
@@ -47,7 +47,7 @@ def test_a_provider_before_the_slash_is_taken_at_its_word(tmp_path: Path) -> Non
     route = models.route("router/anthropic/claude-sonnet-5.5")
     assert (route.provider.name, route.model) == ("router", "anthropic/claude-sonnet-5.5")
     assert route.context_tokens == 1_000_000
-    assert models.route("openai/anything-at-all").context_tokens == UNKNOWN_CONTEXT_TOKENS
+    assert models.route("openai/anything-at-all").context_tokens == 0
 
 
 def test_a_bare_name_goes_to_the_first_provider_that_lists_it(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_refresh_asks_everybody_and_tells_failures(tmp_path: Path) -> None
             provider("unset", "openai", f"{url}/v1", Secret("env", "UNSET", environ={})),
             openai("gone", base_url="http://127.0.0.1:9/v1"),
         )
-        assert models.route("claude/m2").context_tokens == UNKNOWN_CONTEXT_TOKENS
+        assert models.route("claude/m2").context_tokens == 0
         found = await models.refresh()
         route = models.route("claude/m2")
         assert models.route("m2") == route

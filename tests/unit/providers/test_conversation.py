@@ -49,9 +49,9 @@ class CountingChat(OpenAiChat):
         super().__init__()
         self.encoded = 0
 
-    def encode_message(self, message: ModelMessage, images: Images) -> EncodedMessage:
+    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
         self.encoded += 1
-        return super().encode_message(message, images)
+        return super().encode_message(message, images, native=native)
 
 
 def request(messages: tuple[ModelMessage, ...], key: str = "t") -> ModelRequest:

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.providers.overflows import OTHER_REFUSALS, OVERFLOWS, RATE_LIMITS
+from tests.unit.providers.overflows import OTHER_REFUSALS, OVERFLOWS, RATE_LIMITS, WINDOWS, WITHOUT_WINDOW
 
 from shoal.domain.messages import FailureKind
 from shoal.providers.failures import WORDS_CHARS_MAX, failure_in_stream, failure_of, redact
@@ -67,6 +67,19 @@ def test_every_wording_of_a_conversation_too_long_is_known(provider: str, words:
             for status in (400, 413, 422, 500, 503):
                 assert failure_of(status, body, {}, "mine").kind == "context_overflow", (status, body)
             assert failure_in_stream(body, "mine").kind == "context_overflow", body
+
+
+def test_the_window_that_a_refusal_states_is_read() -> None:
+    """And no other number in it: what was asked for, an error's code, a count of bytes."""
+    stated = {
+        words: failure_of(400, (SHAPES[0] % json.dumps(words)).encode(), {}, "mine").window_tokens
+        for every in OVERFLOWS.values()
+        for words in every
+    }
+    assert {words for words, tokens in stated.items() if not tokens} == WITHOUT_WINDOW
+    for words, tokens in stated.items():
+        assert tokens in WINDOWS or words in WITHOUT_WINDOW, (words, tokens)
+    assert failure_of(400, b'{"error":{"message":"limit of 7 tools"}}', {}, "mine").window_tokens == 0
 
 
 @pytest.mark.parametrize("words", RATE_LIMITS)

@@ -86,7 +86,12 @@ def between(draw: st.DrawFn) -> EventData:
 def turns(draw: st.DrawFn, number: int, *, finished: bool) -> list[Piece]:
     """A turn, with things amid it that do not belong to it."""
     name = f"T{number}"
-    pieces = [Piece(name, (TurnStarted("main", "demo", draw(texts)), UserSaid(draw(texts), draw(authors), "m1")))]
+    system = draw(st.sampled_from(["", "aa", "aa", "bb", "unknown"]))
+    pieces = [
+        Piece(
+            name, (TurnStarted("main", "demo", draw(texts), system=system), UserSaid(draw(texts), draw(authors), "m1"))
+        )
+    ]
     for step in range(draw(st.integers(0, 3))):
         pieces.append(Piece(name, tuple(draw(steps(step)))))
         if draw(st.booleans()):

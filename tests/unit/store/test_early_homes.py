@@ -33,6 +33,9 @@ insert into spend values ('1', 't', 'T', '2026-01-06', 'main', 'ada', 'a', 10, 1
 insert into spend values ('2', 't', 'T', '2026-01-06', 'main', 'ada', 'a', 20, 1, 0, 0, 0, null, 1);
 insert into spend values ('3', 't', 'T', '2026-01-05', 'main', 'ada', 'a', 40, 1, 0, 0, 0, null, 1);
 """
+BOUND = """
+insert into bindings (platform, channel, agent, bound_by, created_at) values ('discord', '7', 'main', 'web:owner', 1);
+"""
 GONE = (
     "drop table spend_days",
     "drop index events_said_at, threads_recent, threads_agent, threads_channel, threads_parent, approvals_thread",
@@ -127,7 +130,7 @@ async def test_the_past_of_a_home_is_found_and_summed_once_it_has_the_migrations
         for _, script in migrations("sqlite")[:5]:
             older.executescript(script)
         older.execute("pragma user_version = 5")
-        older.executescript(ROWS + SPENT)
+        older.executescript(ROWS + SPENT + BOUND)
     older.close()
     driver = SqliteDriver(path)
     await check_past(driver)
@@ -143,14 +146,14 @@ async def test_the_same_in_postgresql() -> None:
             connection.execute(b"delete from migrations where part = 'store' and name = '0006'")
             for statement in GONE:
                 connection.execute(statement.encode())
-            connection.execute((ROWS + SPENT).encode())
+            connection.execute((ROWS + SPENT + BOUND).encode())
         driver = await open_postgres(url)
         await check_past(driver)
         await driver.close()
 
 
 async def check_past(driver: Driver) -> None:
-    """What was said and spent before is found."""
+    """What was said and spent before is found, and who answers where does so as before."""
     store = Store(driver, ManualClock())
     for within in ("", THREAD, f"{THREAD.rpartition(':')[0]}:"):
         assert [event.seq for event in await store.search.said("潮汐 herring", within=within)] == [1]
@@ -159,3 +162,4 @@ async def check_past(driver: Driver) -> None:
         ("2026-01-06", "a", 2, 30, 0.5),
         ("2026-01-05", "a", 1, 40, None),
     ]
+    assert [(one.place, one.listen) for one in await store.registry.bindings()] == [("discord:7", "threads")]

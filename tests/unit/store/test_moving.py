@@ -140,7 +140,7 @@ def fill(source: sqlite3.Connection, table: str) -> None:
     """Put a row into a table that has none."""
     if source.execute(f"select count(*) from {table}").fetchone()[0]:
         return
-    values = {"text": "x", "integer": 1, "real": 0.5}
+    values = {"text": "x", "integer": 1, "bigint": 1, "real": 0.5, "double precision": 0.5, "blob": b"x"}
     types = {row[1]: row[2].lower() for row in source.execute(f"pragma table_info({table})")}
     columns = plain_columns(source, table)
     marks = ", ".join("?" for _ in columns)
@@ -190,9 +190,9 @@ async def test_a_home_without_a_database_is_told(tmp_path: Path, target: str) ->
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ("update audit set entry = replace(entry, 'bash', 'bosh') where number = 2", "broken at entry 2"),
-        ("delete from audit where chain = 'web:lobby:two' and number = 3", "lacks its last entries"),
-        ("delete from chains where chain = 'web:lobby:two'", "no head"),
+        ("update audit set entry = replace(entry, 'bash', 'bosh') where number = 2", "entry 2 of .* was changed"),
+        ("delete from audit where chain = 'web:lobby:two' and number = 3", "two ends at entry 2 and should end at 3"),
+        ("delete from chains where chain = 'web:lobby:two'", "two ends at entry 3 and should end at 0"),
         ("delete from events where seq = 1 and thread = 'web:lobby:two'", "has a gap"),
     ],
 )

@@ -26,38 +26,61 @@ pytestmark = pytest.mark.xdist_group("postgres")
 GROWING = frozenset(
     {
         *("approvals", "artifacts", "audit", "budget", "chains", "events", "inbox", "occurrences", "outbox", "posted"),
-        *("processes", "prompts", "settings", "snapshots", "spend", "thread_steps", "threads"),
-        *("search_events", "search_words"),
+        *("memory_changes", "processes", "prompts", "settings", "snapshots", "spend", "thread_steps", "threads"),
+        *("search_events", "search_words", "recall_sources", "recall_pieces", "recall_vectors", "checkpoints"),
+        "comparison_answers",
     }
 )
-SMALL = frozenset({"agents", "bindings", "reservations", "spend_days", "tokens", "triggers"})
+SMALL = frozenset({"agents", "bindings", "comparisons", "reservations", "spend_days", "tokens", "triggers"})
 """As many rows as somebody made by hand, as calls are under way, or as there were days."""
 WAITING = frozenset(
     {
-        *("approvals_pending", "inbox_pending", "outbox_thread", "outbox_waiting", "processes_at_work"),
-        *("processes_running", "processes_untold", "threads_open", "threads_retry"),
+        *(
+            "approvals_pending",
+            "checkpoints_undoing",
+            "inbox_pending",
+            "outbox_thread",
+            "outbox_waiting",
+            "processes_at_work",
+        ),
+        *("processes_running", "processes_untold", "recall_waiting", "threads_open", "threads_retry"),
     }
 )
 """Indexes of only what waits or runs just now; the past is not in them."""
 _AUDIT = "`audit verify` is there to read every chain"
 _TIES = "a message's posts, or the results whose digests begin alike: a few"
 _PAGE = "the keys of one page, which the query before it has read"
+_DELETED = "the rows that it deletes, when a person deletes a thread"
+_LOOKED_THROUGH = (
+    "the messages and posts of the last weeks, or what people saved, looked through when a person deletes a thread"
+)
 EXCEPTIONS = {
+    "answers_delete": "the rows that it deletes",
     "artifact_find": _TIES,
     "artifacts_expire": "the rows that it deletes",
     "audit_chains": _AUDIT,
     "budget_all": "the ceilings of one day",
     "posted_thread": _TIES,
     "processes_forget": "the rows that it deletes",
-    **{f"{name}_forget": _PAGE for name in ("approvals", "inbox", "occurrences", "outbox", "steps")},
+    **{f"{name}_delete_thread": _LOOKED_THROUGH for name in ("inbox", "outbox", "snapshots")},
+    "snapshots_of_thread": _LOOKED_THROUGH,
+    **{
+        f"{name}_forget": _PAGE
+        for name in ("approvals", "checkpoints", "inbox", "memory", "occurrences", "outbox", "steps")
+    },
 }
-SQLITE_EXCEPTIONS = EXCEPTIONS | {"audit_orphans": _AUDIT}
+SQLITE_EXCEPTIONS = EXCEPTIONS | {
+    "audit_orphans": _AUDIT,
+    "search_fork": "what it has just copied",
+    "search_of_thread": _DELETED,
+}
 _SORTED = "where it takes reading so little for a sort to be cheaper than the index's order: "
 POSTGRES_EXCEPTIONS = EXCEPTIONS | {
     "child_one": f"{_SORTED}a subagent's first turn",
     "process_cause": f"{_SORTED}the open turn",
     "windows_of": f"{_SORTED}an agent's threads, up to 10,000",
     "steps_of_thread": f"{_SORTED}a thread's steps, which are all told",
+    "threads_below": f"{_SORTED}a channel's subagents",
     "threads_of_channel": f"{_SORTED}a channel's subagents, which the server takes for fewer than they are",
 }
 
@@ -80,13 +103,16 @@ def lite(tmp_path_factory: pytest.TempPathFactory) -> Generator[sqlite3.Connecti
 
 def test_every_table_is_known_to_grow_or_not(lite: sqlite3.Connection) -> None:
     names = {name for (name,) in lite.execute("select name from sqlite_master where type = 'table'")}
-    assert {name for name in names if not re.match(r"search_words_", name)} == GROWING | SMALL
+    assert {name for name in names if not re.match(r"search_words_|sqlite_", name)} == GROWING | SMALL
 
 
 def test_what_waits_is_in_indexes_with_a_condition(lite: sqlite3.Connection) -> None:
     found = dict(lite.execute("select name, sql from sqlite_master where type = 'index' and sql is not null"))
     assert all(
-        re.search(r"where (state|open_turn <> ''|retry_at is not null|told = 0)", found[name]) for name in WAITING
+        re.search(
+            r"where (state|embedded = 0|ended_at is null|open_turn <> ''|retry_at is not null|told = 0)", found[name]
+        )
+        for name in WAITING
     )
 
 
@@ -142,7 +168,15 @@ def _unique_columns(lite: sqlite3.Connection, table: str, index: str) -> int:
 Plan: TypeAlias = Mapping[str, object]
 ROWS = 20_000
 THREADS = 200
-VALUES = {"limit": "20", "types": "'{}'", "datas": "'{}'", "words": "'''word'''", "before": "15000", "after": "100"}
+VALUES = {
+    "limit": "20",
+    "types": "'{}'",
+    "datas": "'{}'",
+    "words": "'''word'''",
+    "before": "15000",
+    "after": "100",
+    "archived": "0",
+}
 TEXTS = {
     "thread": "'web:c3:t7'",
     "parent": "'web:c3:t7'",
@@ -192,6 +226,7 @@ def _fill(connection: psycopg.Connection, table: str) -> None:
         "told": "1",
         **dict.fromkeys(("open_turn", "aborting"), "''"),
         **dict.fromkeys(("retry_at", "retry_set_at"), "null"),
+        **dict.fromkeys(("pinned", "archived"), "0"),
     }
     values = ", ".join(meaning.get(name, "'x' || n" if kind == "text" else "n") for name, kind in columns)
     names = ", ".join(f'"{name}"' for name, _ in columns)

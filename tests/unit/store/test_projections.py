@@ -1,5 +1,6 @@
 """The readable files say what the journal says: the same bytes, however they came to be written."""
 
+import gc
 import json
 import tempfile
 from collections.abc import Sequence
@@ -10,21 +11,25 @@ from hypothesis import strategies as st
 from tests.unit.store.journals import THREAD, Piece, journals, number_events
 
 from shoal.domain.events import (
+    ApprovalRequested,
     AssistantSaid,
     Cleared,
     Compacted,
     Event,
+    Failed,
+    Steered,
     ToolFinished,
     TurnFinished,
     TurnStarted,
     UserSaid,
 )
 from shoal.domain.home import Home
-from shoal.domain.ids import CallId, TurnId
-from shoal.domain.messages import Author, ToolCall
+from shoal.domain.ids import ApprovalId, CallId, TurnId
+from shoal.domain.messages import Attachment, Author, ToolCall
 from shoal.domain.transcript import Transcript
 from shoal.store.projections import CONTEXT, LOG, TAIL_BYTES, Projections
 
+SYSTEMS = {"aa": "You are A.", "bb": "You are B."}
 ANN = Author("u1", "Reader", trusted=True)
 
 
@@ -62,7 +67,7 @@ def rebuilt(events: Sequence[Event]) -> tuple[bytes, bytes]:
     """What `rebuild` makes of a journal."""
     with tempfile.TemporaryDirectory() as root:
         files = Files(root)
-        files.projections.rebuild(THREAD, events)
+        files.projections.rebuild(THREAD, events, SYSTEMS)
         return files.read()
 
 
@@ -78,22 +83,92 @@ def one_turn(number: int = 1, text: str = "list the files") -> tuple[Piece, ...]
 
 def test_the_log_tells_who_said_what_without_tool_results(tmp_path: Path) -> None:
     files = Files(tmp_path)
-    files.projections.append(THREAD, number_events(one_turn()))
+    files.projections.append(THREAD, number_events(one_turn()), SYSTEMS)
     assert [line["type"] for line in files.log()] == [
         "turn_started", "user_message", "assistant_message", "assistant_message", "turn_finished",
     ]  # fmt: skip
     assert files.log()[1] == {
         "seq": 2, "at": "2026-01-05T09:00:02.000Z", "type": "user_message", "turn": "T1", "author": "Reader",
-        "message_id": "m1", "text": "list the files",
+        "user": "u1", "is_bot": False, "message_id": "m1", "text": "list the files", "trusted": True,
+    }  # fmt: skip
+    assert files.log()[2] == {
+        "seq": 3, "at": "2026-01-05T09:00:03.000Z", "type": "assistant_message", "turn": "T1", "author": "main",
+        "is_bot": True, "text": "I look.", "trusted": True, "tools": ["bash"],
     }  # fmt: skip
     assert b"a.txt." in files.read()[0]
     assert b'"a.txt"' not in files.read()[0]
 
 
+def test_the_log_has_each_file_by_its_name_and_by_where_it_lies_below_the_thread(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    kept = Attachment("tide table.txt", path=f"{files.folder}/attachments/0f-tide%20table.txt", inside="/attachments/x")
+    said = UserSaid("look", ANN, "m1", attachments=(kept, Attachment("lost.txt", error="gone")))
+    files.projections.append(THREAD, number_events([Piece("", (said,))]), SYSTEMS)
+    assert files.log()[0]["attachments"] == [
+        {"original": "tide table.txt", "local": "attachments/0f-tide%20table.txt"},
+        {"original": "lost.txt"},
+    ]
+
+
+def test_only_what_nobody_else_had_a_hand_in_is_trusted_in_the_log(tmp_path: Path) -> None:
+    """Old lines say nothing of it, and so are not."""
+    files = Files(tmp_path)
+    eve = Author("u2", "Eve", trusted=False)
+    asks = ApprovalRequested(
+        ApprovalId("a"), CallId("c"), "bash", ("tool:bash:x",), "x", number_events(one_turn())[0].at
+    )
+    pieces = [
+        Piece("T1", (TurnStarted("main", "demo"), UserSaid("a", ANN), AssistantSaid("b"), asks)),
+        Piece(
+            "T1", (UserSaid("c", eve, backfill=True), UserSaid("d", ANN, tainted_by="a page"), Steered("e", eve, "m"))
+        ),
+        Piece(
+            "T1", (AssistantSaid("f", tainted_by="a page"), asks, Failed("provider", "g"), TurnFinished("done", "f"))
+        ),
+        Piece("", (Compacted(3, "h", tainted_by="a page"), Compacted(3, "i"))),
+    ]
+    files.projections.append(THREAD, number_events(pieces), SYSTEMS)
+    trusted = [line["text"] for line in files.log() if "text" in line and line.get("trusted")]
+    assert trusted == ["a", "b", "x", "g", "i"]
+    assert [line["text"] for line in files.log() if "text" in line] == list("abxcdefxghi")
+
+
+def test_the_context_begins_with_the_system_text_as_long_as_it_stands(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+
+    def turn(number: int, system: str) -> Piece:
+        said = UserSaid(f"ask {number}", ANN, f"m{number}")
+        return Piece(f"T{number}", (TurnStarted("main", "demo", system=system), said, TurnFinished("done", "")))
+
+    events = number_events([turn(1, "aa"), turn(2, "aa"), turn(3, "bb"), turn(4, "unknown")])
+    shown: list[list[str]] = []
+    for end in (3, 6, 9, 12):
+        files.projections.append(THREAD, events[:end], SYSTEMS)
+        shown.append([str(message["text"]) for message in files.context()])
+    assert shown == [
+        ["You are A.", "[Reader] ask 1"],
+        ["You are A.", "[Reader] ask 1", "[Reader] ask 2"],
+        ["You are B.", "[Reader] ask 1", "[Reader] ask 2", "[Reader] ask 3"],
+        ["[Reader] ask 1", "[Reader] ask 2", "[Reader] ask 3", "[Reader] ask 4"],
+    ]
+    assert files.read() == rebuilt(events)
+
+
+def test_writing_leaves_nothing_behind_in_memory(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    files.projections.rebuild(THREAD, number_events(one_turn()), SYSTEMS)
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(200):
+        files.projections.rebuild(THREAD, number_events(one_turn()), SYSTEMS)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 100
+
+
 def test_the_context_has_what_the_model_sees_with_calls_and_results(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events(one_turn())
-    files.projections.append(THREAD, events)
+    files.projections.append(THREAD, events, SYSTEMS)
     assert [message["role"] for message in files.context()] == ["user", "assistant", "tool", "assistant"]
     assert files.context()[0]["text"] == "[Reader] list the files\n\nIt is Monday."
     assert files.context()[2]["text"] == "a.txt"
@@ -102,11 +177,11 @@ def test_the_context_has_what_the_model_sees_with_calls_and_results(tmp_path: Pa
 def test_a_clear_empties_the_context_and_a_compaction_cuts_it_but_the_log_keeps_all(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events([*one_turn(1), *one_turn(2), Piece("", (Compacted(6, "They listed files."),))])
-    files.projections.append(THREAD, events)
+    files.projections.append(THREAD, events, SYSTEMS)
     assert files.context()[0]["text"] == "[Summary of the conversation so far]\nThey listed files."
     assert len(files.context()) == 5
     cleared = [*events, Event(14, THREAD, TurnId(""), events[-1].at, Cleared("u1"))]
-    assert files.projections.append(THREAD, cleared) == 14
+    assert files.projections.append(THREAD, cleared, SYSTEMS) == 14
     assert files.context() == []
     assert len(files.log()) == 12
 
@@ -120,7 +195,7 @@ def test_a_later_summary_stands_for_the_earlier_one_too(tmp_path: Path) -> None:
         *one_turn(3),
         Piece("", (Compacted(8, "second"),)),
     ]
-    files.projections.append(THREAD, number_events(pieces))
+    files.projections.append(THREAD, number_events(pieces), SYSTEMS)
     texts = [str(message["text"]) for message in files.context()]
     assert [text for text in texts if "Summary" in text] == ["[Summary of the conversation so far]\nsecond"]
 
@@ -128,7 +203,7 @@ def test_a_later_summary_stands_for_the_earlier_one_too(tmp_path: Path) -> None:
 def test_an_open_turn_is_left_for_later(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events([*one_turn(1), *one_turn(2)[:-1]])
-    assert files.projections.append(THREAD, events) == 6
+    assert files.projections.append(THREAD, events, SYSTEMS) == 6
     assert files.projections.last_seq(THREAD) == 6
     assert len(files.log()) == 5
 
@@ -136,18 +211,18 @@ def test_an_open_turn_is_left_for_later(tmp_path: Path) -> None:
 def test_events_that_do_not_follow_are_not_written(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events([*one_turn(1), *one_turn(2)])
-    assert files.projections.append(THREAD, events[6:]) == 0
-    assert files.projections.append(THREAD, events) == 12
+    assert files.projections.append(THREAD, events[6:], SYSTEMS) == 0
+    assert files.projections.append(THREAD, events, SYSTEMS) == 12
     assert files.read() == rebuilt(events)
 
 
 def test_a_lost_context_is_written_anew(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events([*one_turn(1), *one_turn(2)])
-    files.projections.append(THREAD, events)
+    files.projections.append(THREAD, events, SYSTEMS)
     (files.folder / CONTEXT).unlink()
     assert files.projections.last_seq(THREAD) == 0
-    files.projections.append(THREAD, events)
+    files.projections.append(THREAD, events, SYSTEMS)
     assert files.read() == rebuilt(events)
 
 
@@ -157,7 +232,7 @@ def test_lines_longer_than_the_part_read_first_are_found(tmp_path: Path) -> None
         [*one_turn(1), *one_turn(2, "x" * TAIL_BYTES * 3), Piece("", (UserSaid("y" * TAIL_BYTES * 5, ANN),))]
     )
     for count in range(len(events) + 1):
-        files.projections.append(THREAD, events[:count])
+        files.projections.append(THREAD, events[:count], SYSTEMS)
     assert files.projections.last_seq(THREAD) == 13
     assert files.read() == rebuilt(events)
 
@@ -167,14 +242,14 @@ def test_a_crash_amid_long_lines_is_mended(tmp_path: Path) -> None:
     long = Piece("", (UserSaid("z" * TAIL_BYTES * 2, ANN),))
     one, two, end = one_turn(2)
     events = number_events([*one_turn(1), one, long, two, long, end])
-    files.projections.append(THREAD, events[:6])
+    files.projections.append(THREAD, events[:6], SYSTEMS)
     log, _ = files.read()
-    files.projections.append(THREAD, events)
+    files.projections.append(THREAD, events, SYSTEMS)
     log_after, context_after = files.read()
     for torn in (log, b"".join(log_after.splitlines(keepends=True)[:-2]), log_after[:-1]):
         files.write(torn, context_after)
         assert files.projections.last_seq(THREAD) == 6
-        files.projections.append(THREAD, events)
+        files.projections.append(THREAD, events, SYSTEMS)
         assert files.read() == (log_after, context_after) == rebuilt(events)
 
 
@@ -185,7 +260,7 @@ def test_written_bit_by_bit_equals_rebuilt(events: list[Event], data: st.DataObj
         files = Files(root)
         cuts = sorted(data.draw(st.lists(st.integers(0, len(events)), max_size=6)))
         for cut in (*cuts, len(events)):
-            files.projections.append(THREAD, events[files.projections.last_seq(THREAD) : cut])
+            files.projections.append(THREAD, events[files.projections.last_seq(THREAD) : cut], SYSTEMS)
         assert files.read() == rebuilt(events)
 
 
@@ -194,7 +269,7 @@ def test_written_bit_by_bit_equals_rebuilt(events: list[Event], data: st.DataObj
 def test_the_context_is_the_transcript(events: list[Event]) -> None:
     with tempfile.TemporaryDirectory() as root:
         files = Files(root)
-        written = files.projections.append(THREAD, events)
+        written = files.projections.append(THREAD, events, SYSTEMS)
         expected = Transcript()
         turn_is_open = False
         for event in events[:written]:
@@ -202,10 +277,13 @@ def test_the_context_is_the_transcript(events: list[Event]) -> None:
             expected.add(event)
             if not turn_is_open:
                 expected.settle()
-        assert [message["role"] for message in files.context()] == [
+        shown = files.context()
+        if shown and shown[0]["role"] == "system":
+            assert shown.pop(0)["text"] in SYSTEMS.values()
+        assert [message["role"] for message in shown] == [
             type(message).__struct_config__.tag for message in expected.messages()
         ]
-        assert [message["text"] for message in files.context()] == [message.text for message in expected.messages()]
+        assert [message["text"] for message in shown] == [message.text for message in expected.messages()]
 
 
 @given(journals(), st.data())
@@ -213,12 +291,12 @@ def test_the_context_is_the_transcript(events: list[Event]) -> None:
 def test_a_crash_at_any_byte_is_mended(events: list[Event], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         files = Files(root)
-        files.projections.append(THREAD, events[: data.draw(st.integers(0, len(events)))])
+        files.projections.append(THREAD, events[: data.draw(st.integers(0, len(events)))], SYSTEMS)
         log, context = files.read()
-        files.projections.append(THREAD, events)
+        files.projections.append(THREAD, events, SYSTEMS)
         log_after, context_after = files.read()
         files.write(*data.draw(crashes((log, context), (log_after, context_after))))
-        files.projections.append(THREAD, events)
+        files.projections.append(THREAD, events, SYSTEMS)
         assert files.read() == rebuilt(events)
 
 

@@ -37,6 +37,7 @@ async def test_a_directive_makes_its_rounds_and_then_answers() -> None:
     [
         ("tools=3 tool=read words=1", "DONE 0 - tide"),
         ("words=0 id=x", "DONE 0 x"),
+        ('words=1 id=x args={"note":"id=y id=z"}\nwords=2 id=b\nno id', "DONE 0 x+b tide"),
         ("mytools=3 tool=bash words=2", None),
     ],
 )

@@ -146,18 +146,18 @@ def shown(_: str) -> bool:
 
 
 def test_tools_are_told_by_name_in_order(registry: Registry) -> None:
-    assert [spec.name for spec in registry.specs((), shown)] == ["order", "who_asks"]
-    assert [spec.name for spec in registry.specs(("who_asks", "alias", "missing"), shown)] == ["alias", "who_asks"]
-    assert [spec.name for spec in registry.specs((), lambda name: name == "order")] == ["who_asks"]
+    assert [spec.name for spec in registry.offer((), shown).listed] == ["order", "who_asks"]
+    assert [spec.name for spec in registry.offer(("who_asks", "alias", "missing"), shown).all] == ["alias", "who_asks"]
+    assert [spec.name for spec in registry.offer((), lambda name: name == "order").listed] == ["who_asks"]
     assert registry.names() == ("alias", "order", "who_asks")
 
 
 def test_the_same_selection_is_the_same_object_until_tools_change(registry: Registry) -> None:
-    first = registry.specs((), shown)
-    assert registry.specs((), shown) is first
-    assert registry.specs(("order", "who_asks"), shown) is first
+    first = registry.offer((), shown)
+    assert registry.offer((), shown) is first
+    assert registry.offer(("order", "who_asks"), shown) is first
     registry.remove("alias")
-    assert registry.specs((), shown) is not first
+    assert registry.offer((), shown) is not first
     assert registry.get("alias") is None
     assert registry.get("order") is order
 
@@ -174,5 +174,5 @@ def test_kept_selections_are_bounded(registry: Registry) -> None:
     for number in range(SELECTIONS_MAX + 10):
         registry.add(tool(name=f"t{number}")(lambda: ""))
     for number in range(SELECTIONS_MAX + 10):
-        registry.specs((f"t{number}",), shown)
+        registry.offer((f"t{number}",), shown)
     assert len(registry._selections) <= SELECTIONS_MAX

@@ -150,7 +150,7 @@ async def test_without_a_device_the_error_says_what_is_missing(tmp_path: Path) -
     def missing(name: str) -> object:
         raise ImportError(name)
 
-    with pytest.raises(ToolError, match=r"shoal\[hardware\]"):
+    with pytest.raises(ToolError, match=r"\[hardware\]"):
         await run(tmp_path, "i2c_scan", missing, bus=1)
 
 
@@ -183,7 +183,8 @@ async def test_they_are_hidden_unless_switched_on_and_allowed(tmp_path: Path, pr
     async with scenario(tmp_path, FakeModel("Hello."), profile=profile, settings=settings) as world:
         await world.ada.says("hi")
         await world.ada.sees("Hello.")
-        told = {spec.name for spec in world.model.requests[0].tools}
+        asked = world.model.requests[0]
+        told = {spec.name for spec in (*asked.tools, *asked.further)}
     assert ("i2c_write" in told) == (is_on and profile == "open")
 
 
@@ -194,7 +195,8 @@ async def test_a_profile_can_allow_exactly_one_write(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(other, calls("i2c_scan"), "Done."), settings=settings) as world:
         await world.ada.says("switch it on")
         await world.ada.sees("Done.")
-        told = {spec.name for spec in world.model.requests[0].tools}
+        asked = world.model.requests[0]
+        told = {spec.name for spec in (*asked.tools, *asked.further)}
         event = await world.happens(world.ada.thread, "tool_result")
     assert "i2c_write" in told
     assert "spi_transfer" not in told

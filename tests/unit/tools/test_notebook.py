@@ -10,17 +10,33 @@ from pathlib import Path
 import pytest
 
 from shoal.domain.errors import InvalidInput
-from shoal.domain.home import ENTRY_CHARS_MAX, MEMORY_BYTES_MAX, Home, entry_line, is_known, memory_path, note_path
+from shoal.domain.home import (
+    ENTRY_CHARS_MAX,
+    MEMORY_BYTES_MAX,
+    Home,
+    entry_line,
+    is_known,
+    memory_path,
+    note_path,
+    only_for,
+)
 from shoal.domain.ids import ThreadId
-from shoal.tools.builtin.memory import append_entry
+from shoal.domain.records import MemoryEdit
+from shoal.tools.memory_files import apply_edit
 
 WRITER = """
 import sys
 from pathlib import Path
-from shoal.tools.builtin.memory import append_entry
+from shoal.domain.records import MemoryEdit
+from shoal.tools.memory_files import apply_edit
 for number in range(200):
-    append_entry(Path(sys.argv[1]), f"- {sys.argv[2]} {number}")
+    apply_edit(MemoryEdit(Path(sys.argv[1]), added=(f"- {sys.argv[2]} {number}",), once=True))
 """
+
+
+def append_entry(path: Path, line: str, *, once: bool = True, person: str = "") -> bool:
+    """Add a line for a person, or for all."""
+    return apply_edit(MemoryEdit(path, added=(only_for(line, person),), person=person, once=once))
 
 
 def test_paths_of_the_scopes(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.domain.checkpoints import CheckpointsSettings
 from shoal.domain.files import STILL_FOLDERS
 from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id
@@ -13,6 +14,7 @@ from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
+from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.retention import Retention
 from shoal.tools.tainted_files import ENTRIES_MAX, SCOPE, MarkedFiles, Marks, Span, encode_marks
 from shoal.tools.workspaces import SyncedFolders
@@ -116,7 +118,8 @@ async def test_a_running_app_forgets_but_not_what_may_lie_elsewhere(rooms: Rooms
     files, settings = LocalFiles(rooms.home.data), rooms.store.settings
     await settings.put(SCOPE, "agents/main/workspace", encode_marks(Marks((LONG_AGO,))))
     folders = SyncedFolders(files, settings, rooms.home, rooms.marked) if follows else STILL_FOLDERS
-    retention = Retention(rooms.store, files, folders, rooms.home, OneRound(), 0)
+    checkpoints = Checkpoints(files, rooms.home, rooms.marked, CheckpointsSettings())
+    retention = Retention(rooms.store, files, folders, checkpoints, rooms.home, OneRound(), 0, 14)
     with pytest.raises(InterruptedError):
         await retention.run()
     assert bool(await rooms.noted()) == follows

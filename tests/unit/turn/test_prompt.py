@@ -2,9 +2,11 @@
 
 import os
 import re
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -12,6 +14,7 @@ from shoal.domain.agents import AgentSpec
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolSpec
+from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.turn.context import CONTEXT_LINES_MAX, LINE_CHARS_MAX, volatile
 from shoal.turn.prompt import (
@@ -25,6 +28,7 @@ from shoal.turn.prompt import (
     decode_prompt,
     difference,
     encode_prompt,
+    runtime_lines,
 )
 from shoal.turn.text_files import FileCache
 
@@ -33,6 +37,38 @@ TOOLS = (
     ToolSpec("bash", "Run a shell command. It has a time limit.", "{}"),
     ToolSpec("remember", "Keep a fact", "{}"),
 )
+
+
+class Sandboxed(HostSandbox):
+    """A sandbox in name."""
+
+    def __init__(self, name: str, *, isolated: bool) -> None:
+        super().__init__()
+        self.name, self.isolated = name, isolated
+
+
+@pytest.mark.parametrize(
+    ("name", "isolated", "network", "told"),
+    [
+        ("bubblewrap", True, "off", "Commands run in a sandbox (bubblewrap) and reach no network."),
+        ("docker", True, "on", "Commands run in a sandbox (docker) and reach the network."),
+        (
+            "docker",
+            True,
+            ("a.org", "b.org"),
+            "Commands run in a sandbox (docker) and reach only these hosts: a.org, b.org.",
+        ),
+        ("docker", True, (), "Commands run in a sandbox (docker) and reach no network."),
+        ("host", False, "off", "Commands run on the machine itself (host) and reach the network as the machine does."),
+    ],
+)
+def test_the_runtime_says_what_runs_where_and_what_commands_reach(
+    name: str, isolated: bool, network: Literal["off", "on"] | tuple[str, ...], told: str
+) -> None:
+    head, about, commands = runtime_lines(Sandboxed(name, isolated=isolated), network).splitlines()
+    assert (head, commands) == ("# Runtime", told)
+    assert about.startswith("Shoal 0.1.0 on ")
+    assert "Python 3." in about
 
 
 class Place:
@@ -94,7 +130,6 @@ def test_sections_come_in_order_of_how_seldom_they_change(place: Place) -> None:
         "USER",
         "ENVIRONMENT",
         "# Rules",
-        "# Tools",
         "MOORING",
     ]
     words += ["TIDES", "GLOBAL", "PLATFORM", "CHANNEL", "TODAY"]
@@ -114,10 +149,8 @@ def test_missing_files_are_left_out_and_no_memory_is_said(place: Place) -> None:
 def test_rules_speak_of_tools_only_where_there_are_some(place: Place) -> None:
     with_tools, without = place.system().text, place.system(tools=()).text
     assert "`remember`" in with_tools
-    assert "- bash: Run a shell command." in with_tools
     assert "time limit" not in with_tools
     assert "`remember`" not in without
-    assert "# Tools" not in without
     assert "[SILENT]" in without
 
 
@@ -143,11 +176,12 @@ def test_the_same_object_comes_back_while_nothing_changed(place: Place) -> None:
 
 
 def test_a_file_changed_within_one_time_stamp_is_seen(place: Place) -> None:
+    stamp = time.time_ns() + 3_600_000_000_000  # however long this takes, no time lies between
     file = place.write("data/MEMORY.md", "- one")
-    stamp = file.stat()
+    os.utime(file, ns=(stamp, stamp))
     assert "- one" in place.system().text
     file.write_text("- two", "utf-8")
-    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    os.utime(file, ns=(stamp, stamp))
     assert "- two" in place.system().text
 
 
@@ -225,11 +259,27 @@ def test_a_memory_change_is_told_once_and_the_prefix_stays(place: Place) -> None
 
 
 def test_lines_that_go_are_told(place: Place) -> None:
-    place.write("data/MEMORY.md", "- tea\n- cake\n")
+    place.write("data/SYSTEM.md", "- tea\n- cake\n")
     base = place.system()
-    place.write("data/MEMORY.md", "- cake\n- beer and buns\n")
+    place.write("data/SYSTEM.md", "- cake\n- beer and buns\n")
+    title = "Changes made to this environment"
     changes = choose_prompts(base, None, place.system()).changes
-    assert changes == "Global memory now also says:\n- beer and buns\nGlobal memory no longer says:\n- tea"
+    assert changes == f"{title} now also says:\n- beer and buns\n{title} no longer says:\n- tea"
+
+
+@pytest.mark.parametrize("file", ["data/MEMORY.md", "data/memory/202601/20260105.md"])
+def test_what_memory_says_no_longer_is_in_no_text_that_is_sent(place: Place, file: str) -> None:
+    place.write(file, "- tea\n- cake\n")
+    base = place.system()
+    place.write(file, "- cake\n- tea\n- milk\n")
+    told = choose_prompts(base, None, place.system())
+    assert told.system is base
+    assert "- milk" in told.changes
+    place.write(file, "- tea\n- milk\n")
+    chosen = choose_prompts(told.system, told.announced, place.system())
+    assert chosen.system is chosen.announced
+    assert "cake" not in chosen.system.text
+    assert not chosen.changes
 
 
 def test_a_new_skill_is_told(place: Place) -> None:

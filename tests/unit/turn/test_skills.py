@@ -213,7 +213,12 @@ def test_mounts_are_read_only_and_by_scope(tmp_path: Path) -> None:
 def test_the_skills_that_come_with_shoal_are_whole() -> None:
     skills = SkillReader(FileCache()).read((SkillRoot("builtin", BUILTIN_SKILLS),))
     assert skills.problems == ()
-    assert [skill.name for skill in skills.found] == ["schedule-reminder", "summarise-channel", "watch-web-page"]
+    assert [skill.name for skill in skills.found] == [
+        "daily-brief",
+        "schedule-reminder",
+        "summarise-channel",
+        "watch-web-page",
+    ]
 
 
 # ---- the cache below ----

@@ -12,14 +12,13 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TypeVar
 
-import anyio
-import anyio.abc
 import msgspec
 
 from shoal.chat.account import ChatAccount, cut
 from shoal.chat.discord.send import (
     EPHEMERAL,
     DiscordTarget,
+    choices_body,
     commands_of,
     is_try_of,
     limits_of,
@@ -32,6 +31,7 @@ from shoal.chat.discord.send import (
 from shoal.chat.discord.wire import (
     CANNOT_MESSAGE_USER,
     CHAIN,
+    NOTICES,
     THREAD_EXISTS,
     UNKNOWN_CHANNEL,
     UNKNOWN_MESSAGE,
@@ -51,7 +51,7 @@ from shoal.chat.discord.wire import (
     answers,
     author_of,
     chain_of,
-    forwarded_in,
+    files_of,
     holds_text,
     is_addressed,
     is_said,
@@ -62,16 +62,17 @@ from shoal.chat.discord.wire import (
     thread_of,
 )
 from shoal.chat.http import Fields, Json, PlatformRefusal
-from shoal.chat.inbox import ChannelServers, Recent, parse_command, press
+from shoal.chat.inbox import ChannelServers, Recent, press
 from shoal.domain.clock import Clock, retry_delay
-from shoal.domain.commands import COMMANDS, CommandRequest
+from shoal.domain.commands import COMMANDS, CommandRequest, parse_command
 from shoal.domain.errors import ConfigError, PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
+from shoal.domain.installation import how_to_add
 from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import REPEATED, Button, OutboundPost
-from shoal.domain.settings import DiscordSettings
+from shoal.domain.settings_platforms import DiscordSettings
 from shoal.domain.untrusted import UNREADABLE
 
 log = logging.getLogger(__name__)
@@ -128,20 +129,20 @@ class _DiscordServer(msgspec.Struct, frozen=True):
     id: str
 
 
-class DiscordAdapter(ChatAccount):
+NO_VOICE = (50013, 50173)
+"""Discord's codes where the bot may send no voice messages, though maybe files."""
+
+
+class DiscordAdapter(ChatAccount[DiscordSettings]):
     """Implements `ChatAdapter`, `ChannelHost` and `ReadsBack`."""
 
     def __init__(self, platform: str, settings: DiscordSettings, home: Home, store: Settings, clock: Clock) -> None:
         if find_spec("websockets") is None:
-            raise ConfigError(
-                ["platforms.discord needs a package that is not installed: pip install 'shoal[discord]'."]
-            )
-        super().__init__(platform, home, store, clock)
+            raise ConfigError([f"platforms.discord needs the extra `discord`. {how_to_add('discord')}"])
+        super().__init__(platform, settings, home, store, clock)
         self.limits = limits_of(opens_threads=settings.opens_threads)
-        self._settings = settings
         self._api = DiscordApi(settings, clock)
         self._gateway = Gateway(settings, clock)
-        self._tasks: anyio.abc.TaskGroup | None = None
         self._scope = f"discord:{platform}"
         self._state = ConnectionState(GatewaySession())
         self._saved_at = 0.0
@@ -160,10 +161,6 @@ class DiscordAdapter(ChatAccount):
         """The bot's user id; empty until the first connection."""
         return self._state.session.user
 
-    async def _keep_connected(self, inbox: InboxPort) -> None:
-        async with anyio.create_task_group() as self._tasks:
-            await super()._keep_connected(inbox)
-
     async def _connect(self, inbox: InboxPort) -> None:
         saved = await self._store.get(self._scope, "session")
         try:
@@ -180,7 +177,11 @@ class DiscordAdapter(ChatAccount):
                 raise PlatformError(reason, retry_after_seconds=start.reset_after / 1000)
 
         async def take(name: str, data: bytes, seq: int | None) -> None:
-            taken = await self._take_event(name, data, inbox)
+            channel = channel_in(name, data)
+            if channel:
+                taken = await self._intake.put(channel, msgspec.json.encode((name, data.decode())).decode())
+            else:
+                taken = await self._take_event(name, data, inbox)
             self._state.session.seq = seq
             if taken or self._clock.monotonic() - self._saved_at >= SAVE_SECONDS:
                 await self._save_state()
@@ -203,6 +204,10 @@ class DiscordAdapter(ChatAccount):
         self._saved_at = self._clock.monotonic()
         await self._store.put(self._scope, "session", msgspec.json.encode(self._state).decode())
 
+    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+        name, data = msgspec.json.decode(event, type=tuple[str, str])
+        return await self._take_event(name, data.encode(), inbox)
+
     async def _take_event(self, name: str, data: bytes, inbox: InboxPort) -> bool:
         """Take an event in, or drop one that never can be. Raises PlatformError and StoreError to get it again."""
         try:
@@ -212,7 +217,7 @@ class DiscordAdapter(ChatAccount):
                     if name == "READY":  # another session than before: what came in between is read back
                         oldest = snowflake_at(self._clock.now() - timedelta(hours=MISSED_HOURS))
                         self._missed_since = max(self._state.mark, oldest)
-                        self._expected = {guild.id for guild in _decoded(data, _ReadyGuilds).guilds}
+                        self._expected = {guild.id for guild in msgspec.json.decode(data, type=_ReadyGuilds).guilds}
                         for channel in await self._direct_channels():
                             for message in await self._read_missed(channel):
                                 await self._take_message(message, inbox)
@@ -231,9 +236,9 @@ class DiscordAdapter(ChatAccount):
                     )
                     return True
                 case "GUILD_CREATE":
-                    return await self._catch_up(_decoded(data, Guild), inbox)
+                    return await self._catch_up(msgspec.json.decode(data, type=Guild), inbox)
                 case "MESSAGE_CREATE":
-                    message = _decoded(data, DiscordMessage)
+                    message = msgspec.json.decode(data, type=DiscordMessage)
                     if message.author is not None and message.author.id == self._me and message.nonce:
                         self._posted.put(str(message.nonce), message.id)
                     taken = await self._take_message(message, inbox)
@@ -242,7 +247,7 @@ class DiscordAdapter(ChatAccount):
                     return taken
                 case "MESSAGE_UPDATE":
                     # Discord also tells of changes that it makes to a message itself.
-                    edited = _decoded(data, DiscordMessage)
+                    edited = msgspec.json.decode(data, type=DiscordMessage)
                     if edited.edited_timestamp is None or edited.author is None or not is_said(edited, self._me):
                         return False
                     text, known = text_of(edited, self._me), self._written.get(edited.id)
@@ -251,11 +256,10 @@ class DiscordAdapter(ChatAccount):
                         return False
                     author = author_of(edited.author, edited.member)
                     self._written.put(edited.id, (author, text))
-                    tainted_by = forwarded_in(edited)
-                    await inbox.send(Edit(thread, edited.id, text, author, edited.id, tainted_by=tainted_by))
+                    await inbox.send(Edit(thread, edited.id, text, author, edited.id, at=edited.edited_timestamp))
                     return True
                 case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
-                    deleted = _decoded(data, DeletedMessages)
+                    deleted = msgspec.json.decode(data, type=DeletedMessages)
                     for gone in (deleted.id, *deleted.ids):
                         known = self._written.get(gone)  # only a prompt that this process has seen
                         if known is not None:
@@ -264,7 +268,7 @@ class DiscordAdapter(ChatAccount):
                                 await inbox.send(Deletion(thread, gone, known[0], gone))
                     return True
                 case "MESSAGE_REACTION_ADD":
-                    reaction = _decoded(data, ReactionAdded)
+                    reaction = msgspec.json.decode(data, type=ReactionAdded)
                     member, emoji, reacted = reaction.member, reaction.emoji.name, reaction.message_id
                     user = member.user if member is not None else None
                     if reaction.user_id == self._me or not emoji or (user is not None and user.bot):
@@ -273,12 +277,14 @@ class DiscordAdapter(ChatAccount):
                     thread = await inbox.thread_of(self._prefix(place.channel), reacted)
                     author = author_of(user, member) if user is not None else Author(reaction.user_id, trusted=False)
                     if thread is not None:
-                        await inbox.send(Reaction(thread, emoji, author, reacted))
+                        await self._take_reaction(Reaction(thread, emoji, author, reacted), inbox)
                     return thread is not None
                 case "INTERACTION_CREATE" if self._tasks is not None:
-                    self._tasks.start_soon(self._interact, _decoded(data, Interaction), inbox)
+                    self._tasks.start_soon(self._interact, msgspec.json.decode(data, type=Interaction), inbox)
                 case _:
                     pass
+        except UNREADABLE:
+            self._not_understood(f"{name} of an unknown form")
         except PlatformRefusal as error:
             log.warning("an event was dropped", extra={"platform": self.platform, "event": name, "why": str(error)})
         return False
@@ -321,10 +327,11 @@ class DiscordAdapter(ChatAccount):
     async def _take_message(self, message: DiscordMessage, inbox: InboxPort) -> bool:
         """Take a message in; returns whether it was meant for the bot. Raises PlatformError and StoreError."""
         if not is_said(message, self._me):
+            if message.type not in NOTICES and message.type != 0:
+                self._not_understood(f"message of the type {message.type}")
             return False
         place = await self._place(message.channel_id, message.guild_id)
-        thread = await self._thread(message, place, inbox)
-        prompt = prompt_of(thread, message, self._me) if thread is not None else None
+        prompt = await self._meant(message, place, inbox)
         if prompt is None:
             return False
         if parse_command(prompt.text) and place.topic == WHOLE and not message.answered_id:
@@ -334,27 +341,26 @@ class DiscordAdapter(ChatAccount):
         if not await inbox.admits(prompt):
             return True
         await self._servers.note(place.channel, place.guild.removeprefix("?"))
-        if prompt.text or message.attachments:
-            self._written.put(message.id, (prompt.author, prompt.text))
-            if place.direct:
-                known = await self._direct_channels()
-                if place.channel not in known:
-                    kept = [*known, place.channel][-DIRECT_MAX:]
-                    await self._store.put(self._scope, "direct", msgspec.json.encode(kept).decode())
-            files = (
-                (
-                    Attachment(file.filename, file.content_type or "application/octet-stream", file.size),
-                    partial(self._api.fetch, file.url, self.download_bytes_max),
-                )
-                for file in message.attachments
+        self._written.put(message.id, (prompt.author, prompt.text))
+        if place.direct:
+            known = await self._direct_channels()
+            if place.channel not in known:
+                kept = [*known, place.channel][-DIRECT_MAX:]
+                await self._store.put(self._scope, "direct", msgspec.json.encode(kept).decode())
+        files = (
+            (
+                Attachment(file.filename, file.content_type or "application/octet-stream", file.size),
+                partial(self._api.fetch, file.url, self.download_bytes_max),
             )
-            await self._take_in(prompt, inbox, files)
+            for file in files_of(message, self._me)
+        )
+        await self._take_in(prompt, inbox, files)
         return True
 
-    async def _thread(self, message: DiscordMessage, place: DiscordPlace, inbox: InboxPort) -> ThreadId | None:
-        """The thread a message is for; None when it is not meant for the bot."""
+    async def _meant(self, message: DiscordMessage, place: DiscordPlace, inbox: InboxPort) -> Prompt | None:
+        """The prompt that a message makes, in its thread; None when it is not meant for the bot."""
         if place.direct:
-            return place.thread(self.platform)
+            return prompt_of(place.thread(self.platform), message, self._me)
         answered = message.answered_id
         known: ThreadId | None = None
         if place.topic == WHOLE and answered:
@@ -362,13 +368,28 @@ class DiscordAdapter(ChatAccount):
         opener = answered if answers(message, self._me) else message.id  # one of the bot's own opened a conversation
         thread = known or thread_of(self.platform, place, opener, self._settings.threading_in(place.guild))
         part = thread_address(thread).thread
-        if is_addressed(message, self._me):
-            if part != WHOLE and not part.startswith(CHAIN):
-                await self._subscribe(thread)
-            return thread
-        if known is not None and part.startswith(CHAIN):
-            return thread  # it answers something in the chain
-        return thread if place.topic != WHOLE and await self._is_subscribed(thread) else None
+        in_chain = known is not None and part.startswith(CHAIN)  # it answers something there
+        prompt = prompt_of(thread, message, self._me)
+        is_meant = prompt is not None and await self._is_meant(
+            prompt,
+            inbox,
+            is_named=is_addressed(message, self._me),
+            opens=part != WHOLE and not part.startswith(CHAIN),
+            follows=in_chain or (place.topic != WHOLE and await self._is_subscribed(thread)),
+        )
+        return prompt if is_meant else None
+
+    async def _opening(self, thread: ThreadId) -> Prompt | None:
+        """The message at which a thread was opened stands in the channel around it."""
+        target = self._target(thread)
+        if not target.parent:
+            return None
+        try:
+            path = f"/channels/{target.parent}/messages/{target.channel}"
+            starter = await self._api.call("GET", path, DiscordMessage)
+        except PlatformRefusal:  # it has none, or it was deleted
+            return None
+        return prompt_of(thread, starter, self._me)
 
     async def _place(self, channel: str, guild: str | None = None) -> DiscordPlace:
         """Where a channel is; it is direct without a server, and asked for where that is None. Raises PlatformError."""
@@ -393,6 +414,10 @@ class DiscordAdapter(ChatAccount):
         base = f"/webhooks/{interaction.application_id}/{interaction.token}"
         callback = f"/interactions/{interaction.id}/{interaction.token}/callback"
         try:
+            if interaction.type == 4:
+                choices = choices_body(await self._suggestions(interaction, inbox))
+                await self._api.call("POST", callback, msgspec.Raw, choices)
+                return
             acknowledged: Fields = {"type": 5, "data": {"flags": EPHEMERAL}}
             await self._api.call("POST", callback, msgspec.Raw, acknowledged)
             user = interaction.user or (interaction.member.user if interaction.member is not None else None)
@@ -421,6 +446,18 @@ class DiscordAdapter(ChatAccount):
                 await self._api.call("POST", base, msgspec.Raw, {**message_body(piece), "flags": EPHEMERAL})
         except (PlatformError, StoreError) as error:
             log.warning("a command or click was not answered: %s", error, extra={"platform": self.platform})
+
+    async def _suggestions(self, interaction: Interaction, inbox: InboxPort) -> Sequence[str]:
+        """What may be meant by what somebody has typed of a command."""
+        user = interaction.user or (interaction.member.user if interaction.member is not None else None)
+        if user is None or user.bot or interaction.channel is None:
+            return ()
+        place, author = place_of(interaction.channel, interaction.guild_id), author_of(user, interaction.member)
+        typed = " ".join(str(option.value) for option in interaction.data.options).lstrip()
+        asked = CommandRequest(
+            place.thread(self.platform), author, interaction.data.name, typed, interaction.id, self._clock.now()
+        )
+        return await inbox.suggestions(asked)
 
     # ---- posts ----
 
@@ -565,7 +602,15 @@ class DiscordAdapter(ChatAccount):
 
     async def _create(self, post: OutboundPost, target: DiscordTarget) -> str:
         path = f"/channels/{target.channel}/messages"
-        return (await self._api.call("POST", path, DiscordMessage, post_body(post, target), file=post.file)).id
+        body = await asyncio.to_thread(post_body, post, target)
+        try:
+            files = (post.file, *post.album) if post.file is not None else ()
+            return (await self._api.call("POST", path, DiscordMessage, body, files=files)).id
+        except PlatformRefusal as error:
+            if post.kind != "voice" or error.code not in NO_VOICE:
+                raise
+            log.info("sent as a file", extra={"platform": self.platform, "why": str(error)})
+            return await self._create(msgspec.structs.replace(post, kind="file"), target)
 
     async def _change(
         self, method: str, thread: ThreadId, message_id: str, body: dict[str, Json] | None = None
@@ -611,9 +656,15 @@ class DiscordAdapter(ChatAccount):
             return []
 
 
-def _decoded(data: bytes, kind: type[T]) -> T:
-    """The event. Raises PlatformRefusal for one of an unknown form, which is dropped."""
+class _InChannel(msgspec.Struct, frozen=True):
+    channel_id: str = ""
+
+
+def channel_in(name: str, data: bytes) -> str:
+    """The channel whose messages an event is about; empty for others, and for one that cannot be read."""
+    if not name.startswith("MESSAGE_"):
+        return ""
     try:
-        return msgspec.json.decode(data, type=kind)
-    except UNREADABLE as error:
-        raise PlatformRefusal(f"an event of an unknown form: {error}", 0) from error
+        return msgspec.json.decode(data, type=_InChannel).channel_id
+    except UNREADABLE:
+        return ""

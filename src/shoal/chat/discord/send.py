@@ -1,12 +1,15 @@
 """What goes to Discord: its limits, its markup, and the bodies of its calls."""
 
+import base64
 import hashlib
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
 from shoal.chat.discord.wire import CHAIN, WHOLE, DiscordMessage
 from shoal.chat.http import Fields, Json
+from shoal.chat.inbox import read_file
 from shoal.domain.commands import CommandSpec
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, thread_address
@@ -20,15 +23,22 @@ from shoal.domain.markup import (
     render_markup,
 )
 from shoal.domain.posts import WRITING, Button, ChatLimits, OutboundPost, Window
+from shoal.domain.speech import seconds_of
 
 TEXT_CHARS_MAX = 2000
 BUTTON_CHARS_MAX = 100
 BUTTON_LABEL_CHARS_MAX = 80
 BUTTONS_MAX = 5
 THREAD_NAME_CHARS_MAX = 100
+CHOICES_MAX, CHOICE_CHARS_MAX = 25, 100
+"""What is offered while a command is typed."""
 SUPPRESS_EMBEDS = 4
 """A flag: nothing that the model writes makes Discord fetch an address."""
 EPHEMERAL = 64
+VOICE_MESSAGE = 1 << 13
+"""A flag: one audio file and nothing else, shown as a voice message."""
+VOICE_BYTES_MAX = 26_214_400
+WAVE_POINTS_MAX = 256
 
 _STYLES = {"allow": 3, "thread": 1, "deny": 4}
 """Green, blue and red, by what a button's value begins with."""
@@ -55,6 +65,7 @@ def limits_of(*, opens_threads: bool) -> ChatLimits:
     The window is a little longer, since some posts take longer to arrive than others.
     """
     return ChatLimits(
+        opens_threads=opens_threads,
         text_chars_max=TEXT_CHARS_MAX,
         markup=DISCORD_MARKDOWN,
         edit_seconds_min=1.2 if opens_threads else 3.0,
@@ -64,7 +75,10 @@ def limits_of(*, opens_threads: bool) -> ChatLimits:
         can_upload=True,
         has_preview=True,
         has_buttons=True,
+        reactions="all",
         has_history=True,
+        voice="ogg",
+        album_max=10,
     )
 
 
@@ -113,8 +127,20 @@ def post_body(post: OutboundPost, target: DiscordTarget) -> dict[str, Json]:
     if answered.isdecimal() and answered != target.channel:
         body["message_reference"] = {"message_id": answered, "fail_if_not_exists": False}
     if post.file is not None:
-        body["attachments"] = [{"id": "0", "filename": post.file.name}]
+        files = enumerate((post.file, *post.album))
+        body["attachments"] = [{"id": str(number), "filename": file.name} for number, file in files]
+        if post.kind == "voice" and post.file.suffix == ".ogg":
+            body.pop("content")
+            body["flags"] = VOICE_MESSAGE
+            body["attachments"] = [{"id": "0", "filename": "voice-message.ogg", **voice_of(post.file)}]
     return body
+
+
+def voice_of(file: Path) -> dict[str, Json]:
+    """What Discord shows of a voice message: how long it lasts, and a wave, here an even one. Raises PlatformError."""
+    seconds = seconds_of(read_file(file, VOICE_BYTES_MAX))
+    points = max(1, min(WAVE_POINTS_MAX, round(seconds * 10)))
+    return {"duration_secs": round(seconds, 2), "waveform": base64.b64encode(b"\x60" * points).decode()}
 
 
 def is_try_of(post: OutboundPost, body: Fields, message: DiscordMessage) -> bool:
@@ -127,7 +153,8 @@ def is_try_of(post: OutboundPost, body: Fields, message: DiscordMessage) -> bool
     said, wants = message.content.strip(), str(body.get("content", "")).strip()
     if post.key.startswith("preview:"):
         return said.endswith(WRITING.strip()) and message.answered_id in ("", wanted)
-    sizes = [post.file.stat().st_size] if post.file is not None and post.file.exists() else []
+    files = (post.file, *post.album) if post.file is not None else ()
+    sizes = [file.stat().st_size for file in files if file.exists()]
     return said == wants and message.answered_id == wanted and [one.size for one in message.attachments] == sizes
 
 
@@ -155,9 +182,17 @@ def commands_of(commands: Iterable[CommandSpec]) -> list[Json]:
         body: dict[str, Json] = {"name": command.name, "description": command.description[:100], "type": 1}
         if command.usage:
             required = not command.usage.startswith("[")
-            body["options"] = [{"type": 3, "name": "text", "description": command.usage[:100], "required": required}]
+            option: dict[str, Json] = {"type": 3, "name": "text", "description": command.usage[:100]}
+            completes: dict[str, Json] = {"autocomplete": True} if command.completes else {}
+            body["options"] = [{**option, "required": required, **completes}]
         found.append(body)
     return found
+
+
+def choices_body(texts: Iterable[str]) -> Fields:
+    """What a person may choose while they type; those that are too long for a choice are left out."""
+    fitting = [text for text in texts if len(text) <= CHOICE_CHARS_MAX][:CHOICES_MAX]
+    return {"type": 8, "data": {"choices": [{"name": text, "value": text} for text in fitting]}}
 
 
 def thread_body(text: str) -> Fields:

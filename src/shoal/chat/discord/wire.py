@@ -14,7 +14,8 @@ kept in the store, so that a restarted process goes on with it."""
 
 import mimetypes
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
@@ -27,9 +28,9 @@ from shoal.chat.inbox import Recent, open_file
 from shoal.domain.clock import Clock, retry_after, retry_delay
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.settings import DiscordSettings
-from shoal.domain.untrusted import FORWARDED, UNREADABLE, untrusted_block
+from shoal.domain.messages import Author, Prompt, Reference
+from shoal.domain.settings_platforms import DiscordSettings
+from shoal.domain.untrusted import UNREADABLE
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
@@ -120,38 +121,64 @@ class _MessageReference(msgspec.Struct, frozen=True):
     type: int = 0
 
 
-class _RepliedMessage(msgspec.Struct, frozen=True):
-    id: str
-    author: DiscordUser | None = None
+class _StickerItem(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _PollMedia(msgspec.Struct, frozen=True):
+    text: str | None = None
+
+
+class _PollAnswer(msgspec.Struct, frozen=True):
+    poll_media: _PollMedia = _PollMedia()
+
+
+class _DiscordPoll(msgspec.Struct, frozen=True):
+    question: _PollMedia = _PollMedia()
+    answers: tuple[_PollAnswer, ...] = ()
+
+
+class _Embed(msgspec.Struct, frozen=True):
+    """A card that a bot or a link shows."""
+
+    title: str | None = None
+    description: str | None = None
 
 
 class _SnapshotContent(msgspec.Struct, frozen=True):
+    """What a message says: of one that is passed on, all that is told."""
+
     content: str = ""
+    attachments: tuple[DiscordFile, ...] = ()
+    sticker_items: tuple[_StickerItem, ...] = ()
+    poll: _DiscordPoll | None = None
+    embeds: tuple[_Embed, ...] = ()
+
+
+class _RepliedMessage(_SnapshotContent, frozen=True, kw_only=True):
+    id: str
+    author: DiscordUser | None = None
+    mentions: tuple[DiscordUser, ...] = ()
+    message_snapshots: tuple["_MessageSnapshot", ...] = ()
 
 
 class _MessageSnapshot(msgspec.Struct, frozen=True):
     message: _SnapshotContent = _SnapshotContent()
 
 
-class DiscordMessage(msgspec.Struct, frozen=True):
+class DiscordMessage(_RepliedMessage, frozen=True, kw_only=True):
     """A message, as far as it is read."""
 
-    id: str
     channel_id: str
     guild_id: str = ""
-    author: DiscordUser | None = None
     member: DiscordMember | None = None
-    content: str = ""
     timestamp: datetime | None = None
     edited_timestamp: datetime | None = None
     type: int = 0
     webhook_id: str | None = None
     nonce: str | int | None = None
-    mentions: tuple[DiscordUser, ...] = ()
-    attachments: tuple[DiscordFile, ...] = ()
     message_reference: _MessageReference | None = None
     referenced_message: _RepliedMessage | None = None
-    message_snapshots: tuple[_MessageSnapshot, ...] = ()
 
     @property
     def answered_id(self) -> str:
@@ -217,7 +244,7 @@ class _InteractionData(msgspec.Struct, frozen=True):
 
 
 class Interaction(msgspec.Struct, frozen=True):
-    """A slash command (type 2) or a pressed button (type 3)."""
+    """A slash command (type 2), a pressed button (type 3), or a slash command that is being typed (type 4)."""
 
     id: str
     token: str
@@ -251,9 +278,9 @@ class DiscordApi(PlatformHttp):
 
     async def call(
         self, method: str, path: str, kind: type[T], body: Fields | list[Json] | None = None, *,
-        file: Path | None = None, query: Mapping[str, str] | None = None,
+        files: Sequence[Path] = (), query: Mapping[str, str] | None = None,
     ) -> T:  # fmt: skip
-        """Call a route; `file` is uploaded with the body. Raises PlatformError, DiscordRefusal for what cannot succeed.
+        """Call a route; `files` are uploaded with it. Raises PlatformError, PlatformRefusal for what cannot succeed.
 
         A route whose budget was used up is not called before it is full again.
         """
@@ -262,13 +289,19 @@ class DiscordApi(PlatformHttp):
             raise PlatformError("Discord's rate limit for this call is used up for now.", retry_after_seconds=wait)
         headers = {} if path.startswith(("/interactions/", "/webhooks/")) else {"authorization": f"Bot {self._token()}"}
         url = f"{self._base}{path}"
-        if file is not None:
-            media_type = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        if files:
             data = {"payload_json": msgspec.json.encode(body or {}).decode()}
-            with open_file(file) as content:
-                files = {"files[0]": (file.name, content, media_type)}
+            with ExitStack() as opened:
+                sent = {
+                    f"files[{number}]": (
+                        file.name,
+                        opened.enter_context(open_file(file)),
+                        mimetypes.guess_type(file.name)[0] or "application/octet-stream",
+                    )
+                    for number, file in enumerate(files)
+                }
                 answer = await self.request(
-                    method, url, seconds=TRANSFER_SECONDS, headers=headers, data=data, files=files
+                    method, url, seconds=TRANSFER_SECONDS, headers=headers, data=data, files=sent
                 )
         elif body is not None:
             answer = await self.request(method, url, headers=headers, json=body)
@@ -485,6 +518,8 @@ _DIRECT = frozenset({1, 3})
 _TEXT = frozenset({0, 2, 5, 13, 10, 11, 12})
 _SAID = frozenset({0, 19})
 """Types of messages that somebody wrote: plain ones and replies; the others are notices."""
+NOTICES = frozenset(range(1, 47)) - _SAID
+"""Types of messages that Discord writes itself. Source: docs.discord.com/developers/resources/message."""
 _MENTION = re.compile(r"<@!?(\d+)>")
 _HANDLE = re.compile(r"[\w.]{2,32}")
 
@@ -558,14 +593,12 @@ def author_of(user: DiscordUser, member: DiscordMember | None = None) -> Author:
     return Author(user.id, name, member.roles if member is not None else (), is_bot=user.bot, trusted=False)
 
 
-def text_of(message: DiscordMessage, me: str) -> str:
+def text_of(message: _RepliedMessage, me: str) -> str:
     """What it says: without the bot's mention at its beginning, other people by their handle instead of number.
 
     What somebody calls themselves is their words, and nobody else's; so is a bot's name that is not a handle.
     """
     content = message.content
-    if not content and message.message_snapshots:
-        return untrusted_block(FORWARDED, message.message_snapshots[0].message.content)
     names = {user.id: user.username for user in message.mentions if _HANDLE.fullmatch(user.username)}
     leading = _MENTION.match(content.lstrip())
     if leading is not None and leading[1] == me:
@@ -575,12 +608,50 @@ def text_of(message: DiscordMessage, me: str) -> str:
         known = names.get(found[1]) or ("you" if found[1] == me else "")
         return f"@{known}" if known else found[0]
 
-    return _MENTION.sub(name, content).strip()
+    return "\n".join(filter(None, (_MENTION.sub(name, content).strip(), said_besides(message))))
 
 
-def forwarded_in(message: DiscordMessage) -> str:
-    """What of it is somebody else's words; empty when nothing is."""
-    return FORWARDED if message.message_snapshots else ""
+def said_besides(message: _SnapshotContent) -> str:
+    """What it says in another way than by words and files; empty for none."""
+    parts = [f"[a sticker: {sticker.name}]" for sticker in message.sticker_items]
+    if message.poll is not None:
+        answers = " / ".join(answer.poll_media.text or "" for answer in message.poll.answers)
+        parts.append(f"[a poll: {message.poll.question.text or ''} {answers}]")
+    return "\n".join(parts)
+
+
+def references_of(message: DiscordMessage, me: str) -> list[Reference]:
+    """What a message answers and passes on; of the latter nobody says who wrote it."""
+    replied, found = message.referenced_message, list[Reference]()
+    if message.answered_id and replied is not None and replied.author is not None:
+        author = author_of(replied.author)
+        text = text_of(replied, me)
+        if replied.message_snapshots:  # whoever passed it on did not write it
+            author, text = _NOBODY, "\n".join(_snapshot(one.message) for one in replied.message_snapshots)
+        cards = ("\n".join(filter(None, (card.title, card.description))) for card in replied.embeds)
+        files = (f"[file {file.filename}]" for file in replied.attachments)
+        said = "\n".join(filter(None, (text, *cards, *files)))
+        found.append(Reference("reply", said, author, replied.id, own=replied.author.id == me))
+    for one in message.message_snapshots:
+        found.append(Reference("forward", _snapshot(one.message), _NOBODY, message.id))
+    return found
+
+
+def _snapshot(content: _SnapshotContent) -> str:
+    files = (f"[file {file.filename}]" for file in content.attachments)
+    return "\n".join(filter(None, (content.content, said_besides(content), *files)))
+
+
+_NOBODY = Author("", trusted=False)
+
+
+def files_of(message: DiscordMessage, me: str) -> list[DiscordFile]:
+    """Its files, those of what it passes on, and those of what it answers unless the bot posted that."""
+    found = [*message.attachments, *(file for one in message.message_snapshots for file in one.message.attachments)]
+    replied = message.referenced_message
+    if message.answered_id and replied is not None and not answers(message, me):
+        found += replied.attachments
+    return found
 
 
 def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt | None:
@@ -596,7 +667,8 @@ def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt | No
         reply_to=message.answered_id,
         message_id=message.id,
         joins=answers(message, me),
-        tainted_by=forwarded_in(message),
+        refers_to=tuple(references_of(message, me)),
+        edited_at=message.edited_timestamp,
     )
 
 

@@ -7,11 +7,18 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
-from weakref import WeakValueDictionary
 
 import msgspec
 
-from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount, IncomingFile
+from shoal.chat.account import (
+    CONTEXT_SECONDS_MAX,
+    NOT_READY,
+    NOT_STORED,
+    TAKEN,
+    UNAUTHORIZED,
+    ChatAccount,
+    IncomingFile,
+)
 from shoal.chat.google_chat.wire import (
     WHOLE,
     WORKSPACE_EVENT,
@@ -22,14 +29,17 @@ from shoal.chat.google_chat.wire import (
     SpaceAttachment,
     SpaceChanges,
     SpaceMessage,
+    addon_in,
     author_of,
     channel_of,
     command_of,
+    event_in,
     is_direct,
     message_name,
     pressed_in,
     prompt_of,
     push_in,
+    space_in,
     text_of,
     thread_of,
 )
@@ -37,14 +47,14 @@ from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import DECIDED, Recent, press, time_of
 from shoal.chat.tokens import BadToken, check_package
 from shoal.domain.clock import Clock, iso
-from shoal.domain.errors import InvalidId, PlatformError, StoreError
+from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import SINGLE_MARKS, Dialect, around, bare_fence, is_link, plain_link, render_markup
-from shoal.domain.messages import Attachment, Deletion, Edit, Prompt, Reaction
+from shoal.domain.messages import Attachment, Deletion, Edit, Prompt, Reaction, Reference
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
-from shoal.domain.settings import GoogleChatSettings
+from shoal.domain.settings_platforms import GoogleChatSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.domain.webhooks import HttpAnswer
 
@@ -56,10 +66,11 @@ PAUSE_SECONDS = 1.0
 """Between pulls that bring nothing."""
 SEEN_MAX = 2000
 """Messages whose time and author are remembered: an answer quotes them, and a deletion does not tell whose it is."""
-BAD_BODY = HttpAnswer(400, b'{"error":"bad_request","message":"The body is not an event."}')
 BUTTONS_MAX = 100
 VALUE_BYTES_MAX = 512
 EMPTY = "…"
+PRESSED = "shoal"
+"""What a button of ours calls."""
 _EVERYBODY = re.compile(r"<(?=users/all>)")
 GOOGLE_CHAT_MARKUP = Dialect(
     text=lambda text: text,
@@ -70,6 +81,7 @@ GOOGLE_CHAT_MARKUP = Dialect(
     heading=lambda text, level: f"*{text}*",
 )
 LIMITS = ChatLimits(
+    opens_threads=True,
     text_chars_max=4096,
     markup=GOOGLE_CHAT_MARKUP,
     edit_seconds_min=2.0,
@@ -90,7 +102,7 @@ class _PullAnswer(msgspec.Struct, frozen=True, rename="camel"):
     received_messages: tuple[_PulledMessage, ...] = ()
 
 
-class GoogleChatAdapter(ChatAccount):
+class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
     """Implements `ChatAdapter` and `HttpInbound`. Takes events of one space in one after the other."""
 
     whispers = True
@@ -100,11 +112,10 @@ class GoogleChatAdapter(ChatAccount):
         inbound_url: str = "",
     ) -> None:  # fmt: skip
         check_package("google_chat")
-        super().__init__(platform, home, store, clock, settings.agent)
+        super().__init__(platform, settings, home, store, clock)
         self.limits = msgspec.structs.replace(LIMITS, has_history=settings.read_history)
-        self._settings = settings
         self._api = GoogleChatApi(settings, home, clock, inbound_url)
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._function = inbound_url if settings.addon_account else PRESSED
         self._seen: Recent[SpaceMessage] = Recent(SEEN_MAX)
 
     async def _connect(self, inbox: InboxPort) -> None:
@@ -119,65 +130,75 @@ class GoogleChatAdapter(ChatAccount):
             pulled = await self._api.pubsub("pull", _PullAnswer, {"maxMessages": PULL_MAX}, PULL_SECONDS)
             now = self._clock.now()  # Pub/Sub hands them out in any order
             for received in sorted(pulled.received_messages, key=lambda one: time_of(one.message.publish_time, now)):
-                try:
-                    await self._take_published(received.message, inbox)
-                except InvalidId as error:
-                    log.info("an event was dropped", extra={"platform": self.platform, "why": str(error)})
+                await self._put(received.message)
                 await self._api.pubsub("acknowledge", msgspec.Raw, {"ackIds": [received.ack_id]}, PULL_SECONDS)
             if not pulled.received_messages:
                 await self._clock.sleep(PAUSE_SECONDS)
             self._reset_backoff()
 
+    async def check(self) -> None:
+        await self._api.token()
+
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """An event of Google's. Answers 401 without its token, 503 when it has to be sent again."""
-        push = push_in(body)
+        push, addon = push_in(body), addon_in(body)
         try:
-            await (self._api.check_event(headers) if push is None else self._api.check_push(headers))
-            event = None if push is not None else msgspec.json.decode(body, type=ChatEvent)
+            if addon is not None:
+                await self._api.check_addon(headers, addon)
+            else:
+                await (self._api.check_event(headers) if push is None else self._api.check_push(headers))
+            event = ChatEvent() if push is not None else event_in(body)
         except BadToken as error:
             log.info("an event was refused", extra={"platform": self.platform, "why": str(error)})
             return UNAUTHORIZED
         except UNREADABLE:
-            return BAD_BODY
+            self._not_understood("event of an unknown form")
+            return TAKEN
         except PlatformError as error:
             log.warning("Google Chat's events cannot be verified: %s", error, extra={"platform": self.platform})
             return NOT_READY
         if self._inbox is None:
             return NOT_READY
         try:
-            if event is not None:
-                await self._take(event, self._inbox)
-            elif push is not None:
-                await self._take_published(push.message, self._inbox)
-        except InvalidId:
-            return BAD_BODY if push is None else TAKEN  # a push that is refused would come for days
+            await self._put(PubSubMessage.of(event) if push is None else push.message)
         except (StoreError, PlatformError):
             log.exception("an event was not taken in", extra={"platform": self.platform})
             return NOT_STORED
         return TAKEN
+
+    async def _put(self, published: PubSubMessage) -> None:
+        """Take in, or keep, what was published, or told by a call. Raises StoreError and PlatformError."""
+        await self._intake.put(space_in(published), msgspec.json.encode(published).decode())
 
     async def _take(self, event: ChatEvent, inbox: InboxPort) -> None:
         """Take in what somebody did with the app. Raises StoreError, InvalidId."""
         message = event.message
         # The event describes the space better than its message does.
         space = event.space if event.space.name or message is None else message.space
-        async with self._locks.setdefault(event.space.name, asyncio.Lock()):
-            match event.type:
-                case "MESSAGE" | "ADDED_TO_SPACE" | "APP_COMMAND" if message is not None:
-                    await self._take_message(message, space, inbox, addressed=True)
-                case "CARD_CLICKED":
-                    thread = thread_of(self.platform, message or SpaceMessage(), space)
-                    answer = await press(pressed_in(event), thread, author_of(event.user), inbox)
-                    if answer not in DECIDED:
-                        await self._answer(self._action_prompt(event, thread, ""), answer)
-                case "APP_COMMAND":
-                    text = command_of(event)
-                    thread = thread_of(self.platform, SpaceMessage(), event.space)
-                    prompt = self._action_prompt(event, thread, text)
-                    if text and not prompt.author.is_bot and await inbox.admits(prompt):
-                        await self._take_in(prompt, inbox)
-                case _:
-                    pass
+        match event.type:
+            case "APP_COMMAND" if message is not None and message.text.strip():
+                command = msgspec.structs.replace(message, argument_text=message.text)  # of which it tells none
+                await self._take_message(command, space, inbox, addressed=True)
+            case "MESSAGE" | "ADDED_TO_SPACE" if message is not None:
+                await self._take_message(message, space, inbox, addressed=True)
+            case "CARD_CLICKED":
+                thread = thread_of(self.platform, message or SpaceMessage(), space)
+                answer = await press(pressed_in(event), thread, author_of(event.user), inbox)
+                if answer not in DECIDED:
+                    await self._answer(self._action_prompt(event, thread, ""), answer)
+            case "APP_COMMAND":
+                text = command_of(event)
+                thread = thread_of(self.platform, SpaceMessage(), event.space)
+                prompt = self._action_prompt(event, thread, text)
+                if text and not prompt.author.is_bot:
+                    await self._take_in(prompt, inbox)
+            case "ADDED_TO_SPACE":
+                thread = thread_of(self.platform, SpaceMessage(), event.space)
+                await self._greet(self._action_prompt(event, thread, ""), inbox)
+            case "REMOVED_FROM_SPACE" | "WIDGET_UPDATED" | "MESSAGE":
+                pass
+            case kind:
+                self._not_understood(kind)
 
     def _action_prompt(self, event: ChatEvent, thread: ThreadId, text: str) -> Prompt:
         """What somebody did, as a prompt."""
@@ -185,66 +206,95 @@ class GoogleChatAdapter(ChatAccount):
         key = f"{event.type}/{when}/{event.user.name}"
         return Prompt(thread, key, text, author_of(event.user), self._clock.now(), direct=is_direct(event.space))
 
-    async def _take_published(self, published: PubSubMessage, inbox: InboxPort) -> None:
-        """Take in what came by Pub/Sub; what cannot be read is dropped. Raises StoreError, InvalidId, PlatformError."""
+    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+        published = msgspec.json.decode(event, type=PubSubMessage)
         try:
             if not published.kind.startswith(WORKSPACE_EVENT):
-                await self._take(msgspec.json.decode(published.content(), type=ChatEvent), inbox)
-                return
+                await self._take(event_in(published.content()), inbox)
+                return True
             changes = msgspec.json.decode(published.content(), type=SpaceChanges)
-        except UNREADABLE:
-            return
+        except UNREADABLE as error:
+            self._not_understood(f"{published.kind or 'event'} of an unknown form ({error})")
+            return False
         verb = published.kind.rpartition(".")[2].removeprefix("batch").lower()
         messages, reactions = changes.found()
         for message in messages:
-            async with self._locks.setdefault(f"spaces/{channel_of(message.name)}", asyncio.Lock()):
-                place = make_thread_id(self.platform, channel_of(message.name), WHOLE)
-                if verb == "deleted":
-                    sender = message.sender if message.sender.name else (self._seen.get(message.name) or message).sender
-                    gone = Deletion(place, message.name, author_of(sender), message.name)
-                    if sender.name:
-                        await self._pending.send(gone, inbox)
-                    else:  # Google Chat does not tell whose it was
-                        self._pending.keep(gone)
-                    continue
-                told = message
-                if not message.sender.name:  # the subscription tells names alone
-                    told = await self._api.resource("GET", message.name, SpaceMessage)
-                if told.sender.type == "BOT" or verb not in ("created", "updated"):
-                    continue
-                if verb == "created":
-                    await self._take_message(told, told.space, inbox, addressed=False)
-                    continue
-                self._note_seen(told)
-                text = text_of(told)
-                if text:
-                    change = Edit(place, told.name, text, author_of(told.sender), told.name)
-                    await self._pending.send(change, inbox)
+            place = make_thread_id(self.platform, channel_of(message.name), WHOLE)
+            if verb == "deleted":
+                sender = message.sender if message.sender.name else (self._seen.get(message.name) or message).sender
+                gone = Deletion(place, message.name, author_of(sender), message.name)
+                if sender.name:
+                    await self._pending.send(gone, inbox)
+                else:  # Google Chat does not tell whose it was
+                    self._pending.keep(gone)
+                continue
+            told = message
+            if not message.sender.name:  # the subscription tells names alone
+                told = await self._api.resource("GET", message.name, SpaceMessage)
+            if told.sender.type == "BOT" or verb not in ("created", "updated"):
+                continue
+            if verb == "created":
+                await self._take_message(told, told.space, inbox, addressed=False)
+                continue
+            self._note_seen(told)
+            text = text_of(told)
+            if text:
+                changed_at = told.last_update_time
+                at = time_of(changed_at, self._clock.now()) if changed_at else None
+                change = Edit(place, told.name, text, author_of(told.sender), told.name, at=at)
+                await self._pending.send(change, inbox)
         for reaction in reactions if verb == "created" else ():
             name = message_name(reaction.name)
             if reaction.user.type == "BOT" or not reaction.emoji.unicode or not channel_of(name):
                 continue
             thread = await inbox.thread_of(self._prefix(channel_of(name)), name)
             if thread is not None:
-                await inbox.send(Reaction(thread, reaction.emoji.unicode, author_of(reaction.user), name))
+                put = Reaction(thread, reaction.emoji.unicode, author_of(reaction.user), name)
+                await self._take_reaction(put, inbox)
+        return True
 
     async def _take_message(
         self, message: SpaceMessage, space: ChatSpace, inbox: InboxPort, *, addressed: bool
     ) -> None:
-        """Google Chat says what is meant for the app; of the rest, all of a thread it was mentioned in is."""
+        """Google Chat says what names the app; the rest comes with a subscription, and is meant as the app listens
+        there."""
         if message.sender.type == "BOT" or not message.sender.name:
             return
         self._note_seen(message)
         prompt = prompt_of(self.platform, message, space, self._clock.now())
-        if not addressed and not await self._is_subscribed(prompt.thread):
-            return
-        if addressed and not prompt.direct and not prompt.thread.endswith(f":{WHOLE}"):
-            await self._subscribe(prompt.thread)
         prefix = self._prefix(channel_of(message.name))
         joins = bool(prompt.reply_to) and await inbox.thread_of(prefix, prompt.reply_to) is not None
-        prompt = msgspec.structs.replace(prompt, agent=self._agent, joins=joins)
-        if await inbox.admits(prompt):
-            await self._take_in(prompt, inbox, map(self._incoming, message.attachment))
+        if not prompt.direct and not await self._is_meant(
+            prompt,
+            inbox,
+            is_named=addressed or joins,
+            opens=not prompt.thread.endswith(f":{WHOLE}"),
+            follows=await self._is_subscribed(prompt.thread),
+        ):
+            return
+        prompt = msgspec.structs.replace(prompt, joins=joins)
+        if prompt.refers_to and not await inbox.admits(prompt):
+            return
+        for one in prompt.refers_to:  # of what is quoted Google Chat says who wrote it, where the app may ask
+            if one.kind != "reply":
+                continue
+            try:
+                async with asyncio.timeout(CONTEXT_SECONDS_MAX):
+                    found = await self._api.resource("GET", one.message_id, SpaceMessage)
+            except (PlatformError, TimeoutError) as error:
+                log.info("a message could not be read", extra={"platform": self.platform, "why": str(error)})
+                continue
+            files = (f"[file {file.content_name}]" for file in found.attachment)
+            text = "\n".join(filter(None, (text_of(found), *files))) or one.text
+            own = found.sender.type == "BOT" and joins
+            told = Reference("reply", text, author_of(found.sender), one.message_id, own=own)
+            prompt = msgspec.structs.replace(prompt, refers_to=(told,))
+        await self._take_in(prompt, inbox, map(self._incoming, message.attachment))
+
+    def _begins(self, prompt: Prompt) -> bool:
+        """A message's name has that of its thread, and of its own where it does not begin it."""
+        first, _, rest = prompt.message_id.rpartition("/")[2].partition(".")
+        return bool(rest) and first == rest
 
     def _incoming(self, file: SpaceAttachment) -> IncomingFile:
         async def fetch() -> bytes:
@@ -278,19 +328,20 @@ class GoogleChatAdapter(ChatAccount):
         private = post.kind == "ephemeral" and bool(post.user) and bool(thread)
         quoted = SpaceMessage() if thread else self._seen.get(post.reply_to) or SpaceMessage()
         quoted_at = quoted.last_update_time or quoted.create_time
-        content = message_of(post, private=private, quoted_at=quoted_at)
+        content = message_of(post, private=private, quoted_at=quoted_at, function=self._function)
         try:
             made = await self._api.create(space, content, request_id(post.key))
         except PlatformRefusal as refusal:
             if not quoted_at or refusal.code != 400:
                 raise
-            content = message_of(post, private=private)  # what it answers was changed or deleted meanwhile
+            # What it answers was changed or deleted meanwhile.
+            content = message_of(post, private=private, function=self._function)
             made = await self._api.create(space, content, request_id(post.key))
         return made.name
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         mask = {"updateMask": "text,cardsV2"}
-        await self._api.resource("PATCH", message_id, SpaceMessage, content_of(markdown, buttons), mask)
+        await self._api.resource("PATCH", message_id, SpaceMessage, content_of(markdown, buttons, self._function), mask)
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
         """Delete a message of ours. Raises PlatformError."""
@@ -335,10 +386,10 @@ def request_id(key: str) -> str:
     return str(uuid.UUID(bytes=hashlib.sha256(key.encode()).digest()[:16], version=4))
 
 
-def message_of(post: OutboundPost, *, private: bool, quoted_at: str = "") -> Fields:
+def message_of(post: OutboundPost, *, private: bool, quoted_at: str = "", function: str = PRESSED) -> Fields:
     """A message in its thread; `private` to one person; quoting what it answers, which was last changed then."""
     _, thread = place_of(post.thread)
-    message: dict[str, Json] = {**content_of(post.markdown, post.buttons)}
+    message: dict[str, Json] = {**content_of(post.markdown, post.buttons, function)}
     if thread:
         message["thread"] = {"name": thread}
     if private:
@@ -348,17 +399,18 @@ def message_of(post: OutboundPost, *, private: bool, quoted_at: str = "") -> Fie
     return message
 
 
-def content_of(markdown: str, buttons: tuple[Button, ...]) -> Fields:
-    """What is seen of a message; without buttons the empty list removes those that are there.
+def content_of(markdown: str, buttons: tuple[Button, ...], function: str = PRESSED) -> Fields:
+    """What is seen of a message; without buttons the empty list removes those that are there. `function` is what they
+    call: for an add-on the address of its endpoint.
 
     It may mention people by <users/ID>, but not everybody.
     """
     text = _EVERYBODY.sub("<\u200b", render_markup(markdown, GOOGLE_CHAT_MARKUP)) or EMPTY
-    cards: list[Json] = [{"cardId": "shoal", "card": card_of(buttons)}] if buttons else []
+    cards: list[Json] = [{"cardId": "shoal", "card": card_of(buttons, function)}] if buttons else []
     return {"text": text, "cardsV2": cards}
 
 
-def card_of(buttons: tuple[Button, ...]) -> Json:
+def card_of(buttons: tuple[Button, ...], function: str) -> Json:
     """A card of buttons. Raises PlatformError for what Google Chat would refuse."""
     if len(buttons) > BUTTONS_MAX:
         raise PlatformError(f"A card may have {BUTTONS_MAX} buttons.", permanent=True)
@@ -366,6 +418,6 @@ def card_of(buttons: tuple[Button, ...]) -> Json:
     for button in buttons:
         if len(button.value.encode()) > VALUE_BYTES_MAX:
             raise PlatformError(f"A button's value may have {VALUE_BYTES_MAX} bytes.", permanent=True)
-        action: Json = {"function": "shoal", "parameters": [{"key": "shoal", "value": button.value}]}
+        action: Json = {"function": function, "parameters": [{"key": "shoal", "value": button.value}]}
         listed.append({"text": button.label, "onClick": {"action": action}})
     return {"sections": [{"widgets": [{"buttonList": {"buttons": listed}}]}]}

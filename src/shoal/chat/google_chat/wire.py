@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -23,8 +23,8 @@ from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import ConfigError, PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.settings import GoogleChatSettings
+from shoal.domain.messages import Author, Prompt, Reference
+from shoal.domain.settings_platforms import GoogleChatSettings
 from shoal.domain.untrusted import UNREADABLE
 
 T = TypeVar("T")
@@ -79,6 +79,31 @@ class SpaceAttachment(msgspec.Struct, frozen=True, rename="camel"):
     attachment_data_ref: _DataRef | None = None
 
 
+class _GifLink(msgspec.Struct, frozen=True):
+    uri: str = ""
+
+
+class _Snapshot(msgspec.Struct, frozen=True, rename="camel"):
+    """What a quoted message said."""
+
+    sender: str = ""
+    text: str = ""
+    attachments: tuple[SpaceAttachment, ...] = ()
+
+
+class _SourceSpace(msgspec.Struct, frozen=True, rename="camel"):
+    space_display_name: str = ""
+
+
+class _Quoted(msgspec.Struct, frozen=True, rename="camel"):
+    """A message that another one quotes, or passes on from another space."""
+
+    name: str = ""
+    quote_type: str = "REPLY"
+    quoted_message_snapshot: _Snapshot | None = None
+    forwarded_metadata: _SourceSpace | None = None
+
+
 class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
     """A message, as far as it is read."""
 
@@ -91,7 +116,8 @@ class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
     thread: _Named = _Named()
     space: ChatSpace = ChatSpace()
     attachment: tuple[SpaceAttachment, ...] = ()
-    quoted_message_metadata: _Named | None = None
+    attached_gifs: tuple[_GifLink, ...] = ()
+    quoted_message_metadata: _Quoted | None = None
     slash_command: dict[str, object] | None = None
 
 
@@ -168,6 +194,11 @@ class PubSubMessage(msgspec.Struct, frozen=True):
         """The type of a Workspace event; empty for what people do with the app itself."""
         return self.attributes.get("ce-type", "")
 
+    @classmethod
+    def of(cls, event: "ChatEvent") -> "PubSubMessage":
+        """The same as if it were published."""
+        return cls(base64.b64encode(msgspec.json.encode(event)).decode())
+
     def content(self) -> bytes:
         """What was published; empty for anything but Base64."""
         try:
@@ -192,6 +223,18 @@ def push_in(body: bytes) -> _PubSubPush | None:
         return msgspec.json.decode(body, type=_PubSubPush)
     except UNREADABLE:
         return None
+
+
+def space_in(published: PubSubMessage) -> str:
+    """The space that an event is of; empty where it cannot be told."""
+    subject = published.attributes.get("ce-subject", "")
+    if subject:
+        return channel_of(subject.removeprefix("//chat.googleapis.com/"))
+    try:
+        event = msgspec.json.decode(published.content(), type=ChatEvent)
+    except UNREADABLE:
+        return ""
+    return channel_of(event.space.name or (event.message.name if event.message is not None else ""))
 
 
 def channel_of(name: str) -> str:
@@ -229,7 +272,7 @@ def text_of(message: SpaceMessage) -> str:
         at = message.text.find("/")
         return message.text[at:].strip() if at >= 0 else message.text.strip()
     text = message.argument_text if message.argument_text is not None else message.text
-    return text.strip()
+    return "\n".join(filter(None, (text.strip(), *(f"[a picture: {gif.uri}]" for gif in message.attached_gifs))))
 
 
 def prompt_of(platform: str, message: SpaceMessage, space: ChatSpace, now: datetime) -> Prompt:
@@ -244,7 +287,91 @@ def prompt_of(platform: str, message: SpaceMessage, space: ChatSpace, now: datet
         reply_to=quoted.name if quoted is not None else "",
         message_id=message.name,
         direct=is_direct(space),
+        refers_to=tuple(references_of(message)),
     )
+
+
+def references_of(message: SpaceMessage) -> list[Reference]:
+    """What a message quotes or passes on, as far as the event tells it: who wrote that, by a name alone."""
+    quoted = message.quoted_message_metadata
+    snapshot = quoted.quoted_message_snapshot if quoted is not None else None
+    if quoted is None:
+        return []
+    source = quoted.forwarded_metadata.space_display_name if quoted.forwarded_metadata is not None else ""
+    sender, text = (snapshot.sender, snapshot.text) if snapshot is not None else ("", "")
+    files = (f"[file {file.content_name}]" for file in (snapshot.attachments if snapshot is not None else ()))
+    author = Author("", " in ".join(filter(None, (sender, source))), trusted=False)
+    kind: Literal["forward", "reply"] = "forward" if quoted.quote_type == "FORWARD" else "reply"
+    return [Reference(kind, "\n".join(filter(None, (text, *files))), author, quoted.name)]
+
+
+class _AddonMessage(msgspec.Struct, frozen=True, rename="camel"):
+    """What one kind of event of an add-on tells."""
+
+    message: SpaceMessage | None = None
+    space: ChatSpace = ChatSpace()
+    app_command_metadata: _AppCommand | None = None
+
+
+class _AddonChat(msgspec.Struct, frozen=True, rename="camel"):
+    user: _GoogleUser = _GoogleUser()
+    event_time: str = ""
+    message_payload: _AddonMessage | None = None
+    added_to_space_payload: _AddonMessage | None = None
+    removed_from_space_payload: _AddonMessage | None = None
+    button_clicked_payload: _AddonMessage | None = None
+    app_command_payload: _AddonMessage | None = None
+    widget_updated_payload: _AddonMessage | None = None
+
+
+class _AddonParameters(msgspec.Struct, frozen=True):
+    parameters: dict[str, str] = {}
+
+
+class _AddonAuthorization(msgspec.Struct, frozen=True, rename="camel"):
+    system_id_token: str = ""
+
+
+class AddonEvent(msgspec.Struct, frozen=True, rename="camel"):
+    """The other form of events: those of a Google Workspace add-on that extends Chat. Source:
+    developers.google.com/workspace/add-ons/chat/build, event objects."""
+
+    common_event_object: _AddonParameters
+    chat: _AddonChat
+    authorization_event_object: _AddonAuthorization = _AddonAuthorization()
+
+    def plain(self) -> ChatEvent:
+        """The same in the form of events to apps."""
+        chat = self.chat
+        payloads = (
+            ("MESSAGE", chat.message_payload),
+            ("ADDED_TO_SPACE", chat.added_to_space_payload),
+            ("REMOVED_FROM_SPACE", chat.removed_from_space_payload),
+            ("CARD_CLICKED", chat.button_clicked_payload),
+            ("APP_COMMAND", chat.app_command_payload),
+            ("WIDGET_UPDATED", chat.widget_updated_payload),
+        )
+        unknown = ("event of an add-on with a payload that is not known", _AddonMessage())
+        kind, payload = next(((kind, one) for kind, one in payloads if one is not None), unknown)
+        parameters = tuple(_Parameter(key, value) for key, value in self.common_event_object.parameters.items())
+        return ChatEvent(
+            kind, chat.event_time, payload.space, chat.user, payload.message, _CardClick(parameters),
+            payload.app_command_metadata,
+        )  # fmt: skip
+
+
+def event_in(body: bytes) -> ChatEvent:
+    """The event that a body is, of an app or of an add-on. Raises MsgspecError."""
+    addon = addon_in(body)
+    return msgspec.json.decode(body, type=ChatEvent) if addon is None else addon.plain()
+
+
+def addon_in(body: bytes) -> AddonEvent | None:
+    """The event of an add-on that a body is; None for another."""
+    try:
+        return msgspec.json.decode(body, type=AddonEvent)
+    except UNREADABLE:
+        return None
 
 
 def command_of(event: ChatEvent) -> str:
@@ -320,6 +447,19 @@ class GoogleChatApi(RestApi):
             await self._certificates.verify(headers, (audience,), (CHAT_ACCOUNT,))
         else:
             _check_email(await self._oidc_keys.verify(headers, (audience,), OIDC_ISSUERS), CHAT_ACCOUNT)
+
+    async def check_addon(self, headers: Mapping[str, str], addon: AddonEvent) -> None:
+        """Raise BadToken unless this is a call for our add-on, PlatformError when that cannot be known now.
+
+        The token is in the header, or in the event.
+        """
+        settings, token = self._settings, addon.authorization_event_object.system_id_token
+        if not settings.addon_account:
+            raise BadToken("platforms.google_chat.addon_account is not set")
+        if "authorization" not in headers and token:
+            headers = {"authorization": f"Bearer {token}"}
+        audiences = [one for one in (settings.audience, self._inbound_url) if one]
+        _check_email(await self._oidc_keys.verify(headers, audiences, OIDC_ISSUERS), settings.addon_account)
 
     async def check_push(self, headers: Mapping[str, str]) -> None:
         """Raise BadToken unless Pub/Sub pushes as the configured account, PlatformError as above."""

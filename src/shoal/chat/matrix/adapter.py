@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.chat.account import ChatAccount, cut
+from shoal.chat.account import CONTEXT_SECONDS_MAX, ChatAccount, IncomingFile, cut
 from shoal.chat.http import Fields, Json, PlatformRefusal
-from shoal.chat.inbox import DECIDED, Recent, parse_command, press, read_file
+from shoal.chat.inbox import Recent, read_file
 from shoal.chat.matrix.send import (
     LIMITS,
     MatrixTarget,
@@ -26,6 +26,7 @@ from shoal.chat.matrix.wire import (
     MEDIA,
     POST,
     WHOLE,
+    WRITTEN,
     Encryption,
     EventContent,
     JoinedRoom,
@@ -44,19 +45,21 @@ from shoal.chat.matrix.wire import (
     path_of,
     prompt_of,
     root_of,
+    said_of,
     text_of,
     thread_of,
     time_of,
     unseen,
 )
 from shoal.domain.clock import Clock
-from shoal.domain.errors import ConfigError, InvalidId, PlatformError
+from shoal.domain.commands import parse_command
+from shoal.domain.errors import ConfigError, PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction
+from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction, Reference
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, OutboundPost
-from shoal.domain.settings import MatrixSettings
+from shoal.domain.settings_platforms import MatrixSettings
 from shoal.domain.untrusted import UNREADABLE
 
 log = logging.getLogger(__name__)
@@ -70,17 +73,17 @@ ROOMS_MAX = 500
 """Rooms whose members are remembered; the longest unused are asked for again."""
 DIRECT_MEMBERS = 2
 ENCRYPTED_TYPE = "application/octet-stream"
-YES = frozenset({"✅", "✔", "✔️", "👍", "👍️"})
-NO = frozenset({"❌", "✖", "✖️", "👎", "👎️"})
-"""What decides an approval when it is put on its card."""
 UNREADABLE_ROOM = (
     "This room is encrypted, and I have no encryption installed, so I can read nothing here. "
-    "Write to me in a room without encryption, or have Shoal installed with: pip install 'shoal[matrix]'."
+    "Write to me in a room without encryption, or have the extra `matrix` added, which `shoal doctor` explains."
 )
 UNREADABLE_MESSAGE = "I could not decrypt your message; its key did not reach me. Please send it again."
 _TYPES = (
     "m.room.message", "m.room.encrypted", "m.room.encryption", "m.room.redaction", "m.room.member", "m.reaction",
+    "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start",
 )  # fmt: skip
+STRANGERS_MAX = 100
+"""Strangers who have a room with the bot, in which they were given a pairing code; others are declined."""
 _NONE = {"types": ()}
 FILTER = msgspec.json.encode(
     {
@@ -137,7 +140,7 @@ class _EventPage(msgspec.Struct, frozen=True):
     next_batch: str = ""
 
 
-class MatrixAdapter(ChatAccount):
+class MatrixAdapter(ChatAccount[MatrixSettings]):
     """Implements `ChatAdapter`, `ChannelHost` and `ReadsBack`."""
 
     limits = LIMITS
@@ -147,8 +150,7 @@ class MatrixAdapter(ChatAccount):
     ) -> None:
         if not settings.homeserver:
             raise ConfigError(["platforms.matrix.homeserver is missing: the address of your homeserver."])
-        super().__init__(platform, home, store, clock, settings.agent)
-        self._owner = settings.owner
+        super().__init__(platform, settings, home, store, clock)
         self._scope = f"matrix:{platform}"
         self._api = MatrixApi(settings, store, self._scope)
         self._encryption = Encryption()
@@ -223,26 +225,33 @@ class MatrixAdapter(ChatAccount):
             self._note(room, event)
             if event.sender == me:
                 continue
-            try:
-                await self._take_event(room, event, inbox)
-            except InvalidId as error:
-                extra = {"platform": self.platform, "kind": event.type, "why": str(error)}
-                log.warning("an event was dropped", extra=extra)
+            await self._intake.put(room, msgspec.json.encode((room, event)).decode())
         self._joined.discard(room)
 
     async def _take_invitation(self, room: str, events: tuple[MatrixEvent, ...], inbox: InboxPort) -> None:
-        """Join where somebody asks who may speak there, by the rules for messages; decline elsewhere."""
+        """Join where somebody asks who may speak there, by the rules for messages; decline elsewhere. A stranger who
+        wants to talk alone gets what strangers get, for which there has to be a room."""
         me = self._me.user_id
         asked = next((one for one in events if one.type == "m.room.member" and one.state_key == me), None)
-        accepted = False
+        accepted, is_stranger, prompt = False, False, None
         if asked is not None:
             thread, author = make_thread_id(self.platform, room, WHOLE), Author(asked.sender, trusted=False)
-            accepted = await inbox.admits(Prompt(thread, f"invitation:{room}", "", author, self._clock.now()))
+            prompt = Prompt(thread, f"invitation:{room}", "", author, self._clock.now())
+            accepted = await inbox.admits(prompt)
+            content = content_of(asked)
+            if not accepted and content is not None and content.is_direct:
+                scope = f"strangers:{self.platform}"  # one room each, and STRANGERS_MAX in all
+                if len(await self._store.page(scope, limit=STRANGERS_MAX)) < STRANGERS_MAX:
+                    is_stranger = accepted = await self._store.swap(scope, asked.sender, None, room)
         extra = {"platform": self.platform, "channel": room, "user": asked.sender if asked is not None else ""}
         try:
             await self._api.call("POST", path_of("rooms", room, "join" if accepted else "leave"), msgspec.Raw, {})
             if accepted:
                 self._joined.add(room)  # all since the invitation is for us, also what came before the last sync
+            if is_stranger and prompt is not None:
+                await inbox.admits(msgspec.structs.replace(prompt, direct=True))
+            elif accepted and prompt is not None:
+                await self._greet(prompt, inbox)
             log.info("an invitation was %s", "accepted" if accepted else "declined", extra=extra)
         except PlatformRefusal as error:
             log.warning("an invitation could not be answered: %s", error, extra=extra)
@@ -291,95 +300,116 @@ class MatrixAdapter(ChatAccount):
         """The event, or the one inside it; None when its key is not known."""
         return self._encryption.decrypt(room, event) if event.type == "m.room.encrypted" else event
 
-    async def _take_event(self, room: str, event: MatrixEvent, inbox: InboxPort) -> None:
-        """Take an event in. Raises PlatformRefusal and InvalidId to drop it, PlatformError and StoreError to retry."""
-        decrypted = self._decrypted(room, event)
+    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+        room, happened = msgspec.json.decode(event, type=tuple[str, MatrixEvent])
+        decrypted = self._decrypted(room, happened)
         if decrypted is None:
             place = await self._place(room)
             if self._encryption.works:
                 log.warning("a message could not be decrypted", extra={"platform": self.platform, "channel": room})
                 if place.direct:
-                    await self._say(place.thread(self.platform), event.event_id, UNREADABLE_MESSAGE)
-                return
+                    await self._say(place.thread(self.platform), happened.event_id, UNREADABLE_MESSAGE)
+                return True
             scope = f"refused:{self.platform}"
             if await self._store.get(scope, room) is None:
                 log.warning("%s", UNREADABLE_ROOM, extra={"platform": self.platform, "channel": room})
                 path = path_of("rooms", room, "send", "m.room.message", "encrypted-room-refused")
                 await self._api.call("PUT", path, msgspec.Raw, {"msgtype": "m.notice", "body": UNREADABLE_ROOM})
                 await self._store.put(scope, room, "1")
-            return
-        event = decrypted
-        content = content_of(event)
+            return True
+        happened = decrypted
+        content = content_of(happened)
         if content is None:
-            log.info("an event of an unknown form was dropped", extra={"platform": self.platform, "kind": event.type})
-        elif event.type == "m.reaction":
-            # ✅ and ❌ on an approval's card decide it; other emojis, and those on other messages, are passed on.
+            self._not_understood(f"{happened.type} of an unknown form")
+        elif happened.type == "m.reaction":
             emoji, target = content.relation.key, content.relation.event_id
             thread = await inbox.thread_of(self._prefix(room), target) if emoji and target else None
-            if thread is None:
-                return
-            author, approval = await self._author(room, event.sender), ""
-            if emoji in YES | NO:
-                try:
-                    card = await self._api.call("GET", path_of("rooms", room, "event", target), MatrixEvent)
-                except PlatformRefusal:
-                    card = MatrixEvent("")
-                decrypted = self._decrypted(room, card) if card.sender == self._me.user_id else None
-                asked = content_of(decrypted) if decrypted is not None else None
-                approval = asked.approval if asked is not None else ""
-            if not approval:
-                await inbox.send(Reaction(thread, emoji, author, target))
-                return
-            answer = await press(f"{'allow' if emoji in YES else 'deny'}:{approval}", thread, author, inbox)
-            if answer not in DECIDED:
-                await self._say(thread, event.event_id, answer, reply_to=target)
-        elif event.type == "m.room.redaction":
-            key = content.redacts or event.redacts
+            if thread is not None:
+                author = await self._author(room, happened.sender)
+                await self._take_reaction(Reaction(thread, emoji, author, target), inbox)
+        elif happened.type == "m.room.redaction":
+            key = content.redacts or happened.redacts
             thread = await inbox.thread_of(self._prefix(room), "", key) if key else None
             if thread is not None:
-                await inbox.send(Deletion(thread, key, await self._author(room, event.sender), key))
-        elif event.type == "m.room.message" and content.relation.rel_type == "m.replace":
+                await inbox.send(Deletion(thread, key, await self._author(room, happened.sender), key))
+        elif happened.type in WRITTEN and content.relation.rel_type == "m.replace":
             key, new = content.relation.event_id, content.new_content
             thread = await inbox.thread_of(self._prefix(room), "", key) if new is not None else None
             text = text_of(new.body, self._me, answers=False) if new is not None else ""
             if thread is not None and text:
-                await inbox.send(Edit(thread, key, text, await self._author(room, event.sender), key))
-        elif is_said(event, content, self._me.user_id):
-            await self._take_message(room, event, content, inbox)
+                author = await self._author(room, happened.sender)
+                await inbox.send(Edit(thread, key, text, author, key, at=time_of(happened)))
+        elif is_said(happened, content, self._me.user_id):
+            await self._take_message(room, happened, content, inbox)
+        return True
 
     async def _take_message(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:
-        """Meant are direct messages, what mentions the bot, answers to what it or others said here, and the threads
-        where it was mentioned or spoke."""
+        """Direct messages are meant, else as the bot listens in the room; what answers something it has heard, or
+        stands in a thread where it was named or spoke, goes on there."""
         place, prefix = await self._place(room), self._prefix(room)
         root, answered = root_of(content), answered_id(content)
         ours = await inbox.thread_of(prefix, answered) if answered else None
         joins, thread = ours is not None, thread_of(self.platform, place, event, content)
         known = ours or (await inbox.thread_of(prefix, "", answered) if answered and not root else None)
         begun = make_thread_id(self.platform, room, answered) if answered and not root and known is None else None
+        follows = False
         if known is not None and not root:
-            thread = known
+            thread, follows = known, True
         elif begun is not None and await self._is_subscribed(begun):
             thread, joins = begun, True  # one of the bot's own opened a conversation
-        elif not place.direct:
-            if is_addressed(content, self._me):
-                await self._subscribe(thread)
-            elif not root or not (await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None):
-                return
+        elif root:
+            follows = await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None
+        names = is_addressed(content, self._me)
         prompt = prompt_of(thread, event, content, await self._author(room, event.sender), self._me)
+        if not place.direct and not await self._is_meant(
+            prompt, inbox, is_named=names or joins, opens=names, follows=follows
+        ):
+            return
         if parse_command(prompt.text) and not root and not answered:
             prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # opens no thread
-        prompt = msgspec.structs.replace(prompt, agent=self._agent, direct=place.direct, joins=joins)
-        if await inbox.admits(prompt):
+        prompt = msgspec.structs.replace(prompt, direct=place.direct, joins=joins)
+        if answered and not await inbox.admits(prompt):
+            return
+        files = [self._incoming(event, content)] if content.msgtype in MEDIA else []
+        found = await self._event(room, answered) if answered else None
+        if found is not None:
+            one, said = found
+            own = one.sender == self._me.user_id
+            told = said_of(one, said, self._me) or (f"[file {said.filename or said.body}]" if said.url else "")
+            reply = Reference("reply", told, await self._author(room, one.sender), answered, own=own)
+            prompt = msgspec.structs.replace(prompt, refers_to=(reply,))
+            if said.msgtype in MEDIA and not own:
+                files.append(self._incoming(one, said))
+        await self._take_in(prompt, inbox, files)
 
-            async def fetch() -> bytes:
-                if content.file is None:
-                    return await self._api.fetch_media(content.url, self.download_bytes_max)
-                data = await self._api.fetch_media(content.file.url, self.download_bytes_max)
-                return await asyncio.to_thread(self._encryption.decrypt_file, data, bytes(event.content))
+    def _incoming(self, event: MatrixEvent, content: EventContent) -> IncomingFile:
+        async def fetch() -> bytes:
+            if content.file is None:
+                return await self._api.fetch_media(content.url, self.download_bytes_max)
+            data = await self._api.fetch_media(content.file.url, self.download_bytes_max)
+            return await asyncio.to_thread(self._encryption.decrypt_file, data, bytes(event.content))
 
-            name = content.filename or content.body or "file"
-            file = Attachment(name, content.info.mimetype or ENCRYPTED_TYPE, content.info.size)
-            await self._take_in(prompt, inbox, ((file, fetch),) if content.msgtype in MEDIA else ())
+        name = content.filename or content.body or "file"
+        return Attachment(name, content.info.mimetype or ENCRYPTED_TYPE, content.info.size), fetch
+
+    async def _event(self, room: str, event_id: str) -> tuple[MatrixEvent, EventContent] | None:
+        """A message of a room, as it was written; None for one that cannot be had or read."""
+        try:
+            async with asyncio.timeout(CONTEXT_SECONDS_MAX):
+                event = await self._api.call("GET", path_of("rooms", room, "event", event_id), MatrixEvent)
+        except (PlatformError, TimeoutError) as error:
+            log.info("a message could not be read", extra={"platform": self.platform, "why": str(error)})
+            return None
+        decrypted = self._decrypted(room, event)
+        content = content_of(decrypted) if decrypted is not None else None
+        return (decrypted, content) if decrypted is not None and content is not None else None
+
+    async def _opening(self, thread: ThreadId) -> Prompt | None:
+        target = target_of(thread)
+        found = await self._event(target.room, target.root) if target.root else None
+        if found is None or found[0].sender == self._me.user_id:
+            return None
+        return prompt_of(thread, *found, await self._author(target.room, found[0].sender), self._me)
 
     async def close(self) -> None:
         self._encryption.close()
@@ -400,7 +430,7 @@ class MatrixAdapter(ChatAccount):
         path = post.file
         data = await asyncio.to_thread(read_file, path, UPLOAD_BYTES_MAX)
         media_type = media_type_of(path)
-        content = file_content(post, path.name, target, media_type, len(data))
+        content = file_content(post, path.name, target, media_type, data)
         if await self._is_encrypted(target.room):
             data, keys = await asyncio.to_thread(self._encryption.encrypt_file, data)
             content["file"] = {**keys, "url": await self._api.upload("file", ENCRYPTED_TYPE, data)}
@@ -516,7 +546,7 @@ class MatrixAdapter(ChatAccount):
         """Make a private room with the people of `beside`, else the owner; returns its id. Raises PlatformError."""
         me = (await self._api.login()).user_id
         people = [user for user in await self._members_of(beside) if user != me] if beside else []
-        invited = people[:INVITED_MAX] or ([self._owner] if self._owner else [])
+        invited = people[:INVITED_MAX] or ([self._settings.owner] if self._settings.owner else [])
         if not invited:
             reason = "The new room would be empty: name an existing room, or set platforms.matrix.owner."
             raise PlatformError(reason, permanent=True)

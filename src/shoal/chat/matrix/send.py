@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import msgspec
 
 from shoal.chat.http import Json
-from shoal.chat.matrix.wire import APPROVAL, WHOLE, JsonObject
+from shoal.chat.matrix.wire import WHOLE, JsonObject
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.markup import Dialect, around, is_link, language_in, plain_link, render_markup
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
+from shoal.domain.speech import seconds_of
 
 EVENT_BYTES_MAX = 65_536
 CONTENT_BYTES_MAX = 44_000
 """A third is left for what encryption adds, and some for what the homeserver adds."""
 FALLBACK_CHARS = 160
-BY_REACTION = "\n\nOr put ✅ or ❌ on this message."
 
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 _BLOCKS = ("<p>", "<h", "<pre", "<ul", "<ol", "<blockquote", "<table", "<hr")
@@ -56,6 +56,7 @@ MATRIX_HTML = Dialect(
     table=_table,
 )
 LIMITS = ChatLimits(
+    opens_threads=True,
     text_chars_max=12_000,
     markup=MATRIX_HTML,
     text_unit="bytes",
@@ -66,6 +67,8 @@ LIMITS = ChatLimits(
     can_upload=True,
     has_preview=True,
     has_history=True,
+    reactions="all",
+    voice="ogg",
 )
 """A message holds its text twice, as it was written and as HTML; bytes are those of the HTML."""
 
@@ -94,12 +97,8 @@ def transaction_of(key: str) -> str:
 
 def text_content(markdown: str, buttons: tuple[Button, ...] = ()) -> JsonObject:
     """A message's content: a notice, as programs write them; a question is a text, so that clients notify of it."""
-    asked = (button.value.partition(":") for button in buttons)
-    approval = next((what for verb, _, what in asked if verb == "allow" and what), "")
-    if not approval:
-        return styled({"msgtype": "m.notice", "body": markdown, "m.mentions": {}}, markdown)
-    written = markdown + BY_REACTION
-    return styled({"msgtype": "m.text", "body": written, "m.mentions": {}, APPROVAL: approval}, written)
+    kind = "m.text" if any(button.value.startswith("allow:") for button in buttons) else "m.notice"
+    return styled({"msgtype": kind, "body": markdown, "m.mentions": {}}, markdown)
 
 
 def styled(content: JsonObject, markdown: str) -> JsonObject:
@@ -114,15 +113,21 @@ def post_content(post: OutboundPost, target: MatrixTarget) -> JsonObject:
     return text_content(post.markdown, post.buttons) | relation_of(target, post.reply_to)
 
 
-def file_content(post: OutboundPost, name: str, target: MatrixTarget, media_type: str, size: int) -> JsonObject:
-    """A file's message without the file's address: its caption is the post's text."""
+def file_content(post: OutboundPost, name: str, target: MatrixTarget, media_type: str, data: bytes) -> JsonObject:
+    """A file's message without the file's address: its caption is the post's text. Clients show a voice message as one
+    by the marks of MSC3245 and MSC1767, which all of them use until the specification has it."""
+    size, info = len(data), dict[str, Json]()
+    if post.kind == "voice":
+        info["duration"] = round(seconds_of(data) * 1000)
     content: JsonObject = {
         "msgtype": _KINDS.get(media_type.partition("/")[0], "m.file"),
         "body": post.markdown or name,
         "filename": name,
-        "info": {"mimetype": media_type, "size": size},
+        "info": {"mimetype": media_type, "size": size, **info},
         "m.mentions": {},
     }
+    if post.kind == "voice":
+        content |= {"org.matrix.msc3245.voice": {}, "org.matrix.msc1767.audio": info}
     return (styled(content, post.markdown) if post.markdown else content) | relation_of(target, post.reply_to)
 
 

@@ -19,7 +19,7 @@ from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import Settings
-from shoal.domain.settings import MatrixSettings
+from shoal.domain.settings_platforms import MatrixSettings
 from shoal.domain.untrusted import UNREADABLE
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ JsonObject: TypeAlias = dict[str, Json]
 
 WHOLE = "0"
 """The thread part of conversations that are a whole room."""
-APPROVAL = "dev.shoal.approval"
-"""In a card's content: the approval that a ✅ or ❌ on it decides."""
 POST = "dev.shoal.post"
 """Where our messages have their transaction's id, also outside of what is encrypted."""
 
@@ -239,8 +237,28 @@ class EventContent(msgspec.Struct, frozen=True):
     relation: EventRelation = msgspec.field(name="m.relates_to", default=EventRelation())
     mentions: MatrixMentions | None = msgspec.field(name="m.mentions", default=None)
     new_content: "EventContent | None" = msgspec.field(name="m.new_content", default=None)
-    approval: str = msgspec.field(name=APPROVAL, default="")
+    geo_uri: str = ""
+    poll: "_PollStart | None" = msgspec.field(name="m.poll", default=None)
+    unstable_poll: "_PollStart | None" = msgspec.field(name="org.matrix.msc3381.poll.start", default=None)
+    is_direct: bool = False
     post: str = msgspec.field(name=POST, default="")
+
+
+class _PollText(msgspec.Struct, frozen=True):
+    """A text of a poll, in the specification's form or the one before it."""
+
+    text: str = msgspec.field(name="org.matrix.msc1767.text", default="")
+    body: str = ""
+    texts: "tuple[_PollText, ...]" = msgspec.field(name="m.text", default=())
+
+    @property
+    def said(self) -> str:
+        return self.text or self.body or next((one.body for one in self.texts), "")
+
+
+class _PollStart(msgspec.Struct, frozen=True):
+    question: _PollText = _PollText()
+    answers: tuple[_PollText, ...] = ()
 
 
 class _Membership(msgspec.Struct, frozen=True):
@@ -300,7 +318,7 @@ class SyncResult(msgspec.Struct, frozen=True):
 
 # ---- encryption ----
 
-_INSTALL = "Install the encryption: pip install 'shoal[matrix]'."
+_INSTALL = "Reading it needs the extra `matrix`; `shoal doctor` says how to add it."
 
 
 class Encryption:
@@ -337,8 +355,11 @@ def can_encrypt() -> bool:
 
 
 MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
-_SAID = MEDIA | {"m.text", "m.emote"}
-"""Kinds of messages that people write; programs write m.notice."""
+_PROGRAMS = frozenset({"m.notice", "m.server_notice", "m.key.verification.request"})
+"""Kinds of messages that nobody writes to be read."""
+_WORDS = frozenset({"m.text", "m.emote"})
+WRITTEN = frozenset({"m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start"})
+"""Types of events that people send."""
 _QUOTED = re.compile(r"^(?:>.*\n?)+\n?")
 _BANG = re.compile(r"^!([A-Za-z]+)")
 
@@ -377,8 +398,9 @@ def content_of(event: MatrixEvent) -> EventContent | None:
 
 def is_said(event: MatrixEvent, content: EventContent, me: str) -> bool:
     """Whether a person wrote it: no notice of another program, not this bot, no change of another message."""
-    is_new = event.type == "m.room.message" and content.relation.rel_type != "m.replace"
-    return is_new and event.sender != me and content.msgtype in _SAID
+    is_new = event.type in WRITTEN and content.relation.rel_type != "m.replace"
+    is_empty = event.type == "m.room.message" and not content.msgtype  # what is left of one that was deleted
+    return is_new and not is_empty and event.sender != me and content.msgtype not in _PROGRAMS
 
 
 def root_of(content: EventContent) -> str:
@@ -426,9 +448,7 @@ def _leading(me: MatrixBot) -> re.Pattern[str]:
 
 def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot) -> Prompt:
     """The prompt a message makes, without its file; a file's name is not text, its caption is."""
-    captioned = bool(content.filename) and content.filename != content.body
-    body = "" if content.msgtype in MEDIA and not captioned else content.body
-    text = text_of(body, me, answers=bool(content.relation.answered.event_id))
+    text = said_of(event, content, me)
     return Prompt(
         thread=thread,
         key=event.event_id,
@@ -438,6 +458,22 @@ def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, autho
         reply_to=answered_id(content),
         message_id=event.event_id,
     )
+
+
+def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot) -> str:
+    """What it says; of what is no text, what it is. A file's name is not text, its caption is."""
+    captioned = bool(content.filename) and content.filename != content.body
+    body = "" if content.msgtype in MEDIA and not captioned else content.body
+    poll = content.poll or content.unstable_poll
+    if event.type == "m.sticker":
+        body = f"[a sticker: {content.body}]"
+    elif poll is not None:
+        body = f"[a poll: {poll.question.said} {' / '.join(answer.said for answer in poll.answers)}]"
+    elif content.msgtype == "m.location":
+        body = f"[a location: {content.geo_uri} {content.body}]"
+    elif content.msgtype not in MEDIA | _WORDS:
+        body = ""
+    return text_of(body, me, answers=bool(content.relation.answered.event_id))
 
 
 def time_of(event: MatrixEvent) -> datetime:

@@ -12,24 +12,23 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 from urllib.parse import parse_qs
-from weakref import WeakValueDictionary
 
-import anyio
-import anyio.abc
 import msgspec
 
 from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, ChatAccount, IncomingFile
 from shoal.chat.http import Fields, PlatformRefusal
-from shoal.chat.inbox import Recent, parse_command, press
+from shoal.chat.inbox import Recent, press
 from shoal.chat.slack.send import (
     CHANNEL_NAME_CHARS_MAX,
     EVENT_TYPE,
     IDLE_SECONDS,
     LIMITS,
     NO_THREAD,
+    SUGGESTED,
     SlackStreams,
     change_of,
     channel_name,
+    home_view,
     is_direct,
     message_of,
     place_of,
@@ -45,17 +44,22 @@ from shoal.chat.slack.wire import (
     SlackApi,
     SlackBot,
     SlackFile,
+    SlackFileInfo,
     SlackInteraction,
     SlackMessage,
+    SlackPosted,
     SlashCommand,
     SocketOpened,
     check_package,
     command_in,
+    edited_at,
     is_about_message,
     is_addressed,
+    is_of_unknown_kind,
     is_signed,
     is_written,
     key_of,
+    lane_of,
     listen,
     prompt_of,
     text_of,
@@ -63,14 +67,14 @@ from shoal.chat.slack.wire import (
     was_said,
 )
 from shoal.domain.clock import Clock
-from shoal.domain.commands import OF_THREAD, CommandRequest
+from shoal.domain.commands import OF_THREAD, CommandRequest, parse_command
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, make_thread_id, thread_address, unopened
+from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, make_thread_id, thread_address, unopened
 from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import REPEATED, Button, OutboundPost
-from shoal.domain.settings import SlackSettings
+from shoal.domain.settings_platforms import SlackSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.domain.webhooks import HttpAnswer
 
@@ -106,16 +110,6 @@ NAMES_MAX = 9
 # ---- receiving ----
 
 
-class _FileInfo(msgspec.Struct, frozen=True):
-    file: SlackFile
-
-
-class _PostedMessage(msgspec.Struct, frozen=True):
-    ts: str = ""
-    message_ts: str = ""
-    channel: str = ""
-
-
 class _SlackChannel(msgspec.Struct, frozen=True):
     id: str = ""
     is_private: bool = False
@@ -133,8 +127,8 @@ class _ChannelMembers(msgspec.Struct, frozen=True):
     members: tuple[str, ...] = ()
 
 
-class SlackAdapter(ChatAccount):
-    """Implements `ChatAdapter`, `HttpInbound` and `ChannelHost`. Takes events of one channel in one after the other."""
+class SlackAdapter(ChatAccount[SlackSettings]):
+    """Implements `ChatAdapter`, `HttpInbound` and `ChannelHost`. Takes events of one thread in one after the other."""
 
     limits = LIMITS
     whispers = True
@@ -142,25 +136,19 @@ class SlackAdapter(ChatAccount):
     def __init__(self, platform: str, settings: SlackSettings, home: Home, store: Settings, clock: Clock) -> None:
         if settings.mode == "socket":
             check_package()
-        super().__init__(platform, home, store, clock, settings.agent)
-        self._settings = settings
+        super().__init__(platform, settings, home, store, clock)
         self._api = SlackApi(settings, clock)
         self._me = SlackBot()
-        self._tasks: anyio.abc.TaskGroup | None = None
         self._askers: Recent[str] = Recent(ASKERS_MAX)
         self._done: Recent[None] = Recent(DONE_MAX)
         self._streams = SlackStreams(self._api, clock)
         self._doubtful: Recent[None] = Recent(DOUBTFUL_MAX)
         self._statuses: Recent[tuple[str, float]] = Recent(STATUSES_MAX)
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def _keep_connected(self, inbox: InboxPort) -> None:
-        try:
-            async with anyio.create_task_group() as self._tasks:
-                self._tasks.start_soon(self._end_idle_streams)
-                await super()._keep_connected(inbox)
-        finally:
-            self._tasks = None
+        assert self._tasks is not None
+        self._tasks.start_soon(self._end_idle_streams)
+        await super()._keep_connected(inbox)
 
     async def _connect(self, inbox: InboxPort) -> None:
         assert self._tasks is not None
@@ -179,7 +167,7 @@ class SlackAdapter(ChatAccount):
             match envelope.type:
                 case "events_api":
                     call = _decoded(envelope.payload, EventCall)
-                    if call is None or await self._take_call(call, inbox):
+                    if call is None or await self._take_call(call):
                         await confirm()
                 case "interactive":
                     await confirm()
@@ -226,92 +214,108 @@ class SlackAdapter(ChatAccount):
             return TAKEN
         call = _decoded(body, EventCall)
         if call is None:
+            self._not_understood("call of an unknown form")
             return BAD_BODY
         if call.type == "url_verification":
             return HttpAnswer(200, call.challenge.encode(), "text/plain")
         if self._inbox is None:
             return NOT_READY
-        return TAKEN if await self._take_call(call, self._inbox) else NOT_STORED
+        return TAKEN if await self._take_call(call) else NOT_STORED
 
     # ---- events ----
 
-    async def _take_call(self, call: EventCall, inbox: InboxPort) -> bool:
+    async def _take_call(self, call: EventCall) -> bool:
         """Take an event in; False when it could not be stored and has to come again."""
         if call.event is None or not call.is_of(self._me.team_id):
             return True
         try:
-            await self._take_event(call.event, inbox)
-        except StoreError:
+            await self._intake.put(lane_of(call.event), msgspec.json.encode(call.event).decode())
+        except (StoreError, PlatformError):
             log.exception("an event was not stored; Slack sends it again", extra={"platform": self.platform})
             return False
+        return True
+
+    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+        await self._take_event(msgspec.json.decode(event, type=SlackMessage), inbox)
         return True
 
     async def _take_event(self, event: SlackMessage, inbox: InboxPort) -> None:
         """Take in an event of the Events API; nothing comes of those that are nobody's words. Raises StoreError."""
         item = event.item
-        async with self._locks.setdefault(item.channel if item is not None else event.channel, asyncio.Lock()):
-            match event.type, event.subtype:
-                case "message", "message_changed":
-                    after, before = event.message, event.previous_message
-                    if (
-                        after is None
-                        or after.user in ("", self._me.user_id)
-                        or after.bot_id
-                        or not is_about_message(event)
-                    ):
-                        return
-                    if after.subtype == "tombstone":  # what is left of a deleted message that has replies
-                        await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
-                        return
-                    text = text_of(after.text or "", self._me)
-                    if not text or (before is not None and before.text == after.text):
-                        return  # Slack only added a picture of a linked page
-                    place = make_thread_id(self.platform, event.channel, NO_THREAD)
-                    author = await self._api.author(after.user)
-                    await self._pending.send(
-                        Edit(place, key_of(event.channel, after.ts), text, author, after.ts), inbox
-                    )
-                case "message", "message_deleted":
-                    before = event.previous_message
-                    if before is not None and not before.bot_id and is_about_message(event):
-                        await self._take_deletion(event.channel, event.deleted_ts, before.user, inbox)
-                case (("message" | "app_mention"), _):
-                    await self._take_message(event, inbox)
-                case "reaction_added", _:
-                    if (
-                        item is None
-                        or item.type != "message"
-                        or not item.channel
-                        or event.user in ("", self._me.user_id)
-                    ):
-                        return
-                    thread = await inbox.thread_of(self._prefix(item.channel), item.ts)
-                    author = await self._api.author(event.user)
-                    if thread is not None and not author.is_bot:
-                        await inbox.send(Reaction(thread, event.reaction, author, item.ts))
-                case _:
-                    pass
+        match event.type, event.subtype:
+            case "message", "message_changed":
+                after, before = event.message, event.previous_message
+                nobody = ("", self._me.user_id)
+                if after is None or after.user in nobody or after.bot_id or not is_about_message(event):
+                    return
+                if after.subtype == "tombstone":  # what is left of a deleted message that has replies
+                    await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
+                    return
+                text = text_of(after.text or "", self._me)
+                if not text or (before is not None and before.text == after.text):
+                    return  # Slack only added a picture of a linked page
+                place = make_thread_id(self.platform, event.channel, NO_THREAD)
+                author = await self._api.author(after.user)
+                await self._pending.send(
+                    Edit(place, key_of(event.channel, after.ts), text, author, after.ts, at=edited_at(after)),
+                    inbox,
+                )
+            case "message", "message_deleted":
+                before = event.previous_message
+                if before is not None and not before.bot_id and is_about_message(event):
+                    await self._take_deletion(event.channel, event.deleted_ts, before.user, inbox)
+            case (("message" | "app_mention"), _):
+                await self._take_message(event, inbox)
+            case "reaction_added", _:
+                nobody = ("", self._me.user_id)
+                if item is None or item.type != "message" or not item.channel or event.user in nobody:
+                    return
+                thread = await inbox.thread_of(self._prefix(item.channel), item.ts)
+                author = await self._api.author(event.user)
+                if thread is not None and not author.is_bot:
+                    await self._take_reaction(Reaction(thread, event.reaction, author, item.ts), inbox)
+            case "member_joined_channel", _:
+                if event.user == self._me.user_id and event.channel and event.inviter:
+                    thread, author = unopened(self.platform, event.channel), await self._api.author(event.inviter)
+                    await self._greet(Prompt(thread, "joined", "", author, self._clock.now()), inbox)
+            case "assistant_thread_started", _ if event.assistant_thread is not None:
+                pane = event.assistant_thread
+                given: Fields = {"channel_id": pane.channel_id, "thread_ts": pane.thread_ts, "prompts": SUGGESTED}
+                await self._show("assistant.threads.setSuggestedPrompts", given)
+            case "app_home_opened", _ if event.tab == "home":
+                await self._show("views.publish", {"user_id": event.user, "view": home_view()})
+            case "app_home_opened" | "reaction_removed" | "assistant_thread_context_changed", _:
+                pass
+            case kind, _:
+                self._not_understood(kind)
+
+    async def _show(self, method: str, given: Fields) -> None:
+        """Show what may as well be missing."""
+        try:
+            await self._api.call(method, Ok, given)
+        except PlatformError as error:
+            log.info("%s failed", method, extra={"platform": self.platform, "why": str(error)})
 
     async def _take_message(self, event: SlackMessage, inbox: InboxPort) -> None:
-        """Meant are direct messages; in channels what mentions the bot, and all that follows in that thread or its
-        own."""
+        """Direct messages are meant; in channels as the bot listens there. In a thread of its own it is answered."""
         key = key_of(event.channel, event.ts)
+        if is_of_unknown_kind(event):
+            self._not_understood(f"message of the subtype {event.subtype}")
         if not is_written(event, self._me) or key in self._done:
             return
         prompt = prompt_of(self.platform, event, self._me)
         if not prompt.direct:
-            if is_addressed(event, self._me):
-                await self._subscribe(prompt.thread)
-            elif not event.thread_ts or not (
-                event.parent_user_id == self._me.user_id or await self._is_subscribed(prompt.thread)
-            ):
+            answers = bool(event.thread_ts) and event.parent_user_id == self._me.user_id
+            follows = bool(event.thread_ts) and await self._is_subscribed(prompt.thread)
+            is_named = answers or is_addressed(event, self._me)
+            if not await self._is_meant(prompt, inbox, is_named=is_named, opens=True, follows=follows):
                 return
         author = await self._api.author(event.user)
         if prompt.direct and prompt.reply_to:  # a thread under a message of ours goes on with that conversation
             thread = await inbox.thread_of(self._prefix(event.channel), prompt.reply_to)
             if thread is not None:
                 prompt = msgspec.structs.replace(prompt, thread=thread, joins=True)
-        prompt = msgspec.structs.replace(prompt, author=author, agent=self._agent)
+        prompt = msgspec.structs.replace(prompt, author=author)
         if author.is_bot or not await inbox.admits(prompt):
             return
         # Who spoke where, and up to when everything was taken in.
@@ -324,15 +328,23 @@ class SlackAdapter(ChatAccount):
         noted = (recent, max(seen, prompt.message_id))
         await self._store.put(f"heard:{self.platform}", "recent", msgspec.json.encode(noted).decode())
         files = [await self._incoming(file) for file in event.files]
-        await self._take_in(prompt, inbox, files, self._me.user)
+        await self._take_in(prompt, inbox, files)
         self._done.put(key, None)
+
+    async def _opening(self, thread: ThreadId) -> Prompt | None:
+        channel, thread_ts = place_of(thread)
+        for first in (await self._api.page(channel, thread_ts, "", "", 1)).messages[:1]:
+            if first.user != self._me.user_id:
+                prompt = prompt_of(self.platform, msgspec.structs.replace(first, channel=channel), self._me)
+                return msgspec.structs.replace(prompt, author=await self._api.author(first.user))
+        return None
 
     async def _incoming(self, file: SlackFile) -> IncomingFile:
         """A file that came with a message; one of another organisation is told of by its id alone."""
         failure: PlatformError | None = None
         if file.file_access == "check_file_info":
             try:
-                file = (await self._api.call("files.info", _FileInfo, {"file": file.id})).file
+                file = (await self._api.call("files.info", SlackFileInfo, {"file": file.id})).file
             except PlatformError as error:
                 failure = error
 
@@ -357,6 +369,8 @@ class SlackAdapter(ChatAccount):
     async def _take_click(self, click: SlackInteraction, inbox: InboxPort) -> None:
         """Do what a button of ours says, and tell the person who pressed it."""
         message = click.message
+        if click.type != "block_actions":
+            self._not_understood(f"interaction {click.type}")
         if click.type != "block_actions" or click.channel is None or message is None or not click.actions:
             return
         thread = thread_of(self.platform, click.channel.id, message.ts, message.thread_ts)
@@ -423,10 +437,11 @@ class SlackAdapter(ChatAccount):
                 except PlatformRefusal as refusal:  # the bot may no longer read there
                     log.info("a conversation was not read", extra={"platform": self.platform, "why": str(refusal)})
                     continue
-                for message in newest:
-                    meant = is_direct(channel) or thread_ts or is_addressed(message, self._me)
-                    if meant and parse_command(text_of(message.text or "", self._me)) is None:
-                        found.append(msgspec.structs.replace(message, type="message"))
+                found += [
+                    msgspec.structs.replace(message, type="message")
+                    for message in newest
+                    if parse_command(text_of(message.text or "", self._me)) is None
+                ]
             for message in sorted(found, key=lambda message: message.ts):
                 await self._take_event(message, inbox)
         except (PlatformError, StoreError) as error:
@@ -453,7 +468,7 @@ class SlackAdapter(ChatAccount):
             shown: Fields = {
                 **message_of(post), "user": post.user, "metadata": None, "unfurl_links": None, "unfurl_media": None,
             }  # fmt: skip
-            return (await self._api.call("chat.postEphemeral", _PostedMessage, shown)).message_ts
+            return (await self._api.call("chat.postEphemeral", SlackPosted, shown)).message_ts
         if post.key.startswith("preview:") and (ts := await self._start_preview(post)):
             return ts
         path = post.file
@@ -469,10 +484,12 @@ class SlackAdapter(ChatAccount):
         file_id = stored[1] if len(stored) == 2 and stored[0] == post.key else ""
         if file_id and (ts := await self._shared_at(file_id, channel)):
             return ts
-        file_id = await self._api.upload(path)
+        files = (path, *post.album)
+        file_ids = [await self._api.upload(one) for one in files]
+        file_id = file_ids[0]
         await self._store.put(scope, post.thread, f"{post.key} {file_id}")
         given: Fields = {
-            "files": [{"id": file_id, "title": path.name}],
+            "files": [{"id": id, "title": one.name} for id, one in zip(file_ids, files, strict=True)],
             "channel_id": channel,
             "thread_ts": thread_ts or None,
             "initial_comment": rendered(post.markdown) if post.markdown else None,
@@ -483,7 +500,7 @@ class SlackAdapter(ChatAccount):
         except PlatformError:
             return file_id  # it is shared; only its message is not known
 
-    async def _post_once(self, post: OutboundPost) -> _PostedMessage:
+    async def _post_once(self, post: OutboundPost) -> SlackPosted:
         """Post unless it is there already, which is looked up where an earlier try may have gone through."""
         given = message_of(post)
         if post.maybe_posted or post.key in self._doubtful:
@@ -495,9 +512,9 @@ class SlackAdapter(ChatAccount):
             else:
                 if found:
                     self._doubtful.pop(post.key)
-                    return _PostedMessage(found)
+                    return SlackPosted(found)
         try:
-            posted = await self._api.call("chat.postMessage", _PostedMessage, given)
+            posted = await self._api.call("chat.postMessage", SlackPosted, given)
         except PlatformError as error:
             if error.outcome_unknown:
                 self._doubtful.put(post.key, None)
@@ -532,7 +549,7 @@ class SlackAdapter(ChatAccount):
 
     async def _shared_at(self, file_id: str, channel: str) -> str:
         """The message that shares the file in the channel; empty when there is none."""
-        found = await self._api.call("files.info", _FileInfo, {"file": file_id})
+        found = await self._api.call("files.info", SlackFileInfo, {"file": file_id})
         for channels in found.file.shares.values():
             for share in channels.get(channel, ()):
                 return share.ts
@@ -583,7 +600,8 @@ class SlackAdapter(ChatAccount):
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
         """What others wrote in a thread, oldest first, the newest `limit` of it. Raises PlatformError."""
-        channel, thread_ts = place_of(thread)
+        address = thread_address(thread)
+        channel, thread_ts = (address.channel, "") if address.thread == WHOLE_CHANNEL else place_of(thread)
         oldest = f"{after.timestamp():.6f}" if after is not None else ""
         for message in await self._api.newest(channel, thread_ts, oldest, limit):
             if not was_said(message, self._me):

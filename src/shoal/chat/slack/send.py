@@ -12,6 +12,7 @@ from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import Recent
 from shoal.chat.slack.wire import NO_THREAD, Ok, SlackApi, is_direct
 from shoal.domain.clock import Clock
+from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import UNOPENED, ThreadId, thread_address
 from shoal.domain.markup import SINGLE_MARKS, Dialect, bare_fence, is_link, plain_link, render_markup
@@ -32,6 +33,10 @@ STREAMS_MAX = 200
 """Streams written to at once; further previews are edited instead."""
 IDLE_SECONDS = 60.0
 """A stream without news for this long is ended, and shows all it was given."""
+HOME = (
+    "Write to me under *Messages*, or name me in a channel that I am in: I answer in a thread there, and read on in it "
+    "without being named. Files, pictures and voice messages may come along."
+)
 NOT_OFFERED = frozenset(
     {"unknown_method", "missing_scope", "not_allowed_token_type", "access_denied", "feature_not_enabled"}
 )
@@ -56,6 +61,7 @@ MRKDWN = Dialect(
     heading=lambda text, level: f"*{text}*",
 )
 LIMITS = ChatLimits(
+    opens_threads=True,
     text_chars_max=TEXT_CHARS_MAX,
     markup=MRKDWN,
     edit_seconds_min=1.2,
@@ -66,7 +72,10 @@ LIMITS = ChatLimits(
     can_stream=True,
     has_preview=True,
     has_buttons=True,
+    reactions="all",
     has_history=True,
+    voice="mp3",
+    album_max=10,
 )
 
 
@@ -131,6 +140,22 @@ def blocks_of(text: str, buttons: tuple[Button, ...]) -> list[Json]:
         elements.append({"type": "button", "action_id": f"choice-{number}", "text": label, "value": button.value})
     section: Json = {"type": "section", "text": {"type": "mrkdwn", "text": text[:TEXT_CHARS_MAX]}, "expand": True}
     return [section, {"type": "actions", "elements": elements}]
+
+
+SUGGESTED: list[Json] = [
+    {"title": "What can you do?", "message": "/help"},
+    {"title": "What are you working on?", "message": "/tasks"},
+]
+"""What the assistant's pane offers where it is opened; a click sends the message."""
+
+
+def home_view() -> Fields:
+    """The app's home tab: how it is talked to, and its commands. Source: docs.slack.dev/surfaces/app-home."""
+    lines = (f"`{f'/{one.name} {one.usage}'.strip()}` {_literal(one.description)}" for one in COMMANDS.values())
+    commands = "\n".join(lines)
+    texts = (HOME, f"*Commands*, to be written as messages:\n{commands}")
+    blocks: list[Json] = [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in texts]
+    return {"type": "home", "blocks": blocks}
 
 
 def channel_name(name: str) -> str:

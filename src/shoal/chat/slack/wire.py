@@ -27,12 +27,14 @@ from shoal.chat.http import (
     PlatformRefusal,
     RequestParts,
 )
-from shoal.chat.inbox import ParsedCommand, Recent, open_file, parse_command
+from shoal.chat.inbox import Recent, open_file
 from shoal.domain.clock import Clock, retry_after
+from shoal.domain.commands import ParsedCommand, parse_command
 from shoal.domain.errors import ConfigError, PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.settings import SlackSettings
+from shoal.domain.installation import how_to_add
+from shoal.domain.messages import Author, Prompt, Reference
+from shoal.domain.settings_platforms import SlackSettings
 from shoal.domain.untrusted import UNREADABLE
 
 if TYPE_CHECKING:
@@ -117,6 +119,22 @@ class SlackFile(msgspec.Struct, frozen=True):
         return self.name or self.title or "file"
 
 
+class _Shared(msgspec.Struct, frozen=True):
+    """What is shown below a message; a message that is shared, by its author's choice or by its link, among it."""
+
+    is_share: bool = False
+    is_msg_unfurl: bool = False
+    author_name: str = ""
+    text: str = ""
+    fallback: str = ""
+    ts: str | float = ""
+    files: tuple[SlackFile, ...] = ()
+
+    @property
+    def is_message(self) -> bool:
+        return self.is_share or self.is_msg_unfurl
+
+
 class _ReactedItem(msgspec.Struct, frozen=True):
     type: str = ""
     channel: str = ""
@@ -128,6 +146,17 @@ class _MessageMetadata(msgspec.Struct, frozen=True):
 
     event_type: str = ""
     event_payload: dict[str, msgspec.Raw] = {}
+
+
+class _Edited(msgspec.Struct, frozen=True):
+    ts: str = ""
+
+
+class _AssistantThread(msgspec.Struct, frozen=True):
+    """The pane beside what somebody looks at, where they talk with the app."""
+
+    channel_id: str = ""
+    thread_ts: str = ""
 
 
 class SlackMessage(msgspec.Struct, frozen=True):
@@ -149,6 +178,35 @@ class SlackMessage(msgspec.Struct, frozen=True):
     reaction: str = ""
     item: _ReactedItem | None = None
     metadata: _MessageMetadata | None = None
+    attachments: tuple[msgspec.Raw, ...] | None = ()
+    edited: _Edited | None = None
+    inviter: str = ""
+    tab: str = ""
+    assistant_thread: _AssistantThread | None = None
+
+
+def lane_of(event: SlackMessage) -> str:
+    """Where an event has its place among others: a direct conversation, or a thread of a channel."""
+    if event.item is not None:
+        return event.item.channel
+    if event.channel.startswith("D"):
+        return event.channel
+    about = event.message or event.previous_message or event
+    return f"{event.channel}/{about.thread_ts or about.ts or event.ts}"
+
+
+class SlackFileInfo(msgspec.Struct, frozen=True):
+    """What files.info answers."""
+
+    file: SlackFile
+
+
+class SlackPosted(msgspec.Struct, frozen=True):
+    """What a call that posts answers."""
+
+    ts: str = ""
+    message_ts: str = ""
+    channel: str = ""
 
 
 class _AppAuthorization(msgspec.Struct, frozen=True):
@@ -426,7 +484,7 @@ Confirm: TypeAlias = Callable[[], Awaitable[None]]
 def check_package(package: str = "websockets") -> None:
     """Raise ConfigError when the package for Socket Mode is missing."""
     if find_spec(package) is None:
-        raise ConfigError(["Slack's Socket Mode needs a package. Install it with: pip install 'shoal[slack]'"])
+        raise ConfigError([f"Slack's Socket Mode needs the extra `slack`. {how_to_add('slack')}"])
 
 
 async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, Confirm], object]) -> None:
@@ -468,7 +526,12 @@ _CHANNEL = re.compile(r"[A-Z0-9]{2,40}")
 _TIMESTAMP = re.compile(r"[0-9]{1,11}\.[0-9]{1,9}")
 _MARKED = re.compile(r"<([^<>]*)>")
 _SUBTYPES = frozenset({"", "file_share", "thread_broadcast", "me_message"})
-"""Messages that somebody wrote; all others are notes of what happened in the channel."""
+"""Messages that somebody wrote."""
+_NOTES = re.compile(
+    r"(?:assistant|bot|canvas|channel|document|ekm|file|group|huddle|joiner|list|message|pinned|reminder|reply|room|sh"
+    r"|tombstone|unpinned)_?.*"
+)
+"""Notes of what happened, which nobody wrote. Source: docs.slack.dev/reference/events/message."""
 
 
 # ---- what events mean ----
@@ -502,6 +565,11 @@ def is_written(message: SlackMessage, me: SlackBot) -> bool:
     if message.subtype not in _SUBTYPES or message.bot_id or message.user in ("", me.user_id, "USLACKBOT"):
         return False
     return _is_place(message.channel, message.ts, message.thread_ts)
+
+
+def is_of_unknown_kind(message: SlackMessage) -> bool:
+    """Whether it is neither known as a message of somebody nor as a note."""
+    return message.subtype not in _SUBTYPES and not _NOTES.fullmatch(message.subtype)
 
 
 def was_said(message: SlackMessage, me: SlackBot) -> bool:
@@ -540,7 +608,31 @@ def prompt_of(platform: str, message: SlackMessage, me: SlackBot) -> Prompt:
         reply_to=message.thread_ts if is_direct(channel) and message.thread_ts != message.ts else "",
         message_id=message.ts,
         direct=is_direct(channel),
+        refers_to=tuple(references_of(message, me)),
     )
+
+
+def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
+    """The messages that are shared with it. Who wrote them is told by a name alone, which nobody vouches for."""
+    found: list[Reference] = []
+    for raw in message.attachments or ():
+        try:
+            shared = msgspec.json.decode(raw, type=_Shared)
+        except UNREADABLE:
+            continue
+        if shared.is_message:
+            files = (f"[file {file.label}]" for file in shared.files)
+            said = "\n".join(filter(None, (text_of(shared.text or shared.fallback, me), *files)))
+            author = Author("", shared.author_name, trusted=False)
+            kind = "forward" if shared.is_share and not message.text else "quote"
+            found.append(Reference(kind, said, author, str(shared.ts)))
+    return found
+
+
+def edited_at(message: SlackMessage) -> datetime | None:
+    """When a message was changed last; None where Slack does not say."""
+    ts = message.edited.ts if message.edited is not None else ""
+    return datetime.fromtimestamp(float(ts), UTC) if _TIMESTAMP.fullmatch(ts) else None
 
 
 def text_of(text: str, me: SlackBot) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount
 from shoal.chat.http import TRANSFER_SECONDS, Fields, Json
-from shoal.chat.inbox import DECIDED, Recent, press, read_file
+from shoal.chat.inbox import DECIDED, Recent, press, read_file, time_of
 from shoal.chat.teams.wire import (
     CHAT,
     FileConsent,
@@ -30,6 +30,7 @@ from shoal.chat.teams.wire import (
     files_of,
     is_addressed,
     is_channel,
+    is_direct,
     is_of_bot,
     key_of,
     pressed_in,
@@ -52,16 +53,17 @@ from shoal.domain.markup import (
     plain_link,
     render_markup,
 )
-from shoal.domain.messages import Attachment, Deletion, Edit, Reaction
+from shoal.domain.messages import Attachment, Deletion, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
-from shoal.domain.settings import TeamsSettings
+from shoal.domain.settings_platforms import TeamsSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.domain.webhooks import HttpAnswer
 
 log = logging.getLogger(__name__)
 BAD_BODY = HttpAnswer(400, b'{"error":"bad_request","message":"The body is not an activity."}')
 NOT_IMPLEMENTED = HttpAnswer(501, b'{"error":"not_implemented","message":"This is not done here."}')
+READ_RECEIPT = "application/vnd.microsoft.readReceipt"
 OFFER_GONE = "This file is no longer offered."
 FILE_CARD = "application/vnd.microsoft.teams.card.file.info"
 UPLOAD_BYTES_MAX = 26_214_400
@@ -108,6 +110,7 @@ TEAMS_MARKDOWN = Dialect(
 )
 
 LIMITS = ChatLimits(
+    opens_threads=True,
     text_chars_max=TEXT_UNITS_MAX,
     markup=TEAMS_MARKDOWN,
     text_unit="utf16",
@@ -117,6 +120,7 @@ LIMITS = ChatLimits(
     can_upload=True,
     has_preview=True,
     has_buttons=True,
+    reactions="all",
 )
 
 
@@ -127,7 +131,7 @@ class OfferedFile(msgspec.Struct, frozen=True):
     path: str
 
 
-class TeamsAdapter(ChatAccount):
+class TeamsAdapter(ChatAccount[TeamsSettings]):
     """Implements `ChatAdapter` and `HttpInbound`. Takes activities of one conversation in one after the other."""
 
     limits = LIMITS
@@ -135,8 +139,7 @@ class TeamsAdapter(ChatAccount):
 
     def __init__(self, platform: str, settings: TeamsSettings, home: Home, store: Settings, clock: Clock) -> None:
         check_package("teams")
-        super().__init__(platform, home, store, clock, settings.agent)
-        self._settings = settings
+        super().__init__(platform, settings, home, store, clock)
         self._api = TeamsApi(platform, settings, store, clock)
         self._offers = f"offers:{platform}"
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -154,6 +157,10 @@ class TeamsAdapter(ChatAccount):
             await self._api.token()
         log.info("connected", extra={"platform": self.platform})
         await asyncio.Event().wait()
+
+    async def check(self) -> None:
+        if not self._settings.emulator:
+            await self._api.token()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """An activity of Teams'. Answers 401 without its token, 503 when it has to be sent again."""
@@ -191,7 +198,8 @@ class TeamsAdapter(ChatAccount):
                     await self._take_message(activity, inbox)
                 case "messageUpdate", _ if text := text_of(activity):
                     thread, key = thread_of(self.platform, activity), key_of(channel, activity.id)
-                    await self._pending.send(Edit(thread, key, text, author, activity.id), inbox)
+                    at = time_of(activity.timestamp, self._clock.now()) if activity.timestamp else None
+                    await self._pending.send(Edit(thread, key, text, author, activity.id, at=at), inbox)
                 case "messageDelete", _:
                     thread, key = thread_of(self.platform, activity), key_of(channel, activity.id)
                     await self._pending.send(Deletion(thread, key, author, activity.id), inbox)
@@ -199,7 +207,8 @@ class TeamsAdapter(ChatAccount):
                     reacted = await inbox.thread_of(self._prefix(channel), activity.reply_to_id)
                     if reacted is not None:
                         for reaction in activity.reactions_added or ():
-                            await inbox.send(Reaction(reacted, emoji_of(reaction), author, activity.reply_to_id))
+                            put = Reaction(reacted, emoji_of(reaction), author, activity.reply_to_id)
+                            await self._take_reaction(put, inbox)
                 case "invoke", "adaptiveCard/action":
                     answer = await press(pressed_in(activity), thread_of(self.platform, activity), author, inbox)
                     shown = {"statusCode": 200, "type": "application/vnd.microsoft.activity.message", "value": answer}
@@ -209,15 +218,25 @@ class TeamsAdapter(ChatAccount):
                     answer = await self._take_consent(consent) if consent is not None else ""
                     if answer:
                         await self._answer(prompt_of(self.platform, activity, self._clock.now()), answer)
-                case "invoke", _:
+                case "invoke", name:
+                    self._not_understood(f"invoke {name}")
                     return NOT_IMPLEMENTED
-                case _:
+                case (("conversationUpdate" | "installationUpdate"), _):
+                    added, action = activity.members_added or (), activity.action or ""
+                    if action.startswith("add") or any(one.id == activity.recipient.id for one in added):
+                        thread, direct = make_thread_id(self.platform, channel, CHAT), is_direct(activity)
+                        come = Prompt(thread, f"added/{activity.id}", "", author, self._clock.now(), direct=direct)
+                        await self._greet(come, inbox)
+                case "event", name if name != READ_RECEIPT:
+                    self._not_understood(f"event {name}")
+                case (("event" | "messageUpdate" | "messageReaction" | "typing" | "endOfConversation"), _):
                     pass
+                case kind, _:
+                    self._not_understood(kind)
         return TAKEN
 
     async def _take_message(self, activity: TeamsActivity, inbox: InboxPort) -> None:
-        """Meant are chats with the bot; elsewhere what answers or mentions it, and in channels the threads where it was
-        mentioned."""
+        """Chats with the bot are meant; elsewhere as it listens there, where a channel's posts are threads."""
         prompt = prompt_of(self.platform, activity, self._clock.now())
         pressed = pressed_in(activity)
         if pressed:
@@ -227,13 +246,13 @@ class TeamsAdapter(ChatAccount):
             return
         channel, sender, in_channel = channel_of(activity), activity.sender, is_channel(activity)
         joins = bool(prompt.reply_to) and await inbox.thread_of(self._prefix(channel), prompt.reply_to) is not None
-        if not (joins or prompt.direct):
-            if is_addressed(activity):
-                if in_channel:
-                    await self._subscribe(prompt.thread)
-            elif not (in_channel and await self._is_subscribed(prompt.thread)):
-                return
-        prompt = msgspec.structs.replace(prompt, agent=self._agent, joins=joins)
+        follows = in_channel and await self._is_subscribed(prompt.thread)
+        is_named = joins or is_addressed(activity)
+        if not prompt.direct and not await self._is_meant(
+            prompt, inbox, is_named=is_named, opens=in_channel, follows=follows
+        ):
+            return
+        prompt = msgspec.structs.replace(prompt, joins=joins)
         if not await inbox.admits(prompt):
             return
         people = self._people.get(channel) or {}
@@ -244,7 +263,7 @@ class TeamsAdapter(ChatAccount):
             (Attachment(name, media_type), partial(self._api.fetch_file, url, self.download_bytes_max))
             for name, media_type, url in files_of(activity)
         )
-        await self._take_in(prompt, inbox, files, activity.recipient.name or "")
+        await self._take_in(prompt, inbox, files)
 
     async def _take_consent(self, consent: FileConsent) -> str:
         """Put an offered file where it was accepted, once, or forget it; returns what to say. Raises StoreError."""

@@ -9,6 +9,7 @@ import html
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from html.parser import HTMLParser
 from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -20,9 +21,9 @@ from shoal.chat.tokens import BadToken, Granted, KeyRing
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.messages import Author, Prompt
+from shoal.domain.messages import Author, Prompt, Reference
 from shoal.domain.ports import Settings
-from shoal.domain.settings import TeamsSettings
+from shoal.domain.settings_platforms import TeamsSettings
 from shoal.domain.untrusted import QUOTED, UNREADABLE, untrusted_block
 
 T = TypeVar("T")
@@ -42,10 +43,6 @@ PLACES_MAX = 5000
 _ROOT = ";messageid="
 _AT = re.compile(r"<at\b[^>]*>(.*?)</at>", re.DOTALL | re.IGNORECASE)
 _QUOTE = re.compile(r"<blockquote\b", re.IGNORECASE)
-_AUTHOR_OF_QUOTE = re.compile(
-    r"<blockquote\b[^<>]*schema\.skype\.com/Reply[^<>]*>\s*<strong\b[^<>]*itemprop=\"mri\"[^<>]*itemid=\"([^\"]*)\"",
-    re.IGNORECASE,
-)
 _EMOJI = re.compile(r"([0-9a-f]{4,6})_\w*")
 _DIRECT, _CHANNEL = "personal", "channel"
 
@@ -122,6 +119,8 @@ class TeamsActivity(msgspec.Struct, frozen=True, rename="camel"):
     value: msgspec.Raw = msgspec.Raw(b"null")
     reply_to_id: str | None = None
     reactions_added: tuple[_Reaction, ...] | None = None
+    members_added: tuple[TeamsAccount, ...] | None = None
+    action: str | None = None
     channel_data: _ChannelData | None = None
 
 
@@ -223,34 +222,117 @@ def _names(entity: _TeamsEntity, account: str) -> bool:
     )
 
 
-def quotes_others(activity: TeamsActivity) -> bool:
-    """Whether the text has words of somebody else.
+class _Page(HTMLParser):
+    """A message's HTML, taken apart into what was written and what it quotes. `is_plain` where that is beyond doubt."""
 
-    Teams puts a quotation before the answer, marked as such in the HTML alone. For a forwarded message it names no
-    author that could be checked.
-    """
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[str] = []
+        self.quotes: list[_Quote] = []
+        self.is_plain = True
+        self._inside = self._mentions = self._names = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        kind = given.get("itemtype") or ""
+        if tag == "blockquote":
+            self.is_plain = self.is_plain and not self._inside
+            self._inside += 1
+            message_id = given.get("itemid") or "" if kind == "http://schema.skype.com/Reply" else ""
+            self.quotes.append(_Quote(message_id))
+        elif self._inside and tag == "strong" and given.get("itemprop") == "mri" and not self.quotes[-1].author:
+            self.quotes[-1].author, self._names = given.get("itemid") or "", 1
+        elif tag == "at" or (tag == "span" and kind == "http://schema.skype.com/Mention"):
+            self._mentions += 1
+            self.handle_data("<at>")
+        elif tag == "span" and self._mentions:
+            self._mentions += 1
+        elif tag == "br":
+            self.handle_data("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "blockquote":
+            self.is_plain = self.is_plain and self._inside == 1
+            self._inside = max(0, self._inside - 1)
+        elif tag == "strong":
+            self._names = 0
+        elif tag in ("at", "span") and self._mentions:
+            self._mentions -= 1
+            if not self._mentions:
+                self.handle_data("</at>")
+        elif tag in ("p", "div", "li"):
+            self.handle_data("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.written.append(data)
+        elif self._names:
+            self.quotes[-1].name += data
+        else:
+            self.quotes[-1].text += data
+
+    def close(self) -> None:
+        super().close()
+        self.is_plain = self.is_plain and not (self._inside or self._mentions)
+
+
+class _Quote(msgspec.Struct):
+    """What somebody quotes; its author is told by the HTML, which who quotes has written."""
+
+    message_id: str
+    author: str = ""
+    name: str = ""
+    text: str = ""
+
+
+def _page_of(activity: TeamsActivity) -> _Page | None:
+    """The HTML of a message that quotes; None where it quotes nothing."""
     for attached in activity.attachments or ():
-        if attached.content_type == FORWARDED_REFERENCE:
-            return True
         try:
             body = msgspec.json.decode(attached.content, type=str) if attached.content_type == "text/html" else ""
         except UNREADABLE:
             body = ""
-        own = [author for author in _AUTHOR_OF_QUOTE.findall(body) if author == activity.recipient.id]
-        if len(_QUOTE.findall(body)) > len(own):
-            return True
-    return False
+        if _QUOTE.search(body):
+            page = _Page()
+            page.feed(body)
+            page.close()
+            return page
+    return None
+
+
+def references_of(activity: TeamsActivity) -> list[Reference]:
+    """What a message quotes. Of an answer to the bot the words are left out, which the bot knows better; for all others
+    nobody vouches."""
+    page = _page_of(activity)
+    found: list[Reference] = []
+    for one in page.quotes if page is not None and page.is_plain else ():
+        own = bool(one.message_id) and one.author == activity.recipient.id
+        text = "" if own else one.text.strip()
+        found.append(Reference("quote", text, Author("", one.name.strip(), trusted=False), one.message_id, own=own))
+    return found
+
+
+def quotes_unclearly(activity: TeamsActivity) -> bool:
+    """Whether words of somebody else are among the text that cannot be told from it, as of what is passed on."""
+    if any(attached.content_type == FORWARDED_REFERENCE for attached in activity.attachments or ()):
+        return True
+    pages = sum(attached.content_type == "text/html" for attached in activity.attachments or ())
+    page = _page_of(activity)
+    return page is not None and (pages > 1 or not page.is_plain)
 
 
 def text_of(activity: TeamsActivity) -> str:
-    """What was written, without the bot's own name and with other people's as @NAME; in an untrusted block where
-    somebody else is quoted."""
-    text = (activity.text or "").replace("\u00a0", " ").replace("\r\n", "\n")
+    """What was written, without the bot's own name and with other people's as @NAME; all in an untrusted block where
+    words of somebody else cannot be told from it."""
+    page = _page_of(activity)
+    unclear = quotes_unclearly(activity)
+    text = "".join(page.written) if page is not None and not unclear else activity.text or ""
+    text = text.replace("\u00a0", " ").replace("\r\n", "\n")
     for entity in activity.entities or ():
         if _names(entity, activity.recipient.id) and entity.text:
             text = text.replace(entity.text, "", 1)
     text = _AT.sub(lambda found: f"@{html.unescape(found[1])}", text).strip()
-    return untrusted_block(QUOTED, text) if text and quotes_others(activity) else text
+    return untrusted_block(QUOTED, text) if text and unclear else text
 
 
 def prompt_of(platform: str, activity: TeamsActivity, now: datetime) -> Prompt:
@@ -265,7 +347,8 @@ def prompt_of(platform: str, activity: TeamsActivity, now: datetime) -> Prompt:
         reply_to="" if is_channel(activity) else activity.reply_to_id or "",
         message_id=activity.id,
         direct=is_direct(activity),
-        tainted_by=QUOTED if quotes_others(activity) else "",
+        tainted_by=QUOTED if quotes_unclearly(activity) else "",
+        refers_to=tuple(references_of(activity)),
     )
 
 

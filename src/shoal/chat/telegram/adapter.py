@@ -5,12 +5,14 @@ import hmac
 import logging
 import re
 from collections.abc import Mapping
+from functools import partial
+from operator import itemgetter
 
 import msgspec
 
 from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount, IncomingFile
 from shoal.chat.http import Fields, Json
-from shoal.chat.inbox import press
+from shoal.chat.inbox import Recent, press
 from shoal.chat.telegram.wire import (
     NO_TOPIC,
     ChatMigrated,
@@ -20,10 +22,13 @@ from shoal.chat.telegram.wire import (
     TelegramUser,
     Update,
     author_of,
+    chat_in,
     file_of,
     is_addressed,
     prompt_of,
     thread_of,
+    unknown_kind,
+    unknown_update,
 )
 from shoal.domain.clock import Clock
 from shoal.domain.commands import COMMANDS
@@ -31,10 +36,10 @@ from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import SINGLE_MARKS, Dialect, before_lines, escaped, is_link, language_in, render_markup
-from shoal.domain.messages import Attachment, Edit, Reaction
+from shoal.domain.messages import Attachment, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
-from shoal.domain.settings import TelegramSettings
+from shoal.domain.settings_platforms import TelegramSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.domain.webhooks import HttpAnswer
 
@@ -42,12 +47,14 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 25
 """How long Telegram holds a poll open when there is nothing."""
-ALLOWED_UPDATES: list[Json] = ["message", "edited_message", "message_reaction", "callback_query"]
+ALLOWED_UPDATES: list[Json] = ["message", "edited_message", "message_reaction", "callback_query", "my_chat_member"]
 UPDATE_SECONDS_MAX = 172_800.0
 """An update by webhook that is older is dropped. Telegram keeps updates for a day, and the secret in the header covers
 neither content nor time; so a replayed call is refused long before its message is forgotten."""
+ALBUMS_MAX = 200
 CAPTION_CHARS_MAX = 1024
 BUTTON_BYTES_MAX = 64
+PHOTOS = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 PARSE_MODE = "MarkdownV2"
 
 _SPECIAL = re.compile(r"([_*\[\]()~`>#+\-=|{}.!\\])")
@@ -85,10 +92,24 @@ LIMITS = ChatLimits(
     can_upload=True,
     has_preview=True,
     has_buttons=True,
+    reactions="direct",
+    voice="ogg",
+    album_max=10,
 )
 
 
-class TelegramAdapter(ChatAccount):
+class _Numbered(msgspec.Struct):
+    update_id: int
+
+
+class _Album(msgspec.Struct):
+    """What came of an album so far: whether it names the bot, and what is to be taken in if it does."""
+
+    is_named: bool = False
+    waiting: list[TelegramMessage] = []
+
+
+class TelegramAdapter(ChatAccount[TelegramSettings]):
     """Implements `ChatAdapter` and `HttpInbound`."""
 
     limits = LIMITS
@@ -98,13 +119,12 @@ class TelegramAdapter(ChatAccount):
         self, platform: str, settings: TelegramSettings, home: Home, store: Settings, clock: Clock,
         inbound_url: str = "",
     ) -> None:  # fmt: skip
-        super().__init__(platform, home, store, clock, settings.agent)
-        self._settings = settings
+        super().__init__(platform, settings, home, store, clock)
         self._inbound_url = inbound_url
         self._api = TelegramApi(settings)
         self._me = TelegramUser(0)
         self._migrated: dict[str, int] = {}
-        self._one_by_one = asyncio.Lock()
+        self._albums: Recent[_Album] = Recent(ALBUMS_MAX)
 
     async def close(self) -> None:
         await self._api.close()
@@ -127,17 +147,25 @@ class TelegramAdapter(ChatAccount):
         if by_webhook:
             self._reset_backoff()
             await asyncio.Event().wait()
-        scope = f"telegram:{self._me.id}"
-        offset = int(await self._store.get(scope, "offset") or 0)
+        # An update is confirmed by asking for those after it, once: numbers begin anew, maybe lower, after a week
+        # without any, and whoever went on asking for higher ones would hear nothing more.
+        scope, confirmed = f"telegram:{self._me.id}", 0
+        stored = await self._store.get(scope, "taken")
+        taken = msgspec.json.decode(stored, type=list[int]) if stored else []
         while True:
-            given: Fields = {"offset": offset, "timeout": POLL_SECONDS, "allowed_updates": ALLOWED_UPDATES}
-            updates = await self._api.call("getUpdates", list[Update], given, seconds=POLL_SECONDS + 10)
+            given: Fields = {"offset": confirmed, "timeout": POLL_SECONDS, "allowed_updates": ALLOWED_UPDATES}
+            told = await self._api.call("getUpdates", list[msgspec.Raw], given, seconds=POLL_SECONDS + 10)
             self._reset_backoff()
-            for update in sorted(updates, key=lambda one: one.update_id):
-                await self._take(update, inbox)
-                offset = max(offset, update.update_id + 1)
-            if updates:
-                await self._store.put(scope, "offset", str(offset))
+            numbered = sorted(
+                ((msgspec.json.decode(raw, type=_Numbered).update_id, raw) for raw in told), key=itemgetter(0)
+            )
+            for number, raw in numbered:
+                if number not in taken:
+                    await self._intake.put(chat_in(raw), bytes(raw).decode())
+            confirmed = numbered[-1][0] + 1 if numbered else 0
+            if numbered:
+                taken = [number for number, _ in numbered]
+                await self._store.put(scope, "taken", msgspec.json.encode(taken).decode())
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """An update by webhook. Answers 401 without the secret, 503 when it has to be sent again."""
@@ -145,47 +173,30 @@ class TelegramAdapter(ChatAccount):
         given = headers.get("x-telegram-bot-api-secret-token", "")
         if self._settings.mode != "webhook" or not secret or not hmac.compare_digest(given.encode(), secret.encode()):
             return UNAUTHORIZED
-        try:
-            update = msgspec.json.decode(body, type=Update)
-        except UNREADABLE:
-            return HttpAnswer(400, b'{"error":"bad_request","message":"The body is not an update."}')
-        if update.message is not None and self._clock.now().timestamp() - update.message.date > UPDATE_SECONDS_MAX:
-            return TAKEN  # it was delivered long ago, or Telegram has forgotten it
         if self._inbox is None:
             return NOT_READY
         try:
-            async with self._one_by_one:
-                await self._take(update, self._inbox)
-        except StoreError:
+            await self._intake.put(chat_in(body), body.decode("utf-8", "replace"))
+        except (StoreError, PlatformError):
             return NOT_STORED
         return TAKEN
 
-    async def _take(self, update: Update, inbox: InboxPort) -> None:
-        """Take an update in. Raises StoreError to get it again."""
-        edited, reaction, click = update.edited_message, update.message_reaction, update.callback_query
+    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+        """One of an unknown form is told of, and never asked for again: those after it are heard all the same."""
+        try:
+            update = msgspec.json.decode(event, type=Update)
+        except UNREADABLE as error:
+            self._not_understood(unknown_update(event))
+            log.info("an update of an unknown form", extra={"platform": self.platform, "why": str(error)})
+            return False
         if update.message is not None:
-            # Meant are direct messages; in groups what addresses the bot, and all of a topic once addressed there.
-            message = update.message
-            prompt = prompt_of(self.platform, message, self._me)
-            if prompt is None or prompt.author.is_bot:
-                return
-            is_direct = message.chat.type == "private"
-            if not is_direct and is_addressed(message, self._me):
-                if message.is_topic_message:
-                    await self._subscribe(prompt.thread)
-            elif not is_direct and not (message.is_topic_message and await self._is_subscribed(prompt.thread)):
-                return
-            prompt = msgspec.structs.replace(prompt, agent=self._agent, direct=is_direct)
-            if await inbox.admits(prompt):
-                file = file_of(message)
-                files: list[IncomingFile] = []
-                if file is not None:
-                    attachment = Attachment(
-                        file.file_name, file.mime_type or "application/octet-stream", file.file_size
-                    )
-                    files.append((attachment, lambda: self._api.fetch_file(file.file_id, self.download_bytes_max)))
-                await self._take_in(prompt, inbox, files, self._me.username)
-        elif click is not None:
+            age_seconds = self._clock.now().timestamp() - update.message.date
+            if self._settings.mode != "webhook" or age_seconds <= UPDATE_SECONDS_MAX:
+                await self._take_message(update, event, inbox)
+            return True
+        edited, reaction, click = update.edited_message, update.message_reaction, update.callback_query
+        member = update.my_chat_member
+        if click is not None:
             answer = "This message is too old."
             if click.message is not None and not click.sender.is_bot:
                 thread = thread_of(self.platform, click.message)
@@ -196,18 +207,69 @@ class TelegramAdapter(ChatAccount):
                 log.info("a click was not answered", extra={"platform": self.platform, "why": str(error)})
         elif edited is not None:
             prompt = prompt_of(self.platform, edited, self._me)
-            if prompt is not None and prompt.text and not prompt.author.is_bot:
+            is_moving = edited.location is not None  # a live location is told anew all the time
+            if prompt is not None and prompt.text and not prompt.author.is_bot and not is_moving:
                 change = Edit(
-                    prompt.thread, prompt.key, prompt.text, prompt.author, prompt.message_id,
-                    tainted_by=prompt.tainted_by,
-                )  # fmt: skip
+                    prompt.thread, prompt.key, prompt.text, prompt.author, prompt.message_id, at=prompt.edited_at
+                )
                 await self._pending.send(change, inbox)
         elif reaction is not None and reaction.user is not None and not reaction.user.is_bot and reaction.new_reaction:
             message_id = str(reaction.message_id)  # Telegram does not say in which topic it stands
             found = await inbox.thread_of(self._prefix(str(reaction.chat.id)), message_id)
             if found is not None:
                 emoji = reaction.new_reaction[-1].emoji
-                await inbox.send(Reaction(found, emoji, author_of(reaction.user), message_id))
+                await self._take_reaction(Reaction(found, emoji, author_of(reaction.user), message_id), inbox)
+        elif member is not None:
+            if member.is_added:
+                thread = make_thread_id(self.platform, str(member.chat.id), NO_TOPIC)
+                await self._greet(Prompt(thread, "added", "", author_of(member.sender), self._clock.now()), inbox)
+        elif reaction is None:
+            self._not_understood(unknown_update(event))
+        return True
+
+    async def _take_message(self, update: Update, event: str, inbox: InboxPort) -> None:
+        """Direct messages are meant; in groups as the bot listens there, where a topic is a thread. The pictures of an
+        album come one by one, and one of them has its words: what names the bot in one of them names it in all."""
+        message = update.message
+        prompt = prompt_of(self.platform, message, self._me) if message is not None else None
+        if message is None or prompt is None or prompt.author.is_bot:
+            return
+        is_direct = message.chat.type == "private"
+        album = f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""
+        seen = (self._albums.get(album) if album else None) or _Album()
+        if not is_direct and not await self._is_meant(
+            prompt,
+            inbox,
+            is_named=seen.is_named or is_addressed(message, self._me),
+            opens=message.is_topic_message,
+            follows=message.is_topic_message and await self._is_subscribed(prompt.thread),
+        ):
+            seen.waiting.append(message)
+            if album:
+                self._albums.put(album, seen)
+            return
+        if album:
+            self._albums.put(album, _Album(is_named=True))
+        for one in (*seen.waiting, message):
+            prompt, file, answered = prompt_of(self.platform, one, self._me), file_of(one), one.reply_to_message
+            assert prompt is not None, "nobody wrote it"
+            if not (prompt.text or prompt.refers_to or file):
+                kind = unknown_kind(event)
+                if not kind:
+                    return
+                self._not_understood(f"message with {kind}")
+            files = [file] if file is not None else []
+            if answered is not None and (answered.sender is None or answered.sender.id != self._me.id):
+                shown = file_of(answered)  # "what is this?"
+                files += [shown] if shown is not None else []
+            incoming: list[IncomingFile] = [
+                (
+                    Attachment(found.file_name, found.mime_type or "application/octet-stream", found.file_size),
+                    partial(self._api.fetch_file, found.file_id, self.download_bytes_max),
+                )
+                for found in files
+            ]
+            await self._take_in(msgspec.structs.replace(prompt, direct=is_direct), inbox, incoming)
 
     # ---- out ----
 
@@ -234,8 +296,36 @@ class TelegramAdapter(ChatAccount):
         if LIMITS.length(post.markdown) * 2 > CAPTION_CHARS_MAX:  # a caption holds less than a message
             await self._send_text("sendMessage", {**given, "reply_markup": None}, post.markdown)
             caption = {}
-        file = ("document", post.file)
-        return str((await self._api.call("sendDocument", TelegramMessage, {**given, **caption}, file=file)).message_id)
+        if post.album:
+            return await self._post_album(post, {**given, "reply_markup": None}, caption)
+        for method, field in methods_for(post):
+            try:
+                made = await self._api.call(method, TelegramMessage, {**given, **caption}, files={field: post.file})
+            except TelegramBadRequest as error:  # a picture that is too large or too narrow, people who take no voice
+                if method == "sendDocument":
+                    raise
+                log.info("sent as a document", extra={"platform": self.platform, "why": str(error)})
+            else:
+                return str(made.message_id)
+        raise AssertionError("a document is the last way")
+
+    async def _post_album(self, post: OutboundPost, given: Fields, caption: Fields) -> str:
+        """Several files as one message; pictures as these where all of them are."""
+        assert post.file is not None
+        files = {f"file{number}": path for number, path in enumerate((post.file, *post.album))}
+        kinds = ["photo", "document"] if all(path.suffix.lower() in PHOTOS for path in files.values()) else ["document"]
+        for kind in kinds:
+            media: list[Json] = [{"type": kind, "media": f"attach://{name}"} for name in files]
+            media[0] = {"type": kind, "media": "attach://file0", **caption}
+            try:
+                made = await self._api.call(
+                    "sendMediaGroup", list[TelegramMessage], {**given, "media": media}, files=files
+                )
+                return str(made[0].message_id)
+            except TelegramBadRequest:
+                if kind == kinds[-1]:
+                    raise
+        raise AssertionError("documents are the last way")
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         given: Fields = {
@@ -286,6 +376,16 @@ class TelegramAdapter(ChatAccount):
             if not any(reason in error.description for reason in ("can't parse entities", "message is too long")):
                 raise
         return await self._api.call(method, TelegramMessage, {**given, "text": markdown})
+
+
+def methods_for(post: OutboundPost) -> tuple[tuple[str, str], ...]:
+    """How a file is sent, with the field it goes in: as what people see or hear of it, and else as a document."""
+    document, suffix = ("sendDocument", "document"), post.file.suffix.lower() if post.file is not None else ""
+    if post.kind == "voice":
+        return ("sendVoice", "voice"), document
+    if suffix in PHOTOS:
+        return ("sendPhoto", "photo"), document
+    return (("sendAnimation", "animation"), document) if suffix == ".gif" else (document,)
 
 
 def keyboard_of(buttons: tuple[Button, ...]) -> Json:

@@ -1,8 +1,11 @@
 """The Bot API's wire: calls, updates, and the prompts they make. Source: core.telegram.org/bots/api, 10.1."""
 
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import field
@@ -11,9 +14,9 @@ from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Fields, PlatformHttp
 from shoal.chat.inbox import open_file
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.settings import TelegramSettings
-from shoal.domain.untrusted import FORWARDED, untrusted_block
+from shoal.domain.messages import Author, Prompt, Reference
+from shoal.domain.settings_platforms import TelegramSettings
+from shoal.domain.untrusted import UNREADABLE
 
 T = TypeVar("T")
 
@@ -66,23 +69,22 @@ class TelegramApi(PlatformHttp):
         self._account = settings.account
 
     async def call(
-        self, method: str, kind: type[T], parameters: Fields, *, file: tuple[str, Path] | None = None,
+        self, method: str, kind: type[T], parameters: Fields, *, files: Mapping[str, Path] | None = None,
         seconds: float = CALL_SECONDS,
     ) -> T:  # fmt: skip
-        """Call a method; `file` is a field's name and the file to upload in it. Raises PlatformError."""
+        """Call a method; `files` are to be uploaded, by their fields' names. Raises PlatformError."""
         url = f"{self._base}/bot{self._token()}/{method}"
         given = {name: value for name, value in parameters.items() if value is not None}
-        if file is None:
+        if not files:
             response = await self.request("POST", url, seconds=seconds, json=given)
         else:
             data = {
                 name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
                 for name, value in given.items()
             }
-            name, path = file
-            with open_file(path) as content:
-                files = {name: (path.name, content)}
-                response = await self.request("POST", url, seconds=TRANSFER_SECONDS, data=data, files=files)
+            with ExitStack() as opened:
+                sent = {name: (path.name, opened.enter_context(open_file(path))) for name, path in files.items()}
+                response = await self.request("POST", url, seconds=TRANSFER_SECONDS, data=data, files=sent)
         answer = self.decode(response.status_code, response.content, _BotApiAnswer[kind])
         if answer.ok and answer.result is not msgspec.UNSET:
             return answer.result
@@ -126,6 +128,8 @@ class TelegramUser(msgspec.Struct):
 class _Chat(msgspec.Struct):
     id: int
     type: str = "private"
+    title: str = ""
+    username: str = ""
 
 
 class _TelegramEntity(msgspec.Struct):
@@ -148,6 +152,78 @@ class TelegramFile(msgspec.Struct):
     file_path: str = ""
 
 
+class _Sticker(msgspec.Struct):
+    emoji: str = ""
+    set_name: str = ""
+
+
+class _Location(msgspec.Struct):
+    latitude: float
+    longitude: float
+
+
+class _Venue(msgspec.Struct):
+    location: _Location
+    title: str = ""
+    address: str = ""
+
+
+class _Contact(msgspec.Struct):
+    phone_number: str = ""
+    first_name: str = ""
+    last_name: str = ""
+
+
+class _PollOption(msgspec.Struct):
+    text: str = ""
+
+
+class _Poll(msgspec.Struct):
+    question: str = ""
+    options: tuple[_PollOption, ...] = ()
+
+
+class _Dice(msgspec.Struct):
+    emoji: str = ""
+    value: int = 0
+
+
+class _Titled(msgspec.Struct):
+    """A game, an invoice or a checklist."""
+
+    title: str = ""
+
+
+class _TextQuote(msgspec.Struct):
+    """The part of a message that an answer quotes."""
+
+    text: str = ""
+
+
+class _ForwardOrigin(msgspec.Struct):
+    """Who said first what is passed on: a user, one who hides who they are, a chat, or a channel."""
+
+    sender_user: TelegramUser | None = None
+    sender_user_name: str = ""
+    sender_chat: _Chat | None = None
+    chat: _Chat | None = None
+    author_signature: str = ""
+
+
+class _ExternalReply(msgspec.Struct):
+    """A message of another chat or topic that is answered; its text is only there as a quote."""
+
+    origin: _ForwardOrigin
+    message_id: int = 0
+    document: TelegramFile | None = None
+    audio: TelegramFile | None = None
+    video: TelegramFile | None = None
+    voice: TelegramFile | None = None
+    video_note: TelegramFile | None = None
+    animation: TelegramFile | None = None
+    photo: tuple[TelegramFile, ...] = ()
+
+
 class TelegramMessage(msgspec.Struct):
     """A message, as far as it is read."""
 
@@ -155,6 +231,7 @@ class TelegramMessage(msgspec.Struct):
     chat: _Chat
     date: int = 0
     sender: TelegramUser | None = field(name="from", default=None)
+    sender_chat: _Chat | None = None
     message_thread_id: int = 0
     is_topic_message: bool = False
     text: str = ""
@@ -162,12 +239,27 @@ class TelegramMessage(msgspec.Struct):
     entities: tuple[_TelegramEntity, ...] = ()
     caption_entities: tuple[_TelegramEntity, ...] = ()
     reply_to_message: "TelegramMessage | None" = None
-    forward_origin: dict[str, object] | None = None
+    external_reply: _ExternalReply | None = None
+    quote: _TextQuote | None = None
+    forward_origin: _ForwardOrigin | None = None
+    media_group_id: str = ""
+    edit_date: int = 0
     document: TelegramFile | None = None
     audio: TelegramFile | None = None
     video: TelegramFile | None = None
     voice: TelegramFile | None = None
+    video_note: TelegramFile | None = None
+    animation: TelegramFile | None = None
     photo: tuple[TelegramFile, ...] = ()
+    sticker: _Sticker | None = None
+    location: _Location | None = None
+    venue: _Venue | None = None
+    contact: _Contact | None = None
+    poll: _Poll | None = None
+    dice: _Dice | None = None
+    game: _Titled | None = None
+    invoice: _Titled | None = None
+    checklist: _Titled | None = None
 
 
 class CallbackQuery(msgspec.Struct):
@@ -192,6 +284,28 @@ class _MessageReaction(msgspec.Struct):
     new_reaction: tuple[_ReactionType, ...] = ()
 
 
+class _Member(msgspec.Struct, frozen=True):
+    status: str = ""
+
+
+PRESENT = ("member", "administrator", "restricted")
+
+
+class _MemberUpdated(msgspec.Struct):
+    """The bot was added to a chat, or taken out of it."""
+
+    chat: _Chat
+    sender: TelegramUser = field(name="from")
+    old_chat_member: _Member = _Member()
+    new_chat_member: _Member = _Member()
+
+    @property
+    def is_added(self) -> bool:
+        """Whether it came to a group where it was not before."""
+        was, is_now = (one.status in PRESENT for one in (self.old_chat_member, self.new_chat_member))
+        return is_now and not was and self.chat.type != "private"
+
+
 class Update(msgspec.Struct):
     """An event: one of the optional fields is set."""
 
@@ -200,6 +314,7 @@ class Update(msgspec.Struct):
     edited_message: TelegramMessage | None = None
     message_reaction: _MessageReaction | None = None
     callback_query: CallbackQuery | None = None
+    my_chat_member: _MemberUpdated | None = None
 
 
 # ---- what they mean ----
@@ -215,6 +330,14 @@ def author_of(user: TelegramUser) -> Author:
     """The user as Telegram vouches for them."""
     name = " ".join(part for part in (user.first_name, user.last_name) if part) or user.username
     return Author(str(user.id), name, is_bot=user.is_bot, trusted=False)
+
+
+def sender_of(message: TelegramMessage) -> Author | None:
+    """Who wrote a message: a user, or the chat as which somebody speaks who does not show who they are."""
+    chat = message.sender_chat
+    if chat is not None:
+        return Author(str(chat.id), chat.title or chat.username, trusted=False)
+    return author_of(message.sender) if message.sender is not None else None
 
 
 def is_addressed(message: TelegramMessage, me: TelegramUser) -> bool:
@@ -236,37 +359,167 @@ def is_addressed(message: TelegramMessage, me: TelegramUser) -> bool:
 
 def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prompt | None:
     """The prompt a message makes, without its files and the bot's first mention; None when nobody sent it."""
-    if message.sender is None:
+    author = sender_of(message)
+    if author is None:
         return None
     text = message.text or message.caption
-    mention = f"@{me.username}"
-    at = text.lower().find(mention.lower()) if me.username and not text.startswith("/") else -1
+    mention = f"@{me.username}".lower()
+    at = text.lower().find(mention) if me.username else -1
+    if text.startswith("/") and text[: at + len(mention)] != text.split(maxsplit=1)[0]:
+        at = -1  # what follows a command is left as it stands
     if at >= 0:
         after = text[at + len(mention) :]
         text = f"{text[:at]}{after.lstrip() if at == 0 else after}".strip()
+    text = "\n".join(filter(None, (text, said_besides(message))))
     replied = message.reply_to_message
-    forwarded = FORWARDED if message.forward_origin is not None else ""
+    passed_on = message.forward_origin is not None
     return Prompt(
         thread=thread_of(platform, message),
         key=f"{message.chat.id}/{message.message_id}",
-        text=untrusted_block(FORWARDED, text) if forwarded and text else text,
-        author=author_of(message.sender),
-        at=datetime.fromtimestamp(min(max(message.date, 0), _DATE_MAX), UTC),
+        text="" if passed_on else text,
+        author=author,
+        at=_time_of(message.date),
         reply_to=str(replied.message_id) if replied is not None else "",
         joins=replied is not None and replied.sender is not None and replied.sender.id == me.id,
         message_id=str(message.message_id),
-        tainted_by=forwarded,
+        refers_to=tuple(references_of(message, text, me)) if replied or message.external_reply or passed_on else (),
+        edited_at=_time_of(message.edit_date) if message.edit_date else None,
     )
 
 
-def file_of(message: TelegramMessage) -> TelegramFile | None:
+def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list[Reference]:
+    """What a message answers, quotes and passes on; `text` is all it says itself."""
+    replied, external, quote = message.reply_to_message, message.external_reply, message.quote
+    quoted = quote.text if quote is not None else ""
+    kind: Literal["quote", "reply"] = "quote" if quoted else "reply"
+    found: list[Reference] = []
+    if replied is not None and replied.message_id != message.message_thread_id:  # else it only stands in that topic
+        sender, file = replied.sender, file_of(replied)
+        own = sender is not None and sender.id == me.id
+        author = sender_of(replied) or Author("", replied.chat.title, trusted=False)
+        said = replied.text or replied.caption
+        said = quoted or "\n".join(
+            filter(None, (said, said_besides(replied), f"[file {file.file_name}]" if file is not None else ""))
+        )
+        if replied.forward_origin is not None and not own:
+            author = _origin_of(replied.forward_origin)
+        found.append(Reference(kind, said, author, str(replied.message_id), own=own))
+    elif external is not None:
+        file = file_of(external)
+        said = quoted or (f"[file {file.file_name}]" if file is not None else "[a message of another chat]")
+        found.append(Reference(kind, said, _origin_of(external.origin), str(external.message_id or "")))
+    if message.forward_origin is not None:
+        file = file_of(message)
+        said = text or (f"[file {file.file_name}]" if file is not None else "")
+        found.append(Reference("forward", said, _origin_of(message.forward_origin), str(message.message_id)))
+    return found
+
+
+def _origin_of(origin: _ForwardOrigin) -> Author:
+    """Who said it first; without an id unless Telegram says which user it was."""
+    if origin.sender_user is not None:
+        return author_of(origin.sender_user)
+    chat = origin.sender_chat or origin.chat
+    name = origin.sender_user_name or (chat.title or chat.username if chat is not None else "")
+    return Author("", " ".join(filter(None, (name, origin.author_signature))), trusted=False)
+
+
+def said_besides(message: TelegramMessage) -> str:
+    """What a message says in another way than by words and files; empty for none."""
+    parts: list[str] = []
+    if message.sticker is not None:
+        parts.append(f"[a sticker: {message.sticker.emoji or message.sticker.set_name or 'without an emoji'}]")
+    place = message.venue.location if message.venue is not None else message.location
+    if place is not None:
+        name = f"{message.venue.title}, {message.venue.address}, " if message.venue is not None else ""
+        parts.append(f"[a location: {name}{place.latitude:.6f}, {place.longitude:.6f}]")
+    if message.contact is not None:
+        contact = message.contact
+        name = " ".join(filter(None, (contact.first_name, contact.last_name)))
+        parts.append(f"[a contact: {name}, {contact.phone_number}]")
+    if message.poll is not None:
+        parts.append(f"[a poll: {message.poll.question} {' / '.join(option.text for option in message.poll.options)}]")
+    if message.dice is not None:
+        parts.append(f"[thrown: {message.dice.emoji} {message.dice.value}]")
+    for kind, titled in (("a game", message.game), ("an invoice", message.invoice), ("a checklist", message.checklist)):
+        if titled is not None:
+            parts.append(f"[{kind}: {titled.title}]")
+    return "\n".join(parts)
+
+
+def _time_of(seconds: int) -> datetime:
+    return datetime.fromtimestamp(min(max(seconds, 0), _DATE_MAX), UTC)
+
+
+def file_of(message: TelegramMessage | _ExternalReply) -> TelegramFile | None:
     """The file that came with a message; of a photo the largest size."""
     if message.photo:
         photo = message.photo[-1]
         return TelegramFile(photo.file_id, photo.file_unique_id, "photo.jpg", "image/jpeg", photo.file_size)
     for kind, found in (
-        ("file", message.document), ("audio", message.audio), ("video", message.video), ("voice.ogg", message.voice),
+        ("animation.mp4", message.animation), ("file", message.document), ("audio", message.audio),
+        ("video", message.video), ("video note.mp4", message.video_note), ("voice.ogg", message.voice),
     ):  # fmt: skip
         if found is not None:
             return msgspec.structs.replace(found, file_name=found.file_name or kind)
     return None
+
+
+ENVELOPE = frozenset(
+    """
+    message_id chat date from sender_chat message_thread_id is_topic_message direct_messages_topic
+    business_connection_id sender_boost_count sender_business_bot sender_tag via_bot forward_origin
+    is_automatic_forward reply_to_message external_reply quote reply_to_story reply_to_checklist_task_id edit_date
+    has_protected_content is_from_offline is_paid_post media_group_id author_signature paid_star_count
+    link_preview_options effect_id reply_markup suggested_post_info
+    """.split()  # noqa: SIM905
+)
+"""What is told of every kind of message; the rest says which it is. Source: core.telegram.org/bots/api#message."""
+_NOTICE = re.compile(
+    r"(?:new_chat|left_chat|delete_chat|group_chat|supergroup_chat|channel_chat|migrate|pinned|message_auto_delete|forum_"
+    r"|general_forum|video_chat|write_access|users_shared|chat_shared|connected_website|boost_added|chat_background"
+    r"|proximity_alert|giveaway|successful_payment|refunded_payment|gift|unique_gift|direct_message_price|checklist_tasks"
+    r"|suggested_post|passport_data|web_app_data|chat_owner|paid_message_price|managed_bot|poll_option).*"
+)
+"""Notes of what happened in a chat, which nobody wrote."""
+
+
+def unknown_kind(event: str) -> str:
+    """What kind of message an update brings of which nothing is read; empty for a note that nobody wrote."""
+    message = msgspec.json.decode(event, type=_RawUpdate).message
+    kinds = sorted(message.keys() - ENVELOPE)
+    return "" if any(_NOTICE.fullmatch(kind) for kind in kinds) else ", ".join(kinds) or "empty"
+
+
+def unknown_update(event: str) -> str:
+    """What kind of update one is of which nothing is read."""
+    try:
+        kinds = msgspec.json.decode(event, type=dict[str, msgspec.Raw]).keys() - {"update_id"}
+    except UNREADABLE:
+        return "update that is no JSON object"
+    return f"update with {', '.join(sorted(kinds)) or 'nothing'}"
+
+
+def chat_in(event: bytes | msgspec.Raw) -> str:
+    """The chat that an update is of; empty for one of none."""
+    try:
+        for content in msgspec.json.decode(event, type=dict[str, msgspec.Raw]).values():
+            try:
+                place = msgspec.json.decode(content, type=_InChat)
+            except UNREADABLE:  # the update's number, and what is known tomorrow
+                continue
+            chat = place.chat or (place.message.chat if place.message is not None else None)
+            if chat is not None:
+                return str(chat.id)
+    except UNREADABLE:
+        pass
+    return ""
+
+
+class _RawUpdate(msgspec.Struct):
+    message: dict[str, msgspec.Raw] = {}
+
+
+class _InChat(msgspec.Struct):
+    chat: _Chat | None = None
+    message: "_InChat | None" = None

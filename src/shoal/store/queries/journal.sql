@@ -19,15 +19,16 @@ select aborting, last_seq from threads where thread = :thread and epoch = :epoch
 update threads set epoch = epoch + 1
 where thread = :thread and (open_turn <> '' or exists (
     select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending' and inbox.lane = 'prompt'))
-/*pg: returning epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting */
-/*sqlite: ; select epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting from threads */
+/*pg: returning epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting, branch_seq, model, created_at */
+/*sqlite: ; select epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting, branch_seq, model, created_at from threads */
 /*sqlite: where thread = :thread and changes() > 0 */;
 
 -- name: thread_held
--- What waits for the holder of a thread's newest lease while no turn is open.
-select t.agent, t.last_seq, t.window_seq, i.payload from threads t
+-- What waits for the holder of a thread's newest lease while no turn is open; nothing where the thread was deleted and
+-- begun anew since.
+select t.agent, t.last_seq, t.window_seq, t.model, i.payload, i.at from threads t
 join inbox i on i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'
-where t.thread = :thread and t.epoch = :epoch and t.open_turn = '' order by i.id limit 1;
+where t.thread = :thread and t.epoch = :epoch and t.created_at = :created_at and t.open_turn = '' order by i.id limit :limit;
 
 -- name: thread_advance
 -- Reserve sequence numbers for the holder of the newest lease, and see whether its turn is to be stopped; PostgreSQL
@@ -92,20 +93,41 @@ where thread = :thread and seq > :after and seq < :before order by seq limit :li
 -- Threads, the last active first.
 select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
     (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
-    t.retry_at
+    t.retry_at, t.pinned, t.archived, t.model
 from threads t
 where t.thread in (
-    select thread from threads where updated_at < :before order by updated_at desc, thread desc limit :limit)
+    select thread from threads where updated_at < :before and archived = 0 order by updated_at desc, thread desc limit :limit)
+order by t.updated_at desc, t.created_at desc, t.thread desc;
+
+-- name: threads_archived
+-- Threads that somebody has put away, the last active first.
+select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
+    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
+    t.retry_at, t.pinned, t.archived, t.model
+from threads t
+where t.thread in (
+    select thread from threads where archived = 1 and updated_at < :before
+    order by updated_at desc, thread desc limit :limit)
+order by t.updated_at desc, t.created_at desc, t.thread desc;
+
+-- name: threads_pinned
+-- Threads that somebody keeps in sight, the last active first.
+select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
+    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
+    t.retry_at, t.pinned, t.archived, t.model
+from threads t
+where t.thread in (
+    select thread from threads where pinned = 1 and archived = 0 order by updated_at desc, thread desc limit :limit)
 order by t.updated_at desc, t.created_at desc, t.thread desc;
 
 -- name: threads_of_agent
 -- An agent's threads, the last active first.
 select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
     (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
-    t.retry_at
+    t.retry_at, t.pinned, t.archived, t.model
 from threads t
 where t.thread in (
-    select thread from threads where agent = :agent and updated_at < :before
+    select thread from threads where agent = :agent and updated_at < :before and archived = :archived
     order by updated_at desc, thread desc limit :limit)
 order by t.updated_at desc, t.created_at desc, t.thread desc;
 
@@ -113,16 +135,17 @@ order by t.updated_at desc, t.created_at desc, t.thread desc;
 -- Threads of a channel, or whose parent is of it, the last active first. What is left of the last colon is the channel.
 select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
     (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
-    t.retry_at
+    t.retry_at, t.pinned, t.archived, t.model
 from threads t
 where t.thread in (
     select thread from (select thread from threads
-        where rtrim(thread, replace(thread, ':', '')) = :channel and updated_at < :before and (:agent = '' or agent = :agent)
+        where rtrim(thread, replace(thread, ':', '')) = :channel and updated_at < :before and archived = :archived
+            and (:agent = '' or agent = :agent)
         order by updated_at desc, thread desc limit :limit) own
     union
     select thread from (select thread from threads
         where rtrim(parent, replace(parent, ':', '')) = :channel and parent <> '' and updated_at < :before
-            and (:agent = '' or agent = :agent)
+            and archived = :archived and (:agent = '' or agent = :agent)
         order by updated_at desc, thread desc limit :limit) begun)
 order by t.updated_at desc, t.created_at desc, t.thread desc limit :limit;
 
@@ -130,7 +153,7 @@ order by t.updated_at desc, t.created_at desc, t.thread desc limit :limit;
 -- One thread.
 select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
     (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
-    t.retry_at
+    t.retry_at, t.pinned, t.archived, t.model
 from threads t where t.thread = :thread;
 
 -- name: step_insert
@@ -175,6 +198,11 @@ select day, agent, model, calls, input_tokens, output_tokens, cached_tokens, cac
     usd, priced
 from spend_days where day >= :since order by day desc, agent, model;
 
+-- name: spend_newest
+-- The newest model calls whose ids stand between two, of turns or of one kind beside them.
+select thread, input_tokens, output_tokens, cached_tokens, usd from spend
+where id >= :low and id < :high order by id desc limit :limit;
+
 -- name: setting_get
 -- A small durable value.
 select value from settings where scope = :scope and key = :key;
@@ -208,3 +236,59 @@ insert into prompts (digest, body, at) values (:digest, :body, :now) on conflict
 -- name: prompt_one
 -- A kept system prompt.
 select body from prompts where digest = :digest;
+
+-- name: thread_rest
+-- Lock a thread that has nothing to do, and end every lease of it: what is held in memory of it is out of date.
+update threads set epoch = epoch + 1, updated_at = :now
+where thread = :thread and open_turn = '' and not exists (
+    select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending')
+returning last_seq;
+
+-- name: thread_branch
+-- The conversation goes on with this event, and the model's window starts after that one.
+update threads set branch_seq = :branch_seq, window_seq = :window_seq where thread = :thread;
+
+-- name: branchings_of
+-- The events of a thread that began branches, up to a number, oldest first.
+select seq, data from events where thread = :thread and type = 'branched' and seq <= :seq order by seq limit :limit;
+
+-- name: window_between
+-- What moved the model's window last between two events.
+select seq, type, data from events
+where thread = :thread and type in ('cleared', 'compacted') and seq >= :first and seq <= :last order by seq desc limit 1;
+
+-- name: turn_until
+-- The last event of a turn up to a number.
+select type, turn from events where thread = :thread and seq <= :seq and turn <> '' order by seq desc limit 1;
+
+-- name: thread_fork
+-- Make a thread that is not there yet after another that has at least so many events.
+insert into threads (thread, agent, title, last_seq, created_at, updated_at)
+select :thread, agent, title, :seq, :now, :now from threads where thread = :source and last_seq >= :seq
+on conflict (thread) do nothing returning thread;
+
+-- name: events_fork
+-- Copy a thread's events up to a number, with the paths of its files (`here`, `there`: as JSON has them) changed.
+insert into events (thread, seq, turn, type, at, data)
+select :thread, seq, turn, type, at, replace(data, :there, :here) from events
+where thread = :source and seq <= :seq order by seq limit :seq;
+
+-- name: search_end
+-- The last of what can be found.
+/*sqlite: select id from search_events order by id desc limit 1 */;
+
+-- name: search_fork
+-- Make what was said in a copy findable (PostgreSQL does so by itself).
+/*sqlite: insert into search_events (thread, seq) */
+/*sqlite: select :thread, seq from events where thread = :thread */
+/*sqlite: and type in ('user_message', 'steered', 'assistant_message') and substr(data, 1, 10) <> '{"text":""' order by seq; */
+/*sqlite: insert into search_words (rowid, words, places) */
+/*sqlite: select said.id, spread(json_extract(replace(e.data, '\u0000', '\u0020'), '$.text')), places(said.thread) */
+/*sqlite: from search_events said cross join events e on e.thread = said.thread and e.seq = said.seq */
+/*sqlite: where said.id > :end order by said.id */;
+
+-- name: artifacts_fork
+-- Note that a copy of a thread keeps what that kept by then.
+insert into artifacts (thread, digest, name, size_bytes, turn, call_id, tainted_by, created_at)
+select :thread, digest, name, size_bytes, turn, call_id, tainted_by, created_at from artifacts
+where thread = :source and created_at <= (select at from events where thread = :source and seq = :seq);

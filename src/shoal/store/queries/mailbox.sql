@@ -41,14 +41,15 @@ select thread from posted
 where platform = :platform and message_id = :message_id and substr(thread, 1, length(:channel)) = :channel
 order by at desc limit 1;
 
--- name: inbox_oldest
--- The prompt to answer next.
-select payload from inbox where thread = :thread and state = 'pending' and lane = 'prompt' order by id limit 1;
+-- name: inbox_queue
+-- The prompts to answer next.
+select payload, at from inbox where thread = :thread and state = 'pending' and lane = 'prompt' order by id limit :limit;
 
 -- name: inbox_take
 -- Move a prompt from the mailbox into its turn.
 update inbox set state = 'taken' where platform = :platform and key = :key and state = 'pending'
-/*pg: returning id */ /*sqlite: ; select 1 where changes() > 0 */;
+/*pg: returning payload */
+/*sqlite: ; select payload from inbox where platform = :platform and key = :key and changes() > 0 */;
 
 -- name: inbox_steers
 -- Messages for the running turn, oldest first.
@@ -101,5 +102,5 @@ on conflict (platform, key) do nothing
 returning key;
 
 -- name: posted_one
--- Whether a message of a platform is one of ours.
-select 1 from posted where platform = :platform and message_id = :message_id and thread = :thread;
+-- The post that a message of a platform shows, if it is one of ours.
+select post from posted where platform = :platform and message_id = :message_id and thread = :thread;

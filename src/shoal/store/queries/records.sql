@@ -22,6 +22,11 @@ where chain = :chain and number > :after order by number limit :limit;
 select chain, number, at, entry, previous, hash from audit
 where (chain, number) > (:chain, :after) order by chain, number limit :limit;
 
+-- name: audit_since
+-- Entries of all chains by time, after one.
+select chain, number, at, entry, previous, hash from audit
+where (at, chain, number) > (:since, :chain, :number) order by at, chain, number limit :limit;
+
 -- name: chain_ensure
 -- Make a chain's row if it is new; locks it for the transaction.
 insert into chains (chain, number, head) values (:chain, 0, :genesis)

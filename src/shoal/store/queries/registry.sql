@@ -19,10 +19,10 @@ select name, state, digest, created_at, changed_at from agents order by name;
 
 -- name: binding_put
 -- Bind a channel to an agent.
-insert into bindings (platform, channel, agent, bound_by, made, created_at)
-values (:platform, :channel, :agent, :bound_by, :made, :created_at)
+insert into bindings (platform, channel, agent, bound_by, made, created_at, listen)
+values (:platform, :channel, :agent, :bound_by, :made, :created_at, :listen)
 on conflict (platform, channel) do update set agent = excluded.agent, bound_by = excluded.bound_by,
-    made = excluded.made, created_at = excluded.created_at;
+    made = excluded.made, created_at = excluded.created_at, listen = excluded.listen;
 
 -- name: binding_delete
 -- Take a channel's binding away.
@@ -30,11 +30,11 @@ delete from bindings where platform = :platform and channel = :channel returning
 
 -- name: bindings_drop
 -- Take all bindings of an agent away.
-delete from bindings where agent = :agent returning platform, channel, agent, bound_by, made, created_at;
+delete from bindings where agent = :agent returning platform, channel, agent, bound_by, created_at, made, listen;
 
 -- name: bindings_all
 -- The bindings.
-select platform, channel, agent, bound_by, made, created_at from bindings order by platform, channel limit :limit;
+select platform, channel, agent, bound_by, created_at, made, listen from bindings order by platform, channel limit :limit;
 
 -- name: threads_at_work
 -- Threads with something to do, and what.

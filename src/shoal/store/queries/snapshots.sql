@@ -18,6 +18,12 @@ select thread, window_seq, last_seq, updated_at, case when open_turn <> '' or ex
     select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending') then 1 else 0 end
 from threads where thread = :thread;
 
+-- name: window_messages
+-- How many messages a thread's window has.
+select count(*) from events
+where thread = :thread and seq > (select window_seq from threads where thread = :thread)
+    and type in ('user_message', 'assistant_message');
+
 -- name: windows_of
 -- An agent's threads whose window is not empty.
 select thread, window_seq, last_seq, updated_at, case when open_turn <> '' or exists (

@@ -10,12 +10,15 @@ import click
 import msgspec
 
 from shoal.domain.errors import ConfigError, InvalidInput
-from shoal.domain.permissions import TOKEN_SCOPES, Action, Decision, Ruling
-from shoal.surfaces.cli.client import call_api, get, path_part
+from shoal.domain.permissions import TOKEN_SCOPES, Decision, Ruling
+from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
+from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, when
+from shoal.surfaces.cli.output import hours_of, json_option, print_json, print_records, print_table, printable, when
+from shoal.surfaces.http.routes_permissions import HindsightView, SuggestedRule
 
 if TYPE_CHECKING:
+    from shoal.domain.settings import ProfileSettings
     from shoal.permissions.profiles import Profile
 
 SHELL_TOOL = "bash"
@@ -58,7 +61,7 @@ def check(
     if (command is None) == (not actions):
         raise click.UsageError("Give actions, or --shell with one command.")
     rules = load_profile(context, profile)
-    from shoal.permissions.actions import shell_actions
+    from shoal.permissions.actions import action_of, shell_actions
     from shoal.permissions.profiles import decide, decide_all
 
     if command is not None:
@@ -70,7 +73,7 @@ def check(
         _print_rulings(rulings)
         return
     texts = [line.rstrip("\r\n") for line in sys.stdin] if actions == ("-",) else list(actions)
-    rulings = [decide(rules, _action(text)) for text in texts if text]
+    rulings = [decide(rules, action_of(text)) for text in texts if text]
     if as_json:
         print_json(rulings)
     else:
@@ -82,32 +85,83 @@ def load_profile(context: CommandContext, name: str | None) -> "Profile":
 
     Raises ConfigError when there is none, or with every pattern that is refused.
     """
-    from shoal.domain.settings import ProfileSettings
     from shoal.permissions.profiles import BUILTIN_PROFILES, Profiles, compile_profile
 
     if name is not None and name in BUILTIN_PROFILES:
         return Profiles().get(name)
     if name is not None and (Path(name).is_file() or "/" in name or name.endswith(".toml")):
-        try:
-            source = msgspec.convert(tomllib.loads(Path(name).read_text(encoding="utf-8")), ProfileSettings)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-            problem = f"{name}: {error}; allowed: deny, allow, ask and trusted_allow lists, extends."
-            raise ConfigError([problem]) from error
-        return compile_profile(Path(name).name, source)
+        return compile_profile(Path(name).name, _profile_file(Path(name)))
     config = context.config().permissions
     return Profiles(config.profiles).get(config.default_profile if name is None else name)
 
 
-def _action(text: str) -> Action:
-    """The action as an agent's call would have it: a command that hides what it runs has to be named by a rule."""
-    from shoal.permissions.actions import shell_actions
+def _profile_file(path: Path) -> "ProfileSettings":
+    """The rules of a TOML file. Raises ConfigError."""
+    from shoal.domain.settings import ProfileSettings
 
-    if text.startswith(f"tool:{SHELL_TOOL}:"):
-        command = text.removeprefix(f"tool:{SHELL_TOOL}:")
-        parts = [part for part in shell_actions(SHELL_TOOL, command, cwd=Path("/workspace")) if not part.whole]
-        if len(parts) == 1 and parts[0].text == text:
-            return parts[0]
-    return Action(text)
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), ProfileSettings)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        problem = f"{path}: {error}; allowed: deny, allow, ask and trusted_allow lists, extends."
+        raise ConfigError([problem]) from error
+
+
+@permissions.command()
+@click.option("--profile", required=True, metavar="NAME|FILE", help="A profile, or a TOML file with rules.")
+@click.option("--since", default="30d", show_default=True, help="How far back to look: 12h, 30d, 2w.")
+@click.option("--agent", default="", help="Only what this agent did.")
+@json_option
+@click.pass_obj
+@as_usage()
+def replay(context: CommandContext, profile: str, since: str, agent: str, as_json: bool) -> None:
+    """Say what would have been decided otherwise of everything that was checked, had the rules been others."""
+    path = Path(profile)
+    try:
+        rules = _profile_file(path) if path.is_file() else None
+    except ConfigError as error:
+        raise click.UsageError(" ".join(error.problems)) from error
+    body = {"profile": "" if rules is not None else profile, "rules": rules, "hours": hours_of(since), "agent": agent}
+    found = call_api(context, "POST", "/api/permissions/replay", body, into=HindsightView)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(one.before, one.after, one.count, printable(one.action), one.rule or "no rule") for one in found.changed]
+    nothing = "Everything would have been decided the same."
+    print_table(("was", "would be", "times", "action", "by rule"), rows, nothing)
+    for after, word in (("allow", "allowed"), ("ask", "asked about"), ("deny", "denied")):
+        count = sum(one.count for one in found.changed if one.after == after)
+        if count:
+            print(f"newly {word}: {count}")
+    print(f"{found.checked} checks of {found.actions} actions were looked at.")
+
+
+@permissions.command()
+@click.option("--since", default="30d", show_default=True, help="How far back to look: 12h, 30d, 2w.")
+@click.option("--accept", type=click.IntRange(1), help="Write the rule of this number into shoal.toml.")
+@json_option
+@click.pass_obj
+def suggest(context: CommandContext, since: str, accept: int | None, as_json: bool) -> None:
+    """Suggest narrow rules for what people were asked again and again, and always allowed."""
+    found = get(context, "/api/permissions/suggestions", list[SuggestedRule], hours=hours_of(since))
+    if as_json and accept is None:
+        print_json(found)
+        return
+    if accept is not None:
+        if accept > len(found):
+            raise click.UsageError(f"There is no suggestion {accept}. `shoal permissions suggest` lists them.")
+        rule = found[accept - 1]
+        body = {"agent": rule.agent, "allow": rule.allow, "hours": hours_of(since)}
+        made = call_api(context, "POST", "/api/permissions/suggestions", body, into=SuggestedRule)
+        print(f"Added to {context.home.config_file}; it holds from the next start:\n{made.text}")
+        return
+    for number, one in enumerate(found, 1):
+        taken = " (added; it holds from the next start)" if one.accepted else ""
+        print(f"{number}. {one.agent} asked {one.asked} times since {when(one.since)}, allowed each time{taken}:")
+        print("\n".join(f"     {line}" for line in printable(one.shown).splitlines()[:6]))
+        print("   " + "\n   ".join(one.text.splitlines()))
+    print(
+        "To accept one: shoal permissions suggest --accept NUMBER" if found else "Nothing was asked often enough yet."
+    )
 
 
 def _print_rulings(rulings: Sequence[Ruling]) -> None:
@@ -187,7 +241,7 @@ def token() -> None:
 @token.command("create")
 @click.argument("name")
 @click.option("--scope", required=True, type=click.Choice(TOKEN_SCOPES), help="What it may do.")
-@click.option("--agent", default="", help="Confine it to the threads of this agent.")
+@click.option("--agent", default="", shell_complete=complete_agents, help="Confine it to the threads of this agent.")
 @click.option(
     "--as", "person", default="", metavar="PERSON", help="PLATFORM:USER, a name of [access.people], or owner."
 )

@@ -9,18 +9,29 @@ import msgspec
 from shoal.agents.folder import NAME
 from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.config import default_model
+from shoal.domain.agents import HEARD, LISTENS
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.surfaces.cli.client import call_api, get, path_part
+from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import json_option, print_records
-from shoal.surfaces.http.routes_agents import AgentView, DestroyedAgent
+from shoal.surfaces.http.routes_agents import AgentView, DestroyedAgent, NewAgentView
 
 
 class ListedAgent(AgentView, frozen=True):
     """An agent as the API shows it, and its folder."""
 
     path: str = ""
+
+
+_listen_option = click.option(
+    "--listen",
+    type=click.Choice(LISTENS),
+    default="all",
+    show_default=True,
+    help="What it answers in the channel: every message, only those that name it, or these and the threads they open.",
+)
 
 
 @click.group()
@@ -43,7 +54,7 @@ def list_agents(context: CommandContext, as_json: bool) -> None:
             one.error or one.model,
             one.profile,
             ", ".join(one.tools) or "all",
-            ", ".join(one.channels),
+            ", ".join(f"{place} ({listen})" for place, listen in one.listen.items()),
             one.path,
         )
         for one in found
@@ -57,20 +68,35 @@ def list_agents(context: CommandContext, as_json: bool) -> None:
 @click.option("--model", help="PROVIDER/MODEL; without it the default one.")
 @click.option("--profile", help="Permission profile; without it the default one.")
 @click.option("--prompt", "system_prompt", help="What it is for, in a sentence or more.")
+@click.option("--beside", metavar="PLATFORM:CHANNEL", help="Make a channel for it beside this one.")
+@_listen_option
 @click.pass_obj
 def create(
-    context: CommandContext, name: str, model: str | None, profile: str | None, system_prompt: str | None
+    context: CommandContext,
+    name: str,
+    model: str | None,
+    profile: str | None,
+    system_prompt: str | None,
+    beside: str | None,
+    listen: str,
 ) -> None:
     """Make an agent from template/."""
     given = {"model": model, "profile": profile, "system_prompt": system_prompt}
     settings = {key: value for key, value in given.items() if value is not None}
     make_home(context.home)
-    call_api(context, "POST", "/api/agents", {"name": name, "settings": settings})
+    body: dict[str, object] = {"name": name, "settings": settings}
+    if beside is not None:
+        body |= {"beside": beside, "listen": listen}
+    made = call_api(context, "POST", "/api/agents", body, into=NewAgentView)
     print(f"Made {context.home.agent(name)}. Edit AGENTS.md there to say how it works.")
+    for place in made.agent.channels:
+        print(f"It answers in {place}.")
+    if made.note:
+        print(made.note)
 
 
 @agents.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_agents)
 @click.argument("key")
 @click.argument("value")
 @click.pass_obj
@@ -88,7 +114,7 @@ def config(context: CommandContext, name: str, key: str, value: str) -> None:
 
 
 @agents.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_agents)
 @click.option("--keep-files", is_flag=True, help="Move its folder to removed/ instead of deleting it.")
 @click.option("--yes", is_flag=True, help="Do not ask, as where nobody sits at a terminal.")
 @click.pass_obj
@@ -107,14 +133,16 @@ def destroy(context: CommandContext, name: str, keep_files: bool, yes: bool) -> 
 
 
 @agents.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_agents)
 @click.argument("channel", metavar="PLATFORM:CHANNEL")
+@_listen_option
 @click.pass_obj
-def bind(context: CommandContext, name: str, channel: str) -> None:
+def bind(context: CommandContext, name: str, channel: str, listen: str) -> None:
     """Let an agent answer in a channel from its next message on, such as discord:1234567890."""
     platform, identity = _channel(channel)
-    call_api(context, "PUT", "/api/bindings", {"platform": platform, "channel": identity, "agent": name})
-    print(f"{name} answers in {channel} from the next message on.")
+    binding = {"platform": platform, "channel": identity, "agent": name, "listen": listen}
+    call_api(context, "PUT", "/api/bindings", binding)
+    print(f"{name} answers {HEARD[listen]} in {channel} from the next message on.")
 
 
 @agents.command()
@@ -128,7 +156,7 @@ def unbind(context: CommandContext, channel: str) -> None:
 
 
 @agents.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_agents)
 @click.pass_obj
 def undo(context: CommandContext, name: str) -> None:
     """Take back the newest change that an agent made to itself. Again takes back the one before."""

@@ -2,7 +2,12 @@
 
 import asyncio
 import logging
+import os
+import select
+import shutil
 import sys
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -15,20 +20,31 @@ from shoal.domain.events import (
     Event,
     Failed,
     LimitReached,
+    LiveData,
     LiveEvent,
     Outcome,
     RetryScheduled,
+    StatusChanged,
     TextStreamed,
     TurnFinished,
     UserSaid,
 )
 from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
 from shoal.domain.messages import Usage
+from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import print_json, printable
+from shoal.surfaces.cli.output import limit_words, print_json, printable, status_words
 
 if TYPE_CHECKING:
     from shoal.surfaces.cli.link import Link
+
+
+INPUT_CHARS_MAX = 1_000_000
+"""Of standard input; no model takes more in one message."""
+STATUS_SECONDS = 0.5
+"""How often the status line counts."""
+INPUT_SECONDS = 3.0
+"""After so long it is said that it is waited for."""
 
 
 class WaitingApproval(msgspec.Struct, frozen=True):
@@ -61,16 +77,18 @@ class AskResult(msgspec.Struct, frozen=True):
 @click.command()
 @click.argument("text", nargs=-1, required=True)
 @click.option("--thread", help="Go on in this thread; without it a new one is made.")
-@click.option("--agent", default="", help="Who answers; without it the default agent.")
+@click.option("--agent", default="", shell_complete=complete_agents, help="Who answers; without it the default agent.")
 @click.option("--json", "as_json", is_flag=True, help="Print thread, turn, reply, steps, usage and outcome as JSON.")
 @click.pass_obj
 def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
-    """Ask one thing and print the reply. With - the question is read from standard input.
+    """Ask one thing and print the reply. What is piped in is read too, and follows TEXT; - stands for it alone.
 
     Ctrl-C stops the turn. Exit 1 when the turn failed, was stopped, came to a limit, or waits for a permission nobody
     here can give.
     """
-    question = sys.stdin.read() if text == ("-",) else " ".join(text)
+    asked_with = "" if text == ("-",) else " ".join(text)
+    piped = "" if asked_with and sys.stdin.isatty() else _read_input()
+    question = f"{asked_with}\n\n{piped}" if asked_with and piped.strip() else asked_with or piped
     if not question.strip():
         raise InvalidInput("There is nothing to ask: give a text.")
     chosen = parse_thread_id(thread) if thread else None
@@ -80,6 +98,17 @@ def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agen
     if as_json:
         print_json(asked.as_json())
     return 0 if asked.outcome == "done" else 1
+
+
+def _read_input() -> str:
+    """All of standard input, and a word where it does not come. Raises InvalidInput where it is too much."""
+    with suppress(OSError, ValueError):  # it may be no file
+        if not select.select([sys.stdin], [], [], INPUT_SECONDS)[0]:
+            print("shoal: reading standard input until it ends; `< /dev/null` leaves it out.", file=sys.stderr)
+    text = sys.stdin.read(INPUT_CHARS_MAX + 1)
+    if len(text) > INPUT_CHARS_MAX:
+        raise InvalidInput(f"Standard input has more than {INPUT_CHARS_MAX:,} characters. Name a file to read instead.")
+    return text
 
 
 async def _ask(
@@ -114,6 +143,7 @@ class _Turn:
         self.failure = self.limit = ""
         self.steps = 0
         self.usage = Usage()
+        self.status = StatusLine(is_on=not as_json and sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
 
     async def follow(self, after: int) -> AskResult | None:
         """The result; None when Shoal stops first. An interrupt ends the turn, as Ctrl-C in a chat does."""
@@ -126,6 +156,8 @@ class _Turn:
             if self.turn:
                 await self.link.abort(all_queued=False)
             raise
+        finally:
+            self.status.clear()
         return None
 
     def result(self, outcome: Literal["failed", "waiting"], *approvals: WaitingApproval) -> AskResult:
@@ -135,14 +167,14 @@ class _Turn:
     async def take(self, item: Event | LiveEvent) -> AskResult | None:
         """Take in what happens in the thread; the result when it is complete."""
         if isinstance(item, LiveEvent):
-            if item.turn == self.turn and self.turn and self.streams and isinstance(item.data, TextStreamed):
-                self.streamed += item.data.text
-                print(printable(item.data.text), end="", flush=True)
+            if item.turn == self.turn and self.turn:
+                self._show(item.data)
             return None
         if not self.turn and isinstance(item.data, UserSaid) and item.data.message_id == self.message_id:
             self.turn = item.turn
         if not self.turn or item.turn != self.turn:
             return None
+        self.status.clear()
         match item.data:
             case AssistantSaid() as said:
                 self.steps += 1
@@ -152,13 +184,13 @@ class _Turn:
                     self.streamed = ""
             case Failed(message=message, detail=detail):
                 says_more = detail not in message and message not in detail
-                self.failure = f"{message} ({detail})" if says_more else message
+                self.failure = f"{message} ({detail.rstrip('.')})" if says_more else message
             case RetryScheduled(message=message, detail=detail):  # nobody is here to wait for it
                 await self.link.abort(all_queued=False)
-                print(printable(f"shoal: {message} ({detail})"), file=sys.stderr)
+                print(printable(f"shoal: {message} ({detail.rstrip('.')})"), file=sys.stderr)
                 return self.result("failed")
             case LimitReached(limit=limit, detail=detail):
-                self.limit = f"{limit} ({detail})" if detail else limit
+                self.limit = limit_words(limit, detail)
             case ApprovalRequested() as request:
                 return await self._decide(request)
             case TurnFinished() as finished:
@@ -166,6 +198,18 @@ class _Turn:
             case _:
                 pass
         return None
+
+    def _show(self, data: LiveData) -> None:
+        """What is seen of the turn while it goes on."""
+        match data:
+            case TextStreamed(text=text) if self.streams:
+                self.status.clear()
+                self.streamed += text
+                print(printable(text), end="", flush=True)
+            case StatusChanged() if not self.streamed:
+                self.status.show(data)
+            case _:
+                pass
 
     async def _decide(self, request: ApprovalRequested) -> AskResult | None:
         """Ask the person at the terminal; without one the turn is left waiting."""
@@ -199,11 +243,40 @@ class _Turn:
             case "aborted":
                 print("shoal: the turn was stopped.", file=sys.stderr)
             case "limit":
-                what = printable(f"the turn ended at a limit: {self.limit}. Go on in --thread {self.thread}.")
-                print(f"shoal: {what}", file=sys.stderr)
+                print(f"shoal: {self.limit} Go on with --thread {self.thread}.", file=sys.stderr)
             case _:
                 pass
         return AskResult(self.thread, self.turn, finished.reply, finished.steps, finished.usage, finished.outcome)
+
+
+class StatusLine:
+    """A line on standard error that says what the turn does and for how long, and is taken away again."""
+
+    def __init__(self, *, is_on: bool) -> None:
+        self._is_on = is_on
+        self._status = StatusChanged("idle")
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def show(self, status: StatusChanged) -> None:
+        """Say this until it is cleared."""
+        self.clear()
+        self._status, self._since = status, time.monotonic()
+        if self._is_on and status.state not in ("idle", "waiting"):
+            self._draw()
+
+    def clear(self) -> None:
+        """Take it away, for other text."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+    def _draw(self) -> None:
+        words = status_words(self._status, time.monotonic() - self._since)
+        shown = words[: shutil.get_terminal_size().columns - 1]
+        print(f"\r\x1b[2K{shown}", end="", file=sys.stderr, flush=True)
+        self._timer = asyncio.get_running_loop().call_later(STATUS_SECONDS, self._draw)
 
 
 async def read_line() -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--with-secrets", is_flag=True, help="Keep secrets written in shoal.toml, and the HTTP token.")
+@click.option("--with-secrets", is_flag=True, help="Keep the secrets of shoal.toml and secrets/, and the token.")
 @click.option("--force", is_flag=True, help="Replace FILE if there is one.")
 @click.option("--list", "lists", is_flag=True, help="Show the backups that are kept in backup.to.")
 @click.pass_obj
@@ -149,6 +149,8 @@ def _make_from(file: Path, context: CommandContext) -> None:
         fresh = Path(folder) / "home"
         fresh.mkdir(mode=0o700)
         changed_at = _extract(file, fresh)
+        if (fresh / "secrets").is_dir():
+            (fresh / "secrets").chmod(0o700)
         if (fresh / DATABASE).exists():
             (fresh / DATABASE).chmod(0o600)
             check_database(fresh / DATABASE, file)
@@ -232,7 +234,7 @@ def _extract(file: Path, target: Path) -> dict[str, int]:
                 name = PurePosixPath(entry.name)
                 if name.is_absolute() or ".." in name.parts or not name.parts:
                     raise InvalidInput(f"{file} is not a backup of Shoal: it names the path {entry.name!r}.")
-                if name.parts[0] not in (*FOLDERS, DATABASE, DUMP, CONFIGURATION, "token"):
+                if name.parts[0] not in (*FOLDERS, DATABASE, DUMP, CONFIGURATION, "token", "secrets"):
                     raise InvalidInput(f"{file} is not a backup of Shoal: it holds {entry.name!r}.")
                 path = target / name
                 path.parent.mkdir(parents=True, exist_ok=True)

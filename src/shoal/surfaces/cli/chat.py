@@ -4,11 +4,16 @@ Plain lines are prompts; lines that begin with / are commands; while the agent w
 """
 
 import asyncio
+import logging
+import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
+from shoal.domain.commands import COMMANDS as EVERYWHERE
 from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
 from shoal.domain.events import (
     ApprovalRequested,
@@ -17,18 +22,22 @@ from shoal.domain.events import (
     Event,
     Failed,
     LiveEvent,
+    OutputShown,
+    RetryScheduled,
     StatusChanged,
     TextStreamed,
     ToolFinished,
+    ToolStarted,
     TurnFinished,
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.ids import ApprovalId, ThreadId, TurnId, parse_thread_id
-from shoal.domain.messages import SILENT, Usage
+from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, parse_thread_id
+from shoal.domain.messages import SILENT, ToolCall, Usage
 from shoal.domain.posts import OutboundPost
+from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import call_line, event_lines, printable, result_lines
+from shoal.surfaces.cli.output import call_line, event_lines, printable, result_lines, status_words
 
 if TYPE_CHECKING:
     from shoal.surfaces.cli.link import Link
@@ -39,13 +48,20 @@ THREAD = ThreadId("terminal:local:main")
 
 @click.command()
 @click.option("--thread", default=str(THREAD), show_default=True, help="The conversation to go on with.")
-@click.option("--agent", default="", help="Who answers in a new conversation; without it the default agent.")
+@click.option(
+    "--agent",
+    default="",
+    shell_complete=complete_agents,
+    help="Who answers in a new conversation; without it the default agent.",
+)
 @click.pass_obj
 def chat(context: CommandContext, thread: str, agent: str) -> int:
     """Chat in the terminal: /help lists the commands; y, t and n answer the agent's questions.
 
     When standard input is not a terminal, each line is a message, and the chat ends when all are answered.
     """
+    if not context.debug:  # the journal tells what goes wrong
+        logging.getLogger().addHandler(logging.NullHandler())
     return asyncio.run(_chat(context, parse_thread_id(thread), agent))
 
 
@@ -55,14 +71,17 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
     from shoal.surfaces.cli.link import open_link
 
     async with open_link(context, thread, channel="local") as (link, chosen), anyio.create_task_group() as tasks:
-        if sys.stdin.isatty() and sys.stdout.isatty():
+        if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
             from shoal.surfaces.cli.terminal_screen import TerminalScreen
 
-            screen = TerminalScreen()
-            conversation = TerminalChat(link, chosen, agent, screen)
-            screen.line(f"{chosen} in {link.place}. /help lists the commands, Ctrl-D leaves.")
+            screen = TerminalScreen(context.home)
+            conversation = TerminalChat(link, chosen, agent, screen, recaps=True)
             with screen.shown(conversation):
                 tasks.start_soon(conversation.follow)
+                tasks.start_soon(screen.animate)
+                await conversation.opened.wait()
+                name = conversation.answers or agent or context.config().agents.default_agent
+                screen.said(f"Chatting with **{name}**. `/help` lists the commands, Ctrl-D leaves.")
                 while (line := await screen.read()) is not None and await conversation.type(line):
                     pass
                 tasks.cancel_scope.cancel()
@@ -85,19 +104,31 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
 
 NO_TURN = TurnId("")
 RECAP_EVENTS = 40
-"""How many earlier events the chat shows when it opens."""
+"""How many earlier events the chat shows in a terminal when it opens."""
+OPEN_EVENTS = 200
+"""How far back it looks for what the open turn does."""
 
-HELP = """\
-/stop            end the running turn; /stop all drops waiting prompts too
-/steer TEXT      hand TEXT to the running turn
-/new             start anew: the agent forgets this conversation, the journal does not
-/status          how things stand
-/allow, /deny    answer the oldest question; /allow thread allows the same for the whole thread
-/context, /thread, /tasks, /model, /agent, /settings
-                 as in any chat; each alone tells what it can do
-/quit            leave"""
+COMMANDS = {
+    "stop": "end the running turn; /stop all drops waiting prompts too",
+    "steer": "TEXT: hand it to the running turn",
+    "new": "start anew: the agent forgets this conversation, the journal does not",
+    "status": "how things stand",
+    "allow": "answer the oldest question; /allow thread allows the same for the whole thread",
+    "deny": "answer the oldest question",
+    "help": "the commands",
+    "quit": "leave",
+}
+"""What the chat does itself; the commands of all chats are there, too."""
 
 ANSWERS = {"y": "allow", "yes": "allow", "t": "thread", "n": "deny", "no": "deny"}
+
+
+class RunningCall(msgspec.Struct):
+    """A call that runs: what it is about, since when (Unix time), and the end of what it has written."""
+
+    label: str
+    since: float
+    written: str = ""
 
 
 class ChatScreen:
@@ -107,36 +138,58 @@ class ChatScreen:
         """Show finished lines."""
         print(text, flush=True)
 
-    def partial(self, text: str) -> None:
-        """Show the line of the answer that is being written; empty when there is none."""
+    def said(self, markdown: str) -> None:
+        """Show a finished piece of the agent's words."""
+        print(markdown.removesuffix("\n"), flush=True)
 
-    def status(self, text: str) -> None:
-        """Show what the agent does; empty when it is idle."""
+    def finished(self, markdown: str) -> int:
+        """How many characters of what is being written can be shown for good."""
+        return markdown.rfind("\n") + 1
 
-    def question(self, text: str) -> None:
-        """Show that an answer is waited for; empty when it is given."""
+    def asked(self, call: ToolCall) -> None:
+        """Show that the agent wants a call."""
+        print(f"→ {call_line(call)}", flush=True)
+
+    def ended(self, result: ToolFinished, label: str, seconds: float) -> None:
+        """Show how a call ended."""
+        for line in result_lines(result):
+            print(line, flush=True)
+
+    def changed(self) -> None:
+        """Something else of the conversation is other than it was."""
 
 
 class TerminalChat:
-    """A thread on a screen."""
+    """A thread on a screen.
 
-    def __init__(self, link: "Link", thread: ThreadId, agent: str, screen: ChatScreen) -> None:
+    What a screen shows besides finished lines is here: `answer`, the words being written; `running`, the calls;
+    `questions` that wait for a decision; and `doing`. With `recaps` it begins with what was said before.
+    """
+
+    def __init__(self, link: "Link", thread: ThreadId, agent: str, screen: ChatScreen, *, recaps: bool = False) -> None:
         self.link = link
         self.thread = thread
         self.agent = agent
         self.screen = screen
+        self.answers = ""
+        """The agent of the thread; empty before its first message."""
         self.questions: dict[ApprovalId, ApprovalRequested] = {}
+        self.running: dict[CallId, RunningCall] = {}
+        self.answer = StreamedAnswer(screen)
         self.quiet = asyncio.Event()
         """Set while nothing is to be expected: no turn runs, or it waits for an answer."""
         self.opened = asyncio.Event()
-        """Set when the past is shown."""
+        """Set when the past is known."""
+        self._recaps = recaps
+        self._labels: dict[CallId, str] = {}
         self._sent: set[str] = set()
         self._sending = ""
         self._heard: set[str] = set()
         """Messages that were taken up while one was on its way: its id may be known here after that."""
         self._turn = NO_TURN
         self._known_seq = 0
-        self._answer = StreamedAnswer(screen)
+        self._status = StatusChanged("thinking")
+        self._since = time.time()
         self._usage = Usage()
 
     async def follow(self) -> None:
@@ -145,20 +198,42 @@ class TerminalChat:
         if standing is not None:
             self._known_seq = standing.last_seq
             self._turn = standing.open_turn
+            self.answers = standing.agent
         if self._known_seq == 0:
             self._update_state()
             self.opened.set()
         with self.link.posts(self.show_post):
-            async for item in self.link.watch(max(0, self._known_seq - RECAP_EVENTS)):
+            async for item in self.link.watch(max(0, self._known_seq - OPEN_EVENTS)):
                 match item:
                     case LiveEvent(data=TextStreamed(text=text, step=step)):
-                        self._answer.stream(text, step)
-                    case LiveEvent(data=StatusChanged(state=state, text=text)):
-                        self.screen.status("" if state == "idle" else printable(text or state))
+                        self.answer.stream(text, step)
+                    case LiveEvent(data=StatusChanged() as status):
+                        self._do(status)
+                    case LiveEvent(data=OutputShown(call_id=call_id, text=text)) if call_id in self.running:
+                        self.running[call_id].written = text
                     case Event():
                         self._take_event(item)
                     case _:
                         pass
+                self.screen.changed()
+
+    @property
+    def doing(self) -> str:
+        """What the turn does or waits for, and for how long; empty when none runs."""
+        if not self.is_running:
+            return ""
+        if self.questions:
+            return status_words(StatusChanged("waiting"), 0)
+        if self.answer.unfinished:
+            return "writing"
+        if self.running:
+            names = ", ".join(run.label.partition(" ")[0] for run in self.running.values())
+            longest = time.time() - min(run.since for run in self.running.values())
+            return status_words(StatusChanged("tool", names), longest)
+        return status_words(self._status, time.time() - self._since)
+
+    def _do(self, status: StatusChanged, since: float | None = None) -> None:
+        self._status, self._since = status, since or time.time()
 
     async def type(self, line: str) -> bool:
         """Do what a typed line says; False to leave. Failures are shown."""
@@ -219,17 +294,23 @@ class TerminalChat:
                 wanted = "thread" if rest.strip() == "thread" else "allow"
                 await self._decide("deny" if name == "/deny" else wanted)
             case "/help":
-                self.screen.line(HELP)
+                own = [f"/{name:<9} {about}" for name, about in COMMANDS.items()]
+                others = [
+                    f"/{one.name:<9} {one.description}" for one in EVERYWHERE.values() if one.name not in COMMANDS
+                ]
+                self.screen.line("\n".join([*own, "", "As in any chat; each alone tells what it can do:", *others]))
             case _:
                 answer = await self.link.command(text)
                 if answer:
-                    self.screen.line(printable(answer))
+                    self.screen.said(printable(answer))
         return True
 
     async def _send(self, text: str) -> None:
         self.quiet.clear()
         self._sending = text
         self._heard.clear()
+        if not self.is_running:
+            self._do(StatusChanged("thinking"))
         try:
             message_id = await self.link.send(text, self.agent)
             if not message_id:
@@ -261,13 +342,23 @@ class TerminalChat:
     def show_post(self, post: OutboundPost) -> None:
         """Show what the agent posted besides its answers and questions, which are shown as they happen."""
         if post.kind != "card" and ":reply:" not in post.key:
-            self._answer.cut()
-            self.screen.line(printable(post.markdown) + (f" [{post.file}]" if post.file else ""))
+            self.answer.cut()
+            self.screen.said(printable(post.markdown) + (f" [{post.file}]" if post.file else ""))
 
     def _take_event(self, event: Event) -> None:
+        if event.turn == self._turn:
+            self._do(StatusChanged("thinking"), event.at.timestamp())
         match event.data:
             case TurnStarted():
                 self._turn = event.turn
+                self._do(StatusChanged("thinking"))
+            case AssistantSaid(tool_calls=calls):
+                self._labels.update((call.id, call_line(call)) for call in calls)
+            case ToolStarted(call_id=call_id, name=name):
+                label = self._labels.get(call_id, printable(name))
+                self.running[call_id] = RunningCall(label, event.at.timestamp())
+            case RetryScheduled(message=message, next_at=next_at):
+                self._do(StatusChanged("retrying", message.rstrip("."), (next_at - event.at).total_seconds()))
             case ApprovalRequested() as request:
                 self.questions[request.approval_id] = request
             case ApprovalSettled(approval_id=approval):
@@ -275,15 +366,21 @@ class TerminalChat:
             case TurnFinished() as finished:
                 self._usage = self._usage + finished.usage
                 self._turn = NO_TURN
+                self.running.clear()
             case _:
                 pass
-        if event.seq <= self._known_seq:
-            asked = next(iter(self.questions.values()), None)
-            if isinstance(event.data, (UserSaid, AssistantSaid)) or event.data is asked:
-                for line in event_lines(event):
-                    self.screen.line(line)
-        else:
+        if event.seq > self._known_seq:
             self._show(event)
+        elif event.data is next(iter(self.questions.values()), None):
+            self._lines(event)
+        elif self._recaps and event.seq > self._known_seq - RECAP_EVENTS:
+            if isinstance(event.data, UserSaid):
+                self._lines(event)
+            elif isinstance(event.data, AssistantSaid) and event.data.text.strip():
+                self.screen.said(printable(event.data.text))
+        if isinstance(event.data, ToolFinished):
+            self.running.pop(event.data.call_id, None)
+            self._labels.pop(event.data.call_id, None)
         if isinstance(event.data, UserSaid):
             if self._sending:
                 self._heard.add(event.data.message_id)
@@ -300,8 +397,7 @@ class TerminalChat:
             self.quiet.clear()
         else:
             self.quiet.set()
-        request = next(iter(self.questions.values()), None)
-        self.screen.question(f"allow {printable(request.tool)}?" if request else "")
+        self.screen.changed()
 
     def _show(self, event: Event) -> None:
         match event.data:
@@ -309,22 +405,24 @@ class TerminalChat:
                 if message_id not in self._sent and text != self._sending:
                     self._lines(event)
             case AssistantSaid() as said:
-                self._answer.end(said.text)
+                self.answer.end(said.text)
                 for call in said.tool_calls:
-                    self.screen.line(f"→ {call_line(call)}")
-            case ToolFinished() as result:
-                for line in result_lines(result):
-                    self.screen.line(line)
+                    self.screen.asked(call)
+            case ToolStarted():
+                pass  # it is among those that run
+            case ToolFinished(call_id=call_id, duration_ms=duration_ms) as result:
+                run = self.running.get(call_id)
+                seconds = duration_ms / 1000 or (event.at.timestamp() - run.since if run is not None else 0.0)
+                self.screen.ended(result, self._labels.get(call_id, printable(result.name)), seconds)
             case Failed():
                 pass  # the turn's end says it
             case TurnFinished() as finished:
-                self._answer.finish(finished)
-                self.screen.status("")
+                self.answer.finish(finished)
             case _:
                 self._lines(event)
 
     def _lines(self, event: Event) -> None:
-        self._answer.cut()
+        self.answer.cut()
         for line in event_lines(event):
             self.screen.line(line)
 
@@ -334,28 +432,31 @@ class StreamedAnswer:
 
     def __init__(self, screen: ChatScreen) -> None:
         self._screen = screen
-        self._step = 0
+        self._step: int = 0
         self._streamed = ""
         self._shown = 0
         self._said = ""
 
+    @property
+    def unfinished(self) -> str:
+        """What was streamed and is not shown for good."""
+        return "" if SILENT.startswith(self._streamed.strip()) else self._streamed[self._shown :]
+
     def stream(self, text: str, step: int) -> None:
-        """A piece of the answer; complete lines are printed, the last one stays open."""
-        if step != self._step:
-            self.cut()
-            self._step = step
-        self._streamed += text
-        if SILENT.startswith(self._streamed.strip()):
-            return
-        whole = self._streamed.rfind("\n") + 1
-        if whole > self._shown:
-            self._screen.line(printable(self._streamed[self._shown : whole - 1]))
-            self._shown = whole
-        self._screen.partial(printable(self._streamed[self._shown :]))
+        """A piece of the answer; what is finished of it is shown, the rest stays open."""
+        if step != self._step:  # the call before has not ended: the model is asked anew
+            if self._shown:
+                self._screen.line("… and once more:")
+            self._step, self._streamed, self._shown = step, "", 0
+        self._streamed += printable(text)
+        if "\n" in text and (done := self._screen.finished(self.unfinished)):
+            self._screen.said(self._streamed[self._shown : self._shown + done])
+            self._shown += done
 
     def end(self, text: str) -> None:
         """A model call has ended with this text."""
-        self._said = text if self._said == "" else self._said + text
+        text = printable(text)
+        self._said += text
         if text.strip() == SILENT:
             self._streamed = ""
         elif text and self._streamed and text.startswith(self._streamed[: self._shown]):
@@ -366,21 +467,19 @@ class StreamedAnswer:
         self.cut()
 
     def cut(self) -> None:
-        """Print what is left of the unfinished line."""
-        rest = self._streamed[self._shown :].rstrip()
-        self._screen.partial("")
-        if rest:
-            self._screen.line(printable(rest))
+        """Show what is left."""
+        if (rest := self.unfinished.rstrip()).strip():
+            self._screen.said(rest)
         self._streamed, self._shown = "", 0
 
     def finish(self, finished: TurnFinished) -> None:
         """The turn has ended: show its reply if it is none of the agent's last words, and how it ended."""
         self.cut()
-        reply = finished.reply.strip()
+        reply = printable(finished.reply.strip())
         if finished.outcome == "failed":
-            self._screen.line(f"! {printable(reply)}")
+            self._screen.line(f"! {reply}")
         elif reply and not self._said.strip().endswith(reply):
-            self._screen.line(printable(reply))
+            self._screen.said(reply)
         elif not reply and finished.outcome == "done":
             self._screen.line("(the agent chose to say nothing)")
         if finished.outcome == "aborted":

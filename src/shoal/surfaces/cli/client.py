@@ -6,16 +6,17 @@ HTTP/1.0 are enough.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+import click
 import msgspec
 
-from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
-from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, decode_data
+from shoal.domain.errors import Conflict, Gone, InvalidId, InvalidInput, NotFound, ShoalError, StoreNewer
+from shoal.domain.events import LIVE_CLASSES, Event, LiveEvent, decode_data
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.context import CommandContext
@@ -72,9 +73,9 @@ class ServerClient:
                 raise ShoalError(f"Shoal at {self.address} broke off its answer. Look at its log.") from error
         return decoded(answer.status, content, into, f"Shoal at {self.address}")
 
-    async def stream(self, path: str) -> AsyncIterator[bytes]:
+    async def stream(self, path: str, method: str = "GET", body: object = None) -> AsyncGenerator[bytes]:
         """The data of server-sent events, until the server ends them. Raises ShoalError."""
-        async with self._open("GET", path, "text/event-stream") as answer:
+        async with self._open(method, path, "text/event-stream", body) as answer:
             if answer.status != 200:
                 decoded(answer.status, await answer.body.read(), object, f"Shoal at {self.address}")
             while True:
@@ -160,8 +161,19 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
         message = msgspec.json.decode(content, type=_ErrorText).message
     except msgspec.DecodeError:
         message = ""
-    kinds: dict[int, type[ShoalError]] = {400: InvalidInput, 404: NotFound, 409: Conflict, 410: Gone, 429: Busy}
+    kinds: dict[int, type[ShoalError]] = {
+        400: InvalidInput, 404: NotFound, 409: Conflict, 410: Gone, 429: Busy, 501: StoreNewer
+    }  # fmt: skip
     raise kinds.get(status, ShoalError)(message or f"{who} refused ({status}). Look at its log.")
+
+
+@contextmanager
+def as_usage() -> Generator[None]:
+    """What is named in a command and is not there, or not of that form, is wrong usage. Raises click.UsageError."""
+    try:
+        yield
+    except (InvalidId, InvalidInput, NotFound) as error:
+        raise click.UsageError(str(error)) from error
 
 
 def path_part(text: str) -> str:
@@ -172,10 +184,8 @@ def path_part(text: str) -> str:
 def decode_item(content: bytes) -> Event | LiveEvent:
     """An event as the API shows it, of the journal or live."""
     item = msgspec.json.decode(content, type=_ReceivedEvent)
-    for live in (TextStreamed, StatusChanged):
-        if item.type == live.type:
-            return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=live))
-    return item.event()
+    live = LIVE_CLASSES.get(item.type)
+    return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=live)) if live else item.event()
 
 
 def decode_event(content: msgspec.Raw) -> Event:

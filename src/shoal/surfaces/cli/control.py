@@ -1,6 +1,8 @@
 """`shoal approvals`, `triggers`, `processes` and `mcp`: what waits for a person or runs on its own."""
 
+import contextlib
 import heapq
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -11,8 +13,10 @@ from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import parse_thread_id
 from shoal.domain.triggers import next_cron, parse_when
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
+from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, when
+from shoal.surfaces.cli.output import VERDICTS, json_option, print_json, print_records, print_table, printable, when
+from shoal.surfaces.http.endpoints import Removed
 from shoal.surfaces.http.routes_control import ApprovalView, McpToolView, McpView, ProcessView, TriggerView
 from shoal.tools.mcp.pins import DIGEST_CHARS
 from shoal.tools.process_logs import LogPiece
@@ -35,7 +39,7 @@ def approvals() -> None:
 def list_approvals(context: CommandContext, everything: bool, thread: str, as_json: bool) -> None:
     """List the questions, the newest first."""
     found = get(context, "/api/approvals", list[ApprovalView], pending=not everything, thread=thread)
-    rows = [(one.id, one.state, one.expires_at, one.thread, one.shown) for one in found]
+    rows = [(one.id, VERDICTS.get(one.state, one.state), one.expires_at, one.thread, one.shown) for one in found]
     head = ("id", "state", "expires", "thread", "what would run")
     print_records(found, as_json, head, rows, "Nothing waits for an answer.")
 
@@ -50,8 +54,8 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    print(f"{found.id}  {found.state}, expires {when(found.expires_at)} UTC, asked by {printable(found.asked_by)}")
-    print(f"in {found.thread}")
+    state = VERDICTS.get(found.state, found.state).capitalize()
+    print(f"{state}, expires {when(found.expires_at)} UTC, asked by {printable(found.asked_by)} in {found.thread}")
     for said in (found.runs, found.reason):
         if said:
             print(printable(said))
@@ -102,6 +106,43 @@ def triggers() -> None:
     """Turns that start by the clock: once, or again and again."""
 
 
+@click.command()
+@click.argument("at", metavar="AT")
+@click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: this machine's]")
+@click.option("--working-days", is_flag=True, help="From Monday to Friday.")
+@click.option("--thread", default="", help="Where it is sent.  [default: where you last wrote to the agent]")
+@click.option("--platform", default="", help="With --channel: open a new thread there each time.")
+@click.option("--channel", default="")
+@click.option("--agent", default="", help="Who sends it; `brief` is made for it.  [default: the default agent]")
+@click.pass_obj
+def brief(context: CommandContext, at: str, timezone: str, working_days: bool, **given: str) -> None:
+    """Have a brief sent every morning AT an hour such as 8:00, or `off`.
+
+    It tells what was done and spent, what waits for you and what is scheduled; nothing comes when there is nothing.
+    """
+    if at == "off":
+        removed = call_api(context, "DELETE", "/api/brief", into=Removed).removed
+        print("No brief comes any more." if removed else "There was no brief.")
+        return
+    days = "working" if working_days else "all"
+    body = {"at": at, "timezone": timezone or local_zone(), "days": days, **given}
+    added = call_api(context, "POST", "/api/brief", body, into=TriggerView)
+    print(
+        f"A brief comes in {added.thread or f'{added.platform}:{added.channel}'}, first at {when(added.next_at)} UTC."
+    )
+    if find_server(context) is None:
+        print("Triggers fire only while `shoal run` is running.")
+
+
+def local_zone() -> str:
+    """The IANA name of this machine's time zone; UTC where it is not known."""
+    if name := os.environ.get("TZ", "").removeprefix(":"):
+        return name
+    with contextlib.suppress(OSError):
+        return os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2] or "UTC"
+    return "UTC"
+
+
 @triggers.command("list")
 @json_option
 @click.pass_obj
@@ -113,7 +154,7 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
             one.id,
             one.state,
             one.next_at if one.state == "active" else None,
-            f"{one.schedule} ({one.timezone})",
+            f"{one.words} ({one.timezone})" if one.kind == "periodic" else one.schedule,
             one.thread or f"{one.platform}:{one.channel}",
             one.error or one.name or one.text,
         )
@@ -130,7 +171,12 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
 @click.option("--timezone", default="UTC", show_default=True, help="IANA name, such as Europe/Berlin.")
-@click.option("--agent", default="", help="Who answers; without it the thread's or channel's agent.")
+@click.option(
+    "--agent",
+    default="",
+    shell_complete=complete_agents,
+    help="Who answers; without it the thread's or channel's agent.",
+)
 @click.option("--name", default="", help="A name for lists.")
 @click.pass_obj
 def add(context: CommandContext, when_: str, text: str, thread: str | None, **given: str) -> None:
@@ -144,7 +190,7 @@ def add(context: CommandContext, when_: str, text: str, thread: str | None, **gi
     target = "" if given["platform"] else parse_thread_id(thread or THREAD)
     body = {"kind": moment.kind, "schedule": moment.schedule, "text": text, "thread": target, **given}
     added = call_api(context, "POST", "/api/triggers", body, into=TriggerView)
-    print(f"Added {added.id}: first at {when(added.next_at)} UTC.")
+    print(f"Added; it fires first at {when(added.next_at)} UTC. `shoal triggers list` shows it.")
     if find_server(context) is None:
         print("Triggers fire only while `shoal run` is running.")
 
@@ -155,7 +201,7 @@ def add(context: CommandContext, when_: str, text: str, thread: str | None, **gi
 def remove(context: CommandContext, id: str) -> None:
     """Remove a trigger."""
     call_api(context, "DELETE", f"/api/triggers/{path_part(id)}")
-    print(f"Removed {id}.")
+    print("Removed.")
 
 
 @triggers.command()
@@ -164,7 +210,7 @@ def remove(context: CommandContext, id: str) -> None:
 def pause(context: CommandContext, id: str) -> None:
     """Pause a trigger until it is resumed."""
     call_api(context, "POST", f"/api/triggers/{path_part(id)}/pause")
-    print(f"Paused {id}.")
+    print("Paused until `shoal triggers resume`.")
 
 
 @triggers.command()
@@ -173,7 +219,7 @@ def pause(context: CommandContext, id: str) -> None:
 def resume(context: CommandContext, id: str) -> None:
     """Resume a trigger that is paused or was switched off."""
     found = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerView)
-    print(f"Resumed {id}: next at {when(found.next_at)} UTC.")
+    print(f"Resumed; it fires next at {when(found.next_at)} UTC.")
 
 
 @triggers.command("next")
@@ -207,7 +253,7 @@ def processes() -> None:
 
 
 @processes.command("list")
-@click.option("--agent", default="", help="Only those of this agent.")
+@click.option("--agent", default="", shell_complete=complete_agents, help="Only those of this agent.")
 @click.option("--running", is_flag=True, help="Only those that run.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @json_option
@@ -255,7 +301,7 @@ def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as
 def kill(context: CommandContext, id: str) -> None:
     """Kill a process with all its children."""
     call_api(context, "DELETE", f"/api/processes/{path_part(id)}")
-    print(f"Killing {id}.")
+    print("It is being killed.")
 
 
 # ---- tools of MCP servers ----

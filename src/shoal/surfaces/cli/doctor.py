@@ -1,37 +1,30 @@
 """`shoal doctor`: looks at everything a running Shoal needs, a line each, and says what to do about what is wrong."""
 
 import asyncio
+import logging
 import shutil
 import stat
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import click
 import msgspec
 
 from shoal.domain.errors import ConfigError, ShoalError, StoreError, StoreNewer, StoreReadOnly
+from shoal.domain.installation import as_typed, how_to_add
 from shoal.domain.secret import Secret
-from shoal.domain.settings import AccountSettings
+from shoal.domain.settings_platforms import AccountSettings
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import json_option, print_json, printable, when
+from shoal.surfaces.cli.output import json_option, print_json, printable, sentence, when
 
 if TYPE_CHECKING:
     from shoal.config import Config
+    from shoal.domain.ports import Settings
     from shoal.providers.catalog import Catalog
 
 FREE_BYTES_MIN = 268_435_456
 """Less free disk than this is a warning."""
-
-EXTRAS = {
-    "telegram": ("", ""),
-    "discord": ("discord", "discord"),
-    "slack": ("websockets", "slack"),
-    "matrix": ("", ""),
-    "teams": ("jwt", "teams"),
-    "google_chat": ("jwt", "google_chat"),
-}
-"""For each platform the package it needs and the extra that brings it; empty where it needs none."""
 
 
 class DoctorFinding(msgspec.Struct, frozen=True):
@@ -63,6 +56,7 @@ def fail(check: str, message: str, todo: str) -> DoctorFinding:
 @click.pass_obj
 def doctor(context: CommandContext, as_json: bool) -> int:
     """Check configuration, database, providers, sandbox, platforms and skills; exit 1 if something fails."""
+    logging.getLogger("shoal").addHandler(logging.NullHandler())  # what is wrong is told by the findings
     findings: list[DoctorFinding] = []
 
     async def look() -> None:
@@ -70,12 +64,29 @@ def doctor(context: CommandContext, as_json: bool) -> int:
             findings.append(finding)
             if not as_json:
                 todo = f" {finding.todo}" if finding.todo else ""
-                print(printable(f"{finding.status:<4}  {finding.check}: {finding.message}{todo}"), flush=True)
+                line = f"{finding.status:<4}  {finding.check}: {sentence(finding.message)}{todo}"
+                print(printable(as_typed(line)), flush=True)
 
     asyncio.run(look())
     if as_json:
         print_json(findings)
+    else:
+        print(printable(as_typed(next_step(context, findings))))
     return 1 if any(finding.status == "fail" for finding in findings) else 0
+
+
+def next_step(context: CommandContext, findings: list[DoctorFinding]) -> str:
+    """The one thing to do now."""
+    from shoal.store.lock import is_held
+
+    failed = next((one for one in findings if one.status == "fail"), None)
+    if failed is not None:
+        return f"Next: {failed.check}: {failed.todo}"
+    if any(one.check == "models" and one.status == "warn" for one in findings) or not context.root.is_dir():
+        return "Next: `shoal setup` connects a model and a chat."
+    if not is_held(context.home.lock_file):
+        return "Next: `shoal run` starts it."
+    return "Next: nothing. Shoal runs; write to it."
 
 
 async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
@@ -97,9 +108,10 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
 def _home(context: CommandContext) -> Iterator[DoctorFinding]:
     root, home = context.root, context.home
     if not root.is_dir():
-        yield warn("home", f"{root} does not exist yet.", "`shoal init` makes it.")
+        yield warn("home", f"{root} does not exist yet.", "`shoal setup` makes it.")
         return
-    private = (path for path in (root, home.config_file, home.token_file) if path.exists())
+    secrets = sorted(home.secrets.iterdir()) if home.secrets.is_dir() else []
+    private = (path for path in (root, home.config_file, home.token_file, home.secrets, *secrets) if path.exists())
     exposed = [path for path in private if stat.S_IMODE(path.stat().st_mode) & 0o077]
     if exposed:
         names = " ".join(str(path) for path in exposed)
@@ -199,9 +211,16 @@ async def _backups(context: CommandContext, config: "Config") -> AsyncGenerator[
 
 
 async def _providers(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
+    from shoal.agents.folder import read_shared
     from shoal.config import default_model
+    from shoal.domain.errors import InvalidInput
     from shoal.surfaces.cli.reports import open_catalog
+    from shoal.turn.budget import WINDOW_TOKENS_DEFAULT
 
+    try:
+        read_shared(context.home)
+    except InvalidInput as error:
+        yield fail("agents", str(error), "docs/agents.md says what it may hold.")
     try:
         catalog = open_catalog(context)
     except ConfigError as error:
@@ -210,13 +229,16 @@ async def _providers(context: CommandContext, config: "Config") -> AsyncGenerato
     try:
         if not config.providers and not config.model.name:
             message = "no provider is configured; a running Ollama answers, else the stand-in `demo`."
-            yield warn("models", message, "Set ANTHROPIC_API_KEY, OPENAI_API_KEY or another provider's key.")
+            yield warn("models", message, "`shoal setup model` connects one.")
             return
         for name, listing in (await catalog.refresh()).items():
             if listing.error:
                 yield fail(f"provider {name}", listing.error, f"Check [providers.{name}] and its key.")
             else:
-                yield ok(f"provider {name}", f"the key is valid; {len(listing.models)} models.")
+                settings = config.providers.get(name)
+                key = "the key is valid" if settings is not None and settings.api_key else "it answers"
+                count = len(listing.models)
+                yield ok(f"provider {name}", f"{key}; {count} model{'s' if count != 1 else ''}.")
         chosen, troubled = default_model(config), False
         for key, model in (("name", chosen), *(("fallback", other) for other in config.model.fallback)):
             found = _model(catalog, model)
@@ -225,6 +247,10 @@ async def _providers(context: CommandContext, config: "Config") -> AsyncGenerato
                 yield DoctorFinding("models", found[0], found[1], f"Set model.{key}.")
         if not troubled:
             yield ok("models", f"{chosen} answers by default.")
+            for model in (chosen, *config.model.fallback):
+                if not (config.model.context_tokens_max or catalog.route(model).context_tokens):
+                    message = f"the context window of {model} is not known; {WINDOW_TOKENS_DEFAULT:,} tokens are taken."
+                    yield warn("window", message, "Set model.context_tokens_max to what it has.")
     finally:
         await catalog.close()
 
@@ -262,43 +288,49 @@ async def _sandbox(_: CommandContext, config: "Config") -> AsyncGenerator[Doctor
         yield ok("sandbox", f"{chosen.sandbox.name}, network {config.sandbox.network}.")
 
 
-async def _platforms(_: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
+async def _platforms(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
     found = False
-    for name, (package, extra) in EXTRAS.items():
-        accounts: tuple[AccountSettings, ...] = getattr(config.platforms, name)
+    for name, accounts in config.platforms.by_platform.items():
         for account in accounts:
             found = found or account.enabled
-            for finding in _account(name, account, package, extra):
-                yield finding
+            yield await asyncio.to_thread(_account, name, account, context, config)
     for name, account in config.platforms.webhook.items():
         found = found or account.enabled
-        for finding in _account("webhook", msgspec.structs.replace(account, account=name), "", ""):
-            yield finding
+        named = msgspec.structs.replace(account, account=name)
+        yield await asyncio.to_thread(_account, "webhook", named, context, config)
     if not found:
         yield ok("platforms", "none is configured; the page, the terminal and the API always work.")
 
 
-def _account(platform: str, account: AccountSettings, package: str, extra: str) -> Generator[DoctorFinding]:
+def _account(platform: str, account: AccountSettings, context: CommandContext, config: "Config") -> DoctorFinding:
+    from shoal.accounts import make_adapters
+    from shoal.domain.clock import SystemClock
+    from shoal.domain.settings_platforms import PlatformsSettings
+
     check = f"{platform} {account.account}"
     if not account.enabled:
-        yield ok(check, "is switched off.")
-        return
-    if package and find_spec(package) is None:
-        yield fail(check, "the package it needs is missing.", f"Install shoal[{extra}].")
-        return
+        return ok(check, "is switched off.")
     for field in msgspec.structs.fields(account):
         value: object = getattr(account, field.name)
         if isinstance(value, Secret):
             try:
                 value.reveal()
             except ConfigError as error:
-                yield fail(check, f"{field.name}: {error}", f"Set platforms.{platform}.{field.name}.")
-                return
+                return fail(check, f"{field.name}: {error}", f"Set platforms.{platform}.{field.name}.")
+    if platform != "webhook":  # whatever its adapter needs, it says so when it is made
+        alone = PlatformsSettings(extensions={platform: (account,)})
+        unread = cast("Settings", None)  # making an adapter reads no settings
+        try:
+            make_adapters(msgspec.structs.replace(config, platforms=alone), context.home, unread, SystemClock())
+        except ConfigError as error:
+            what, _, todo = str(error).partition(". ")
+            return fail(check, f"{what}.", todo or f"Correct [platforms.{platform}].")
+    if platform == "matrix" and find_spec("nio") is None:
+        return warn(check, "encrypted rooms cannot be read without the extra `matrix`.", how_to_add("matrix"))
     if not account.allow and not account.owner:
-        todo = f"Set platforms.{platform}.allow, or owner."
-        yield warn(check, "nobody may speak there before being paired.", todo)
-    else:
-        yield ok(check, f"{len(account.allow)} allowed, owner {account.owner or 'not set'}.")
+        todo = f"Set platforms.{platform}.owner to your user id there, or let `shoal setup chat` find it out."
+        return warn(check, "nobody may speak there before being paired.", todo)
+    return ok(check, f"{len(account.allow)} allowed, owner {account.owner or 'not set'}.")
 
 
 async def _mcp(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
@@ -334,9 +366,10 @@ async def _mcp(context: CommandContext, config: "Config") -> AsyncGenerator[Doct
 
 
 async def _skills(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.surfaces.cli.reports import read_skills
+    from shoal.turn.skills import SkillReader, skill_roots
+    from shoal.turn.text_files import FileCache
 
-    found = read_skills(context, config.agents.default_agent, None)
+    found = SkillReader(FileCache()).read(skill_roots(context.home, context.home.agent(config.agents.default_agent)))
     for problem in found.problems:
         yield warn("skills", problem.text, f"Correct {problem.path}.")
     if not found.problems:

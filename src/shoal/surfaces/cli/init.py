@@ -7,6 +7,7 @@ import click
 
 from shoal.agents.folder import make_directory, make_folder, make_template, write_new
 from shoal.domain.home import Home
+from shoal.domain.installation import as_typed
 from shoal.surfaces.cli.context import CommandContext
 
 TEMPLATE = Path(__file__).with_name("template")
@@ -30,7 +31,7 @@ def init(context: CommandContext) -> None:
     print(f"Made {context.root}:")
     for path in made:
         print(f"  {path}")
-    print("Next: `shoal run` starts everything, `shoal ask TEXT` asks once, `shoal doctor` checks the setup.")
+    print(as_typed("Next: `shoal setup` asks for a model and a chat; `shoal run` starts everything as it is."))
 
 
 def make_home(home: Home) -> list[str]:

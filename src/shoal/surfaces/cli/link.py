@@ -4,9 +4,10 @@
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import quote
 
 from shoal.domain.errors import InvalidInput, NotFound, ShoalError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from shoal.app import App
     from shoal.surfaces.cli.client import ServerClient
 
+T = TypeVar("T")
 OWNER = Author("owner", trusted=True)
 ASKER = Asker(trust="owner", user="owner", platform="terminal")
 
@@ -103,6 +105,41 @@ async def open_link(
         yield LocalLink(app, chosen), chosen
 
 
+@asynccontextmanager
+async def open_api(context: CommandContext) -> AsyncGenerator["ServerClient"]:
+    """The API of the Shoal that serves this home directory, else of one that is started in this process meanwhile.
+
+    Raises NotFound without a home directory, and what starting raises.
+    """
+    from shoal.surfaces.cli.client import ServerClient, find_server
+
+    server = find_server(context)
+    if server is not None:
+        yield server
+        return
+    if not context.root.is_dir():
+        raise NotFound(f"There is no home directory {context.root}. `shoal init` makes it; --home names another.")
+    from shoal.app import open_app
+    from shoal.maintenance import collect_seldom
+    from shoal.surfaces.http.server import WebOptions, serve
+
+    config, token = context.config(), secrets.token_urlsafe(32)
+    context.guard()
+    async with open_app(config) as app, serve(app, WebOptions(token=token, port=0)) as address:
+        collect_seldom(stays=False)
+        yield ServerClient(address, token)
+
+
+def call_app(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T]) -> T:
+    """One call of `open_api`, for what needs an application that runs. Raises what this and the call raise."""
+
+    async def call() -> T:
+        async with open_api(context) as api:
+            return await api.call(method, path, body, into=into)
+
+    return asyncio.run(call())
+
+
 class LocalLink:
     """A thread of the Shoal in this process."""
 
@@ -138,8 +175,7 @@ class LocalLink:
         await self._app.orchestrator.clear(self._thread, OWNER.id)
 
     async def command(self, text: str) -> str:
-        from shoal.chat.inbox import parse_command
-        from shoal.domain.commands import CommandRequest
+        from shoal.domain.commands import CommandRequest, parse_command
 
         clock, spoken = self._app.clock, parse_command(text)
         if spoken is None:

@@ -10,12 +10,15 @@ import os
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
-from shoal.domain.errors import ConfigError, ShoalError
+from shoal.domain.errors import ConfigError, ShoalError, StoreNewer
 from shoal.surfaces.cli.context import CommandContext
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -38,14 +41,25 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS = {
+    "setup": CommandEntry(
+        "setup", "setup", "Set up a model, a chat, the sandbox and the start at login, step by step."
+    ),
     "init": CommandEntry("init", "init", "Make the home directory."),
     "run": CommandEntry("run", "run", "Run everything: agents, platforms, triggers, page and API."),
     "serve": CommandEntry("run", "serve", "The half with platforms, page and triggers, on PostgreSQL."),
     "worker": CommandEntry("run", "worker", "The half that runs turns, on PostgreSQL."),
     "ask": CommandEntry("ask", "ask", "Ask one thing and print the reply."),
     "chat": CommandEntry("chat", "chat", "Chat in the terminal."),
+    "completion": CommandEntry("completion", "completion", "Have Tab complete all this in bash, zsh or fish."),
     "doctor": CommandEntry("doctor", "doctor", "Check configuration, database, models, sandbox, platforms, skills."),
-    "threads": CommandEntry("threads", "threads", "Conversations: list, show, log, export, rebuild."),
+    "threads": CommandEntry("threads", "threads", "Conversations: list, show, log, export, fork, branch, rebuild."),
+    "context": CommandEntry("costs", "context", "What the next request to the model carries, and what it costs."),
+    "replay": CommandEntry("replay", "replay", "Build past requests to models again and compare them."),
+    "compare": CommandEntry(
+        "cases", "compare", "Ask another model what was asked before, and set the answers side by side."
+    ),
+    "cases": CommandEntry("cases", "cases", "Turns that are kept as tests of an agent: save, list."),
+    "check": CommandEntry("cases", "check", "Run an agent's cases."),
     "agents": CommandEntry("agents", "agents", "Agents: list, create, config, destroy."),
     "permissions": CommandEntry("access", "permissions", "What a permission profile decides."),
     "approvals": CommandEntry("control", "approvals", "Questions that wait for a person: list, allow, deny."),
@@ -56,6 +70,7 @@ COMMANDS = {
     "triggers": CommandEntry(
         "control", "triggers", "What starts turns by the clock: list, add, remove, pause, resume, next."
     ),
+    "brief": CommandEntry("control", "brief", "A brief every morning: AT an hour, or off."),
     "processes": CommandEntry(
         "control", "processes", "Processes that agents run alongside their turns: list, logs, kill."
     ),
@@ -63,6 +78,7 @@ COMMANDS = {
     "skills": CommandEntry("reports", "skills", "Skills: list, check."),
     "memory": CommandEntry("reports", "memory", "What the agents remember."),
     "usage": CommandEntry("reports", "usage", "Tokens and money by day, agent and model."),
+    "import": CommandEntry("import_home", "import_home", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI."),
     "backup": CommandEntry("backup", "backup", "Write everything into one file."),
     "restore": CommandEntry("backup", "restore", "Make a home directory from a backup."),
     "migrate": CommandEntry("backup", "migrate", "Bring the database to this version's schema."),
@@ -86,6 +102,13 @@ class Subcommands(click.Group):
         found: object = getattr(import_module(f"shoal.surfaces.cli.{entry.module}"), entry.name)
         assert isinstance(found, click.Command)
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """What may follow, from the table."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=one.help) for name, one in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List them from the table."""
@@ -123,10 +146,17 @@ def run(arguments: list[str], context: CommandContext | None = None) -> int:
     debug = "--debug" in arguments
     try:
         code: object = shoal.main(arguments, prog_name="shoal", standalone_mode=False, obj=context)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+        return EXIT_USAGE
+    except click.ClickException as error:
+        _complain(context, error)
+        return EXIT_USAGE
+    except click.Abort:  # a question was denied, or nobody was there to answer it
+        print(file=sys.stderr)
+        _complain(context, ShoalError("Nothing was changed. `--yes` goes without the question."))
+        return EXIT_INTERRUPTED
+    except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # whoever read our output has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -135,7 +165,7 @@ def run(arguments: list[str], context: CommandContext | None = None) -> int:
         if debug:
             raise
         _complain(context, error)
-        return EXIT_FAILED
+        return EXIT_USAGE if isinstance(error, StoreNewer) else EXIT_FAILED
     except ExceptionGroup as group:  # a service of the running system failed and took the others along
         errors = _leaves(group)
         if debug or not all(isinstance(error, (ShoalError, OSError)) for error in errors):
@@ -154,20 +184,33 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return [leaf for one in inner for leaf in _leaves(one)]
 
 
+def _usage(error: click.ClickException) -> str:
+    """What is wrong with the command line, in one line; where only click says so, with where to look what is right."""
+    said = " ".join(error.format_message().split())
+    if said.endswith("?") or (type(error) is click.UsageError and said.endswith(".")):
+        return said
+    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx is not None else "shoal"
+    return f"{said.rstrip('.')}. `{path} --help` says what is right."
+
+
 def _complain(context: CommandContext, error: BaseException) -> None:
     """One line on stderr, without secrets; a configuration has one for each problem."""
     match error:
         case ConfigError():
             lines = error.problems
+        case click.ClickException():
+            lines = [_usage(error)]
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             todo = REMEDIES.get(error.errno or 0, "Check that it exists and is yours.")
             lines = [f"{where}{error.strerror or error}. {todo}"]
         case _:
             lines = [" ".join(str(error).split())]
+    from shoal.domain.installation import as_typed
+
     redactor = context.redactor()
     for line in lines:
-        print(f"shoal: {redactor.redact(line)}", file=sys.stderr)
+        print(f"shoal: {redactor.redact(as_typed(line))}", file=sys.stderr)
 
 
 def main() -> None:

@@ -20,10 +20,10 @@ from shoal.config import Config, default_model
 from shoal.delivery.hub import Hub
 from shoal.domain.agents import Process
 from shoal.domain.clock import SystemClock
-from shoal.domain.errors import NotFound
-from shoal.domain.events import Scope
+from shoal.domain.errors import Conflict, NotFound
+from shoal.domain.events import Event, Scope
 from shoal.domain.home import Home
-from shoal.domain.ids import ApprovalId
+from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.permissions import Asker
 from shoal.domain.triggers import NewTrigger, Trigger, first_time
 from shoal.store.store import Store
@@ -33,11 +33,16 @@ if TYPE_CHECKING:
     from shoal.agents.lifecycle import AgentLifecycle, Checks
     from shoal.agents.snapshots import ConversationSnapshots
     from shoal.app import App
+    from shoal.domain.files import Files, Folders
     from shoal.domain.ports import ChatAdapter
+    from shoal.permissions.profiles import Profiles
+    from shoal.permissions.redact import Redactor
     from shoal.providers.catalog import Catalog
     from shoal.tools.mcp.pins import Pins
+    from shoal.tools.memory_book import MemoryBook
     from shoal.tools.process_logs import LogPiece
     from shoal.tools.tainted_files import PromptFiles
+    from shoal.turn.budget import Meter
 
 
 class OfflineApp:
@@ -46,7 +51,7 @@ class OfflineApp:
     state = "stopped"
 
     def __init__(self, config: Config, store: Store) -> None:
-        self._config = config
+        self.config = config
         self.home = Home(config.home)
         self.clock = SystemClock()
         self.store = store
@@ -58,9 +63,48 @@ class OfflineApp:
         self.pairing = Pairing(store, self.clock)
         links = links_of(config, self.adapters, {})
         self.tokens = AccessTokens(store, self.clock, self.pairing, links, self.agents.names)
-        self.orchestrator = self.processes = self.outlets = self
+        self.orchestrator = self.processes = self.outlets = self.context = self.executor = self
 
     # What most calls do without is imported when it is asked for.
+
+    @cached_property
+    def _files(self) -> "Files":
+        from shoal.tools.storage import files_of
+
+        return files_of(self.config.files, self.home)
+
+    @cached_property
+    def redactor(self) -> "Redactor":
+        """Takes the secrets of the configuration out of texts."""
+        from shoal.config.secrets import watch_secrets
+        from shoal.permissions.redact import Redactor
+
+        redactor = Redactor()
+        watch_secrets(self.config, redactor.learn)
+        return redactor
+
+    @property
+    def artifacts(self) -> "Files":
+        """Whole results."""
+        return self._files.below("artifacts")
+
+    @cached_property
+    def folders(self) -> "Folders":
+        """Directories that follow their work."""
+        from shoal.tools.storage import open_folders
+        from shoal.tools.tainted_files import MarkedFiles
+
+        marks = MarkedFiles(self.store.settings, self.home)
+        return open_folders(self.config.files, self._files, self.store.settings, self.home, marks)
+
+    @cached_property
+    def models(self) -> "Catalog":
+        """The models of the configuration."""
+        from shoal.extensions import extension_providers
+        from shoal.providers.catalog import Catalog
+
+        providers, extra = self.config.providers, extension_providers()
+        return Catalog(providers, home=self.home, clock=self.clock, environ=os.environ, extra=extra)
 
     @cached_property
     def _prompt_files(self) -> "PromptFiles":
@@ -69,37 +113,64 @@ class OfflineApp:
         return PromptFiles(MarkedFiles(self.store.settings, self.home), self.home)
 
     @cached_property
+    def memory(self) -> "MemoryBook":
+        """Changes memory files."""
+        from shoal.tools.memory_book import MemoryBook
+
+        return MemoryBook(self.home, self.store, self.clock, self._prompt_files)
+
+    @cached_property
     def lifecycle(self) -> "AgentLifecycle":
         """Agents are made, changed and removed; no turn of theirs runs that would have to end first."""
         from shoal.agents.lifecycle import AgentLifecycle
-        from shoal.extensions import extension_providers
-        from shoal.providers.catalog import Catalog
 
-        providers, extra = self._config.providers, extension_providers()
-        catalog = Catalog(providers, home=self.home, clock=self.clock, environ=os.environ, extra=extra)
-        checks = agent_checks(self._config, catalog)
+        checks = agent_checks(self.config, self.models)
         return AgentLifecycle(
             self.home, self.store, self.agents, self.clock, checks, self.adapters, self._prompt_files, None
         )
+
+    @cached_property
+    def profiles(self) -> "Profiles":
+        """The permission profiles."""
+        from shoal.permissions.profiles import Profiles
+
+        return Profiles(self.config.permissions.profiles, self.config.permissions.overrides)
+
+    @cached_property
+    def meter(self) -> "Meter":
+        """Counts tokens as turns do."""
+        from shoal.turn.budget import meter_as_set
+
+        return meter_as_set(self.config.context.tokenizer, self.config.model.name)
 
     @cached_property
     def snapshots(self) -> "ConversationSnapshots":
         """Saved conversations, with a plain description instead of the model's."""
         from shoal.agents.snapshots import ConversationSnapshots
 
-        return ConversationSnapshots(self.store, self.agents, self.clock, None, self.hub.publish, self._prompt_files)
+        return ConversationSnapshots(
+            self.store, self.agents, self.clock, None, self.hub.publish, self._prompt_files, self.home
+        )
 
     @cached_property
     def pins(self) -> "Pins":
         """What the owner allowed of MCP servers."""
         from shoal.tools.mcp.pins import Pins
 
-        return Pins(self.store.settings, self.store.audit, self.clock, self._config.mcp)
+        return Pins(self.store.settings, self.store.audit, self.clock, self.config.mcp)
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Decide an approval; its turn continues at the next start."""
         verdict = "allow" if allow else "deny"
         return (await self.store.approvals.settle(approval, verdict, scope, by.user, by.trust)).approval.state
+
+    async def go_to(self, thread: ThreadId, after: int, by: str) -> None:
+        """Have a conversation go on from right after an event."""
+        await self.store.branches.branch(thread, after, by)
+
+    async def try_again(self, thread: ThreadId, asker: Asker, seq: int = 0, model: str = "") -> Event:
+        """Nobody would answer. Raises Conflict."""
+        raise Conflict("Shoal does not run, so nobody would answer. Start it with `shoal run`, then try again.")
 
     async def add_trigger(self, trigger: NewTrigger) -> Trigger:
         """Schedule a turn."""
@@ -145,7 +216,7 @@ def tool_names(config: Config) -> tuple[str, ...]:
     from shoal.tools.registry import SERVICE_TOOLS, standard_tools
 
     registry = standard_tools(config.sandbox, config.tools)
-    others = (*SERVICE_TOOLS, *(tool.spec.name for tool in extension_tools()))
+    others = (*SERVICE_TOOLS, "search_history", *(tool.spec.name for tool in extension_tools()))
     return (*registry.names(), *others, *(any_tool_of(name) for name, one in config.mcp.items() if one.enabled))
 
 

@@ -1,5 +1,6 @@
 """How commands print: tables for people, JSON for programs, times and durations in words, events as lines."""
 
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,13 +14,18 @@ from shoal.domain.events import (
     ApprovalRequested,
     ApprovalSettled,
     AssistantSaid,
+    Branched,
     Cleared,
     Compacted,
     Event,
     Failed,
+    FilesChanged,
+    FilesRestored,
+    Forked,
     LimitReached,
     RetryRequested,
     RetryScheduled,
+    StatusChanged,
     Steered,
     ToolFinished,
     TurnFinished,
@@ -31,7 +37,10 @@ CELL_CHARS_MAX = 60
 RESULT_LINES_MAX = 12
 CALL_CHARS_MAX = 200
 
-_VERDICTS = {"allow": "allowed", "deny": "denied", "expired": "expired", "cancelled": "cancelled"}
+VERDICTS = {
+    "pending": "waiting", "allow": "allowed", "deny": "denied", "expired": "expired", "cancelled": "cancelled",
+}  # fmt: skip
+"""What became of a question, in a word."""
 _OUTCOMES = {"aborted": "Stopped.", "failed": "Failed.", "limit": "Ended at a limit."}
 
 
@@ -115,17 +124,26 @@ def event_lines(event: Event) -> Iterator[str]:
             yield from (f"  → {call_line(call)}" for call in calls)
         case ToolFinished() as result:
             yield from result_lines(result)
-        case ApprovalRequested(approval_id=approval, shown=shown, reason=reason, covers=covers):
-            yield f"  ? asks to run (approval {approval}):"
+        case ApprovalRequested(tool=tool, shown=shown, reason=reason, covers=covers):
+            yield f"  ? asks to run {printable(tool)}:"
             yield from _indented("\n".join(part for part in (shown, coverage_text(covers), reason) if part))
         case ApprovalSettled(decision=decision, by=by):
-            yield f"  {_VERDICTS[decision]}{f' by {printable(by)}' if by else ''}"
+            yield f"  {VERDICTS[decision]}{f' by {printable(by)}' if by else ''}"
         case Compacted(summary=summary):
             yield "  [older messages were summarised]" if summary else "  [older messages left the window]"
         case Cleared():
             yield "  [the model's window starts anew here]"
+        case Branched(after=after):
+            yield f"\n  [the conversation goes on from after event {after}]"
+        case Forked(thread=source, seq=seq):
+            yield f"\n  [all above is a copy of {source} up to event {seq}]"
+        case FilesChanged(changed=changed) if changed:
+            yield f"  [{changed} {'file' if changed == 1 else 'files'} changed: turn {event.turn}]"
+        case FilesRestored(id=undo, turn=turn, restored=restored, by=by):
+            files = "1 file" if restored == 1 else f"{restored} files"
+            yield f"\n  [{printable(by)} undid what {turn} did to {files}: undo {undo}]"
         case LimitReached(limit=limit, detail=detail):
-            yield f"  ! limit reached: {limit}{f' ({detail})' if detail else ''}"
+            yield f"  ! {limit_words(limit, detail)}"
         case Failed(message=message):
             yield f"  ! {printable(message)}"
         case RetryScheduled(message=message, attempt=1):
@@ -138,22 +156,81 @@ def event_lines(event: Event) -> Iterator[str]:
             pass
 
 
+def limit_words(limit: str, detail: str) -> str:
+    """What a turn met, as a sentence."""
+    return printable(sentence(f"A limit was reached: {detail or limit.replace('_', ' ')}"))
+
+
+def sentence(text: str) -> str:
+    """The text with one full stop at its end, however many it had; none after another mark that ends it."""
+    text = text.rstrip().rstrip(".")
+    return text if text.endswith(("!", "?", "…", ":")) else f"{text}."
+
+
+def status_words(status: StatusChanged, seconds: float) -> str:
+    """What a turn does for so many seconds already."""
+    lasts = f", {span(int(seconds))}" if seconds >= 1 else ""
+    match status.state:
+        case "thinking":
+            return f"waiting for the model{lasts}"
+        case "tool":
+            return f"running {printable(status.text)}{lasts}"
+        case "waiting":
+            return "waiting for your decision"
+        case "retrying":
+            left = round(max(0.0, status.seconds - seconds))
+            return f"{printable(status.text)}, trying again {f'in {span(left)}' if left else 'now'}"
+        case "queued":
+            return f"waiting in line{lasts}"
+        case _:
+            return ""
+
+
+def span(seconds: float) -> str:
+    """A length of time: `42 ms`, `1.4 s`, `12 s`, `3 min 5 s`, `2 h 10 min`."""
+    whole = round(seconds)
+    if seconds < 1:
+        return f"{round(seconds * 1000)} ms"
+    if whole < 60:
+        return f"{seconds:.1f} s".replace(".0 ", " ") if seconds < 10 else f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+_MAIN_ARGUMENTS = ("command", "path", "file_path", "query", "url", "text", "name")
+
+
 def call_line(call: ToolCall) -> str:
-    """A tool call on one line: its name and the start of its arguments."""
-    arguments = " ".join(printable(call.arguments).split())
-    if len(arguments) > CALL_CHARS_MAX:
-        arguments = arguments[: CALL_CHARS_MAX - 1] + "…"
-    return f"{printable(call.name)} {arguments}".rstrip()
+    """A tool call on one line: its name and what it is about, its main argument or the start of all of them."""
+    import msgspec
+
+    said = call.arguments
+    try:
+        given = msgspec.json.decode(call.arguments or "{}", type=dict[str, object])
+        said = next((text for name in _MAIN_ARGUMENTS if isinstance(text := given.get(name), str)), said)
+    except msgspec.DecodeError:  # whatever the model wrote
+        pass
+    about = " ".join(printable(said if said != "{}" else "").split())
+    if len(about) > CALL_CHARS_MAX:
+        about = about[: CALL_CHARS_MAX - 1] + "…"
+    return f"{printable(call.name)} {about}".rstrip()
 
 
 def result_lines(result: ToolFinished) -> Iterator[str]:
     """The start of a tool's result."""
     lines = printable(result.text).rstrip().splitlines()
-    took = f", {result.duration_ms} ms" if result.duration_ms else ""
-    yield f"  {'✗' if result.is_error else '✓'} {printable(result.name)}{took}"
+    took = f", {span(result.duration_ms / 1000)}" if result.duration_ms else ""
+    ending = ", interrupted, outcome unknown" if result.is_interrupted else ", stopped" if result.stopped else ""
+    yield f"  {ending_mark(result)} {printable(result.name)}{took}{ending}"
     yield from (f"      {line}" for line in lines[:RESULT_LINES_MAX])
     if len(lines) > RESULT_LINES_MAX:
         yield f"      … {len(lines) - RESULT_LINES_MAX} more lines"
+
+
+def ending_mark(result: ToolFinished) -> str:
+    """How a call ended, in a character."""
+    if result.stopped or result.is_interrupted:
+        return "■" if result.stopped else "?"
+    return "✗" if result.is_error else "✓"
 
 
 def _indented(text: str) -> Iterator[str]:
@@ -163,3 +240,11 @@ def _indented(text: str) -> Iterator[str]:
 
 def _name(author: Author) -> str:
     return printable(author.name or author.id)
+
+
+def hours_of(text: str) -> int:
+    """A span like 12h, 30d or 2w in hours. Raises click.UsageError."""
+    found = re.fullmatch(r"(\d{1,4})([hdw])", text.strip())
+    if found is None or not int(found[1]):
+        raise click.UsageError(f"--since {text!r} is no span of time. Write 12h, 30d or 2w.")
+    return int(found[1]) * {"h": 1, "d": 24, "w": 168}[found[2]]

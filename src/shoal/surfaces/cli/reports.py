@@ -4,22 +4,20 @@ import asyncio
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import click
 
 from shoal.config import default_model
-from shoal.domain.home import MEMORY_SCOPES, memory_path
-from shoal.domain.ids import ThreadId, parse_thread_id
-from shoal.domain.records import AuditRow, BudgetStatus
-from shoal.surfaces.cli.client import call_api, get
+from shoal.domain.records import AuditRow, BudgetStatus, MemoryChange
+from shoal.surfaces.cli.client import call_api, get, path_part
+from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, usd, when
+from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, usd
 
 if TYPE_CHECKING:
     from shoal.providers.catalog import Catalog, ModelListing
-    from shoal.turn.skills import Skills
-
-ANY_THREAD = ThreadId("terminal:local:main")
+    from shoal.surfaces.http.routes_memory import SkillsView
 
 # ---- audit ----
 
@@ -58,17 +56,7 @@ def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None
 def verify(context: CommandContext, as_json: bool) -> int:
     """Check every chain; exit 1 and name the first broken entry of each that was tampered with."""
     found = context.read(lambda store: store.audit.verify())
-    problems: list[str] = []
-    for one in found.broken:
-        if one.changed is not None:
-            row = one.changed
-            what = f"entry {row.number} of {when(row.at)} was changed: {row.entry.action[:200]}"
-            problems.append(f"{one.chain}, {what}")
-        elif one.reason == "missing":
-            problems.append(f"{one.chain}, entry {one.number} is missing.")
-        else:
-            what = f"ends at entry {one.number} and should end at {one.length}: entries were cut off or added."
-            problems.append(f"{one.chain} {what}")
+    problems = [one.shown for one in found.broken]
     if as_json:
         print_json({"chains": found.chains, "entries": found.entries, "broken": problems})
     elif problems:
@@ -202,46 +190,46 @@ def skills() -> None:
     """Skills: instructions that agents read when a task needs them."""
 
 
+def _skills_of(context: CommandContext, agent: str, thread: str | None) -> "SkillsView":
+    from shoal.surfaces.http.routes_memory import SkillsView
+
+    return get(context, "/api/skills", SkillsView, agent=agent, thread=thread or "")
+
+
 @skills.command("list")
-@click.option("--agent", default="main", show_default=True, help="As this agent has them.")
+@click.option(
+    "--agent", default="main", shell_complete=complete_agents, show_default=True, help="As this agent has them."
+)
 @click.option("--thread", help="As they are in this thread.")
 @json_option
 @click.pass_obj
 def list_skills(context: CommandContext, agent: str, thread: str | None, as_json: bool) -> None:
     """List the skills, narrower scopes winning by name."""
-    found = read_skills(context, agent, parse_thread_id(thread) if thread else None)
-    names = ("name", "scope", "description", "path")
-    views = [{name: str(getattr(skill, name)) for name in names} for skill in found.found]
-    rows = [(view["name"], view["scope"], view["description"]) for view in views]
+    found = _skills_of(context, agent, thread).skills
+    rows = [(skill.name, skill.scope, skill.description) for skill in found]
     empty = f"There are no skills. Put one into {context.home.data}/skills/."
-    print_records(views, as_json, names[:3], rows, empty)
+    print_records(found, as_json, ("name", "scope", "description"), rows, empty)
 
 
 @skills.command()
-@click.option("--agent", default="main", show_default=True, help="As this agent has them.")
+@click.option(
+    "--agent", default="main", shell_complete=complete_agents, show_default=True, help="As this agent has them."
+)
 @click.option("--thread", help="As they are in this thread.")
 @json_option
 @click.pass_obj
 def check(context: CommandContext, agent: str, thread: str | None, as_json: bool) -> int:
     """Say what is wrong with skills; exit 1 if something is. As JSON a list of `{"path", "problem"}`."""
-    found = read_skills(context, agent, parse_thread_id(thread) if thread else None)
+    found = _skills_of(context, agent, thread)
     if as_json:
-        print_json([{"path": str(problem.path), "problem": problem.text} for problem in found.problems])
+        print_json(found.problems)
         return 1 if found.problems else 0
-    for problem in found.problems:
-        print(f"fail: {printable(problem.text)} ({problem.path})")
+    for one in found.problems:
+        print(f"fail: {printable(one.problem)} ({one.path})")
     for skill in found.shadowed:
         print(f"warn: {skill.name} of scope {skill.scope} is replaced by one of a narrower scope. ({skill.path})")
-    print(f"{len(found.found)} skills can be used.")
+    print(f"{len(found.skills)} skills can be used.")
     return 1 if found.problems else 0
-
-
-def read_skills(context: CommandContext, agent: str, thread: ThreadId | None) -> "Skills":
-    """The skills of an agent, broken ones as problems."""
-    from shoal.turn.skills import SkillReader, skill_roots
-    from shoal.turn.text_files import FileCache
-
-    return SkillReader(FileCache()).read(skill_roots(context.home, context.home.agent(agent), thread))
 
 
 @click.group()
@@ -251,26 +239,74 @@ def memory() -> None:
 
 @memory.command()
 @click.option("--thread", help="Also the memory of this thread's platform and channel.")
+@click.option("--day", help="The note of this day (UTC), YYYY-MM-DD, alone.")
 @json_option
 @click.pass_obj
-def show(context: CommandContext, thread: str | None, as_json: bool) -> None:
+def show(context: CommandContext, thread: str | None, day: str | None, as_json: bool) -> None:
     """Print the memory files."""
-    home, chosen = context.home, parse_thread_id(thread) if thread else None
-    scopes = MEMORY_SCOPES if chosen else MEMORY_SCOPES[:1]
-    paths = [(str(scope), memory_path(home, scope, chosen or ANY_THREAD)) for scope in scopes]
+    from shoal.surfaces.http.routes_memory import MemoryFile
+
     days = context.config().context.daily_notes_days
-    notes = sorted((home.data / "memory").glob("*/*.md"))
-    paths += [(f"notes of {path.stem}", path) for path in (notes[-days:] if days else [])]
-    found = [
-        {
-            "scope": scope,
-            "path": str(path),
-            "text": path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "",
-        }
-        for scope, path in paths
-    ]
+    found = get(context, "/api/memory", list[MemoryFile], thread=thread or "", day=day or "", notes=days)
     if as_json:
         print_json(found)
         return
     for one in found:
-        print(f"# {one['scope']} ({one['path']})\n{printable(one['text']).strip() or '(no memory yet)'}\n")
+        title = f"notes of {one.day}" if one.day else one.scope
+        print(f"# {title} ({one.path})\n{printable(one.text).strip() or '(no memory yet)'}\n")
+
+
+@memory.command()
+@click.argument("entry")
+@click.option(
+    "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True
+)
+@click.option("--thread", help="A thread of the platform or channel.")
+@click.option("--day", help="The day of the note, YYYY-MM-DD.")
+@click.pass_obj
+def forget(context: CommandContext, entry: str, scope: str, thread: str | None, day: str | None) -> None:
+    """Forget ENTRY, which may be spelt in upper or lower case. `memory undo` takes that back."""
+    if not entry.strip():
+        raise click.UsageError("There is nothing to forget: ENTRY is empty.")
+    given = {"scope": scope, "thread": thread or "", "day": day or "", "entry": entry}
+    asked = urlencode({name: value for name, value in given.items() if value})
+    call_api(context, "DELETE", f"/api/memory?{asked}")
+    print("Forgotten. It is in no prompt from the next turn on; `shoal memory undo` takes that back.")
+
+
+@memory.command()
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+@json_option
+@click.pass_obj
+def changes(context: CommandContext, limit: int, as_json: bool) -> None:
+    """List what was changed of memory, the newest first, and by whom."""
+    found = get(context, "/api/memory/changes", list[MemoryChange], limit=limit)
+    rows = [
+        (
+            one.id,
+            one.at,
+            one.changed_by,
+            one.file,
+            " / ".join((*(f"-{line}" for line in one.removed), *(f"+{line}" for line in one.added)))[:200],
+            "undone" if one.undone else "",
+        )
+        for one in found
+    ]
+    head = ("id", "time (UTC)", "by", "file", "change", "")
+    print_records(found, as_json, head, rows, "Nothing was changed in memory.")
+
+
+@memory.command()
+@click.argument("id", required=False)
+@click.pass_obj
+def undo(context: CommandContext, id: str | None) -> None:
+    """Take a change back: that with the ID, or the newest that was not."""
+    if id is None:
+        found = get(context, "/api/memory/changes", list[MemoryChange], limit=1000)
+        newest = next((one for one in found if not one.undone), None)
+        if newest is None:
+            print("There is nothing left to take back.")
+            return
+        id = newest.id
+    change = call_api(context, "POST", f"/api/memory/changes/{path_part(id)}/undo", into=MemoryChange)
+    print(f"Taken back in {change.file}. It counts from the next turn on.")

@@ -90,11 +90,15 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
 
     from shoal.agents.registry import info_lines
     from shoal.app import open_app
-    from shoal.maintenance import collect_seldom, discover_models
+    from shoal.config import default_model
+    from shoal.domain.installation import as_typed
+    from shoal.maintenance import collect_seldom, discover_models, missing_model
+    from shoal.permissions.redact import guard_logging
 
     with stop_signal() as stopped:
         async with AsyncExitStack() as stack:
             app = await stack.enter_async_context(open_app(config, role=role))
+            guard_logging(app.executor.redactor)  # which learns what is set up later, too
             ready = "ready"
             if listens:
                 from shoal.surfaces.http.server import WebOptions
@@ -118,12 +122,15 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                 else:
                     where = "web.token, as it is configured" if config.web.token.reveal() else file
                     ready = f"ready {address}/\ntoken {where}"
+            default = default_model(app.config)
+            if lacking := missing_model(app.models, default):
+                app.notices.notes.append(as_typed(lacking))
             for line in (f"home      {context.root}", *info_lines(app.info())):
                 print(line, file=sys.stderr)
             collect_seldom(stays=True)
             print(ready, flush=True)
             async with anyio.create_task_group() as background:
-                background.start_soon(discover_models, app.models, app.clock)
+                background.start_soon(discover_models, app.models, app.clock, default)
                 await asyncio.shield(stopped)
                 background.cancel_scope.cancel()
             print(f"shoal: stopping; running turns get {config.engine.drain_seconds:g} s. Again stops at once.",

@@ -1,57 +1,117 @@
-"""The screen of `shoal chat` in a terminal: lines scroll above the answer's unfinished line and a prompt."""
+"""The screen of `shoal chat` in a terminal: finished lines scroll above what goes on now and a prompt.
 
-from collections.abc import Generator
-from contextlib import contextmanager
+What goes on is drawn anew as it changes: the part of the answer that is being written, as Markdown; each running call
+with its seconds and the end of its output; what the turn does or waits for; and the question that waits. What is
+finished is printed once, with escape sequences of its own, since it is left to the terminal.
+"""
 
-from prompt_toolkit import PromptSession
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Literal
+
+from prompt_toolkit import ANSI, PromptSession
 from prompt_toolkit.application import get_app, run_in_terminal
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.patch_stdout import StdoutProxy
+from prompt_toolkit.styles import Style
 
-from shoal.surfaces.cli.chat import ChatScreen, TerminalChat
+from shoal.domain.commands import COMMANDS as EVERYWHERE
+from shoal.domain.events import ApprovalRequested, ToolFinished
+from shoal.domain.home import Home
+from shoal.domain.messages import ToolCall
+from shoal.domain.unfinished import closed
+from shoal.surfaces.cli.chat import COMMANDS, ChatScreen, TerminalChat
+from shoal.surfaces.cli.completion import agent_names, words_of
+from shoal.surfaces.cli.output import ending_mark, printable, span
+from shoal.surfaces.cli.terminal_markdown import cropped, rows, styled, whole_blocks, wrapped
 
-KEYS = "[y] once  [t] in this thread  [n] no"
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+FRAME_SECONDS = 0.2
+PRINT_SECONDS = 0.02
+"""How long what is printed is gathered."""
+OUTPUT_LINES = 6
+"""Lines of a running call's output."""
+ERROR_LINES = 4
+"""Lines of a failed call's result."""
+BELOW_LINES = 6
+"""Lines of the screen that what goes on leaves to the prompt and what is below."""
+HISTORY_BYTES_MAX = 262_144
+"""Of a longer history the older half is forgotten when a chat begins."""
+Group = Literal["said", "call", "line"]
 
 
 class TerminalScreen(ChatScreen):
     """Draws with prompt_toolkit."""
 
-    def __init__(self) -> None:
-        self._partial = ""
-        self._status = ""
-        self._question = ""
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._conversation: TerminalChat | None = None
+        self._changed = asyncio.Event()
+        self._last: Group | None = None
+        self._colour = not os.environ.get("NO_COLOR")
         self._keys = KeyBindings()
         self._session: PromptSession[str] = PromptSession(
             message=self._message,
-            bottom_toolbar=lambda: f" {self._status} · /stop ends it" if self._status else " /help",
+            bottom_toolbar=self._toolbar,
             key_bindings=self._keys,
+            multiline=True,
+            prompt_continuation="  ",
+            history=_history(home.root / "chat_history"),
+            completer=ChatCompleter(home),
+            complete_while_typing=False,
+            style=Style.from_dict({"bottom-toolbar": "noreverse"}),
         )
 
     @contextmanager
     def shown(self, conversation: TerminalChat) -> Generator[None]:
         """Bind the keys to a conversation, and print above the prompt while inside."""
-        is_asked = Condition(lambda: bool(conversation.questions) and not get_app().current_buffer.text)
+        self._conversation = conversation
 
-        def answer(event: KeyPressEvent) -> None:
-            typed = event.key_sequence[0].key
-            event.current_buffer.text = str(typed)
-            event.current_buffer.validate_and_handle()
+        @Condition
+        def is_asked() -> bool:
+            return bool(conversation.questions) and not get_app().current_buffer.text
+
+        async def answer(event: KeyPressEvent) -> None:
+            await conversation.type(str(event.key_sequence[0].key))
 
         for key in ("y", "t", "n"):
             self._keys.add(key, filter=is_asked)(answer)
 
-        async def interrupt(event: KeyPressEvent) -> None:
+        @self._keys.add("enter", filter=~Condition(lambda: get_app().current_buffer.complete_state is not None))
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.validate_and_handle()
+
+        @self._keys.add("enter", filter=Condition(lambda: get_app().current_buffer.complete_state is not None))
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.complete_state = None
+
+        @self._keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        has_text = Condition(lambda: bool(get_app().current_buffer.text))
+
+        @self._keys.add("c-c", filter=has_text)
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.reset()
+
+        @self._keys.add("c-c", filter=~has_text)
+        async def _(event: KeyPressEvent) -> None:
             if conversation.is_running:
                 await conversation.stop()
-            elif event.current_buffer.text:
-                event.current_buffer.reset()
             else:
                 await run_in_terminal(lambda: print("Ctrl-D or /quit leaves."))
 
-        self._keys.add("c-c")(interrupt)
-        with patch_stdout(raw=True):
+        with StdoutProxy(PRINT_SECONDS, raw=True) as proxy, redirect_stdout(proxy), redirect_stderr(proxy):
             yield
 
     async def read(self) -> str | None:
@@ -60,24 +120,151 @@ class TerminalScreen(ChatScreen):
             return await self._session.prompt_async()
         except EOFError:
             return None
+        finally:
+            self._last = None
 
-    def partial(self, text: str) -> None:
-        """Show the answer's unfinished last line."""
-        self._partial = text
+    async def animate(self) -> None:
+        """Count the seconds while something goes on."""
+        while True:
+            self._changed.clear()
+            if self._conversation is not None and self._conversation.is_running:
+                self._session.app.invalidate()
+                await asyncio.sleep(FRAME_SECONDS)
+            else:
+                await self._changed.wait()
+
+    # ---- what is finished ----
+
+    def line(self, text: str) -> None:
+        """Show finished lines."""
+        self._print("line", wrapped(text, self._width))
+
+    def said(self, markdown: str) -> None:
+        """Show a finished piece of the agent's words."""
+        if text := markdown.strip("\n"):
+            self._print("said", rows(text, self._width, colour=self._colour))
+
+    def finished(self, markdown: str) -> int:
+        """Whole blocks."""
+        return whole_blocks(markdown)
+
+    def asked(self, call: ToolCall) -> None:
+        """It is shown when it runs, or when it is asked for."""
+
+    def ended(self, result: ToolFinished, label: str, seconds: float) -> None:
+        """Show how a call ended, in a line; of a failed one also how its result begins."""
+        took = f"stopped after {span(seconds)}" if result.stopped and seconds else span(seconds) if seconds else ""
+        mark = ending_mark(result)
+        ending = f"{mark} {cropped(label, self._width - len(took) - 6)}"
+        lines = [f"{self._coloured('32' if mark == '✓' else '31', mark)}{ending[1:]}  {self._faint(took)}".rstrip()]
+        if result.is_error and not result.stopped:
+            said = printable(result.text).strip().splitlines()
+            lines += [self._faint(f"  {cropped(line, self._width - 2)}") for line in said[:ERROR_LINES]]
+        self._print("call", lines)
+
+    def _print(self, group: Group, lines: Sequence[str]) -> None:
+        if group == "said" or group != self._last:
+            lines = ["", *lines]
+        self._last = group
+        print("\n".join(lines), flush=True)
+
+    # ---- what goes on ----
+
+    def changed(self) -> None:
+        """Draw what goes on anew."""
+        self._changed.set()
         self._session.app.invalidate()
 
-    def status(self, text: str) -> None:
-        """Show what the agent does at the bottom."""
-        self._status = text
-        self._session.app.invalidate()
+    def _message(self) -> ANSI:
+        found = [""]
+        if self._conversation is not None and not self._session.app.is_done:
+            found += self._going_on(self._conversation)
+        return ANSI("\n".join([*found, f"{styled('1')('>')} "]))
 
-    def question(self, text: str) -> None:
-        """Show which keys answer."""
-        self._question = text
-        self._session.app.invalidate()
+    def _going_on(self, conversation: TerminalChat) -> list[str]:
+        found: list[str] = []
+        if text := conversation.answer.unfinished.strip("\n"):
+            found += [*rows(closed(text), self._width, colour=self._colour), ""]
+        for run in conversation.running.values():
+            seconds = time.time() - run.since
+            took = span(int(seconds)) if seconds >= 1 else ""
+            found.append(f"{_frame()} {cropped(run.label, self._width - len(took) - 6)}  {self._faint(took)}".rstrip())
+            written = printable(run.written).expandtabs(4).rstrip().splitlines()
+            found += [self._faint(f"  {cropped(line, self._width - 2)}") for line in written[-OUTPUT_LINES:]]
+        if conversation.running:
+            found.append("")
+        elif not found and not conversation.questions and (doing := conversation.doing):
+            found += [cropped(f"{_frame()} {doing}", self._width), ""]
+        found = found[-max(3, shutil.get_terminal_size().lines - BELOW_LINES) :]
+        if request := next(iter(conversation.questions.values()), None):
+            found.append(styled("1")(cropped(_question(request), self._width)))
+        return found
 
-    def _message(self) -> FormattedText:
-        parts = [("", f"{self._partial}\n")] if self._partial else []
-        if self._question:
-            parts.append(("bold", f"{self._question} {KEYS}\n"))
-        return FormattedText([*parts, ("bold", "> ")])
+    def _toolbar(self) -> ANSI:
+        is_running = self._conversation is not None and self._conversation.is_running
+        leaves = "Ctrl-C stops the turn" if is_running else "Ctrl-D leaves"
+        words = f" /help · Tab completes · Alt-Enter begins a line · {leaves}"
+        return ANSI(self._faint(cropped(words, self._width)))
+
+    @property
+    def _width(self) -> int:
+        """One less than the terminal has: some go on to the next line after the last."""
+        return max(10, shutil.get_terminal_size().columns - 1)
+
+    def _coloured(self, number: str, text: str) -> str:
+        return styled(number)(text) if self._colour and text else text
+
+    def _faint(self, text: str) -> str:
+        return self._coloured("90", text)
+
+
+def _frame() -> str:
+    return FRAMES[int(time.time() / FRAME_SECONDS) % len(FRAMES)]
+
+
+def _question(request: ApprovalRequested) -> str:
+    """Which keys answer."""
+    keys = ["[y] once", *([] if request.covers.uncovered else ["[t] in this thread"]), "[n] no"]
+    return f"Allow {printable(request.tool)}?  {'  '.join(keys)}"
+
+
+def _history(file: Path) -> FileHistory:
+    """What was typed in earlier chats, readable by nobody else."""
+    file.touch(0o600)
+    content = file.read_bytes()
+    if len(content) > HISTORY_BYTES_MAX:
+        _, entry, rest = content[-HISTORY_BYTES_MAX // 2 :].partition(b"\n# ")
+        file.write_bytes(entry + rest)
+    return FileHistory(file)
+
+
+class ChatCompleter(Completer):
+    """Completes commands, what follows them, agents, and files: of the agent's workspace, or of this directory."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._files = PathCompleter(get_paths=self._folders, expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """What may stand where the cursor is."""
+        before = document.text_before_cursor
+        word = "" if not before or before[-1].isspace() else before.split()[-1]
+        name, space, _ = before.partition(" ")
+        if before.startswith("/") and not space:
+            about = {**{one.name: one.description for one in EVERYWHERE.values()}, **COMMANDS}
+            found = {f"/{key}": text for key, text in about.items()}
+        elif before.startswith("/"):
+            found = dict.fromkeys(words_of(EVERYWHERE[name[1:]].usage) if name[1:] in EVERYWHERE else (), "")
+            if name in ("/agent", "/thread", "/settings"):
+                found |= dict.fromkeys(agent_names(self._home.root), "agent")
+        else:
+            found = dict.fromkeys(agent_names(self._home.root), "agent") if word else {}
+        for text, meta in found.items():
+            if text.startswith(word):
+                yield Completion(text, -len(word), display_meta=meta)
+        if space or not before.startswith("/"):
+            yield from self._files.get_completions(Document(word), complete_event)
+
+    def _folders(self) -> list[str]:
+        workspaces = [self._home.agent(name) / "workspace" for name in agent_names(self._home.root)]
+        return [*(str(folder) for folder in workspaces if folder.is_dir()), "."]

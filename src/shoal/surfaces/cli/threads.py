@@ -1,16 +1,21 @@
 """`shoal threads`: conversations, their journals, the readable files made from them, and saved conversations."""
 
+from collections.abc import Iterator
+
 import click
 import msgspec
 
+from shoal.domain.checkpoints import SINCE, TurnChanges, UndoResult
 from shoal.domain.clock import iso
 from shoal.domain.ids import parse_thread_id
-from shoal.domain.records import Snapshot
-from shoal.surfaces.cli.client import call_api, decode_event, get, path_part
+from shoal.domain.records import DeletedThread, Snapshot
+from shoal.surfaces.cli.client import as_usage, call_api, decode_event, get, path_part
+from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.link import call_app
 from shoal.surfaces.cli.output import json_option, print_json, print_records, printable
 from shoal.surfaces.http.routes_files import ArtifactView
-from shoal.surfaces.http.routes_threads import EVENTS_MAX, THREADS_MAX, ThreadSummary
+from shoal.surfaces.http.routes_threads import EVENTS_MAX, THREADS_MAX, Accepted, OpenedThread, ThreadSummary
 
 
 class ThreadExport(msgspec.Struct, frozen=True):
@@ -26,13 +31,14 @@ def threads() -> None:
 
 
 @threads.command("list")
-@click.option("--agent", default="", help="Only those of this agent.")
+@click.option("--agent", default="", shell_complete=complete_agents, help="Only those of this agent.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, THREADS_MAX))
+@click.option("--archived", is_flag=True, help="Those that were put away, instead of all others.")
 @json_option
 @click.pass_obj
-def list_threads(context: CommandContext, agent: str, limit: int, as_json: bool) -> None:
-    """List threads, the last active first."""
-    found = get(context, "/api/threads", list[ThreadSummary], limit=limit, agent=agent)
+def list_threads(context: CommandContext, agent: str, limit: int, archived: bool, as_json: bool) -> None:
+    """List threads, the last active first; pinned ones whatever their age."""
+    found = get(context, "/api/threads", list[ThreadSummary], limit=limit, agent=agent, archived=archived)
     rows = [(one.thread, one.agent, one.updated_at, one.last_seq, _doing(one), one.title) for one in found]
     head = ("thread", "agent", "active (UTC)", "events", "", "title")
     print_records(found, as_json, head, rows, "There are no threads yet.")
@@ -76,15 +82,82 @@ def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
 @threads.command()
 @click.argument("id")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write; else standard output.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "json", "markdown", "html"]),
+    default="jsonl",
+    show_default=True,
+    help="The journal, an event a line or with the thread around it; or a document for people.",
+)
 @click.pass_obj
-def export(context: CommandContext, id: str, output: str | None) -> None:
-    """Write the whole journal as JSON lines, one event a line."""
-    _, events = _whole(context, id)
+def export(context: CommandContext, id: str, output: str | None, form: str) -> None:
+    """Write the whole conversation."""
+    from shoal.domain.branches import current
+    from shoal.surfaces.export import WRITERS
+
+    info, events = _whole(context, id)
     with click.open_file(output or "-", "wb") as file:
-        for event in events:
-            file.write(bytes(event) + b"\n")
+        if form == "jsonl":
+            file.writelines(bytes(event) + b"\n" for event in events)
+        elif form == "json":
+            file.write(msgspec.json.encode(ThreadExport(info, events)) + b"\n")
+        else:
+            writer = WRITERS[form](parse_thread_id(id), info.title)
+            file.write(writer.head().encode())
+            file.writelines(writer.event(event).encode() for event in current([*map(decode_event, events)]))
+            file.write(writer.tail().encode())
     if output:
         print(f"Wrote {len(events)} events to {output}.")
+
+
+@threads.command()
+@click.argument("id")
+@click.argument("title")
+@click.pass_obj
+def rename(context: CommandContext, id: str, title: str) -> None:
+    """Give a thread another title."""
+    changed = call_api(context, "PATCH", _path(id), {"title": title}, into=ThreadSummary)
+    print(f"{changed.thread} is called {printable(changed.title)!r}.")
+
+
+@threads.command()
+@click.argument("id")
+@click.option("--off", is_flag=True, help="Pin it no more.")
+@click.pass_obj
+def pin(context: CommandContext, id: str, off: bool) -> None:
+    """Keep a thread in sight: on the page it stands above all others."""
+    call_api(context, "PATCH", _path(id), {"pinned": not off})
+    print(f"{id} is pinned no more." if off else f"{id} is pinned.")
+
+
+@threads.command()
+@click.argument("id")
+@click.option("--off", is_flag=True, help="Bring it back.")
+@click.pass_obj
+def archive(context: CommandContext, id: str, off: bool) -> None:
+    """Put a thread away; nothing is deleted, and a new message is answered as ever."""
+    call_api(context, "PATCH", _path(id), {"archived": not off})
+    print(f"{id} is back in the list." if off else f"{id} is archived.")
+
+
+@threads.command()
+@click.argument("id")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(context: CommandContext, id: str, yes: bool) -> None:
+    """Delete a thread for good: its journal, files, results and saved conversations, and its subagents' threads.
+
+    The audit log keeps what was checked and decided, and the digest of the journal. A thread that is at work or has
+    messages waiting is refused.
+    """
+    info = get(context, _path(id), ThreadSummary)
+    if not yes:
+        named = f" ({printable(info.title)})" if info.title else ""
+        click.confirm(f"Delete {info.thread}{named} with {info.last_seq} events for good?", abort=True)
+    gone = call_api(context, "DELETE", _path(id), into=DeletedThread)
+    others = f" and {gone.threads - 1} of its subagents" if gone.threads > 1 else ""
+    print(f"Deleted {id}{others}. The digest of its {gone.events} events is {gone.digest}.")
 
 
 @threads.command()
@@ -92,12 +165,107 @@ def export(context: CommandContext, id: str, output: str | None) -> None:
 @click.pass_obj
 def rebuild(context: CommandContext, id: str) -> None:
     """Make log.jsonl and context.jsonl anew from the journal."""
+    from shoal.maintenance import system_texts
     from shoal.store.projections import Projections
 
     thread = parse_thread_id(id)
-    _, events = _whole(context, id)
-    Projections(context.home).rebuild(thread, [*map(decode_event, events)])
+    events = [*map(decode_event, _whole(context, id)[1])]
+    systems = context.read(lambda store: system_texts(store.journal, events))
+    Projections(context.home).rebuild(thread, events, systems)
     print(f"Wrote log.jsonl and context.jsonl in {context.home.thread(thread)}.")
+
+
+@threads.command()
+@click.argument("id")
+@click.option("--after", default=0, type=click.IntRange(0), help="Copy up to this event; else all of it.")
+@click.option("--as", "name", default="", help="The copy's ID, which begins with web: or terminal:.")
+@click.pass_obj
+@as_usage()
+def fork(context: CommandContext, id: str, after: int, name: str) -> None:
+    """Begin a new conversation as a copy of one, up to any event."""
+    made = call_api(context, "POST", f"{_path(id)}/fork", {"after": after, "thread": name}, into=OpenedThread)
+    print(made.thread)
+
+
+@threads.command()
+@click.argument("id")
+@click.option("--at", "seq", default=0, type=click.IntRange(0), help="An event of its turn; else the last turn.")
+@click.option("--model", default="", help="Another model than the agent's.")
+@click.pass_obj
+@as_usage()
+def again(context: CommandContext, id: str, seq: int, model: str) -> None:
+    """Have a message answered anew. The answer that it has stays on another branch."""
+    call_api(context, "POST", f"{_path(id)}/again", {"seq": seq, "model": model}, into=Accepted)
+    print("It is answered anew.")
+
+
+@threads.command()
+@click.argument("id")
+@click.argument("after", type=click.IntRange(0))
+@click.pass_obj
+@as_usage()
+def branch(context: CommandContext, id: str, after: int) -> None:
+    """Have a conversation go on from right after event AFTER, such as the end of another branch."""
+    call_api(context, "POST", f"{_path(id)}/branch", {"after": after}, into=ThreadSummary)
+    print(f"{id} goes on after event {after}.")
+
+
+@threads.command()
+@click.argument("id")
+@click.argument("turn", default="last")
+@json_option
+@click.pass_obj
+@as_usage()
+def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
+    """Show what a turn did to files, or an undo. Without TURN, the last one that can be undone."""
+    found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
+    if as_json:
+        print_json(found)
+        return
+    print("\n".join(_changes_lines(found)))
+
+
+@threads.command()
+@click.argument("id")
+@click.argument("turn", default="last")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--keep", "since", flag_value="keep", help="Leave files alone that were changed since.")
+@click.option("--overwrite", "since", flag_value="overwrite", help="Restore those too.")
+@click.pass_obj
+@as_usage()
+def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | None) -> None:
+    """Restore the files that a turn changed, after showing what it did; without TURN, of the last one.
+
+    TURN may also be the ID of an undo, which is taken back. Files that were changed since are asked about.
+    """
+    found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
+    if not yes:
+        print("\n".join(_changes_lines(found)))
+        click.confirm("Restore these files?", abort=True)
+    changed = [printable(one.path) for one in found.files if one.since in ("changed", "shared")]
+    if changed and not since and not yes:
+        print(f"Not as this turn left them: {', '.join(changed)}.")
+        since = "overwrite" if click.confirm("Overwrite those too? Otherwise they stay.") else "keep"
+    at = f"{_path(id)}/turns/{path_part(found.turn)}/undo"
+    done = call_app(context, "POST", at, {"since": since or "ask"}, into=UndoResult)
+    print(f"Restored {done.restored} {'file' if done.restored == 1 else 'files'}.")
+    for name in done.left:
+        print(f"Not restored: {printable(name)}")
+    print(f"`shoal threads undo {id} {done.id}` takes that back.")
+
+
+def _changes_lines(found: TurnChanges) -> Iterator[str]:
+    yield f"Turn {found.turn}, {found.state}{f' by {found.undone_by}' if found.undone_by else ''}:"
+    for one in found.files:
+        counts = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
+        yield f"\n{one.change:<8} {printable(one.path)}{counts}{f' ({SINCE[one.since]})' if one.since else ''}"
+        yield from (f"  {printable(line)}" for line in (*([one.note] if one.note else []), *one.diff.splitlines()))
+    if found.changed > len(found.files):
+        yield f"\nand {found.changed - len(found.files)} more files"
+    yield from found.notes
+    if found.beyond:
+        yield "\nWhat cannot be undone:"
+        yield from (f"  {printable(line)}" for line in found.beyond)
 
 
 @threads.command()
@@ -154,7 +322,7 @@ def _path(id: str) -> str:
 def _doing(info: ThreadSummary) -> str:
     if info.open_turn:
         return "turn open"
-    return f"{info.queued} waiting" if info.queued else ""
+    return f"{info.queued} waiting" if info.queued else "pinned" if info.pinned else ""
 
 
 def _whole(context: CommandContext, id: str, after: int = 0) -> tuple[ThreadSummary, list[msgspec.Raw]]:

@@ -16,6 +16,8 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "img-src 'self' data: blob:",
         "connect-src 'self'",
         "font-src 'self'",
+        "manifest-src 'self'",
+        "media-src 'self'",
         "form-action 'self'",
         "base-uri 'none'",
         "frame-ancestors 'none'",

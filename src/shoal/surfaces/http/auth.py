@@ -1,15 +1,4 @@
-"""Who may call, and how far they may go: the one place where scopes, own threads and agents are compared.
-
-    token          may use
-    ------------   --------------------------------------------------------------------------------------------
-    the home's     every call and thread, as the owner
-    admin          every call and thread, as its person
-    read, approve  calls that list its scope; every thread, with an agent only those of the agent
-    chat           calls that list its scope; threads of its person's own channel on the page and the API, and the
-                   subagents' that work for them; with an agent, only those of that agent
-
-A `chat` token, and any with an agent, is confined: of the calls that name no thread it gets only those that narrow
-their answer to what it may see. A thread that the caller may not see is answered like one that does not exist.
+"""Who calls: the home's token, another one or the page's cookie, and from where.
 
 The page's cookie is `EXPIRES.HMAC` for the home's token and `EXPIRES.HMAC.NAME` for another; the HMAC is keyed with
 the home's token and covers the other's digest. It proves that the token was shown once and reveals nothing of it. It is
@@ -23,7 +12,6 @@ import ipaddress
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -34,105 +22,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.actors.access_tokens import AccessTokens
-from shoal.domain.agents import is_child
+from shoal.actors.principals import HOME_TOKEN, OWNER, OWNER_ON_PAGE, Principal, bearer_of
 from shoal.domain.clock import Clock
-from shoal.domain.errors import NotFound, StoreError
-from shoal.domain.ids import ThreadId, encode_part, personal_channel
-from shoal.domain.messages import Author
-from shoal.domain.permissions import AccessToken, Asker, Trust
+from shoal.domain.errors import StoreError
+from shoal.domain.permissions import AccessToken
 from shoal.surfaces.http.errors import ApiError, answer_shoal_error
 
 if TYPE_CHECKING:
-    from shoal.store.journal import Journal
     from shoal.surfaces.http.server import WebOptions
 
 logger = logging.getLogger(__name__)
-
-HOME_TOKEN = AccessToken("", "", "admin", "web:owner", "", datetime.fromtimestamp(0, UTC))
-"""The one in the home's file `token` or in web.token; it is not stored and cannot be revoked."""
-ANCESTORS_MAX = 32
-"""How many callers above a subagent's thread are looked through for the conversation that it works for."""
-
-
-class Principal(msgspec.Struct, frozen=True):
-    """A person with a token; `author` is who they are in what they write."""
-
-    token: AccessToken
-    author: Author
-    by_cookie: bool = False
-
-    @property
-    def person(self) -> str:
-        """PLATFORM:USER."""
-        return self.token.person
-
-    @property
-    def asker(self) -> Asker:
-        """Who asks, for the permission rules and approvals."""
-        by_name: Trust = "trusted" if self.author.trusted else "untrusted"
-        return Asker(
-            trust="owner" if self.author is OWNER.author else by_name,
-            user=self.author.id,
-            name=self.author.name,
-            roles=self.author.roles,
-            platform="web",
-            token=self.token.name,
-        )
-
-    @property
-    def is_confined(self) -> bool:
-        """Whether there are threads that they may not read."""
-        return self.token.scope == "chat" or bool(self.token.agent)
-
-    @property
-    def channel(self) -> str:
-        """The channel of their own; empty for the owner, who needs none."""
-        return "" if self.author is OWNER.author else personal_channel(self.person)
-
-    @property
-    def channels(self) -> tuple[str, ...]:
-        """What the ids of a chat token's threads begin with; none for those who are not bound to a channel."""
-        if self.token.scope != "chat":
-            return ()
-        return tuple(f"{platform}:{encode_part(self.channel)}:" for platform in ("web", "openai"))
-
-    def owns(self, thread: ThreadId) -> bool:
-        """Whether the thread is one of their own conversations, or they are not bound to these."""
-        return self.token.scope != "chat" or thread.startswith(self.channels)
-
-
-OWNER = Principal(HOME_TOKEN, Author("owner", trusted=True))
-"""Whoever holds the home's token; it is the owner's, so there is nobody else."""
-OWNER_ON_PAGE = msgspec.structs.replace(OWNER, by_cookie=True)
-
-
-async def may_use(principal: Principal, journal: "Journal", thread: ThreadId) -> bool:
-    """Whether a thread is there for this caller, be it begun or not. Raises StoreError."""
-    if not principal.is_confined:
-        return True
-    root = thread
-    for _ in range(ANCESTORS_MAX):
-        if not is_child(root):
-            break
-        above = await journal.thread(root)
-        if above is None or not above.parent:
-            return False
-        root = ThreadId(above.parent)
-    if not principal.owns(root):
-        return False
-    agent = principal.token.agent
-    if not agent:
-        return True
-    info = await journal.thread(thread)
-    if info is None:
-        return principal.token.scope == "chat"
-    return info.agent == agent or (not info.agent and principal.token.scope == "chat")
-
-
-def no_such_thread(thread: ThreadId) -> NotFound:
-    """What is said of a thread that does not exist, and of one that the caller may not see."""
-    return NotFound(f"There is no thread {thread[:200]}. `shoal threads list` or GET /api/threads shows them.")
-
 
 COOKIE_SECONDS = 30 * 86_400
 FAILURES_MAX = 10
@@ -264,15 +163,13 @@ class Gate:
         )
 
     async def _admitted(self, token: AccessToken, *, by_cookie: bool) -> Principal:
-        author = await self._tokens.author(token)
-        if author is None:
+        found = await bearer_of(self._tokens, token)
+        if found is None:
             where = token.person.partition(":")[0]
             message = f"{token.person} has no access any more: put them into platforms.{where}.allow, or pair them."
             raise ApiError(403, "forbidden", message)
         await self._tokens.note_use(token)
-        if token.scope == "admin" and token.person == HOME_TOKEN.person:  # the owner, as with the home's own token
-            author = OWNER.author
-        return Principal(token, author, by_cookie)
+        return msgspec.structs.replace(found, by_cookie=by_cookie)
 
     async def is_valid(self, principal: Principal) -> bool:
         """Whether the token is still good. Raises StoreError."""
@@ -324,7 +221,7 @@ _HEADERS = (
 )
 _POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; sandbox")
 _PREFLIGHT = {
-    "Access-Control-Allow-Methods": "GET, POST, DELETE",
+    "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
     "Access-Control-Allow-Headers": "Authorization, Content-Type, Last-Event-ID, Idempotency-Key, X-Shoal",
     "Access-Control-Max-Age": "600",
 }

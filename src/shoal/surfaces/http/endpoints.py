@@ -26,17 +26,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from shoal.actors.access_gate import MESSAGE_SECONDS, MESSAGES_BURST, PEOPLE_MAX
+from shoal.actors.principals import HOME_TOKEN, Principal, may_use, no_such_thread
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.domain.permissions import TOKEN_SCOPES, TokenScope
 from shoal.domain.records import AuditEntry
 from shoal.domain.untrusted import UNREADABLE
 from shoal.permissions.access import Bucket
-from shoal.surfaces.http.auth import HOME_TOKEN, Principal, may_use, no_such_thread
 from shoal.surfaces.http.errors import ApiError
 
 if TYPE_CHECKING:
     from shoal.app import App
+    from shoal.setup.live import LiveSetup
     from shoal.surfaces.http.auth import Gate
     from shoal.surfaces.http.page import Page
     from shoal.surfaces.http.routes_operations import Counters
@@ -75,6 +76,7 @@ class WebContext:
     counters: "Counters"
     page: "Page"
     describe: Callable[[], bytes]
+    setup: "LiveSetup"
     buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict[str, Bucket])
     probed: tuple[float, str] | None = None
     probing: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -19,6 +19,7 @@ from shoal.domain.errors import (
     ShoalError,
     StoreError,
     StoreFull,
+    StoreNewer,
 )
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ _BY_CLASS: tuple[tuple[type[ShoalError], int, str], ...] = (
     (Gone, 410, "gone"),
     (PlatformError, 502, "platform"),
     (StoreFull, 507, "disk_full"),
+    (StoreNewer, 501, "newer"),
     (StoreError, 503, "store"),
     (ShoalError, 500, "internal"),
 )

@@ -17,11 +17,11 @@ import anyio
 import msgspec
 from starlette.requests import Request
 
+from shoal.actors.principals import Principal, may_use, no_such_thread
 from shoal.domain.errors import InvalidId, InvalidInput
 from shoal.domain.events import AssistantSaid, Event, RetryScheduled, TextStreamed, TurnFinished, UserSaid
 from shoal.domain.ids import PART_CHARS_MAX, ThreadId, TurnId, encode_part, make_thread_id, parse_thread_id
 from shoal.domain.messages import Abort
-from shoal.surfaces.http.auth import Principal, may_use, no_such_thread
 from shoal.surfaces.http.endpoints import WebContext, checked_text
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.routes_files import AttachmentRef, take_attachments

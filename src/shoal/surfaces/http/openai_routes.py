@@ -8,10 +8,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shoal.actors.principals import Principal
 from shoal.domain.errors import InvalidInput
 from shoal.domain.events import TurnFinished
 from shoal.domain.messages import Usage
-from shoal.surfaces.http.auth import Principal
 from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, AnyObject, Routes, WebContext, json_answer
 from shoal.surfaces.http.errors import ApiError, compat_body
 from shoal.surfaces.http.openai_conversation import (

@@ -11,8 +11,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from shoal.actors.principals import Principal
 from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
-from shoal.surfaces.http.auth import COOKIE_SECONDS, Principal
+from shoal.surfaces.http.auth import COOKIE_SECONDS
 from shoal.surfaces.http.endpoints import OPEN, Routes, WebContext
 from shoal.surfaces.http.errors import ApiError
 
@@ -21,18 +22,31 @@ routes = Routes()
 _POLICY = {"Content-Security-Policy": CONTENT_SECURITY_POLICY}
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".webmanifest": "application/manifest+json"}
 
+_WORKER = "worker.js"
+"""The service worker, whose scope is the whole page though it lies below PREFIX."""
+
 _SIGN_IN = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>Shoal: sign in</title>
-<h1>Shoal</h1>
-<p>{reason} Enter your token. The owner's is in the file <code>token</code> of Shoal's home directory.</p>
+<link rel="icon" href="/console/icon.svg" type="image/svg+xml">
+<script src="/console/theme.js"></script>
+<link rel="stylesheet" href="/console/base.css">
+<link rel="stylesheet" href="/console/places.css">
+<main class="alone is-signin">
+<p class="brand"><img src="/console/icon.svg" alt="" width="24" height="24"> Shoal</p>
+<h1>Sign in</h1>
+{refusal}
+<p>The owner's token is in the file <code>token</code> of Shoal's home directory; <code>shoal token create</code> makes
+others.</p>
 <form method="get" action="/">
-<label>Token <input type="password" name="token" autocomplete="current-password" required autofocus></label>
-<button>Sign in</button>
+<label>Token <input type="password" name="token" autocomplete="current-password" spellcheck="false" required
+autofocus></label>
+<button class="primary">Sign in</button>
 </form>
+</main>
 """
 
 
@@ -85,6 +99,8 @@ async def _file(web: WebContext, request: Request, name: str) -> Response:
     pinned = request.query_params.get("v") == found.digest
     caching = "public, max-age=31536000, immutable" if pinned else "no-cache"
     headers = {**_POLICY, "ETag": tag, "Cache-Control": caching}
+    if name == _WORKER:
+        headers["Service-Worker-Allowed"] = "/"
     if tag in request.headers.get("if-none-match", ""):
         return Response(None, 304, headers)
     return Response(found.content, 200, headers, found.media_type)
@@ -110,7 +126,7 @@ async def index(web: WebContext, request: Request) -> Response:
     except ApiError as error:
         return _sign_in(str(error))
     if visitor is None:
-        return _sign_in("You are not signed in.")
+        return _sign_in()
     if not web.page.has("index.html"):
         raise ApiError(404, "not_found", "This installation has no console page; the API works without it.")
     response = await _file(web, request, "index.html")
@@ -129,8 +145,9 @@ def _set_cookie(web: WebContext, request: Request, response: Response, visitor: 
     )
 
 
-def _sign_in(reason: str) -> Response:
-    return Response(_SIGN_IN.format(reason=escape(reason)), 401, {**_POLICY, "WWW-Authenticate": "Bearer"}, "text/html")
+def _sign_in(reason: str = "") -> Response:
+    refusal = f'<p class="problem" role="alert">{escape(reason)}</p>' if reason else ""
+    return Response(_SIGN_IN.format(refusal=refusal), 401, {**_POLICY, "WWW-Authenticate": "Bearer"}, "text/html")
 
 
 @routes("GET /favicon.ico", OPEN)

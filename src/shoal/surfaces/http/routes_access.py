@@ -1,17 +1,27 @@
 """Calls about who may call: the caller themselves, access tokens, and people who were let in by pairing code."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from shoal.actors.access_tokens import NewToken
+from shoal.actors.principals import Principal
 from shoal.domain.ids import encode_part
 from shoal.domain.permissions import AccessToken, TokenScope
-from shoal.surfaces.http.auth import Principal
 from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Removed, Routes, WebContext, view
 
 routes = Routes()
+
+PREFERENCES = "preferences"
+"""The settings' scope of what people have set for themselves."""
+
+
+class Preferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a person has set for themselves on the page."""
+
+    theme: Literal["system", "light", "dark"] = "system"
+    grouping: Literal["day", "agent", "platform"] = "day"
 
 
 class WhoView(msgspec.Struct, frozen=True):
@@ -25,6 +35,7 @@ class WhoView(msgspec.Struct, frozen=True):
     name: str
     agent: str
     thread_prefix: str
+    preferences: Preferences
 
 
 class TokenView(msgspec.Struct, frozen=True):
@@ -93,11 +104,20 @@ class PairAnswer(msgspec.Struct, frozen=True):
 
 
 @routes("GET /api/me", EVERYONE, narrows=True)
-async def who(by: Principal) -> WhoView:
+async def who(web: WebContext, by: Principal) -> WhoView:
     """Who calls, and what their token may do."""
     token, name = by.token, by.author.name or "owner"
     prefix = f"web:{encode_part(by.channel or 'lobby')}:"
-    return WhoView(token.name, token.scope, by.person, by.author.id, name, token.agent, prefix)
+    kept = await web.app.store.settings.get(PREFERENCES, by.person)
+    preferences = msgspec.json.decode(kept, type=Preferences) if kept else Preferences()
+    return WhoView(token.name, token.scope, by.person, by.author.id, name, token.agent, prefix, preferences)
+
+
+@routes("PUT /api/me/preferences", EVERYONE, narrows=True)
+async def set_preferences(web: WebContext, by: Principal, body: Preferences) -> Preferences:
+    """Keep what the caller has set for themselves, for every browser they sign in with."""
+    await web.app.store.settings.put(PREFERENCES, by.person, msgspec.json.encode(body).decode())
+    return body
 
 
 @routes("GET /api/tokens", ADMINS, answer=list[TokenView])

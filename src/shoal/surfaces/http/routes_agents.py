@@ -4,12 +4,12 @@ from typing import Annotated
 
 import msgspec
 
+from shoal.actors.principals import Principal
 from shoal.agents.lifecycle import AgentCard
 from shoal.agents.registry import RuntimeInfo
-from shoal.domain.agents import AgentBudget, Binding
+from shoal.domain.agents import AgentBudget, Binding, Listen
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import make_thread_id
-from shoal.surfaces.http.auth import Principal
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext, view
 
 routes = Routes()
@@ -20,8 +20,8 @@ Settings = dict[str, Annotated[str, msgspec.Meta(max_length=20_000)]]
 
 
 class AgentView(msgspec.Struct, frozen=True):
-    """An agent. Empty `tools` are all; `channels` are PLATFORM:CHANNEL; `error` says what is wrong with its file, then
-    what the file would say is empty."""
+    """An agent. Empty `tools` are all; `channels` are PLATFORM:CHANNEL, and `listen` says what it answers in each;
+    `error` says what is wrong with its file, then what the file would say is empty."""
 
     name: str
     model: str = ""
@@ -30,6 +30,7 @@ class AgentView(msgspec.Struct, frozen=True):
     tools: tuple[str, ...] = ()
     fallback: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
+    listen: dict[str, Listen] = {}
     at_work: int = 0
     is_default: bool = False
     idle_minutes: float = 0.0
@@ -40,12 +41,14 @@ class AgentView(msgspec.Struct, frozen=True):
 class NewAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An agent to make from the template. `settings` are keys of its agent.toml, each as text.
 
-    `beside`, PLATFORM:CHANNEL: have the platform make a channel there, and bind it.
+    `beside`, PLATFORM:CHANNEL: have the platform make a channel there, and bind it; `listen` is what the agent answers
+    in it.
     """
 
     name: Name
     settings: Settings = {}
     beside: Annotated[str, msgspec.Meta(max_length=400)] = ""
+    listen: Listen = "all"
 
 
 class NewAgentView(msgspec.Struct, frozen=True):
@@ -75,11 +78,12 @@ class DestroyedAgent(msgspec.Struct, frozen=True):
 
 
 class NewBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Let an agent answer in a channel."""
+    """Let an agent answer in a channel: every message, those that `named` it, or these and their `threads`."""
 
     platform: Part
     channel: Part
     agent: Name
+    listen: Listen = "all"
 
 
 class Unbound(msgspec.Struct, frozen=True):
@@ -90,7 +94,8 @@ class Unbound(msgspec.Struct, frozen=True):
 
 def _view(card: AgentCard) -> AgentView:
     settings = msgspec.structs.asdict(card.spec) if card.spec is not None else {}
-    return view(AgentView, card, **{**settings, "name": card.name, "channels": card.places})
+    own = {"name": card.name, "channels": tuple(card.places), "listen": card.places}
+    return view(AgentView, card, **{**settings, **own})
 
 
 @routes("GET /api/agents", READERS, narrows=True)
@@ -119,7 +124,7 @@ async def create(web: WebContext, by: Principal, body: NewAgent) -> NewAgentView
     note = ""
     if body.beside:
         beside = make_thread_id(platform, channel, "0")
-        note = (await web.app.lifecycle.give_channel(body.name, beside, by.person)).note
+        note = (await web.app.lifecycle.give_channel(body.name, beside, by.person, body.listen)).note
     return NewAgentView(_view(await web.app.lifecycle.card(body.name)), note)
 
 
@@ -146,7 +151,8 @@ async def bindings(web: WebContext) -> list[Binding]:
 @routes("PUT /api/bindings", ADMINS)
 async def bind(web: WebContext, by: Principal, body: NewBinding) -> Binding:
     """Bind a channel to an agent, from its next message on."""
-    return await web.app.lifecycle.bind(body.agent, make_thread_id(body.platform, body.channel, "0"), by.person)
+    thread = make_thread_id(body.platform, body.channel, "0")
+    return await web.app.lifecycle.bind(body.agent, thread, by.person, body.listen)
 
 
 @routes("DELETE /api/bindings/{platform}/{channel}", ADMINS)

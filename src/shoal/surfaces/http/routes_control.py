@@ -1,10 +1,13 @@
 """Calls about what waits for a person or runs on its own: approvals, triggers, processes, tools of MCP servers."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
+import anyio.to_thread
 import msgspec
 
+from shoal.actors.actor import LAST_CHANNEL
+from shoal.actors.principals import Principal, may_use
 from shoal.domain.agents import Hook, Process, ProcessState
 from shoal.domain.cards import coverage_text
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
@@ -12,8 +15,7 @@ from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, parse_thread_id
 from shoal.domain.permissions import Coverage
 from shoal.domain.records import Approval
-from shoal.domain.triggers import NewTrigger, Trigger, first_time
-from shoal.surfaces.http.auth import Principal, may_use
+from shoal.domain.triggers import BRIEF, BRIEF_AGENT, BRIEF_TEXT, NewTrigger, Trigger, first_time, in_words, times_until
 from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Removed, Routes, WebContext, checked_text, view
 from shoal.surfaces.http.routes_threads import check_agent
 from shoal.tools.mcp.pins import DIGEST_CHARS, Pin, State
@@ -22,6 +24,9 @@ from shoal.tools.process_logs import LogPiece
 routes = Routes()
 
 LIST_MAX = 1000
+TIMES_MAX = 200
+"""How many times of a trigger a calendar tells."""
+NAME_CHARS_MAX = 120
 
 # ---- approvals ----
 
@@ -137,7 +142,7 @@ class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TriggerView(msgspec.Struct, frozen=True):
-    """A trigger; `next_at` is null when it will not come again."""
+    """A trigger; `next_at` is null when it will not come again, and `words` say a cron line as people do."""
 
     id: str
     name: str
@@ -156,12 +161,14 @@ class TriggerView(msgspec.Struct, frozen=True):
     created_by: str
     failures: int
     error: str
+    words: str
 
 
 def _trigger_view(trigger: Trigger) -> TriggerView:
     spec = trigger.spec
     by = spec.author.id if spec.author is not None else spec.created_by
-    flat = {**msgspec.structs.asdict(spec), "thread": spec.thread or "", "created_by": by}
+    words = in_words(spec.schedule) if spec.kind == "periodic" else "once"
+    flat = {**msgspec.structs.asdict(spec), "thread": spec.thread or "", "created_by": by, "words": words}
     return view(TriggerView, trigger, **flat)
 
 
@@ -182,6 +189,40 @@ async def triggers(web: WebContext) -> list[TriggerView]:
     return [_trigger_view(trigger) for trigger in await web.app.store.triggers.all()]
 
 
+class CalendarQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """So many days from now."""
+
+    days: Annotated[int, msgspec.Meta(ge=1, le=31)] = 7
+
+
+class PlannedTimes(msgspec.Struct, frozen=True):
+    """When an active trigger comes in the days that were asked for; with `more` it comes more often than is told."""
+
+    id: str
+    name: str
+    words: str
+    at: list[datetime]
+    more: bool
+
+
+@routes("GET /api/triggers/calendar", READERS)
+async def calendar(web: WebContext, query: CalendarQuery) -> list[PlannedTimes]:
+    """When each trigger comes in the next days, at most 200 times."""
+    now = web.app.clock.now()
+    active = [one for one in await web.app.store.triggers.all() if one.state == "active" and one.next_at is not None]
+
+    def look() -> list[PlannedTimes]:
+        found: list[PlannedTimes] = []
+        for one in active:
+            times = times_until(one.spec, now, now + timedelta(days=query.days), TIMES_MAX + 1)
+            name = one.spec.name or one.spec.text[:NAME_CHARS_MAX]
+            words = in_words(one.spec.schedule) if one.spec.kind == "periodic" else "once"
+            found.append(PlannedTimes(one.id, name, words, times[:TIMES_MAX], len(times) > TIMES_MAX))
+        return found
+
+    return await anyio.to_thread.run_sync(look)
+
+
 @routes("POST /api/triggers", ADMINS, status=201)
 async def add_trigger(web: WebContext, by: Principal, body: TriggerRequest) -> TriggerView:
     """Schedule a turn."""
@@ -197,6 +238,53 @@ async def add_trigger(web: WebContext, by: Principal, body: TriggerRequest) -> T
         "created_by": by.author.id,
     }
     return _trigger_view(await web.app.outlets.add_trigger(msgspec.convert(given, NewTrigger)))
+
+
+class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A brief at an hour of a time zone: in `thread`, in a new thread of `platform` and `channel`, or without these
+    where the owner last wrote to the agent. The agent `brief` is made when it is first named."""
+
+    at: Annotated[str, msgspec.Meta(pattern=r"^([01]?[0-9]|2[0-3]):[0-5][0-9]$", examples=["8:00"])]
+    timezone: Annotated[str, msgspec.Meta(max_length=64)] = "UTC"
+    days: Literal["all", "working"] = "all"
+    thread: str = ""
+    platform: str = ""
+    channel: str = ""
+    agent: str = ""
+
+
+@routes("POST /api/brief", ADMINS, status=201)
+async def set_brief(web: WebContext, by: Principal, body: BriefRequest) -> TriggerView:
+    """Have an agent send a brief every morning, in place of the one there was."""
+    app, agent = web.app, body.agent
+    if agent == "brief" and agent not in app.agents.names():
+        await app.lifecycle.create(agent, BRIEF_AGENT, by.person)
+    thread = body.thread
+    if not thread and not body.platform:
+        settings, default = app.store.settings, app.agents.defaults.agent
+        thread = await settings.get(LAST_CHANNEL, agent or default) or await settings.get(LAST_CHANNEL, default) or ""
+        if not thread:
+            raise InvalidInput("Write to the agent once, so that it knows where; or name a thread.")
+    hour, _, minute = body.at.partition(":")
+    schedule = f"{int(minute)} {int(hour)} * * {'1-5' if body.days == 'working' else '*'}"
+    asked = TriggerRequest(
+        "periodic", schedule, BRIEF_TEXT.format(timezone=body.timezone), thread, body.platform, body.channel,
+        body.timezone, agent, BRIEF,
+    )  # fmt: skip
+    before = [one for one in await app.store.triggers.all() if one.spec.name == BRIEF]
+    added = await add_trigger(web, by, asked)
+    for one in before:
+        await app.store.triggers.remove(one.id)
+    return added
+
+
+@routes("DELETE /api/brief", ADMINS)
+async def end_brief(web: WebContext) -> Removed:
+    """Send no brief any more."""
+    found = [one for one in await web.app.store.triggers.all() if one.spec.name == BRIEF]
+    for one in found:
+        await web.app.store.triggers.remove(one.id)
+    return Removed(bool(found))
 
 
 @routes("DELETE /api/triggers/{id}", ADMINS)

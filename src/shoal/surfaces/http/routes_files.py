@@ -26,12 +26,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from shoal.actors.principals import Principal
 from shoal.domain.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly, StoreUnavailable
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, encode_part
+from shoal.domain.ids import ThreadId, TurnId, encode_part
 from shoal.domain.messages import Attachment, Author
+from shoal.domain.posts import spoken_id
 from shoal.domain.untrusted import is_text
-from shoal.surfaces.http.auth import Principal
 from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Routes, WebContext, bounded_body, checked_text, view
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ READABLE = ("attachments", "scratch")
 READABLE_FILES = ("log.jsonl", "context.jsonl")
 """The thread's own files that can be fetched."""
 
+SPEECH_WAIT_SECONDS = 30.0
+SPEECH_LOOK_SECONDS = 0.25
 _DEFAULT_TYPE = "application/octet-stream"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -172,6 +175,20 @@ async def _pieces(content: BinaryIO, size_bytes: int) -> AsyncIterator[bytes]:
         while left and (piece := await anyio.to_thread.run_sync(content.read, min(left, _PIECE_BYTES))):
             left -= len(piece)
             yield piece
+
+
+@routes("GET /api/threads/{thread}/turns/{turn}/speech", EVERYONE, media_type=_DEFAULT_TYPE)
+async def speech(web: WebContext, thread: ThreadId, turn: str) -> Response:
+    """A turn's answer, spoken; one that is still being spoken is waited for."""
+    post, clock = spoken_id(TurnId(turn)), web.app.clock
+    until = clock.monotonic() + SPEECH_WAIT_SECONDS
+    while (found := await web.app.voice.recording(thread, post)) is None:
+        fate = await web.app.store.outbox.fate(post)
+        if fate is None or fate.state not in ("pending", "sending") or clock.monotonic() > until:
+            raise NotFound("That turn's answer was not spoken.")
+        await clock.sleep(SPEECH_LOOK_SECONDS)
+    content = await anyio.to_thread.run_sync(found.read_bytes)
+    return Response(content, media_type=media_type_of(found.name), headers={"Cache-Control": "private, no-cache"})
 
 
 @routes("GET /api/threads/{thread}/artifacts", EVERYONE)

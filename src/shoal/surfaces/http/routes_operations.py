@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 import msgspec
 from starlette.responses import Response
 
+from shoal.actors.principals import Principal
 from shoal.backups import Backup
 from shoal.domain.errors import StoreError
 from shoal.domain.events import AssistantSaid, Event, ToolFinished, TurnFinished
 from shoal.domain.records import AuditEntry, AuditRow, Backlog, BudgetStatus
-from shoal.surfaces.http.auth import Principal
 from shoal.surfaces.http.endpoints import (
     ADMINS,
     EVERYONE,
@@ -23,7 +23,9 @@ from shoal.surfaces.http.endpoints import (
     Routes,
     WebContext,
     json_answer,
+    view,
 )
+from shoal.tools.overview import Overview, look
 
 routes = Routes()
 
@@ -31,6 +33,24 @@ PROBE_SECONDS_MAX = 2.0
 """How long the store may take to answer."""
 PROBE_SECONDS = 1.0
 """How long an answer about the store counts, so that nobody can make it write without end."""
+
+THREADS_SHOWN_MAX = 20
+"""Of how many threads use is told."""
+
+# ---- how things stand ----
+
+
+class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far back to look."""
+
+    hours: Annotated[float, msgspec.Meta(ge=1, le=168)] = 24
+
+
+@routes("GET /api/overview", READERS)
+async def overview(web: WebContext, query: OverviewQuery) -> Overview:
+    """What was asked and done lately, what it cost, what waits for a person, and what comes or fails."""
+    return await look(web.app.store, web.app.clock.now(), query.hours)
+
 
 # ---- health ----
 
@@ -170,8 +190,19 @@ class UsageView(msgspec.Struct, frozen=True):
     usd: float | None
 
 
+class ThreadUsageView(msgspec.Struct, frozen=True):
+    """Use by a thread; `usd` is null when no call had a price."""
+
+    thread: str
+    title: str
+    calls: int
+    tokens: int
+    cached_tokens: int
+    usd: float | None
+
+
 class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many days back."""
+    """How many days, today among them."""
 
     days: Annotated[int, msgspec.Meta(ge=1, le=3660)] = 30
 
@@ -186,6 +217,16 @@ class BudgetLifted(msgspec.Struct, frozen=True):
 async def usage(web: WebContext, query: UsageQuery) -> object:
     """What models were used for, by day, agent and model."""
     return await web.app.store.ledger.usage(query.days)
+
+
+@routes("GET /api/usage/threads", READERS)
+async def usage_by_thread(web: WebContext, query: UsageQuery) -> list[ThreadUsageView]:
+    """The threads that cost most, at most 20."""
+    found = (await web.app.store.ledger.by_thread(query.days))[:THREADS_SHOWN_MAX]
+    infos = [await web.app.store.journal.thread(one.thread) for one in found]
+    return [
+        view(ThreadUsageView, one, title=info.title if info else "") for one, info in zip(found, infos, strict=True)
+    ]
 
 
 @routes("GET /api/usage/ceilings", READERS)
@@ -217,6 +258,21 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def audit(web: WebContext, query: AuditQuery) -> list[AuditRow]:
     """The audit log's newest entries, the oldest of them first."""
     return await web.app.store.audit.tail(query.limit, chain_name=query.chain)
+
+
+class AuditState(msgspec.Struct, frozen=True):
+    """How many chains and whole entries there are, and a sentence for each chain that does not hold."""
+
+    chains: int
+    entries: int
+    broken: list[str]
+
+
+@routes("GET /api/audit/verify", ADMINS)
+async def verify_audit(web: WebContext) -> AuditState:
+    """Check every entry of every chain."""
+    found = await web.app.store.audit.verify()
+    return AuditState(found.chains, found.entries, [one.shown for one in found.broken])
 
 
 # ---- backups ----

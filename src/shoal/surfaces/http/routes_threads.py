@@ -8,15 +8,18 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from shoal.chat.inbox import parse_command
-from shoal.domain.commands import COMMANDS, CommandRequest, CommandSpec
-from shoal.domain.errors import Conflict, InvalidInput
+from shoal.actors.commands import agent_here
+from shoal.actors.orchestrator import CHOOSES_NO_MODEL
+from shoal.actors.principals import HOME_TOKEN, Principal, may_use, no_such_thread
+from shoal.domain.checkpoints import ChangedSince, TurnChanges, UndoResult
+from shoal.domain.commands import COMMANDS, CommandRequest, CommandSpec, parse_command
+from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
 from shoal.domain.events import Event, encode_event
-from shoal.domain.ids import OWN_PLATFORMS, ThreadId
+from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, make_thread_id, parse_thread_id, thread_address
 from shoal.domain.messages import Abort, Attachment, Prompt, Receipt, Retry, Steer
 from shoal.domain.records import Snapshot, ThreadInfo
+from shoal.providers.catalog import existing_model
 from shoal.store.journal import Journal
-from shoal.surfaces.http.auth import HOME_TOKEN, Principal, may_use, no_such_thread
 from shoal.surfaces.http.endpoints import (
     ADMINS,
     EVERYONE,
@@ -32,6 +35,8 @@ from shoal.surfaces.http.endpoints import (
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.routes_files import AttachmentRef, take_attachments
 from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, Allowed, EventStream, all_frames, thread_frames
+from shoal.turn.context import ContextCosts
+from shoal.turn.replay import Difference, replay_thread
 
 routes = Routes()
 
@@ -50,12 +55,14 @@ Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
 
 
 class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A message for a thread. The same `message_id` again, in the same thread, is the same message."""
+    """A message for a thread. The same `message_id` again, in the same thread, is the same message. `model` answers in
+    this thread from this message on."""
 
     text: str = ""
     message_id: MessageId = ""
     attachments: Annotated[list[AttachmentRef], msgspec.Meta(max_length=10)] = []
     agent: str = ""
+    model: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -86,6 +93,41 @@ class RetryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
+class NewFork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Up to which event a thread is copied: 0 as it is now. `thread` names the copy."""
+
+    after: Seq = 0
+    thread: str = ""
+
+
+class AnswerAgain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An event of the turn whose message is to be answered anew; 0 for the last turn. With `model` that one answers."""
+
+    seq: Seq = 0
+    model: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class ChangedMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is said in the place of the message of event `seq`."""
+
+    text: str
+    seq: Seq = 0
+    message_id: MessageId = ""
+
+
+class UndoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What becomes of files that are not as the turn left them: nothing is done where there are any, they stay, or they
+    are restored too."""
+
+    since: ChangedSince = "ask"
+
+
+class BranchChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """After which event the conversation goes on."""
+
+    after: Seq
+
+
 class Delivered(msgspec.Struct, frozen=True):
     """Whether a turn was running to take it."""
 
@@ -113,7 +155,7 @@ class WindowCleared(msgspec.Struct, frozen=True):
 
 class ThreadSummary(msgspec.Struct, frozen=True):
     """A thread. `open_turn` is empty when none is open; `queued` messages wait for a turn; `retry_at` is when a turn
-    that waits for its model asks again."""
+    that waits for its model asks again. `model` was chosen for this thread; empty is its agent's."""
 
     thread: str
     agent: str
@@ -125,6 +167,26 @@ class ThreadSummary(msgspec.Struct, frozen=True):
     created_at: datetime
     updated_at: datetime
     retry_at: datetime | None
+    pinned: bool
+    archived: bool
+    model: str
+
+
+class ReplayView(msgspec.Struct, frozen=True):
+    """What came of building a thread's requests again: how many calls of models there were, how many requests are the
+    same, how many were not noted by an earlier version, and each other one's first difference."""
+
+    calls: int
+    identical: int
+    unmarked: int
+    differences: tuple[Difference, ...]
+    compares_tools: bool
+
+
+class ReplayQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Only one turn, if it is named."""
+
+    turn: str = ""
 
 
 class StepView(msgspec.Struct, frozen=True):
@@ -138,11 +200,13 @@ class StepView(msgspec.Struct, frozen=True):
 
 
 class ThreadsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which threads: at most `limit`, last active before `before`, of one agent."""
+    """Which threads: at most `limit`, last active before `before`, of one agent; with `archived` those put away, else
+    all others, and pinned ones whatever their age."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=THREADS_MAX)] = 200
     agent: str = ""
     before: Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})] | None = None
+    archived: bool = False
 
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -196,6 +260,13 @@ def check_agent(web: WebContext, by: Principal, agent: str) -> str:
     return agent
 
 
+def check_model(web: WebContext, by: Principal, model: str) -> None:
+    """Raises Forbidden for people who may not choose one, InvalidInput for one that there is not."""
+    if not by.author.trusted:
+        raise Forbidden(CHOOSES_NO_MODEL)
+    existing_model(web.app.models, model)
+
+
 def check_intake(web: WebContext) -> None:
     """Refuse messages that nothing here would answer any more. Raises ApiError 503."""
     if web.app.state == "draining":
@@ -232,6 +303,7 @@ def make_prompt(
     message_id: str,
     *,
     agent: str = "",
+    model: str = "",
     attachments: tuple[Attachment, ...] = (),
 ) -> Prompt:
     """A prompt of the caller's, from a person where they use the page.
@@ -246,6 +318,7 @@ def make_prompt(
         at=web.app.clock.now(),
         attachments=attachments,
         agent=agent,
+        model=model,
         message_id=message_id,
         origin="person" if by.by_cookie else "api",
         direct=thread.partition(":")[0] in OWN_PLATFORMS,
@@ -265,9 +338,13 @@ async def send_message(web: WebContext, by: Principal, thread: ThreadId, body: N
     text = body.text if body.attachments and not body.text else checked_text(body.text)
     agent = check_agent(web, by, body.agent)
     message_id = _message_id(web, body.message_id)
+    if body.model:
+        check_model(web, by, body.model)
     attachments = await take_attachments(web.app, by.author, thread, body.attachments, message_id)
-    prompt = make_prompt(web, by, thread, text, message_id, agent=agent, attachments=attachments)
+    prompt = make_prompt(web, by, thread, text, message_id, agent=agent, model=body.model, attachments=attachments)
     receipt = await submit(web, prompt)
+    if body.model:
+        await web.app.store.threads.change(thread, model=body.model)
     return Accepted(True, message_id, receipt.status == "duplicate")
 
 
@@ -293,6 +370,64 @@ async def retry(web: WebContext, by: Principal, thread: ThreadId, body: RetryReq
     if not receipt.delivered:
         raise Conflict("No turn of this thread waits for its model.")
     return Delivered(True)
+
+
+# ---- going back ----
+
+
+@routes("POST /api/threads/{thread}/fork", TALKERS, status=201, body_optional=True)
+async def fork(web: WebContext, by: Principal, thread: ThreadId, body: NewFork) -> OpenedThread:
+    """Make a new thread that begins as a copy of this one up to an event; nothing said there reaches the original."""
+    own = by.channel or "lobby"
+    place = thread if thread.partition(":")[0] in OWN_PLATFORMS else make_thread_id("web", own, "x")
+    target = parse_thread_id(body.thread) if body.thread else ThreadId(f"{channel_of(place)}{web.app.clock.new_id()}")
+    if thread_address(target).platform not in OWN_PLATFORMS:
+        raise InvalidInput("A copy goes on on the page or in the terminal: name a thread that begins with `web:`.")
+    if not by.owns(target):
+        raise no_such_thread(target)
+    await web.app.snapshots.fork(thread, target, by.author.id, body.after)
+    return OpenedThread(target)
+
+
+@routes("POST /api/threads/{thread}/again", TALKERS, status=202, body_optional=True)
+async def answer_again(web: WebContext, by: Principal, thread: ThreadId, body: AnswerAgain) -> Accepted:
+    """Have a message answered anew, in place of its answer, which stays on another branch of the conversation."""
+    check_intake(web)
+    if body.model:
+        web.app.models.route(body.model)
+    said = await web.app.orchestrator.try_again(thread, by.asker, body.seq, body.model)
+    return Accepted(True, str(said.seq), False)
+
+
+@routes("POST /api/threads/{thread}/edit", TALKERS, status=202)
+async def say_instead(web: WebContext, by: Principal, thread: ThreadId, body: ChangedMessage) -> Accepted:
+    """Say something else in the place of an own message; what followed stays on another branch."""
+    check_intake(web)
+    message_id = _message_id(web, body.message_id)
+    prompt = make_prompt(web, by, thread, checked_text(body.text), message_id)
+    await web.app.orchestrator.say_instead(prompt, body.seq)
+    return Accepted(True, message_id, False)
+
+
+@routes("POST /api/threads/{thread}/branch", TALKERS, answer=ThreadSummary)
+async def go_to_branch(web: WebContext, by: Principal, thread: ThreadId, body: BranchChoice) -> ThreadInfo:
+    """Have the conversation go on from right after an event: the end of another branch, or any earlier rest."""
+    await web.app.orchestrator.go_to(thread, body.after, by.author.id)
+    return await _known_thread(web, thread)
+
+
+@routes("GET /api/threads/{thread}/turns/{turn}/changes", EVERYONE)
+async def turn_changes(web: WebContext, by: Principal, thread: ThreadId, turn: str) -> TurnChanges:
+    """What a turn, or an undo, did to files, as diffs; `last` is the last turn that can be undone."""
+    await _known_thread(web, thread)
+    return await web.app.orchestrator.undo.show(thread, turn, by.asker if by.is_confined else None)
+
+
+@routes("POST /api/threads/{thread}/turns/{turn}/undo", TALKERS, body_optional=True)
+async def undo_turn(web: WebContext, by: Principal, thread: ThreadId, turn: str, body: UndoRequest) -> UndoResult:
+    """Restore the files that a turn, or an undo, changed, to how they were before it."""
+    check_intake(web)
+    return await web.app.orchestrator.undo.undo(thread, turn, by.asker, body.since)
 
 
 @routes("POST /api/channels/{platform}/{channel}/messages", ADMINS, status=202)
@@ -328,7 +463,15 @@ async def threads(web: WebContext, by: Principal, query: ThreadsQuery) -> list[T
     agent = by.token.agent or query.agent
     if query.agent not in ("", agent):
         return []
-    return await web.app.store.journal.threads(query.limit, agent=agent, before=before, channels=by.channels)
+    journal, channels = web.app.store.journal, by.channels
+    found = await journal.threads(query.limit, agent=agent, before=before, channels=channels, archived=query.archived)
+    if before is None and not query.archived:
+        known = {info.thread for info in found}
+        for info in await journal.pinned():
+            theirs = not channels or info.thread.startswith(channels) or info.parent.startswith(channels)
+            if info.thread not in known and agent in ("", info.agent) and theirs:
+                found.append(info)
+    return found
 
 
 @routes("GET /api/threads/{thread}", EVERYONE, answer=ThreadSummary)
@@ -342,6 +485,17 @@ async def steps(web: WebContext, thread: ThreadId) -> list[StepView]:
     """What the thread's turns spent their time on, oldest first."""
     await _known_thread(web, thread)
     return [view(StepView, stored.step, turn=stored.turn) for stored in await web.app.store.journal.steps(thread)]
+
+
+@routes("GET /api/threads/{thread}/replay", EVERYONE)
+async def replay(web: WebContext, thread: ThreadId, query: ReplayQuery) -> ReplayView:
+    """Build the requests of the thread's model calls again from the journal and compare them with what was sent."""
+    info, app = await _known_thread(web, thread), web.app
+    tools = {spec.name: spec for spec in app.tools.every()} if app.state != "stopped" else None
+    found = await replay_thread(app.store.journal, info.thread, app.context.meter, tools, query.turn)
+    if query.turn and not found.calls:
+        raise NotFound(f"{thread} has no turn {query.turn[:80]} that asked a model.")
+    return ReplayView(found.calls, found.identical, found.unmarked, found.differences, tools is not None)
 
 
 @routes("GET /api/threads/{thread}/events", EVERYONE, answer=list[Event], streams=True)
@@ -385,6 +539,13 @@ async def all_events(web: WebContext, request: Request, by: Principal) -> Respon
 
 
 # ---- the model's window, and what was saved of it ----
+
+
+@routes("GET /api/threads/{thread}/context", READERS)
+async def context_costs(web: WebContext, thread: ThreadId) -> ContextCosts:
+    """What the next request of a thread carries, and what each part takes; of a new one, what its first would."""
+    agent = await agent_here(web.app.store, web.app.agents, thread)
+    return await web.app.context.costs(thread, agent, web.app.models.route(agent.model), web.app.store)
 
 
 @routes("POST /api/threads/{thread}/clear", TALKERS)

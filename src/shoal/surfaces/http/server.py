@@ -17,15 +17,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.domain.errors import ConfigError, ShoalError
 from shoal.domain.settings import HookSettings
+from shoal.setup.live import LiveSetup
 from shoal.surfaces.http import (
     openai_routes,
     page,
     routes_access,
+    routes_agent_files,
     routes_agents,
+    routes_cases,
     routes_control,
     routes_files,
+    routes_history,
     routes_inbound,
+    routes_memory,
     routes_operations,
+    routes_permissions,
+    routes_push,
+    routes_setup,
     routes_threads,
 )
 from shoal.surfaces.http.auth import AccessMiddleware, Gate
@@ -55,10 +63,17 @@ API: tuple[Endpoint, ...] = (
     *routes_operations.routes.endpoints,
     *routes_inbound.routes.endpoints,
     *routes_threads.routes.endpoints,
+    *routes_history.routes.endpoints,
     *routes_files.routes.endpoints,
     *routes_control.routes.endpoints,
     *routes_access.routes.endpoints,
+    *routes_push.routes.endpoints,
+    *routes_permissions.routes.endpoints,
     *routes_agents.routes.endpoints,
+    *routes_agent_files.routes.endpoints,
+    *routes_setup.routes.endpoints,
+    *routes_cases.routes.endpoints,
+    *routes_memory.routes.endpoints,
     *openai_routes.routes.endpoints,
 )
 _OPEN_PATHS = frozenset(endpoint.path for endpoint in (*API, *page.routes.endpoints) if endpoint.is_open)
@@ -101,7 +116,7 @@ class WebApp:
         )
         counters, describe = Counters(), cache(lambda: make_document(API, version("shoal")))
         app.hub.tap(counters.count)
-        self.web = WebContext(app, options, gate, streams, counters, Page(), describe)
+        self.web = WebContext(app, options, gate, streams, counters, Page(), describe, LiveSetup(app))
         router = Starlette(
             routes=starlette_routes(self.web, (*API, *page.routes.endpoints)),
             exception_handlers={

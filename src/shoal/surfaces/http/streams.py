@@ -16,7 +16,16 @@ from starlette.types import Receive, Scope, Send
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import StoreError
-from shoal.domain.events import Event, LiveEvent, TextStreamed, TurnFinished, encode_event, encode_live
+from shoal.domain.events import (
+    AssistantSaid,
+    Event,
+    LiveEvent,
+    OutputShown,
+    TextStreamed,
+    TurnFinished,
+    encode_event,
+    encode_live,
+)
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.surfaces.http.errors import ApiError
 
@@ -81,6 +90,13 @@ class LiveStreams:
             return True
         return False
 
+    async def beat(self, send: Send) -> None:
+        """Say now and then that a stream lives whose pieces take long, until the client does not read."""
+        while True:
+            await anyio.sleep(self._heartbeat_seconds)
+            if not await self.send(send, HEARTBEAT):
+                return
+
     @contextmanager
     def _wait(self, seconds: float) -> Generator[None]:
         with anyio.move_on_after(seconds) as scope:
@@ -103,12 +119,13 @@ async def thread_items(app: "App", streams: LiveStreams, thread: ThreadId, after
     An `after` that the journal has not reached belongs to another journal: then everything is sent.
     """
     info = await app.store.journal.thread(thread)
-    seq, finished = after if info is not None and after <= info.last_seq else 0, TurnId("")
+    seq, finished, said = after if info is not None and after <= info.last_seq else 0, TurnId(""), 0
     while not streams.closing:
         with app.hub.subscribe(thread) as subscription:
             while events := await app.store.journal.events(thread, seq, REPLAY_EVENTS_MAX):
                 for event in events:
                     seq, finished = event.seq, event.turn if isinstance(event.data, TurnFinished) else finished
+                    said = seq if isinstance(event.data, AssistantSaid) else said
                     yield event
                 if len(events) < REPLAY_EVENTS_MAX:
                     break
@@ -120,8 +137,11 @@ async def thread_items(app: "App", streams: LiveStreams, thread: ThreadId, after
                     if item.seq <= seq:
                         continue
                     seq, finished = item.seq, item.turn if isinstance(item.data, TurnFinished) else finished
+                    said = seq if isinstance(item.data, AssistantSaid) else said
                 elif isinstance(item, LiveEvent) and item.turn and item.turn == finished:  # its turn is over
                     continue
+                elif isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed) and item.data.after < said:
+                    continue  # the message that it was a piece of has been shown
                 yield item
 
 
@@ -134,13 +154,13 @@ async def thread_frames(app: "App", streams: LiveStreams, thread: ThreadId, afte
 
 
 async def all_frames(app: "App", streams: LiveStreams) -> AsyncGenerator[bytes, None]:
-    """What happens in every thread from now on, without the pieces of text; `event: lost` tells of a gap."""
+    """What happens in every thread from now on, without text and output; `event: lost` tells of a gap."""
     yield OPENING
     while not streams.closing:
         with app.hub.subscribe(None) as subscription:
             items = aiter(subscription)
             while (item := await streams.next(items)) is not None:
-                if not (isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)):
+                if not (isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed | OutputShown)):
                     yield frame(item, app.clock, numbered=False)
         if not streams.closing:
             yield LOST
@@ -159,7 +179,10 @@ def frame(item: Item, clock: Clock, *, numbered: bool = True) -> bytes:
 
 
 class EventStream(Response):
-    """Sends chunks until they end, the client leaves or does not read, the server stops, or `allowed` says no."""
+    """Sends chunks until they end, the client leaves or does not read, the server stops, or `allowed` says no.
+
+    With `beats` it says in between that it lives; other chunks do so themselves.
+    """
 
     def __init__(
         self,
@@ -169,6 +192,7 @@ class EventStream(Response):
         headers: Mapping[str, str] | None = None,
         *,
         allowed: Allowed | None,
+        beats: bool = False,
     ) -> None:
         super().__init__(None, 200, {**(headers or {}), "Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
@@ -177,6 +201,7 @@ class EventStream(Response):
         self._admitted = admitted
         self._streams = streams
         self._allowed = allowed
+        self._beats = beats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. The chunks' generator is closed before this returns, however it ends."""
@@ -185,13 +210,16 @@ class EventStream(Response):
                 group.start_soon(_cancel_on_disconnect, receive, group.cancel_scope)
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 sent = True
-                with anyio.CancelScope() as sending:
-                    group.start_soon(cancel_when_refused, self._allowed, sending)
+                async with anyio.create_task_group() as sending:
+                    sending.start_soon(cancel_when_refused, self._allowed, sending.cancel_scope)
+                    if self._beats:
+                        sending.start_soon(self._streams.beat, send)
                     async for chunk in self._chunks:
                         sent = await self._streams.send(send, chunk)
                         if not sent:
                             logger.info("a live stream was cut: its client stopped reading")
                             break
+                    sending.cancel_scope.cancel()
                 if sent:
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                 group.cancel_scope.cancel()

@@ -17,18 +17,26 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from shoal.domain.agents import LISTENS, Listen
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import parse_thread_id, thread_address
-from shoal.domain.messages import STOP_SIGNS, Deletion, Edit, Reaction
-from shoal.domain.posts import Button
+from shoal.domain.messages import STOP_SIGNS, Deletion, Edit, Reaction, verdict_of
+from shoal.domain.posts import Button, OutboundPost
 from shoal.domain.webhooks import HttpAnswer
+from shoal.testing.clock import in_time
+from shoal.testing.contracts.chat_inbound import ChatInbound
 from shoal.testing.contracts.chat_order import ChatOrder
-from shoal.testing.contracts.chat_peer import Inbox, Peer, needs, post, serving
+from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Inbox, Peer, needs, post, serving
 from shoal.testing.contracts.chat_weather import ChatWeather
+from shoal.testing.model.speech import recording
 
 _CLICK = '{"type":"block_actions","channel":{"id":"D1"},"message":{"ts":"1.1"},"actions":[{"value":"allow:1"}]}'
 FORGED = f"payload={quote(_CLICK)}&x="
 """What would be a click if the words of a message were taken for a form."""
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360000000020001e221bc33"
+    "0000000049454e44ae426082"
+)
 CHANGED_HEADERS: tuple[Mapping[str, str], ...] = (
     {},
     {"content-type": "application/x-www-form-urlencoded"},
@@ -41,7 +49,7 @@ CHANGED_HEADERS: tuple[Mapping[str, str], ...] = (
 """What whoever has seen a call can change of it, since nothing that is signed covers it."""
 
 
-class ChatContract(ChatOrder, ChatWeather):
+class ChatContract(ChatInbound, ChatOrder, ChatWeather):
     """Subclass it with a `peer` fixture."""
 
     @pytest.fixture
@@ -142,6 +150,43 @@ class ChatContract(ChatOrder, ChatWeather):
         assert [prompt.text for prompt in prompts] == ["for you"]
         assert not inbox.commands
 
+    @pytest.mark.parametrize(
+        ("listen", "heard"),
+        [("all", "plain named inside again"), ("named", "named again"), ("threads", "named inside again")],
+    )
+    async def test_a_channel_is_heard_as_its_binding_says(
+        self, peer: Peer, inbox: Inbox, listen: Listen, heard: str
+    ) -> None:
+        """Other bots never are."""
+        needs(peer, "people", "channels")
+        inbox.listen = listen
+        async with serving(peer.adapter, inbox):
+            await peer.in_channel("plain")
+            if "bots" not in peer.lacks:
+                await peer.in_channel("from a bot", author="bot")
+                await peer.in_channel("from a bot, to it", named=True, author="bot")
+            asked = await peer.in_channel("named", named=True)
+            await inbox.until(lambda: any(prompt.text == "named" for prompt in inbox.said()))
+            await peer.in_channel("inside", inside=asked)
+            await peer.in_channel("again", named=True)
+            await inbox.until(lambda: inbox.said()[-1].text == "again")
+        assert [prompt.text for prompt in inbox.said()] == heard.split()
+
+    @pytest.mark.parametrize("listen", LISTENS)
+    async def test_an_answer_to_the_bot_is_heard_however_it_listens(
+        self, peer: Peer, inbox: Inbox, listen: Listen
+    ) -> None:
+        needs(peer, "people", "channels", "answers")
+        inbox.listen = listen
+        async with serving(peer.adapter, inbox):
+            asked = await peer.in_channel("named", named=True)
+            (prompt,) = await inbox.prompts(1)
+            made = await peer.adapter.post(OutboundPost(prompt.thread, "k1", "Six.", reply_to=asked))
+            inbox.threads[made] = prompt.thread
+            await peer.in_channel("and tomorrow?", inside=asked, answers=made)
+            assert [one.text for one in await inbox.prompts(2)] == ["named", "and tomorrow?"]
+        assert {one.thread for one in inbox.said()} == {prompt.thread}
+
     async def test_a_file_comes_in_with_its_name(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "files_in")
         async with serving(peer.adapter, inbox):
@@ -201,6 +246,25 @@ class ChatContract(ChatOrder, ChatWeather):
         assert (reaction.message_id, reaction.thread) == (message_id, peer.thread)
         assert reaction.emoji in STOP_SIGNS
 
+    @pytest.mark.parametrize(("emoji", "allow"), [("👍", True), ("👎", False)])
+    async def test_a_reaction_to_a_card_is_a_verdict_and_one_too_late_is_told(
+        self, peer: Peer, inbox: Inbox, emoji: str, allow: bool
+    ) -> None:
+        needs(peer, "people", "reactions", "view")
+        async with serving(peer.adapter, inbox):
+            await peer.says("make it")
+            await inbox.prompts(1)
+            card = await peer.adapter.post(post(peer, "May I?", kind="card", buttons=(Button("Allow", "allow:1"),)))
+            inbox.threads[card], inbox.reacted = peer.thread, "It was decided already."
+            await peer.reacts(card, emoji)
+            async with asyncio.timeout(WAIT_SECONDS):
+                while not any("decided already" in text for text in peer.told()):
+                    await in_time(peer.clock, inbox.until(lambda: len(inbox.came) > 1), 1)
+        (reaction,) = inbox.came[1:]
+        assert isinstance(reaction, Reaction)
+        assert (reaction.message_id, reaction.thread, verdict_of(reaction.emoji)) == (card, peer.thread, allow)
+        assert (reaction.author.id, reaction.trust) == (inbox.said()[0].author.id, "untrusted")
+
     # ---- outbound ----
 
     async def test_a_post_is_seen_and_has_an_id(self, peer: Peer) -> None:
@@ -248,6 +312,53 @@ class ChatContract(ChatOrder, ChatWeather):
         assert await peer.adapter.post(post(peer, "The table.", kind="file", file=file))
         needs(peer, "view")
         assert peer.shown()[-1].file == ("tides.bin", file.read_bytes())
+
+    async def test_an_image_goes_out_as_one(self, peer: Peer, tmp_path: Path) -> None:
+        if not peer.adapter.limits.can_upload:
+            pytest.skip("files cannot be sent there")
+        file = tmp_path / "chart.png"
+        file.write_bytes(PICTURE)
+        assert await peer.adapter.post(post(peer, "The tide.", kind="file", file=file))
+        needs(peer, "view")
+        (shown,) = peer.shown()
+        assert (shown.text, shown.file) == ("The tide.", ("chart.png", PICTURE))
+        assert shown.kind in ("", "image")
+
+    async def test_several_files_are_one_message_where_the_platform_has_albums(
+        self, peer: Peer, tmp_path: Path
+    ) -> None:
+        count = peer.adapter.limits.album_max
+        if count < 2:
+            pytest.skip("a message holds one file there")
+        files = [tmp_path / f"chart-{number}.png" for number in range(count)]
+        for number, file in enumerate(files):
+            file.write_bytes(PICTURE + bytes([number]))
+        first, *album = files
+        assert await peer.adapter.post(post(peer, "The tides.", kind="file", file=first, album=tuple(album)))
+        needs(peer, "view")
+        (shown,) = peer.shown()
+        assert shown.text == "The tides."
+        assert (shown.file, *shown.album) == tuple((file.name, file.read_bytes()) for file in files)
+
+    async def test_a_spoken_answer_is_played_in_place(self, peer: Peer, inbox: Inbox, tmp_path: Path) -> None:
+        """As a voice message where the platform has these for bots, else as a recording that any player plays."""
+        form = peer.adapter.limits.voice
+        if not form:
+            pytest.skip("recordings cannot be played there")
+        file = tmp_path / f"answer.{form}"
+        file.write_bytes(recording("At six.", form))
+        asked = ""
+        if not peer.lacks & {"people", "replies"}:
+            async with serving(peer.adapter, inbox):
+                asked = await peer.says("well?")
+                await inbox.prompts(1)
+        assert await peer.adapter.post(post(peer, "", kind="voice", file=file, reply_to=asked))
+        needs(peer, "view")
+        shown = peer.shown()[-1]
+        assert shown.file is not None
+        assert shown.file[1] == file.read_bytes()
+        assert shown.kind == ("voice" if form == "ogg" else "")
+        assert (shown.text in ("", "…", shown.file[0]), shown.reply_to) == (True, asked)
 
     @pytest.mark.parametrize("key", ["café:reply:0", "鍵\r\nx: y\x7f", "k" * 5000, " "])
     async def test_a_post_is_made_whatever_its_key_is_made_of(self, peer: Peer, key: str) -> None:

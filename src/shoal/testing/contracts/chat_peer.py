@@ -1,20 +1,21 @@
 """The two sides a chat adapter's contract puts it between: a platform's counterpart, and an inbox that writes down."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 import pytest
 
-from shoal.domain.commands import CommandRequest
+from shoal.domain.agents import Listen
+from shoal.domain.commands import CommandRequest, command_in
 from shoal.domain.errors import StoreError
 from shoal.domain.events import Scope
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId
-from shoal.domain.messages import Inbound, Prompt, Receipt
+from shoal.domain.messages import Inbound, Prompt, Reaction, Receipt
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter
 from shoal.domain.posts import OutboundPost
@@ -25,14 +26,35 @@ WAIT_SECONDS = 20.0
 """How long a test waits for what has to come; it does not depend on it."""
 
 Lack: TypeAlias = Literal[
-    "people", "troubles", "weather", "connection", "files_in", "view", "edits", "deletions", "reactions", "bots",
-    "replies", "polls",
+    "people", "channels", "answers", "troubles", "weather", "connection", "files_in", "view", "edits", "deletions",
+    "reactions", "bots", "replies", "polls", "before", "greeting", "downloads",
 ]  # fmt: skip
-"""`people`: messages come in by another way than the adapter. `troubles`: its posts cannot fail. `weather`: nothing
-lies between it and the platform. `connection`: it has none that could drop. `files_in`: people cannot send files.
-`view`: what is posted is seen elsewhere. `edits`, `deletions`, `reactions`: the platform does not tell bots of them.
-`bots`: it has no other bots. `replies`: its messages name none that they answer, but the thread they stand in.
-`polls`: it asks nobody for what comes in, but is called."""
+LACKS: Mapping[Lack, str] = {
+    "people": "messages come in by another way than the adapter",
+    "channels": "it has no channels of several people with threads",
+    "answers": "what is written there answers nothing but the thread it stands in",
+    "troubles": "its posts cannot fail",
+    "weather": "nothing lies between it and the platform",
+    "connection": "it has no connection that could drop",
+    "files_in": "people cannot send files",
+    "view": "what is posted is seen elsewhere",
+    "edits": "the platform does not tell bots of edits",
+    "deletions": "the platform does not tell bots of deletions",
+    "reactions": "the platform does not tell bots of reactions",
+    "bots": "there are no other bots",
+    "replies": "its messages name none that they answer",
+    "polls": "it asks nobody for what comes in",
+    "before": "whoever tells of a message tells what stood before it",
+    "greeting": "bots are not told who added them",
+    "downloads": "files come with their messages",
+}
+"""What a platform may lack by its nature, as the reason why a case is left out there."""
+
+Refers: TypeAlias = Literal["reply", "quote", "forward", "own"]
+"""How a message can refer to another one; `own`: it answers or quotes one of the bot's."""
+Kind: TypeAlias = Literal["sticker", "location", "contact", "poll", "video note", "animation", "picture", "unknown"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""What people send that is neither words nor a file; `unknown` is what the platform begins to have tomorrow."""
 
 
 Who: TypeAlias = Literal["ada", "bot", "itself", "stranger"]
@@ -40,13 +62,16 @@ Who: TypeAlias = Literal["ada", "bot", "itself", "stranger"]
 
 
 class Shown(msgspec.Struct):
-    """A message as people see it now: `text` without markup, `file` as name and content."""
+    """A message as people see it now: `text` without markup, `file` as name and content, and what it is shown as where
+    the platform makes a difference: `image`, `voice`, `file`. `album` are further files of it."""
 
     id: str
     text: str
     buttons: tuple[str, ...] = ()
     file: tuple[str, bytes] | None = None
     reply_to: str = ""
+    kind: str = ""
+    album: tuple[tuple[str, bytes], ...] = ()
 
 
 class MemorySettings:
@@ -91,8 +116,9 @@ class Counterpart(Generic[A_co, P_co]):
     """The other side of an adapter for one test: a platform, its people, and what the adapter keeps.
 
     `thread` is a conversation that exists, in which ada may speak, and `other` another one. `stranger` is the id of
-    somebody the inbox does not admit. `order` is that in which events count that the platform delivers out of order:
-    as they were `written`, where it numbers them, or as they `arrived`.
+    somebody the inbox does not admit. `refers` and `kinds` are what its bots are told of. `answered` has ada answer
+    one of the bot's messages; None where nobody is told of that. `order` is that in which events count that the
+    platform delivers out of order: as they were `written`, where it numbers them, or as they `arrived`.
     """
 
     adapter: A_co
@@ -100,6 +126,8 @@ class Counterpart(Generic[A_co, P_co]):
     other: ThreadId
     stranger: str = ""
     lacks: frozenset[Lack] = frozenset()
+    refers: frozenset[Refers] = frozenset()
+    kinds: frozenset[Kind] = frozenset()
     order: Literal["written", "arrived"] = "arrived"
 
     def __init__(self, home: Path, server: P_co, clock: ManualClock) -> None:
@@ -112,8 +140,19 @@ class Counterpart(Generic[A_co, P_co]):
         """What stands in the conversation, oldest first."""
         raise NotImplementedError
 
+    def told(self) -> Sequence[str]:
+        """What ada sees there, what is for her eyes alone among it."""
+        return [one.text for one in self.shown()]
+
     async def says(self, text: str, *, author: Who = "ada") -> str:
         """Somebody writes in the conversation; returns the platform's message id."""
+        raise NotImplementedError
+
+    async def in_channel(
+        self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
+    ) -> str:
+        """Somebody writes in a channel of several people, where nobody was before: naming the bot or not, in the thread
+        of the message `inside`, or to `answers`, one of the bot's. Returns the message's id."""
         raise NotImplementedError
 
     async def changes(self, message_id: str, text: str) -> None:
@@ -136,6 +175,30 @@ class Counterpart(Generic[A_co, P_co]):
         """Ada presses a button."""
         raise NotImplementedError
 
+    async def refers_to(self, kind: Refers, said: str, text: str) -> None:
+        """The stranger has said something; ada writes a text that refers to it, or passes it on without words."""
+        raise NotImplementedError
+
+    async def answers_bot(self, message_id: str, text: str) -> None:
+        """Ada answers one of the bot's messages."""
+        raise NotImplementedError
+
+    async def posts(self, text: str) -> str:
+        """The bot says something in the conversation; returns its id."""
+        return await self.adapter.post(OutboundPost(self.thread, "said before", text))
+
+    async def sends(self, kind: Kind) -> None:
+        """Ada sends something that is neither words nor a file."""
+        raise NotImplementedError
+
+    async def adds(self, by: Literal["ada", "stranger"] = "ada") -> None:
+        """Somebody adds the bot to a place where it was not before."""
+        raise NotImplementedError
+
+    def greeted(self) -> Sequence[str]:
+        """What stands there since."""
+        raise NotImplementedError
+
     def refuse(self, retry_after_seconds: float) -> None:
         """The next call that posts or edits is refused for so long."""
         self.server.troubles.append(("refuse", retry_after_seconds))
@@ -153,16 +216,25 @@ class Inbox:
     """An `InboxPort` that writes down what comes in."""
 
     def __init__(self) -> None:
-        self.came: list[Inbound] = []
+        self.came: list[Inbound | Reaction] = []
         self.decided: list[tuple[ApprovalId, bool, Asker, Scope]] = []
         self.commands: list[CommandRequest] = []
         self.threads: dict[str, ThreadId] = {}
         self.answer: Literal["accepted", "busy"] = "accepted"
+        self.reacted = ""
+        self.listen: Listen = "threads"
         self.strangers: set[str] = set()
+        self.suggested: Sequence[str] = ()
         self._changed = asyncio.Condition()
 
     async def send(self, message: Inbound) -> Receipt:
-        """Note it; the same key twice is a duplicate."""
+        """Note it; the same key twice is a duplicate, a command is given, and strangers' are dropped."""
+        if isinstance(message, Prompt):
+            if message.author.id in self.strangers:
+                return Receipt("dropped")
+            asked = command_in(message)
+            if asked is not None:
+                return Receipt("answered", message.message_id, answer=await self.command(asked))
         keys = {found.key for found in self.came if isinstance(found, Prompt)}
         if isinstance(message, Prompt) and message.key in keys:
             return Receipt("duplicate")
@@ -181,6 +253,16 @@ class Inbox:
         await self._tell()
         return "allow" if allow else "deny"
 
+    async def listens(self, thread: ThreadId) -> Listen:
+        """What `listen` says."""
+        return self.listen
+
+    async def react(self, reaction: Reaction) -> str:
+        """Note it; `reacted` is what is to be told."""
+        self.came.append(reaction)
+        await self._tell()
+        return self.reacted
+
     async def command(self, asked: CommandRequest) -> str:
         """Note it; the same key twice is a duplicate."""
         if any(found.key == asked.key for found in self.commands):
@@ -188,6 +270,10 @@ class Inbox:
         self.commands.append(asked)
         await self._tell()
         return f"Did /{asked.name}."
+
+    async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
+        """What `suggested` says, for nobody in `strangers`."""
+        return () if asked.author.id in self.strangers else self.suggested
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
         """What `threads` says of the message's id, or its key; else where the prompt with this key went."""
@@ -227,9 +313,9 @@ async def serving(adapter: ChatAdapter, inbox: Inbox) -> AsyncGenerator[asyncio.
 
 def needs(peer: Peer, *features: Lack) -> None:
     """Skip the test where the platform lacks one of these."""
-    missing = [feature for feature in features if feature in peer.lacks]
+    missing: list[Lack] = [feature for feature in features if feature in peer.lacks]
     if missing:
-        pytest.skip(f"there is no {', '.join(missing)} there")
+        pytest.skip(LACKS[missing[0]])
 
 
 def post(peer: Peer, markdown: str, key: str = "k1", **fields: object) -> OutboundPost:

@@ -123,6 +123,28 @@ class SandboxContract:
         result = await self.run(sandbox, mounts, "cat; echo end")
         assert result.stdout == b"end\n"
 
+    async def test_output_is_seen_before_the_command_ends(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Piece by piece, each stream by itself; the result has it too."""
+        seen: list[tuple[int, bytes]] = []
+        os.mkfifo(mounts[0].host / "go")
+        (mounts[0].host / "go").chmod(0o666)
+        loop, begun = asyncio.get_running_loop(), asyncio.Event()
+
+        def see(stream: int, data: bytes) -> None:
+            seen.append((stream, data))
+            loop.call_soon_threadsafe(begun.set)
+
+        text = "echo first; read -r line <go; echo $line; echo wrong >&2"
+        running = asyncio.ensure_future(sandbox.run(Command(text, mounts[0].host, mounts, see=see)))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await begun.wait()
+            assert seen == [(1, b"first\n")]
+            await asyncio.to_thread((mounts[0].host / "go").write_text, "second\n")
+            result = await running
+        assert [data for stream, data in seen if stream == 1] == [b"first\n", b"second\n"]
+        assert b"".join(data for stream, data in seen if stream == 2) == b"wrong\n" == result.stderr
+        assert result.stdout == b"first\nsecond\n"
+
     async def test_bytes_come_as_they_are(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         """Also those that are no text."""
         result = await self.run(sandbox, mounts, r"printf '\000\377\n\033[0m'")

@@ -19,6 +19,11 @@ def prompt(key: str, thread: ThreadId = THREAD, text: str = "hello") -> Prompt:
     return Prompt(thread, key, text, PERSON, SENT_AT)
 
 
+def line(key: str, person: Author = PERSON) -> Prompt:
+    """A message that somebody wrote in a chat."""
+    return Prompt(THREAD, key, f"line {key}", person, SENT_AT, in_chat=True)
+
+
 def steer(key: str, thread: ThreadId = THREAD, text: str = "wait") -> Steer:
     """A steer with this key."""
     return Steer(thread, key, text, PERSON, SENT_AT)

@@ -10,6 +10,7 @@ class TestMine(StoreContract):
 from shoal.testing.contracts.store_approvals import ApprovalRules
 from shoal.testing.contracts.store_bookkeeping import BookkeepingRules
 from shoal.testing.contracts.store_budget import BudgetRules
+from shoal.testing.contracts.store_checkpoints import CheckpointRules
 from shoal.testing.contracts.store_children import ChildRules
 from shoal.testing.contracts.store_delivery import DeliveryRules
 from shoal.testing.contracts.store_expiry import ExpiryRules
@@ -20,6 +21,7 @@ from shoal.testing.contracts.store_processes import ProcessRules
 from shoal.testing.contracts.store_records import RecordRules
 from shoal.testing.contracts.store_registry import RegistryRules
 from shoal.testing.contracts.store_search import SearchRules
+from shoal.testing.contracts.store_threads import ThreadRules
 from shoal.testing.contracts.store_tokens import TokenRules
 
 
@@ -32,11 +34,13 @@ class StoreContract(
     ApprovalRules,
     BookkeepingRules,
     BudgetRules,
+    CheckpointRules,
     ExpiryRules,
     ChildRules,
     RecordRules,
     RegistryRules,
     SearchRules,
+    ThreadRules,
     TokenRules,
 ):
     """Every rule of the store; a subclass gives the fixtures `store` and `clock`."""

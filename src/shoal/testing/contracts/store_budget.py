@@ -3,7 +3,7 @@
 import asyncio
 from datetime import timedelta
 
-from shoal.domain.ids import TurnId
+from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Usage
 from shoal.domain.records import Ceiling, Commit, Reservation, Reserved, Spend
 from shoal.store.store import Store
@@ -132,3 +132,21 @@ class BudgetRules:
             await store.ledger.record(lease.thread, TurnId(""), spend)
         assert await purse.spent("day") == (25, 120)
         assert [row.calls for row in await store.ledger.usage()] == [1]
+
+    async def test_use_is_told_by_thread_the_dearest_first(self, store: Store, clock: ManualClock) -> None:
+        """Of turns and of what is asked beside them; what is older than the days asked for is left out."""
+        cheap, dear = ThreadId("web:lobby:cheap"), ThreadId("web:lobby:dear")
+
+        async def record(thread: ThreadId, before: str, usd: float | None) -> None:
+            turn = TurnId(clock.new_id())
+            spent = Spend(f"{before}{turn}:1", "main", "u1", "demo", Usage(100, 20, 60), usd)
+            await store.ledger.record(thread, turn, spent)
+
+        await record(cheap, "", 9.0)
+        await clock.advance(40 * 86_400)
+        for before in ("", "summary:", "title:"):
+            await record(cheap, before, None)
+        await record(dear, "", 0.5)
+        first, second = await store.ledger.by_thread(30)
+        assert (first.thread, first.calls, first.tokens, first.usd) == (dear, 1, 120, 0.5)
+        assert (second.thread, second.calls, second.cached_tokens, second.usd) == (cheap, 3, 180, None)

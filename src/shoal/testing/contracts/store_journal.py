@@ -2,11 +2,21 @@
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 
-from shoal.domain.errors import Conflict, NotFound, StaleEpoch
-from shoal.domain.events import AssistantSaid, Cleared, Compacted, ToolStarted, TurnFinished, UserSaid
+from shoal.domain.errors import Conflict, NotFound, QueueChanged, StaleEpoch
+from shoal.domain.events import (
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Abort, ToolCall, Usage
 from shoal.domain.records import (
@@ -149,7 +159,7 @@ class JournalRules:
     async def test_a_prompt_opens_one_turn(self, store: Store) -> None:
         """Taking it and opening the turn are one."""
         lease = await opened(store, key="a")
-        with pytest.raises(StaleEpoch):
+        with pytest.raises(QueueChanged):
             await store.journal.open_turn(lease, prompt("a"), opening("T2", prompt("a")))
         assert (await types(store)).count("turn_started") == 1
 
@@ -305,7 +315,7 @@ class JournalRules:
         await store.inbox.accept(prompt("b", OTHER), 5)
         await clock.advance(1)
         lease: Lease = await leased(store)
-        await store.journal.open_turn(lease, prompt("a"), opening("T1", prompt("a")))
+        await store.journal.open_turn(lease, lease.prompt or prompt("a"), opening("T1", prompt("a")))
         await store.inbox.accept(prompt("c"), 5)
         first, second = await store.journal.threads()
         assert (first.thread, second.thread) == (THREAD, OTHER)
@@ -316,3 +326,27 @@ class JournalRules:
         assert [info.thread for info in await store.journal.threads(before=first.updated_at)] == [OTHER]
         assert await store.journal.threads(agent="nobody") == []
         assert await store.journal.thread(ThreadId("web:lobby:three")) is None
+
+    async def test_a_conversation_held_elsewhere_comes_once_with_its_times(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Each event keeps its own, the list shows the last, a search finds the words; and it can be gone on with."""
+        then, turn = clock.now() - timedelta(days=300), TurnId("T0")
+        told = (
+            UserSaid("When is high water?", PERSON), TurnStarted("main", "x"), AssistantSaid("At ten."),
+            TurnFinished("done", "At ten."),
+        )  # fmt: skip
+        events = [Event(0, THREAD, turn, then + timedelta(seconds=n), data) for n, data in enumerate(told)]
+        assert await store.journal.add_thread(THREAD, "main", "Tides", events)
+        assert not await store.journal.add_thread(THREAD, "main", "Tides", events)
+        kept = await store.journal.events(THREAD)
+        assert [(one.seq, one.turn, one.at, one.data) for one in kept] == [
+            (n, turn, one.at, one.data) for n, one in enumerate(events, 1)
+        ]
+        info = await store.journal.thread(THREAD)
+        assert info is not None
+        assert (info.title, info.created_at, info.updated_at, info.open_turn) == ("Tides", then, events[-1].at, "")
+        await store.inbox.accept(prompt("a"), 5)
+        lease = await leased(store)
+        committed = await store.journal.open_turn(lease, prompt("a"), opening("T1", prompt("a")))
+        assert committed.events[0].seq == len(events) + 1

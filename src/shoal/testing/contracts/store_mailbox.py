@@ -1,15 +1,17 @@
 """Rules of the mailbox: what is accepted, once, in order, within bounds; steers, follow-ups and aborts."""
 
 import asyncio
+from datetime import timedelta
 
 import msgspec
+import pytest
 
-from shoal.domain.errors import InvalidInput
+from shoal.domain.errors import InvalidInput, QueueChanged
 from shoal.domain.events import AssistantSaid, Revised
 from shoal.domain.ids import TurnId, make_thread_id
 from shoal.domain.messages import Abort, Author, Deletion, Edit
 from shoal.store.store import Store
-from shoal.testing.clock import ManualClock
+from shoal.testing.clock import START, ManualClock
 from shoal.testing.contracts.steps import (
     OTHER,
     PERSON,
@@ -19,6 +21,7 @@ from shoal.testing.contracts.steps import (
     ending,
     follow_up,
     leased,
+    line,
     opened,
     opening,
     prompt,
@@ -76,6 +79,53 @@ class MailboxRules:
         await store.journal.open_turn(lease, prompt("a"), opening("T1", prompt("a")))
         assert (await store.inbox.accept(prompt("d"), 2)).status == "accepted"
         assert (await store.inbox.accept(prompt("e"), 2)).status == "busy"
+
+    async def test_lines_of_one_person_are_one_turn_and_take_one_place(self, store: Store, clock: ManualClock) -> None:
+        """Another's are never among them, and the bound counts turns. All are taken at once, and known ever after."""
+        other = Author("u2", "Other", trusted=True)
+        lines = [line("a1"), line("b1", other), line("a2"), line("b2", other), line("a3")]
+        for said in lines:
+            assert (await store.inbox.accept(said, 2)).status == "accepted"
+            await clock.advance(1)
+        assert (await store.inbox.accept(prompt("by the API"), 2)).status == "busy"
+        lease = await leased(store)
+        waiting = lease.waiting
+        assert waiting is not None
+        assert [one.key for one in waiting.lines] == ["a1", "a2", "a3"]
+        assert waiting.until - waiting.since == 4_000_000
+        assert not waiting.is_all
+        first, *more = waiting.lines
+        await store.journal.open_turn(lease, first, opening("T1", waiting.prompt), more)
+        assert (await store.inbox.accept(line("a2"), 2)).status == "duplicate"
+        following = (await closed(store, lease)).waiting
+        assert following is not None
+        assert (following.prompt.text, following.is_all) == ("line b1\nline b2", True)
+
+    async def test_prompts_by_the_api_are_a_turn_each(self, store: Store) -> None:
+        """Although the same person sends them."""
+        for number in range(2):
+            assert (await store.inbox.accept(prompt(f"p{number}"), 2)).status == "accepted"
+        assert (await store.inbox.accept(prompt("p2"), 2)).status == "busy"
+        lease = await leased(store)
+        assert lease.waiting is not None
+        assert [one.key for one in lease.waiting.lines] == ["p0"]
+
+    async def test_a_line_that_is_changed_meanwhile_opens_no_turn_as_it_was(self, store: Store) -> None:
+        """Nothing is taken then, and what waits is read again."""
+        for change in (Edit(THREAD, "a1", "better", PERSON), Deletion(THREAD, "a2", PERSON)):
+            await store.inbox.accept(line("a1"), 5)
+            await store.inbox.accept(line("a2"), 5)
+            lease = await leased(store)
+            assert lease.waiting is not None
+            first, *more = lease.waiting.lines
+            await store.inbox.revise(change)
+            with pytest.raises(QueueChanged):
+                await store.journal.open_turn(lease, first, opening("T1", lease.waiting.prompt), more)
+            assert await types(store) == []
+        again = await store.journal.held(lease)
+        assert again is not None
+        assert again.prompt is not None
+        assert again.prompt.text == "better"
 
     async def test_racing_prompts_never_exceed_the_bound(self, store: Store) -> None:
         """Counting and storing are one."""
@@ -249,6 +299,23 @@ class MailboxRules:
         await store.journal.open_turn(lease, lease.prompt, opening("T1", lease.prompt))
         assert (await closed(store, lease)).prompt is None
         assert (await store.inbox.accept(prompt("b"), 5)).status == "duplicate"
+
+    @pytest.mark.parametrize("taken", [False, True])
+    @pytest.mark.parametrize("later", ["best", "hello"], ids=["other words", "the first words again"])
+    async def test_of_two_edits_that_swap_the_later_stands(self, store: Store, later: str, taken: bool) -> None:
+        said = msgspec.structs.replace(prompt("a"), text="hello")
+        await store.inbox.accept(said, 5)
+        if taken:
+            lease = await leased(store)
+            await store.journal.open_turn(lease, said, opening("T1", said))
+        first, second = START + timedelta(seconds=1), START + timedelta(seconds=2)
+        await store.inbox.revise(Edit(THREAD, "a", later, PERSON, "m1", at=second))
+        late = await store.inbox.revise(Edit(THREAD, "a", "better", PERSON, "m1", at=first))
+        assert late.receipt.status == "duplicate"
+        if not taken:
+            lease = await leased(store)
+            assert lease.prompt is not None
+            assert lease.prompt.text == later
 
     async def test_an_edit_of_what_was_taken_is_journaled_once(self, store: Store) -> None:
         """So is a deletion, after which nothing changes it any more."""

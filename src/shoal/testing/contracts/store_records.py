@@ -3,9 +3,10 @@
 import asyncio
 from datetime import timedelta
 
+from shoal.domain.clock import to_micros
 from shoal.domain.ids import TurnId
 from shoal.domain.messages import Author, Usage
-from shoal.domain.records import GENESIS, AuditEntry, AuditRow, Commit, Spend, entry_hash
+from shoal.domain.records import GENESIS, AuditEntry, AuditRow, Commit, Spend, canonical_entry, entry_hash
 from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
@@ -23,7 +24,7 @@ def is_chained(rows: list[AuditRow], head: str) -> bool:
     """Whether the rows are a whole chain that ends in `head`."""
     previous = GENESIS
     for number, row in enumerate(rows, 1):
-        expected = entry_hash(previous, row.chain, number, row.at, row.entry)
+        expected = entry_hash(previous, row.chain, number, to_micros(row.at), canonical_entry(row.entry))
         if (row.number, row.previous, row.hash) != (number, previous, expected):
             return False
         previous = row.hash
@@ -172,7 +173,8 @@ class RecordRules:
             ("2026-01-05", "unknown", 1, None),
         ]
         assert (await store.ledger.usage())[1].usage == Usage(200, 40, 100, 10, 6)
-        assert [row.day for row in await store.ledger.usage(0)] == ["2026-01-06"]
+        assert [row.day for row in await store.ledger.usage(1)] == ["2026-01-06"]
+        assert [row.day for row in await store.ledger.usage(2)] == ["2026-01-06", "2026-01-05", "2026-01-05"]
 
     async def test_a_setting_keeps_its_last_value(self, store: Store) -> None:
         """By scope and key."""

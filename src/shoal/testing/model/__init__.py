@@ -1,9 +1,21 @@
 """A scripted model: `FakeModel` in process or as a loopback server of four providers' interfaces; see `fake.py`."""
 
 from shoal.testing.model.fake import FakeModel, FakeSettings
-from shoal.testing.model.script import Call, Gate, Recorded, Refusal, Reply, Seen, SeenMessage, Step, follow_directive
+from shoal.testing.model.script import (
+    Call,
+    Gate,
+    Recorded,
+    Refusal,
+    Reply,
+    Seen,
+    SeenMessage,
+    Step,
+    follow_directive,
+    own_words,
+)
 
 __all__ = [
     "Call", "FakeModel", "FakeSettings", "Gate", "Recorded", "Refusal", "Reply", "Seen", "SeenMessage", "Step",
     "follow_directive",
+    "own_words",
 ]  # fmt: skip

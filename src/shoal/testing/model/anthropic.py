@@ -27,6 +27,7 @@ class _Block(msgspec.Struct):
     input: msgspec.Raw = msgspec.Raw(b"{}")
     tool_use_id: str = ""
     content: "str | list[_Block]" = ""
+    tool_name: str = ""
 
 
 class _Message(msgspec.Struct):
@@ -36,6 +37,8 @@ class _Message(msgspec.Struct):
 
 class _Tool(msgspec.Struct):
     name: str
+    defer_loading: bool = False
+    cache_control: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -65,6 +68,8 @@ class _RawRequest(msgspec.Struct):
 
 _decoder = msgspec.json.Decoder(_Request)
 _raw_decoder = msgspec.json.Decoder(_RawRequest)
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_tool_decoder = msgspec.json.Decoder(_Tool)
 
 
 def sign(thinking: str) -> str:
@@ -73,7 +78,7 @@ def sign(thinking: str) -> str:
 
 
 def _text(content: str | list[_Block]) -> str:
-    return content if isinstance(content, str) else "".join(block.text for block in content)
+    return content if isinstance(content, str) else "".join(block.text or block.tool_name for block in content)
 
 
 def _images(content: str | list[_Block]) -> int:
@@ -98,6 +103,28 @@ def _split(message: _Message) -> list[SeenMessage]:
     ]
     rest = [block for block in message.content if block.type != "tool_result"]
     return [*results, SeenMessage("user", _text(rest), images=_images(rest))] if rest else list(results)
+
+
+def _check_references(seen: Seen, request: _Request) -> None:
+    """A tool that is not loaded comes with the result that refers to it, and then can be called."""
+    known = {tool.name for tool in request.tools}
+    blocks = [block for one in request.messages if not isinstance(one.content, str) for block in one.content]
+    referred = [inner for block in blocks if not isinstance(block.content, str) for inner in block.content]
+    names = {block.tool_name for block in referred if block.type == "tool_reference"}
+    if unknown := names - known:
+        seen.problem = f"Tool reference '{min(unknown)}' not found in available tools"
+    if known and all(tool.defer_loading for tool in request.tools):
+        seen.problem = "At least one tool must have defer_loading=false."
+    if any(tool.defer_loading and bytes(tool.cache_control) != b"null" for tool in request.tools):
+        seen.problem = "Tools with defer_loading cannot use prompt caching."
+    for block in blocks:
+        if not isinstance(block.content, str) and len({inner.type == "tool_reference" for inner in block.content}) > 1:
+            seen.problem = "tool_reference blocks cannot be combined with other content"
+    seen.tools = tuple(name for name in seen.tools if name in names or name not in _deferred(request))
+
+
+def _deferred(request: _Request) -> set[str]:
+    return {tool.name for tool in request.tools if tool.defer_loading}
 
 
 def _check_thinking(seen: Seen, messages: list[_Message]) -> None:
@@ -127,8 +154,10 @@ class AnthropicWire:
         seen = Seen("anthropic", request.model, tuple(messages), tuple(tool.name for tool in offered))
         seen.stream = request.stream
         seen.key = request.metadata.user_id or _thread_key(raw)
-        seen.prompt = b"\n".join((bytes(raw.tools), bytes(raw.system), *(bytes(message) for message in raw.messages)))
+        loaded = [bytes(one) for one in _raws.decode(raw.tools) if not _tool_decoder.decode(one).defer_loading]
+        seen.prompt = b"\n".join((*loaded, bytes(raw.system), *(bytes(message) for message in raw.messages)))
         _check_thinking(seen, request.messages)
+        _check_references(seen, request)
         return seen
 
     def events(self, answer: Answer, seen: Seen) -> list[bytes]:

@@ -23,7 +23,7 @@ from shoal.domain.messages import (
     UserMessage,
 )
 from shoal.providers.failures import failure_of
-from shoal.testing.model import tokens
+from shoal.testing.model import embeddings, speech, tokens
 from shoal.testing.model.answer import Answer, Wire
 from shoal.testing.model.anthropic import AnthropicWire
 from shoal.testing.model.gemini import GeminiWire
@@ -54,7 +54,8 @@ class FakeSettings(msgspec.Struct, frozen=True):
 
     `latency_seconds` before the answer, `token_seconds` between its pieces; `chunks` pieces a text (0: one a word);
     `context_tokens` the window beyond which a request is refused (0: none); `strict` refuses unpaired calls;
-    `api_key` the only key accepted (empty: any); `models` what is listed; `log_max` requests kept, the oldest go first.
+    `api_key` the only key accepted (empty: any); `models` what is listed; `log_max` requests kept, the oldest go first;
+    `words` are what is heard in a recording that this package did not make.
     """
 
     latency_seconds: float = 0.0
@@ -65,6 +66,7 @@ class FakeSettings(msgspec.Struct, frozen=True):
     api_key: str = ""
     models: tuple[str, ...] = ("fake-1",)
     log_max: int = LOG_MAX
+    words: str = "What is the tide?"
 
 
 class FakeModel:
@@ -72,6 +74,7 @@ class FakeModel:
 
     `FakeModel("Hi.", Reply(calls=(Call("bash", "{}"),)))` plays its steps and fails the request after the last;
     `FakeModel(script=function)` asks the function; with neither, the user's words direct it (`follow_directive`).
+    `audio` has what was asked of its ears and its voice, as path and body, and `audio_troubles` refuse as much of it.
     """
 
     def __init__(
@@ -87,6 +90,9 @@ class FakeModel:
         self.log: deque[Seen] = deque(maxlen=self.settings.log_max)
         self.calls = 0
         self.accepted = 0
+        self.embedded = 0
+        self.audio: list[tuple[str, bytes]] = []
+        self.audio_troubles: deque[Refusal] = deque()
         self.url = ""
         self._name = name
         self._steps = deque(steps)
@@ -202,6 +208,12 @@ class FakeModel:
             return self._list_models(incoming, path)
         if path.startswith("/__"):
             return self._control(incoming, path)
+        if path.endswith(("/embeddings", ":batchEmbedContents")) and incoming.method == "POST":
+            return self._embeddings(incoming, path)
+        if path.endswith(("/audio/transcriptions", "/audio/speech", ":generateContent")) and incoming.method == "POST":
+            plan = self._audio(incoming, path)
+            if plan is not None:
+                return plan
         wire = _wire_of(path)
         if wire is None or incoming.method != "POST":
             return _failed(OpenAiWire(), Refusal(404, f"No such path: {path}"))
@@ -275,6 +287,37 @@ class FakeModel:
             return Plan([document(200, _encode({"data": rows, "has_more": False, "first_id": None, "last_id": None}))])
         found = [{"id": name, "object": "model", "created": 0, "owned_by": "shoal"} for name in names]
         return Plan([document(200, _encode({"object": "list", "data": found}))])
+
+    def _embeddings(self, incoming: Incoming, path: str) -> Plan:
+        wire: Wire = OpenAiWire() if path.endswith("/embeddings") else GeminiWire()
+        refused = self._refused_key(incoming)
+        if refused is not None:
+            return _failed(wire, refused)
+        self.embedded += 1
+        return Plan([document(200, embeddings.answer(incoming.body))])
+
+    def _audio(self, incoming: Incoming, path: str) -> Plan | None:
+        """What is said in a recording, or a recording; None where Gemini is asked for neither."""
+        wire: Wire = GeminiWire() if path.endswith("Content") else OpenAiWire()
+        refused, body, media_type = self._refused_key(incoming), incoming.body, "application/json"
+        try:
+            if path.endswith("/audio/speech"):
+                answer, media_type = speech.speech(body)
+            elif path.endswith("/audio/transcriptions"):
+                answer = speech.transcription(incoming.headers.get("content-type", ""), body, self.settings.words)
+            else:
+                found = speech.gemini_answer(body, self.settings.words)
+                if found is None:
+                    return None
+                answer = found
+        except ValueError as error:
+            refused = refused or Refusal(400, str(error))
+        else:
+            self.audio.append((path, body))
+            refused = refused or (self.audio_troubles.popleft() if self.audio_troubles else None)
+            if refused is None:
+                return Plan([head(200, media_type, length=len(answer)) + answer])
+        return _failed(wire, refused)
 
     def _control(self, incoming: Incoming, path: str) -> Plan:
         if path == "/__settings" and incoming.method == "POST":
@@ -380,7 +423,7 @@ def _seen_in_process(request: ModelRequest) -> Seen:
         else:
             images = len(message.images)
             messages.append(SeenMessage("tool", message.text, call_id=message.call_id, images=images))
-    offered = request.tools if request.tool_choice == "auto" else ()
+    offered = (*request.tools, *request.further) if request.tool_choice == "auto" else ()
     seen = Seen("process", request.model, tuple(messages), tuple(tool.name for tool in offered))
     seen.key = request.cache_key or repr(messages[1:2])
     seen.prompt = _encode(request.tools) + _encode(messages)[:-1]

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from shoal.domain.messages import Usage
+from shoal.domain.messages import MORE_TOOLS, Usage
 from shoal.testing.model.answer import CREATED, Answer, fill, fragments, named_frame, text_json
 from shoal.testing.model.script import Call, Refusal, Seen, SeenMessage
 
@@ -25,14 +25,19 @@ class _Item(msgspec.Struct):
     content: str | list[_Part] | None = None
     call_id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: str | dict[str, msgspec.Raw] = ""
+    execution: str = ""
+    tools: list["_Tool"] = []
     output: str | list[_Part] = ""
     summary: list[_Part] = []
     encrypted_content: str | None = None
 
 
 class _Tool(msgspec.Struct):
+    type: str = "function"
     name: str = ""
+    execution: str = ""
+    defer_loading: bool = False
 
 
 class _Request(msgspec.Struct):
@@ -76,8 +81,11 @@ def _messages(items: list[_Item]) -> list[SeenMessage]:
         last = found[-1] if found else None
         open_last = last if last is not None and last.role == "assistant" else None
         match item.type:
-            case "function_call":
-                call = Call(item.name, item.arguments, item.call_id)
+            case "function_call" | "tool_search_call":
+                given = (
+                    item.arguments if isinstance(item.arguments, str) else msgspec.json.encode(item.arguments).decode()
+                )
+                call = Call(item.name if item.type == "function_call" else MORE_TOOLS, given, item.call_id)
                 if open_last is not None:
                     found[-1] = msgspec.structs.replace(open_last, calls=(*open_last.calls, call))
                 else:
@@ -85,6 +93,9 @@ def _messages(items: list[_Item]) -> list[SeenMessage]:
             case "function_call_output":
                 images = _images(item.output)
                 found.append(SeenMessage("tool", _text(item.output), call_id=item.call_id, images=images))
+            case "tool_search_output":
+                names = " ".join(tool.name for tool in item.tools)
+                found.append(SeenMessage("tool", names, call_id=item.call_id))
             case "message" | "":
                 role = {"assistant": "assistant", "system": "system", "developer": "system"}.get(item.role, "user")
                 message = SeenMessage(role, _text(item.content), images=_images(item.content))  # pyright: ignore[reportArgumentType]
@@ -124,7 +135,17 @@ class ResponsesWire:
         items = [_Item(role="user", content=request.input)] if isinstance(request.input, str) else request.input
         messages = [SeenMessage("system", request.instructions)] if request.instructions else []
         messages.extend(_messages(items))
-        seen = Seen("responses", request.model, tuple(messages), tuple(tool.name for tool in request.tools))
+        found = [tool.name for item in items if item.type == "tool_search_output" for tool in item.tools]
+        searches = [tool for tool in request.tools if tool.type == "tool_search"]
+        offered = [MORE_TOOLS if tool in searches else tool.name for tool in request.tools]
+        seen = Seen("responses", request.model, tuple(messages), tuple(dict.fromkeys((*offered, *found))))
+        if found and not searches:
+            seen.problem = "A tool_search_output needs the tool_search tool."
+        if any(tool.execution != "client" for tool in searches) or any(
+            not tool.defer_loading for item in items if item.type == "tool_search_output" for tool in item.tools
+        ):
+            seen.problem = "Tools of a tool_search_output are deferred, and only the client's search is known here."
+        seen.searches = bool(searches)
         seen.stream = request.stream
         parts = [bytes(raw.input)] if isinstance(request.input, str) else [bytes(r) for r in _items.decode(raw.input)]
         seen.key = request.prompt_cache_key or request.user or repr((bytes(raw.instructions), parts[:1]))
@@ -142,7 +163,7 @@ class ResponsesWire:
         opening = self._document(answer, "in_progress", b"")
         put("response.created", '"response":~', opening)
         put("response.in_progress", '"response":~', opening)
-        items = self._items(answer)
+        items = self._items(answer, searches=seen.searches)
         for index, (kind, item) in enumerate(items):
             if kind == "reasoning":
                 put("response.output_item.added", '"output_index":~,"item":~', index, self._empty_reasoning(answer))
@@ -150,7 +171,7 @@ class ResponsesWire:
                 put("response.reasoning_summary_text.delta", where + ',"delta":~', "rs_0", index, answer.thinking)
             elif kind == "message":
                 self._put_text(put, index, answer)
-            else:
+            elif kind != "search":
                 self._put_call(put, index, answer.calls[int(kind)])
             put("response.output_item.done", '"output_index":~,"item":~', index, item)
         status = "incomplete" if answer.stop in ("max_tokens", "refusal") else "completed"
@@ -186,7 +207,7 @@ class ResponsesWire:
     def _empty_reasoning(self, answer: Answer) -> bytes:
         return fill('{"id":"rs_0","type":"reasoning","summary":[],"encrypted_content":~}', "incomplete")
 
-    def _items(self, answer: Answer) -> list[tuple[str, bytes]]:
+    def _items(self, answer: Answer, *, searches: bool = False) -> list[tuple[str, bytes]]:
         items: list[tuple[str, bytes]] = []
         if answer.thinking:
             body = '{"id":"rs_0","type":"reasoning","summary":[{"type":"summary_text","text":~}],"encrypted_content":~}'
@@ -196,6 +217,11 @@ class ResponsesWire:
             body = '{"id":"msg_0","type":"message","status":"completed","role":"assistant","content":[~]}'
             items.append(("message", fill(body, part)))
         for index, call in enumerate(answer.calls):
+            if searches and call.name == MORE_TOOLS:
+                body = '{"id":~,"type":"tool_search_call","execution":"client","call_id":~,"status":"completed",'
+                body += '"arguments":~}'
+                items.append(("search", fill(body, "ts_" + call.id, call.id, call.arguments.encode())))
+                continue
             body = '{"id":~,"type":"function_call","status":"completed","arguments":~,"call_id":~,"name":~}'
             items.append((str(index), fill(body, "fc_" + call.id, call.arguments, call.id, call.name)))
         return items

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain.messages import StopReason, Usage
+from shoal.domain.messages import MORE_TOOLS, StopReason, Usage
 
 WireName: TypeAlias = Literal["process", "openai", "responses", "anthropic", "gemini"]
 PLAIN_WORDS = 20
@@ -18,6 +18,10 @@ _TOOLS = re.compile(r"(?<!\S)tools=(\d+)")
 _TOOL = re.compile(r"(?<!\S)tool=([\w.:-]+)")
 _COUNT = re.compile(r"(?<!\S)words=(\d+)")
 _ID = re.compile(r"(?<!\S)id=([\w.:-]+)")
+_CONTEXT = re.compile(r"<context>.*?</context>", re.DOTALL)
+_REFERRED = re.compile(
+    r"\[(?:In reply to|Quoted|Passed on|The thread began with|Written there before):.*?(?:\n\n|\Z)", re.DOTALL
+)
 _ARGS = "args="
 
 
@@ -109,12 +113,12 @@ class SeenMessage(msgspec.Struct, frozen=True):
 
 
 class Seen:
-    """A request that reached the fake. `signed` counts the pieces of thinking that came back with a good signature."""
+    """A request that reached the fake. `signed` counts the pieces of thinking that came back with a good signature;
+    with `searches`, the model looks for tools in the provider's own way."""
 
     __slots__ = (
-        "body", "cancelled", "headers", "key", "messages", "model", "path", "problem", "prompt", "signed", "stream",
-        "system",
-        "tools", "wants_usage", "wire",
+        "body", "cancelled", "headers", "key", "messages", "model", "path", "problem", "prompt", "searches", "signed",
+        "stream", "system", "tools", "wants_usage", "wire",
     )  # fmt: skip
 
     def __init__(self, wire: WireName, model: str, messages: tuple[SeenMessage, ...], tools: tuple[str, ...]) -> None:
@@ -129,6 +133,7 @@ class Seen:
         self.prompt = b""
         self.problem = ""
         self.signed = 0
+        self.searches = False
         self.body = b""
         self.path = ""
         self.headers: Mapping[str, str] = {}
@@ -178,21 +183,31 @@ def pairing_problem(messages: tuple[SeenMessage, ...]) -> str:
     return f"these calls have no result: {', '.join(waiting)}" if waiting else ""
 
 
+def own_words(text: str) -> str:
+    """A message without the messages that it refers to, and without what Shoal says of how things stand."""
+    return _CONTEXT.sub("", _REFERRED.sub("", text))
+
+
 def follow_directive(seen: Seen) -> Step:
     """Answer by the words of the last user message.
 
-    `tools=3 tool=bash args={"command":"true"} words=30 id=abc` makes three rounds of that call, if the tool is offered,
-    and then answers `DONE 3 abc word word …` with 30 words. Without any of them: `DONE 0 -` and 20 words.
+    `tools=3 tool=bash args={"command":"true"} words=30 id=abc` makes three rounds of that call, if the tool is offered
+    or can be found, and then answers `DONE 3 abc word word …` with 30 words. Without any of them: `DONE 0 -` and 20
+    words. Of a message with several lines the first that says something counts, and the answer names the id of each:
+    `DONE 3 abc+def`. What the message refers to is no directive.
     """
-    text = seen.user_text
+    text = own_words(seen.user_text)
     rounds = _number(_TOOLS, text, 0)
     tool = _TOOL.search(text)
     if tool and seen.rounds < rounds and tool.group(1) in seen.tools:
         return Reply(calls=(Call(tool.group(1), _arguments(text)),))
+    if tool and seen.rounds < rounds and MORE_TOOLS in seen.tools:
+        wrapped = f'{{"call":"{tool.group(1)}","arguments":{_arguments(text)}}}'
+        return Reply(calls=(Call(MORE_TOOLS, wrapped),))
     words = _number(_COUNT, text, PLAIN_WORDS)
-    name = _ID.search(text)
+    names = [found.group(1) for line in text.splitlines() if (found := _ID.search(line))]
     filler = " ".join(_WORDS[index % len(_WORDS)] for index in range(words))
-    return Reply(f"DONE {seen.rounds} {name.group(1) if name else '-'} {filler}".rstrip())
+    return Reply(f"DONE {seen.rounds} {'+'.join(names) or '-'} {filler}".rstrip())
 
 
 def _number(pattern: re.Pattern[str], text: str, default: int) -> int:

@@ -88,13 +88,18 @@ class FakeDiscord(FakePlatform):
         return message_id
 
     async def says(
-        self, channel: str, text: str, *, user: str = ADA, reply_to: str = "", file: tuple[str, bytes] | None = None
-    ) -> str:
-        """Somebody writes; returns the message's id."""
+        self, channel: str, text: str, *, user: str = ADA, reply_to: str = "", file: tuple[str, bytes] | None = None,
+        more: Given | None = None,
+    ) -> str:  # fmt: skip
+        """Somebody writes; returns the message's id. `more` are further fields of what the gateway tells."""
         self.world.names.setdefault(user, f"User{user[-3:]}")
         sent = self.world.keep(Sent(self.world.fresh(), channel, user, "", text, reply_to=reply_to, file=file))
-        await self.happens("MESSAGE_CREATE", self.world.event(sent))
+        await self.happens("MESSAGE_CREATE", {**self.world.event(sent), **(more or {})})
         return sent.id
+
+    def quietly(self, channel: str, text: str, *, user: str) -> str:
+        """Somebody wrote, of which the bot was told nothing; returns the message's id."""
+        return self.world.keep(Sent(self.world.fresh(), channel, user, "", text)).id
 
     async def changes(self, message_id: str, text: str) -> None:
         """Who wrote a message edits it."""
@@ -136,6 +141,15 @@ class FakeDiscord(FakePlatform):
         options: list[Json] = [{"type": 3, "name": "text", "value": text}] if text else []
         data: Given = {"id": known["id"], "name": name, "type": 1, "options": options}
         return await self._interacts(2, channel, user, data, {})
+
+    async def types(self, channel: str, name: str, text: str, *, user: str = ADA) -> list[str]:
+        """Somebody types a slash command; returns what they may choose."""
+        known = next(command for command in self.world.commands if command["name"] == name)
+        options: list[Json] = [{"type": 3, "name": "text", "value": text, "focused": True}]
+        data: Given = {"id": known["id"], "name": name, "type": 1, "options": options}
+        heard = await self._interacts(4, channel, user, data, {})
+        await self.until(lambda: heard.choices is not None)
+        return heard.choices or []
 
     async def happens(self, name: str, data: Given) -> None:
         """Tell of an event; told again, it has a number of its own, as in a resumed session."""

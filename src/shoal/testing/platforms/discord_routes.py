@@ -10,8 +10,10 @@ from shoal.testing.platforms.discord_wire import (
     Room,
     Sent,
     buttons_of,
+    checked_choices,
     checked_commands,
     checked_message,
+    is_voice,
     refused,
 )
 from shoal.testing.platforms.discord_world import APPLICATION, BOT, MESSAGES_MAX_A_PAGE, DiscordWorld
@@ -189,8 +191,10 @@ class Routes:
             self._say(heard, data)
         elif given.get("type") in (5, 6):
             heard.state = "deferred"
+        elif given.get("type") == 8:
+            heard.state, heard.choices = "answered", checked_choices(data)
         else:
-            raise refused("type", "Value must be one of {4, 5, 6}.")
+            raise refused("type", "Value must be one of {4, 5, 6, 8}.")
         return NOTHING
 
     def original(self, ids: tuple[str, ...], asked: Asked) -> Json:
@@ -231,9 +235,11 @@ class Routes:
         heard.state, heard.message = "answered", self.world.keep(sent)
 
     def _made(self, room: str, given: Given, files: tuple[Part, ...]) -> Sent:
-        file = (files[0].filename, files[0].content) if files else None
-        raw = str(given.get("content") or "")
-        return Sent(self.world.fresh(), room, BOT, "", raw, buttons=buttons_of(given), file=file)
+        found = tuple((file.filename, file.content) for file in files)
+        sent = Sent(self.world.fresh(), room, BOT, "", str(given.get("content") or ""), buttons=buttons_of(given))
+        sent.file, sent.album = next(iter(found), None), found[1:]
+        sent.kind = "voice" if is_voice(given) else ""
+        return sent
 
     def _edited(self, sent: Sent, given: Given) -> None:
         if "content" in given:

@@ -8,6 +8,7 @@ import msgspec
 from shoal.testing.platforms.wire import Called, Given, Json, Part, Refused, form_of, ok
 
 CONTENT_MAX = 2000
+FILES_MAX = 10
 NONCE_MAX = 25
 CUSTOM_ID_MAX = 100
 LABEL_MAX = 80
@@ -60,6 +61,8 @@ class Sent(msgspec.Struct):
     reply_to: str = ""
     buttons: tuple[tuple[str, str], ...] = ()
     file: tuple[str, bytes] | None = None
+    kind: str = ""
+    album: tuple[tuple[str, bytes], ...] = ()
     nonce: str = ""
     edits: int = 0
     hidden: bool = False
@@ -88,6 +91,7 @@ class Heard(msgspec.Struct):
     user: str
     state: Literal["new", "deferred", "answered"] = "new"
     message: Sent | None = None
+    choices: list[str] | None = None
 
 
 def refused(field: str, message: str) -> Refusal:
@@ -122,9 +126,24 @@ def checked_message(given: Given, files: tuple[Part, ...], *, new: bool) -> None
         raise refused("nonce", "Must be 25 or fewer in length.")
     if any(len(part.content) > FILE_BYTES_MAX for part in files):
         raise Refusal(40005)
+    if len(files) > FILES_MAX:
+        raise refused("attachments", "Must be 10 or fewer in length.")
     if new and not (content or "").strip() and not files and not embeds:
         raise Refusal(50006)
+    if is_voice(given):
+        attached = given.get("attachments")
+        described = attached[0] if isinstance(attached, list) and len(attached) == 1 else None
+        if content or embeds or len(files) != 1 or not isinstance(described, dict):
+            raise refused("flags", "Voice messages must have a single audio attachment and nothing else.")
+        if not (described.get("duration_secs") and isinstance(described.get("waveform"), str)):
+            raise refused("attachments", "Voice messages must have a duration and a waveform.")
     buttons_of(given)
+
+
+def is_voice(given: Given) -> bool:
+    """Whether a message is sent as a voice message."""
+    flags = given.get("flags")
+    return isinstance(flags, int) and bool(flags & 1 << 13)
 
 
 def _chars(embed: Json) -> int:
@@ -177,6 +196,17 @@ def checked_commands(given: Json) -> list[Given]:
         found.append(command)
     if len({str(command["name"]) for command in found}) != len(found):
         raise refused("name", "Application command names must be unique")
+    return found
+
+
+def checked_choices(data: Given) -> list[str]:
+    """The values of what a person may choose. Raises Refusal."""
+    choices = data.get("choices")
+    if not isinstance(choices, list) or len(choices) > 25:
+        raise refused("data.choices", "Must be 25 or fewer in length.")
+    found = [str(choice.get("value", "")) for choice in choices if isinstance(choice, dict)]
+    if any(not 1 <= len(value) <= 100 for value in found):
+        raise refused("data.choices", "Must be between 1 and 100 in length.")
     return found
 
 

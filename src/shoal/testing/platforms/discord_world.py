@@ -101,9 +101,10 @@ class DiscordWorld:
 
     def message(self, sent: Sent, *, whole: bool = True) -> Given:
         """A message, with the one it answers unless `whole` is false."""
+        edited: Json = self.time(sent.at + sent.edits) if sent.edits else None
         described: Given = {
             "id": sent.id, "channel_id": sent.channel, "author": self.user(sent.user), "content": sent.raw,
-            "timestamp": self.time(sent.at), "edited_timestamp": self.time(sent.at) if sent.edits else None,
+            "timestamp": self.time(sent.at), "edited_timestamp": edited,
             "tts": False, "mention_everyone": False, "mentions": self._mentions(sent), "mention_roles": [],
             "attachments": self._attachments(sent), "embeds": [], "pinned": False, "flags": 0,
             "type": 19 if sent.reply_to else 0, "components": _components(sent.buttons),

@@ -14,11 +14,13 @@
     event_copies              how often each is delivered
     hold, release             none is delivered for a while; then all, in order or backwards
     redeliver                 the last one comes again
+    slow_files                no file is handed out until `let_go`
 
 With `stop` and `start` there is an outage, in which people go on writing; `drop` breaks every connection once.
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Literal, TypeAlias, TypeVar
@@ -28,6 +30,12 @@ from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, Refused, ok
 
 T = TypeVar("T")
+
+CALL_SECONDS_MAX = 30.0
+_FILE = re.compile(
+    r"/(file/bot|files/|attachments/|service/v3/attachments/|v1/media/|_matrix/client/v1/media/download/)"
+)
+"""Where the platforms hand out files."""
 
 Trouble: TypeAlias = tuple[Literal["refuse", "refuse_all", "fail", "cut", "lose", "delay"], float]
 """What befalls a post, and the seconds of a refusal."""
@@ -51,6 +59,8 @@ class FakePlatform:
         self.deliver: Deliver | None = None
         self.failed = Answered(502, b"<html>Bad Gateway</html>")
         self.event_copies = 1
+        self.slow_files = False
+        self.files_asked = 0
         self._delayed = False
         self._held: list[Delivery[object]] | None = None
         self._last: Delivery[object] | None = None
@@ -77,12 +87,27 @@ class FakePlatform:
         return ok({}, 429, (("retry-after", f"{seconds:g}"),))
 
     async def _served(self, called: Called) -> Answered:
+        if _FILE.match(called.path):
+            self.files_asked += 1
+            await self.tell()
+            await self.until(lambda: not self.slow_files)
         try:
             answer = await self.respond(called)
         except Refused as refused:
             answer = refused.answer
         await self.tell()
         return answer
+
+    def call(self, url: str) -> None:
+        """Let events that are calls go to this address."""
+        import httpx2
+
+        async def deliver(headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+            async with httpx2.AsyncClient(timeout=CALL_SECONDS_MAX, trust_env=False) as client:
+                answer = await client.post(url, headers=dict(headers), content=body)
+            return HttpAnswer(answer.status_code, answer.content)
+
+        self.deliver = deliver
 
     # ---- what people see ----
 
@@ -126,8 +151,8 @@ class FakePlatform:
         return BREAK if kind == "lose" else answer
 
     async def let_go(self) -> None:
-        """Give the answers that were delayed."""
-        self._delayed = False
+        """Give the answers that were delayed, and the files."""
+        self._delayed = self.slow_files = False
         await self.tell()
 
     async def happen(self, deliver: Delivery[T]) -> T | None:

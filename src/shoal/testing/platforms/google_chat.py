@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
-from shoal.domain.clock import Clock, iso
+from shoal.domain.clock import Clock, SystemClock, iso
 from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.google_chat_wire import (
     ChatMessage,
@@ -45,7 +45,7 @@ _MESSAGE = re.compile(r"/v1/(spaces/[^/]+/messages/[^/]+)")
 class FakeGoogleChat(FakePlatform):
     """One app, its spaces and the people in them."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
         self.messages: list[ChatMessage] = []
         self.spaces: dict[str, Literal["DIRECT_MESSAGE", "SPACE"]] = {}
@@ -58,7 +58,7 @@ class FakeGoogleChat(FakePlatform):
         self.certificate_signer: Signer = signer("chat-1")
         self.oidc_signer: Signer = signer("oidc-1")
         self.app_signer: Signer = signer("app-1")
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self._tokens: dict[str, str] = {}
         self._requests: dict[str, str] = {}
         self._count = 0
@@ -101,14 +101,14 @@ class FakeGoogleChat(FakePlatform):
 
     async def says(
         self, space: str, text: str, *, user: str = "1001", thread: str = "", named: bool = True, quotes: str = "",
-        attachment: tuple[Given, ...] = (),
+        attachment: tuple[Given, ...] = (), passes_on: bool = False, more: "Given | None" = None,
     ) -> str:  # fmt: skip
         """Somebody writes, in a space naming the app unless told; returns the message's name."""
         is_direct = self.spaces[space] == "DIRECT_MESSAGE"
         shown = text if is_direct or not named else f"@Shoal {text}"
         message = self._keep(space, thread, user, shown, attachment=attachment)
-        message.quoted = quotes
-        about = {**self.about(message), "argumentText": f" {text}" if shown != text else text}
+        message.quoted, message.quote_type = quotes, "FORWARD" if passes_on else "REPLY"
+        about = {**self.about(message), "argumentText": f" {text}" if shown != text else text, **(more or {})}
         if text.startswith("/"):
             about |= {"slashCommand": {"commandId": "1"}, "argumentText": text.partition(" ")[2]}
         if named or is_direct:
@@ -127,10 +127,19 @@ class FakeGoogleChat(FakePlatform):
         }  # fmt: skip
         return await self.says(space, "", attachment=(file,))
 
+    def quietly(self, space: str, text: str, *, user: str = "1001") -> str:
+        """Somebody wrote, of which the app was told nothing; returns the message's name."""
+        return self._keep(space, "", user, text).name
+
+    async def adds(self, space: str, *, user: str = "1001") -> None:
+        """Somebody adds the app to a space."""
+        await self._happens("ADDED_TO_SPACE", space, user)
+
     async def changes(self, name: str, text: str) -> None:
         """Who wrote a message edits it."""
         message = self.message(name)
         message.text = text
+        message.changed_at = iso(self._clock.now() + timedelta(milliseconds=self.fresh()))
         await self.publishes("message.v1.updated", {"message": {**self.about(message), "argumentText": text}})
 
     async def deletes(self, name: str) -> None:
@@ -310,7 +319,7 @@ class FakeGoogleChat(FakePlatform):
         return ok(self.about(self.message(known)))
 
     def _posted(self, space: str, given: Given, params: Mapping[str, str]) -> ChatMessage:
-        parts = check_message(given, {message.name: message.created_at for message in self.messages})
+        parts = check_message(given, {one.name: one.changed_at or one.created_at for one in self.messages})
         if parts.thread and (params.get("messageReplyOption") or "").startswith("REPLY_MESSAGE_"):
             thread = parts.thread.rpartition("/")[2]
         else:
@@ -331,10 +340,9 @@ class FakeGoogleChat(FakePlatform):
 
     def _keep(self, space: str, thread: str, sender: str, text: str, attachment: tuple[Given, ...] = ()) -> ChatMessage:
         number = self.fresh()
-        name = f"spaces/{space}/messages/m{number}.m{number}"
-        made = ChatMessage(
-            name, space, thread or f"t{number}", sender, text, iso(self._clock.now()), attachment=attachment
-        )
+        thread = thread or f"t{number}"
+        name = f"spaces/{space}/messages/{thread}.t{number}"
+        made = ChatMessage(name, space, thread, sender, text, iso(self._clock.now()), attachment=attachment)
         self.messages.append(made)
         return made
 
@@ -345,8 +353,16 @@ class FakeGoogleChat(FakePlatform):
             "text": message.text, "space": {"name": f"spaces/{message.space}"},
             "thread": {"name": f"spaces/{message.space}/threads/{message.thread}"},
         }  # fmt: skip
+        if message.changed_at:
+            told["lastUpdateTime"] = message.changed_at
         if message.quoted:
-            told["quotedMessageMetadata"] = {"name": message.quoted}
+            quoted = next((one for one in self.messages if one.name == message.quoted), None)
+            snapshot: Json = {"sender": f"Person {quoted.sender}", "text": quoted.text} if quoted is not None else None
+            source: Json = {"space": "spaces/elsewhere", "spaceDisplayName": "Elsewhere"}
+            told["quotedMessageMetadata"] = {
+                "name": message.quoted, "quoteType": message.quote_type, "quotedMessageSnapshot": snapshot,
+                **({"forwardedMetadata": source} if message.quote_type == "FORWARD" else {}),
+            }  # fmt: skip
         return {**told, "attachment": message.attachment} if message.attachment else told
 
 

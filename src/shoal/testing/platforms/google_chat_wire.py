@@ -167,6 +167,8 @@ class ChatMessage(msgspec.Struct):
     buttons: tuple[tuple[str, str], ...] = ()
     viewer: str = ""
     quoted: str = ""
+    quote_type: str = "REPLY"
+    changed_at: str = ""
     edits: int = 0
     attachment: tuple[Given, ...] = ()
 

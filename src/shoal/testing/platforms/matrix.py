@@ -47,10 +47,10 @@ class FakeMatrix(FakePlatform):
         """A room with the bot and these people, ada alone unless told; returns its id."""
         return self.world.add_room(BOT, *(people or (ADA,)), name=name, encrypted=encrypted).id
 
-    async def invites(self, *, user: str = ADA, name: str = "") -> str:
+    async def invites(self, *, user: str = ADA, name: str = "", direct: bool = False) -> str:
         """Somebody makes a room and invites the bot; returns its id."""
         room = self.world.add_room(user, name=name)
-        self.world.move(room, BOT, "invite", user)
+        self.world.move(room, BOT, "invite", user, direct=direct)
         await self.tell()
         return room.id
 
@@ -134,6 +134,7 @@ class FakeMatrix(FakePlatform):
             thread=self.world.thread_root(event),
             reply_to=text_in(answered, "event_id") if isinstance(answered, dict) and not falls_back else "",
             file=(name, self.world.files[media][1]) if media else None,
+            kind="voice" if "org.matrix.msc3245.voice" in event.content else text_in(content, "msgtype")[2:],
             edits=edits,
         )
 

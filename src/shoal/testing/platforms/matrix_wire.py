@@ -74,6 +74,7 @@ class Written(msgspec.Struct):
     thread: str = ""
     reply_to: str = ""
     file: tuple[str, bytes] | None = None
+    kind: str = ""
     edits: int = 0
 
 

@@ -52,10 +52,11 @@ class MatrixWorld:
             self.move(room, member, "join", member)
         return room
 
-    def move(self, room: Room, user: str, membership: str, sender: str) -> None:
-        """Somebody joins, leaves, or is invited."""
+    def move(self, room: Room, user: str, membership: str, sender: str, *, direct: bool = False) -> None:
+        """Somebody joins, leaves, or is invited, maybe to talk alone."""
         room.members[user] = membership
-        self.happen(room, sender, "m.room.member", {"membership": membership}, state_key=user)
+        content: Given = {"membership": membership, **({"is_direct": True} if direct else {})}
+        self.happen(room, sender, "m.room.member", content, state_key=user)
 
     def happen(
         self, room: Room, sender: str, kind: str, content: Given, *, state_key: str | None = None, redacts: str = ""

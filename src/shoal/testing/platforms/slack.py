@@ -26,7 +26,7 @@ POSTS = frozenset(
     {"chat.postMessage", "chat.update", "chat.delete", "chat.startStream", "files.completeUploadExternal"}
 )
 """The methods that troubles befall."""
-EMOJI = {"❌": "x", "🛑": "octagonal_sign", "👍": "+1"}
+EMOJI = {"❌": "x", "🛑": "octagonal_sign", "👍": "+1", "👎": "-1", "✅": "white_check_mark"}
 
 
 class FakeSlack(FakePlatform, Workspace):
@@ -39,6 +39,7 @@ class FakeSlack(FakePlatform, Workspace):
         self.calls: list[tuple[str, Given]] = []
         self.answers: list[Given] = []
         self._unconfirmed: deque[tuple[Given, int]] = deque()
+        self._calling: list[tuple[Given, int]] = []
         for user, name in ((BOT, "Shoal"), ("UADA", "Ada"), ("UBEA", "Bea"), ("USTRANGER", "Mallory")):
             self.add_user(user, name, is_bot=user == BOT)
         self.add_user("UOTHERBOT", "Alerts", is_bot=True)
@@ -73,13 +74,15 @@ class FakeSlack(FakePlatform, Workspace):
         self.rooms[room.id] = room
 
     async def says(
-        self, channel: str, text: str, *, user: str = "UADA", thread_ts: str = "", files: tuple[str, ...] = ()
-    ) -> str:
-        """Somebody writes; returns the message's timestamp."""
+        self, channel: str, text: str, *, user: str = "UADA", thread_ts: str = "", files: tuple[str, ...] = (),
+        more: Given | None = None,
+    ) -> str:  # fmt: skip
+        """Somebody writes; returns the message's timestamp. `more` are further fields of what Slack tells."""
         is_bot = bool(self.users[user]["is_bot"])
         bot_id = BOT_ID if user == BOT else "BOTHER" if is_bot else ""
         sent = self.keep(Sent(self.stamp(), channel, user, text, thread_ts, file_ids=files, bot_id=bot_id))
         told = {**self.about(sent), "channel": channel, "channel_type": self.rooms[channel].kind, "event_ts": sent.ts}
+        told |= more or {}
         if files:
             told |= {"subtype": "file_share", "upload": True}
         await self._happens(told)
@@ -119,6 +122,12 @@ class FakeSlack(FakePlatform, Workspace):
         name = EMOJI.get(emoji, emoji)
         await self._happens({"type": "reaction_added", "user": user, "reaction": name, "item": item})
 
+    async def adds(self, channel: str, *, user: str = "UADA") -> None:
+        """Somebody invites the bot to a channel."""
+        await self._happens(
+            {"type": "member_joined_channel", "user": BOT, "channel": channel, "channel_type": "C", "inviter": user}
+        )
+
     async def clicks(self, ts: str, label: str, *, user: str = "UADA") -> None:
         """Somebody presses a button under a message."""
         sent = self.message(ts)
@@ -147,6 +156,10 @@ class FakeSlack(FakePlatform, Workspace):
         """Give up on what was not confirmed, as Slack does after its third try."""
         self.socket.pending.clear()
         self._unconfirmed.clear()
+
+    async def opens_home(self, user: str, tab: str = "home") -> None:
+        """Somebody opens the app's home, or its messages."""
+        await self._happens({"type": "app_home_opened", "user": user, "channel": "D00000001", "tab": tab})
 
     def message(self, ts: str) -> Sent:
         """A message by its timestamp."""
@@ -192,15 +205,25 @@ class FakeSlack(FakePlatform, Workspace):
         await self.deliver_unconfirmed()
 
     async def deliver_unconfirmed(self) -> None:
-        """Call with what was not taken yet, in order; Slack tries again until it is answered 200."""
-        while self._unconfirmed and self.deliver is not None:
-            call, tries = self._unconfirmed[0]
+        """Call with what was not taken yet, in order, several at once where one takes its time; Slack tries again until
+        it is answered 200."""
+        while self.deliver is not None:
+            waiting = [one for one in self._unconfirmed if not any(one is other for other in self._calling)]
+            if not waiting:
+                return
+            one = waiting[0]
+            call, tries = one
             retried = {"x-slack-retry-num": str(tries), "x-slack-retry-reason": "http_error"} if tries else {}
             body = msgspec.json.encode(call)
-            if (await self.deliver({**self.signed(body, "application/json"), **retried}, body)).status != 200:
-                self._unconfirmed[0] = (call, tries + 1)
+            self._calling.append(one)
+            try:
+                status = (await self.deliver({**self.signed(body, "application/json"), **retried}, body)).status
+            finally:
+                self._calling.remove(one)
+            if status != 200:
+                self._unconfirmed[self._unconfirmed.index(one)] = (call, tries + 1)
                 return
-            self._unconfirmed.popleft()
+            self._unconfirmed.remove(one)
 
     async def _interacts(self, kind: str, payload: Given) -> None:
         if self.deliver is None:

@@ -7,6 +7,8 @@ import itertools
 import re
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from shoal.testing.platforms.slack_wire import (
     STREAM_CHARS_MAX,
     TEXT_CHARS_MAX,
@@ -58,6 +60,7 @@ class Workspace:
         self.streaming_offered = True
         self.scopes_missing: set[str] = set()
         self.address = ""
+        self.homes: dict[str, list[Json]] = {}
         self._started_at = int(started_at)
         self._numbers = itertools.count(1)
         self.methods: dict[str, Method] = {
@@ -82,6 +85,7 @@ class Workspace:
             "assistant.threads.setStatus": self._set_status,
             "assistant.threads.setTitle": _checked(lambda given: self.room(given, "channel_id")),
             "assistant.threads.setSuggestedPrompts": _checked(lambda given: self.room(given, "channel_id")),
+            "views.publish": self._publish,
             "conversations.list": lambda _: {"channels": [self._shown(room) for room in self.rooms.values()]},
             "conversations.info": lambda given: {"channel": self._shown(self.room(given))},
             "conversations.members": lambda given: {"members": list[Json](self.room(given).members)},
@@ -361,6 +365,14 @@ class Workspace:
             "is_external": False, "shares": {},
         }  # fmt: skip
         return file
+
+    def _publish(self, given: Given) -> Mapping[str, Json]:
+        user = text_in(given, "user_id")
+        view: Json = msgspec.json.decode(text_in(given, "view") or "null")  # JSON within a form's field
+        if not isinstance(view, dict) or view.get("type") != "home" or not user:
+            raise refused("invalid_arguments")
+        self.homes[user] = check_blocks(view.get("blocks"))
+        return {"view": {"id": f"V{self.fresh():08d}"}}
 
     def _complete_upload(self, given: Given) -> Mapping[str, Json]:
         room, thread_ts = self._place({**given, "channel": given.get("channel_id")})

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote
 
 import msgspec
 
-from shoal.domain.clock import Clock, iso
+from shoal.domain.clock import Clock, SystemClock, iso
 from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.teams_cards import buttons_of, offer_of, picture_of, text_of
@@ -59,7 +59,7 @@ def refused(status: int, code: str) -> Refused:
 class FakeTeams(FakePlatform):
     """One bot and its people."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
         self.messages: list[TeamsPosted] = []
         self.typed: list[str] = []
@@ -70,7 +70,7 @@ class FakeTeams(FakePlatform):
         self.granted = self.direct_refused = False
         self.signer: Signer = signer("teams-1")
         self.published: tuple[Signer, ...] = (self.signer,)
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self._tokens: set[str] = set()
         self._count = 0
 
@@ -148,16 +148,24 @@ class FakeTeams(FakePlatform):
             self.activity("messageUpdate", conversation, "ada", root, id=message_id, text=text, channelData=data)
         )
 
+    async def adds(self, conversation: str, *, user: str = "ada") -> None:
+        """Somebody adds the bot, of which Teams tells in two ways."""
+        members: Json = [{"id": BOT}, {"id": "29:ben"}]
+        await self.tells(self.activity("conversationUpdate", conversation, user, membersAdded=members))
+        await self.tells(self.activity("installationUpdate", conversation, user, action="add"))
+
     async def deletes(self, conversation: str, message_id: str, *, root: str = "") -> None:
         """Who wrote a message deletes it."""
         data: Json = {"eventType": "softDeleteMessage", "tenant": {"id": TENANT}}
         await self.tells(self.activity("messageDelete", conversation, "ada", root, id=message_id, channelData=data))
 
-    async def reacts(self, conversation: str, message_id: str, reaction: str, *, root: str = "") -> None:
+    async def reacts(
+        self, conversation: str, message_id: str, reaction: str, *, root: str = "", user: str = "ada"
+    ) -> None:
         """Somebody puts a reaction to a message: like, heart… or 274c_crossmark."""
         added: Json = [{"type": reaction}]
         await self.tells(
-            self.activity("messageReaction", conversation, "ada", root, replyToId=message_id, reactionsAdded=added)
+            self.activity("messageReaction", conversation, user, root, replyToId=message_id, reactionsAdded=added)
         )
 
     async def clicks(self, message_id: str, label: str, *, user: str = "ada", submits: bool = False) -> HttpAnswer:

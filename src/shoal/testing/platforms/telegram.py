@@ -6,7 +6,7 @@ them. Source: core.telegram.org/bots/api.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 import msgspec
@@ -16,6 +16,7 @@ from shoal.testing.platforms.telegram_markup import BadMarkup, shown_text
 from shoal.testing.platforms.telegram_wire import (
     Sent,
     buttons_of,
+    check_media,
     entities_of,
     int_of,
     parameters_of,
@@ -29,6 +30,7 @@ BOT_ID = 123456
 BOT_NAME = "shoal_test_bot"
 TEXT_UNITS_MAX = 4096
 CAPTION_UNITS_MAX = 1024
+ALBUM_MIN, ALBUM_MAX = 2, 10
 STARTED_AT = 1_767_603_600
 
 
@@ -45,15 +47,20 @@ class FakeTelegram(FakePlatform):
         self.answers: list[str] = []
         self.chats: dict[int, tuple[str, set[int]]] = {}
         self._updates: deque[Given] = deque()
+        self._calling: set[int] = set()
         self._files: dict[str, tuple[str, bytes]] = {}
-        self._next = 0
+        self._next, self._numbers_from = 0, 1_000_000
         self._methods: Mapping[str, Callable[[Given, Mapping[str, Part]], Json]] = {
             "getMe": lambda _, __: self._bot(),
             "setMyCommands": lambda _, __: True,
             "setWebhook": self._set_webhook,
             "deleteWebhook": self._delete_webhook,
             "sendMessage": self._send_message,
-            "sendDocument": self._send_document,
+            "sendDocument": lambda given, files: self._send_file("document", given, files),
+            "sendPhoto": lambda given, files: self._send_file("photo", given, files),
+            "sendAnimation": lambda given, files: self._send_file("animation", given, files),
+            "sendMediaGroup": self._send_album,
+            "sendVoice": lambda given, files: self._send_file("voice", given, files),
             "editMessageText": self._edit_text,
             "deleteMessage": self._delete_message,
             "sendChatAction": lambda given, _: self._place(given) >= 0,
@@ -82,7 +89,8 @@ class FakeTelegram(FakePlatform):
         """Who wrote a message edits it."""
         sent = next(found for found in self.messages if found.id == message_id)
         sent.text = text
-        message: dict[str, Json] = {**self._message(sent), "from": user_of(sent.user), "edit_date": STARTED_AT}
+        at = STARTED_AT + self._fresh()
+        message: dict[str, Json] = {**self._message(sent), "from": user_of(sent.user), "edit_date": at}
         await self._happens("edited_message", message)
 
     async def reacts(self, message_id: int, emoji: str, *, user: int = 7) -> None:
@@ -95,11 +103,53 @@ class FakeTelegram(FakePlatform):
         }  # fmt: skip
         await self._happens("message_reaction", reaction)
 
+    async def adds(self, chat: int, *, user: int = 7) -> None:
+        """Somebody adds the bot to a group."""
+        was: dict[str, Json] = {"user": self._bot(), "status": "left"}
+        is_now: dict[str, Json] = {"user": self._bot(), "status": "member"}
+        place: dict[str, Json] = {"id": chat, "type": self.chats[chat][0], "title": "harbour"}
+        change: dict[str, Json] = {"chat": place, "from": user_of(user), "date": STARTED_AT}
+        await self._happens("my_chat_member", {**change, "old_chat_member": was, "new_chat_member": is_now})
+
+    async def sends(self, chat: int, content: Given, *, user: int = 7, topic: int = 0, reply_to: int = 0) -> int:
+        """Somebody sends what this says: the fields of a message that are not the same for all."""
+        sent = self._keep(Sent(0, chat, topic, user, "", reply_to=reply_to))
+        message: dict[str, Json] = {**self._message(sent), "from": user_of(user)}
+        message.pop("text", None)
+        await self._happens("message", {**message, **content})
+        return sent.id
+
+    async def sends_album(self, chat: int, names: Sequence[str], caption: str = "", *, captioned: int = 0) -> None:
+        """Somebody sends documents as an album, which come one by one; one of them has the caption."""
+        album = f"album-{self._fresh()}"
+        for number, name in enumerate(names):
+            words: Given = {"caption": caption, "caption_entities": entities_of(caption)} if number == captioned else {}
+            file = self._keep_file(name, name.encode())
+            await self.sends(chat, {"media_group_id": album, "document": file, **words})
+
+    def quietly(self, chat: int, text: str, *, user: int) -> int:
+        """Somebody wrote, of which the bot was told nothing; returns the message's id."""
+        return self._keep(Sent(0, chat, 0, user, text)).id
+
+    def begin_numbers_anew(self) -> None:
+        """After a week without updates their numbers are chosen anew, lower here."""
+        self._numbers_from = 0
+
     async def sends_file(self, chat: int, name: str, content: bytes, *, user: int = 7, caption: str = "") -> int:
         """Somebody sends a document."""
         sent = self._keep(Sent(0, chat, 0, user, caption, file=(name, content)))
         file = self._keep_file(name, content)
         message: dict[str, Json] = {**self._message(sent), "from": user_of(user), "document": file, "caption": caption}
+        message.pop("text", None)
+        await self._happens("message", message)
+        return sent.id
+
+    async def sends_voice(self, chat: int, content: bytes, *, user: int = 7, topic: int = 0) -> int:
+        """Somebody records a voice message."""
+        sent = self._keep(Sent(0, chat, topic, user, "", file=("", content)))
+        file = {**self._keep_file("", content), "duration": 2, "mime_type": "audio/ogg"}
+        file.pop("file_name")
+        message: dict[str, Json] = {**self._message(sent), "from": user_of(user), "voice": file}
         message.pop("text", None)
         await self._happens("message", message)
         return sent.id
@@ -117,7 +167,7 @@ class FakeTelegram(FakePlatform):
     async def redeliver(self) -> None:
         """The last update comes again; by polling under a number of its own, for one that was confirmed is gone."""
         if not self.webhook:
-            last = {**self.updates[-1], "update_id": self._fresh()}
+            last = {**self.updates[-1], "update_id": self._fresh() + self._numbers_from}
             self._updates.append(last)
             await self.tell()
         else:
@@ -163,7 +213,7 @@ class FakeTelegram(FakePlatform):
         found = self._methods.get(method)
         if found is None:
             raise refused(404, "Not Found: method not found")
-        if method in ("sendMessage", "sendDocument", "editMessageText", "deleteMessage"):
+        if (method.startswith("send") and method != "sendChatAction") or method in ("editMessageText", "deleteMessage"):
             return await self.weathered(lambda: ok({"ok": True, "result": found(given, files)}))
         return ok({"ok": True, "result": found(given, files)})
 
@@ -186,18 +236,27 @@ class FakeTelegram(FakePlatform):
         return found[:100]
 
     async def _happens(self, kind: str, content: dict[str, Json]) -> None:
-        update: Given = {"update_id": self._fresh(), kind: content}
+        update: Given = {"update_id": self._fresh() + self._numbers_from, kind: content}
         self.updates.append(update)
         await self.happen(lambda: self._deliver(update))
 
     async def _deliver(self, update: Given) -> None:
-        """Put it where polls find it, or call a webhook with all that it did not answer 200 yet, in order."""
+        """Put it where polls find it, or call a webhook with all that it did not answer 200 yet, in order; several
+        at once where it takes its time."""
         self._updates.append(update)
         headers = {"x-telegram-bot-api-secret-token": str(self.webhook.get("secret_token", ""))}
-        while self.webhook and self.deliver is not None and self._updates:
-            if (await self.deliver(headers, msgspec.json.encode(self._updates[0]))).status != 200:
+        while self.webhook and self.deliver is not None:
+            waiting = [one for one in self._updates if int_of(one, "update_id") not in self._calling]
+            if not waiting:
                 return
-            self._updates.popleft()
+            number = int_of(waiting[0], "update_id")
+            self._calling.add(number)
+            try:
+                if (await self.deliver(headers, msgspec.json.encode(waiting[0]))).status != 200:
+                    return
+            finally:
+                self._calling.discard(number)
+            self._updates.remove(waiting[0])
 
     # ---- methods ----
 
@@ -218,13 +277,35 @@ class FakeTelegram(FakePlatform):
             raise refused(400, "Bad Request: message text is empty")
         return self._made(given, text, None)
 
-    def _send_document(self, given: Given, files: Mapping[str, Part]) -> Json:
+    def _send_file(self, kind: str, given: Given, files: Mapping[str, Part]) -> Json:
         self._place(given)
         caption = self._checked_text(given, "caption", CAPTION_UNITS_MAX, "message caption is too long")
-        part = next(iter(files.values()), None)
+        part = files.get(kind)
         if part is None or not part.content:
             raise refused(400, "Bad Request: file must be non-empty")
-        return self._made(given, caption, (part.filename, part.content))
+        check_media(kind, part.content)
+        made = self._made(given, caption, (part.filename, part.content))
+        self.messages[-1].kind = kind
+        return made
+
+    def _send_album(self, given: Given, files: Mapping[str, Part]) -> Json:
+        """Kept as the one message that people see; the bot is told of one for each file."""
+        self._place(given)
+        media = given.get("media")
+        found = [one for one in media if isinstance(one, dict)] if isinstance(media, list) else []
+        if not ALBUM_MIN <= len(found) <= ALBUM_MAX:
+            raise refused(400, "Bad Request: wrong number of messages in the album")
+        parts = [files.get(str(one.get("media", "")).removeprefix("attach://")) for one in found]
+        kinds = {str(one.get("type", "")) for one in found}
+        if None in parts or not (kinds <= {"photo", "video"} or len(kinds) == 1):
+            raise refused(400, "Bad Request: wrong file identifier/HTTP URL specified")
+        sent = [(part.filename, part.content) for part in parts if part is not None]
+        for one, (_, content) in zip(found, sent, strict=True):
+            check_media(str(one.get("type", "")), content)
+        caption = self._checked_text(found[0], "caption", CAPTION_UNITS_MAX, "message caption is too long")
+        made = self._made(given, caption, sent[0])
+        self.messages[-1].kind, self.messages[-1].album = kinds.pop(), tuple(sent[1:])
+        return [made for _ in sent]
 
     def _edit_text(self, given: Given, files: Mapping[str, Part]) -> Json:
         message = self._find(given)
@@ -321,6 +402,9 @@ class FakeTelegram(FakePlatform):
         }  # fmt: skip
         if sent.topic:
             message |= {"message_thread_id": sent.topic, "is_topic_message": True}
+        if sent.file is not None and sent.user != BOT_ID:
+            message["document"] = self._keep_file(*sent.file)
+            message.pop("text")
         replied = next((found for found in self.messages if sent.reply_to and found.id == sent.reply_to), None)
         if replied is not None:
             message["reply_to_message"] = self._message(replied)

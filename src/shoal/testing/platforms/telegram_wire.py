@@ -22,6 +22,8 @@ class Sent(msgspec.Struct):
     buttons: tuple[tuple[str, str], ...] = ()
     file: tuple[str, bytes] | None = None
     edits: int = 0
+    kind: str = ""
+    album: tuple[tuple[str, bytes], ...] = ()
 
 
 def parameters_of(called: Called) -> tuple[Given, dict[str, Part]]:
@@ -64,6 +66,16 @@ def entities_of(text: str) -> list[Json]:
             found.append({"type": kind, "offset": len(text[:at].encode("utf-16-le")) // 2, "length": len(word)})
         at += len(word) + 1
     return found
+
+
+def check_media(kind: str, content: bytes) -> None:
+    """Refuse what Telegram would not show as that: a photo that is none, or a voice message that is neither Opus in
+    Ogg, MP3 nor M4A."""
+    if kind == "photo" and not content.startswith((b"\xff\xd8\xff", b"\x89PNG", b"RIFF")):
+        raise refused(400, "Bad Request: IMAGE_PROCESS_FAILED")
+    is_opus = content.startswith(b"OggS") and b"OpusHead" in content[:4096]
+    if kind == "voice" and not (is_opus or content.startswith((b"ID3", b"\xff\xfb")) or content[4:8] == b"ftyp"):
+        raise refused(400, "Bad Request: wrong file type")
 
 
 def user_of(user: int, *, is_bot: bool = False) -> dict[str, Json]:

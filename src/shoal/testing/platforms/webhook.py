@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from shoal.domain.clock import Clock
+from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.webhooks import HttpAnswer, proof, proofs
 from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.wire import Answered, Called, ok
@@ -35,12 +35,12 @@ class HookPosted(msgspec.Struct):
 class FakeHookChat(FakePlatform):
     """One chat."""
 
-    def __init__(self, clock: Clock, secret: str = SECRET) -> None:
+    def __init__(self, clock: Clock | None = None, secret: str = SECRET) -> None:
         super().__init__()
         self.secret = secret
         self.messages: list[HookPosted] = []
         self.typed: list[str] = []
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self._keys: dict[str, str] = {}
         self._count = 0
 

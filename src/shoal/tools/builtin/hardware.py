@@ -12,6 +12,7 @@ from typing import Annotated, Protocol, cast
 from msgspec import Meta
 
 from shoal.domain.errors import ToolError
+from shoal.domain.installation import how_to_add
 from shoal.domain.ports import Invocation, Tool, ToolOutput
 from shoal.tools.functions import planned, tool
 from shoal.tools.threads import in_thread
@@ -58,7 +59,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool,
         try:
             return load(name)
         except ImportError as error:
-            raise ToolError(f"The package {name} is missing: install shoal[hardware].") from error
+            raise ToolError(f"The package {name} is missing. {how_to_add('hardware')}") from error
 
     def i2c(number: int) -> closing[SMBus]:
         opened = cast("Callable[[int], SMBus]", getattr(package("smbus2"), "SMBus"))  # noqa: B009 (untyped package)

@@ -1,4 +1,5 @@
-"""The tools `search_history`, `search_channel` and `read_artifact`: what was said, and results too long to show whole.
+"""The tools `search_channel` and `read_artifact`: what was said in a channel, results too long to show whole, and the
+conversation's own files.
 
 A channel's conversations are open to whoever speaks in it; those of others only as the turn's audience says
 (docs/security.md), which is to the owner where nobody else reads the answer.
@@ -6,20 +7,26 @@ A channel's conversations are open to whoever speaks in it; those of others only
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
-from typing import Annotated, NamedTuple
+from pathlib import Path
+from typing import Annotated, NamedTuple, Self
 
+import msgspec
 from msgspec import Meta
 
 from shoal.domain.errors import PlatformError, ToolError
 from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
 from shoal.domain.files import DIGEST_CHARS, Files
-from shoal.domain.ids import channel_of
+from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, channel_of
 from shoal.domain.messages import Author, Judge, PlatformUser, Prompt
-from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
+from shoal.domain.ports import ChatAdapter, Invocation, Mount, ToolContext, ToolOutput
+from shoal.domain.untrusted import UNREADABLE
+from shoal.store.journal import SEQ_END, Journal, SnapshotStore
+from shoal.store.projections import CONTEXT, LOG, ContextPlace, LogLine
 from shoal.store.search import ArtifactStore, SearchIndex
 from shoal.tools.functions import FunctionTool, Prepared, planned, tool
+from shoal.tools.jail import Jail
 from shoal.tools.threads import in_thread
 
 AROUND_CHARS = 300
@@ -33,12 +40,16 @@ LINE_CHARS_MAX = 400
 """Of a line that matches, no more is shown."""
 _WORD = re.compile(r"\w+")
 _AGENT = PlatformUser("agent", "agent")
+_logged = msgspec.json.Decoder(LogLine)
+_numbered = msgspec.json.Decoder(ContextPlace)
 
 Query = Annotated[str, Meta(description="Words that must all occur.", min_length=1, max_length=500)]
 Limit = Annotated[int, Meta(ge=1, le=50, description="How many messages to show, the newest first.")]
 
 
-class _Hit(NamedTuple):
+class Hit(NamedTuple):
+    """A message that was found, and what untrusted content had a hand in it."""
+
     at: datetime
     author: PlatformUser
     text: str
@@ -46,60 +57,44 @@ class _Hit(NamedTuple):
     tainted_by: str = ""
 
 
-def search_history_tool(search: SearchIndex) -> FunctionTool[Invocation]:
-    """`search_history` searches the journals, as far as the turn's audience may see them."""
-
-    @tool(read_only=True, idempotent=True)
-    def search_history(context: ToolContext, query: Query, limit: Limit = 10) -> Invocation:
-        """Search all earlier conversations that the person you talk with may see, also those no longer in front of
-        you."""
-        within = context.within
-
-        async def work() -> ToolOutput:
-            found = await search.said(query, within=within, limit=limit + 1)
-            return _output([_hit(event) for event in found if event.turn != context.turn], query, limit)
-
-        return _prepared("search_history", query, limit, within, work)
-
-    return search_history
-
-
 def search_channel_tool(
     search: SearchIndex, adapters: Mapping[str, ChatAdapter], judge: Judge
 ) -> FunctionTool[Invocation]:
-    """`search_channel` searches the journals of a channel's threads, and what the platform has of this thread beyond
-    them."""
+    """`search_channel` searches the journals of a channel's threads, and what the platform has beyond them: of this
+    thread, and of the channel outside of threads."""
 
-    async def on_platform(query: str, context: ToolContext) -> tuple[list[_Hit], str]:
+    async def on_platform(query: str, context: ToolContext) -> tuple[list[Hit], str]:
         """What the platform itself has; a note says when it could not be asked."""
-        adapter = adapters.get(context.thread.split(":")[0])
+        adapter = adapters.get(context.chat.split(":")[0])
         if adapter is None or not adapter.limits.has_history:
             return [], ""
         words = [word.casefold() for word in _WORD.findall(query)]
-        found: list[Prompt] = []
+        found: dict[str, Prompt] = {}
         note = ""
         try:
             async with asyncio.timeout(PLATFORM_SECONDS_MAX):
-                past = adapter.history(context.thread, None, PLATFORM_MESSAGES_MAX)
-                found = [one async for one in past if all(word in one.text.casefold() for word in words)]
+                for place in (context.chat, ThreadId(f"{channel_of(context.chat)}{WHOLE_CHANNEL}")):
+                    async for one in adapter.history(place, None, PLATFORM_MESSAGES_MAX):
+                        if all(word in one.text.casefold() for word in words):
+                            found[one.key] = one
         except PlatformError as error:
             note = f"[The platform's own history could not be searched: {error}]"
         except TimeoutError:
             note = "[The platform's own history took too long; only the journal was searched.]"
-        hits: list[_Hit] = []
-        for one in found:
-            author = await judge(context.thread, one.author)
-            hits.append(_Hit(one.at, author, one.text, context.thread, one.tainted_by or _untrusted(author)))
+        hits: list[Hit] = []
+        for one in found.values():
+            author = await judge(context.chat, one.author)
+            hits.append(Hit(one.at, author, one.text, one.thread, one.tainted_by or _untrusted(author)))
         return hits, note
 
     @tool(read_only=True, idempotent=True)
-    def search_channel(context: ToolContext, query: Query, limit: Limit = 10) -> Invocation:
+    def search_channel(context: ToolContext, query: Query, limit: Limit = 20) -> Invocation:
         """Search what was said in this channel, also before you were here."""
         within = channel_of(context.chat)
 
         async def work() -> ToolOutput:
             found = await search.said(query, within=within, limit=limit + 1)
-            hits = [_hit(event) for event in found if event.turn != context.turn]
+            hits = [hit_of(event) for event in found if event.turn != context.turn]
             known = {hit.text for hit in hits}
             platform, note = await on_platform(query, context)
             hits += [hit for hit in platform if hit.text not in known]
@@ -118,48 +113,105 @@ def _prepared(name: str, query: str, limit: int, within: str, work: Callable[[],
     return planned(name, words, work, query=query, limit=limit, within=within)
 
 
-def _hit(event: Event) -> _Hit:
+def words_of(text: str) -> list[str]:
+    """The words of a text."""
+    return _WORD.findall(text)
+
+
+def hit_of(event: Event) -> Hit:
+    """A message of the journal."""
     match event.data:
         case UserSaid(text=text, author=author, caller=caller, tainted_by=taint):
             taint = taint or (caller.tainted_by if caller is not None else "")
-            return _Hit(event.at, author, text, event.thread, taint or _untrusted(author))
+            return Hit(event.at, author, text, event.thread, taint or _untrusted(author))
         case Steered(text=text, author=author):
-            return _Hit(event.at, author, text, event.thread, _untrusted(author))
+            return Hit(event.at, author, text, event.thread, _untrusted(author))
         case AssistantSaid(text=text, tainted_by=taint):
-            return _Hit(event.at, _AGENT, text, event.thread, f"an answer after {taint}" if taint else "")
+            return Hit(event.at, _AGENT, text, event.thread, f"an answer after {taint}" if taint else "")
         case _:
-            return _Hit(event.at, _AGENT, "", event.thread)
+            return Hit(event.at, _AGENT, "", event.thread)
 
 
 def _untrusted(author: Author) -> str:
     return "" if author.trusted else f"message of {author.id}"
 
 
-def _output(hits: list[_Hit], query: str, limit: int, note: str = "") -> ToolOutput:
+def around(text: str, query: str, chars_max: int) -> str:
+    """A text in one line; of a longer one what is around the first word that was looked for."""
+    line = " ".join(text.split())
+    if len(line) <= chars_max:
+        return line
+    folded = line.casefold()
+    places = [place for word in _WORD.findall(query) if (place := folded.find(word.casefold())) >= 0]
+    start = max(0, min(places, default=0) - chars_max // 3)
+    return f"{'…' if start else ''}{line[start : start + chars_max]}…"
+
+
+def _output(hits: list[Hit], query: str, limit: int, note: str = "") -> ToolOutput:
     shown = hits[:limit]
     if not shown:
         return ToolOutput(f"Nothing was found for {query!r}.\n{note}".rstrip())
     lines: list[str] = []
     for hit in shown:
-        text = " ".join(hit.text.split())
-        if len(text) > AROUND_CHARS:
-            folded = text.casefold()
-            places = [place for word in _WORD.findall(query) if (place := folded.find(word.casefold())) >= 0]
-            start = max(0, min(places, default=0) - AROUND_CHARS // 3)
-            text = f"{'…' if start else ''}{text[start : start + AROUND_CHARS]}…"
+        text = around(hit.text, query, AROUND_CHARS)
         lines.append(f"{hit.at:%Y-%m-%d %H:%M} {hit.author.name or hit.author.id} in {hit.where}: {text}")
     taint = next((hit.tainted_by for hit in shown if hit.tainted_by), "")
     return ToolOutput("\n".join([*lines, note] if note else lines), tainted_by=taint, is_piece=True)
 
 
-def read_artifact_tool(artifacts: ArtifactStore, files: Files) -> FunctionTool[Invocation]:
-    """`read_artifact` shows a piece of an artifact of the same thread."""
+class _OwnFile(NamedTuple):
+    """The text of a conversation's file; between which characters stand lines that somebody else had a hand in."""
+
+    text: str
+    untrusted: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def read(cls, folder: Path, name: str, window: Collection[int]) -> Self:
+        """`log.jsonl` or `context.jsonl`; of the latter what is still in the model's window, which has these events.
+        Raises ToolError."""
+        jail = Jail((Mount(folder, "/thread"),))
+        lines, untrusted, at = list[str](), list[tuple[int, int]](), 0
+        for body in jail.read(jail.resolve(name)).splitlines(keepends=True):
+            if not body.endswith(b"\n") or (name == CONTEXT and _numbered.decode(body).seq not in window):
+                continue
+            lines.append(body.decode("utf-8", "replace"))
+            try:
+                if name == CONTEXT:  # a piece of it may begin or end inside of a block
+                    is_trusted = b"<untrusted" not in body
+                else:
+                    line = _logged.decode(body)
+                    is_trusted = line.trusted or not (line.text or line.attachments)
+            except UNREADABLE:  # of an earlier version
+                is_trusted = False
+            if not is_trusted:
+                untrusted.append((at, at + len(lines[-1])))
+            at += len(lines[-1])
+        return cls("".join(lines), tuple(untrusted))
+
+    def tainted_by(self, grep: str, offset: int, limit: int) -> str:
+        """What taints the piece that is shown, or the lines."""
+        for start, end in self.untrusted:
+            if end > offset and (
+                grep.casefold() in self.text[start:end].casefold() if grep else start < offset + limit
+            ):
+                return "a file of this conversation"
+        return ""
+
+
+def read_artifact_tool(
+    artifacts: ArtifactStore, files: Files, journal: Journal, snapshots: SnapshotStore
+) -> FunctionTool[Invocation]:
+    """`read_artifact` shows a piece of an artifact, or of a readable file, of the same thread."""
 
     @tool(read_only=True, idempotent=True)
     def read_artifact(
         context: ToolContext,
         artifact: Annotated[
-            str, Meta(description="The artifact's name as the excerpt gives it, or its first 8 characters or more.")
+            str,
+            Meta(
+                description="The artifact's name as the excerpt gives it, or its first 8 characters or more; or "
+                "log.jsonl (all that was said here) or context.jsonl (what you are sent)."
+            ),
         ],
         offset: Annotated[int, Meta(ge=0, description="First character to show, counted from 0.")] = 0,
         limit: Annotated[int, Meta(ge=1, le=PIECE_CHARS_MAX, description="How many characters to show.")] = PIECE_CHARS,
@@ -175,25 +227,37 @@ def read_artifact_tool(artifacts: ArtifactStore, files: Files) -> FunctionTool[I
         """Read a stored result of which you saw an excerpt: a piece of it by offset and limit, or by grep the lines
         that contain a text."""
         name = artifact.strip().lower()
-        if not 8 <= len(name) <= DIGEST_CHARS:
+        if name not in (LOG, CONTEXT) and not 8 <= len(name) <= DIGEST_CHARS:
             raise ToolError(f"{artifact[:80]!r} is no artifact; take the name from the excerpt.")
 
-        async def work() -> ToolOutput:
+        async def content() -> tuple[str, str]:
+            """The whole text, and what taints what is shown of it."""
+            if name in (LOG, CONTEXT):
+                folder, window = context.home.thread(context.thread), await snapshots.window(context.thread)
+                seen = set[int]()
+                if window is not None and name == CONTEXT:  # the file is as of the last turn's end
+                    after = max(0, window.window_seq - 1)
+                    seen = {event.seq for event in await journal.along(context.thread, window.last_seq, after, SEQ_END)}
+                own = await in_thread(lambda: _OwnFile.read(folder, name, seen))
+                return own.text, own.tainted_by(grep, offset, limit)
             found = await artifacts.find(context.thread, name)
             if found is None:
                 raise ToolError(f"This conversation has no artifact {name}. It may have been too old to be kept.")
             try:
-                content = await in_thread(lambda: files.read(found.digest))
+                body = await in_thread(lambda: files.read(found.digest))
             except OSError as error:
                 raise ToolError(f"Artifact {found.digest} is gone: {error.strerror or error}.") from error
-            text = content.decode("utf-8", errors="replace")
+            return body.decode("utf-8", errors="replace"), found.tainted_by
+
+        async def work() -> ToolOutput:
+            text, tainted_by = await content()
             if grep:
                 shown = await in_thread(lambda: _matches(text, grep, offset, limit))
             elif piece := text[offset : offset + limit]:
                 shown = f"{piece}\n[Characters {offset:,} to {offset + len(piece):,} of {len(text):,}.]"
             else:
-                shown = f"[Nothing at offset {offset:,}: the artifact has {len(text):,} characters.]"
-            return ToolOutput(shown, tainted_by=found.tainted_by, is_piece=True)
+                shown = f"[Nothing at offset {offset:,}: there are {len(text):,} characters.]"
+            return ToolOutput(shown, tainted_by=tainted_by, is_piece=True)
 
         shown = f"read_artifact {name} {grep}".rstrip()
         return planned("read_artifact", name, work, shown, artifact=name, offset=offset, limit=limit, grep=grep)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, NamedTuple
 
+import msgspec
 from msgspec import Meta
 
 from shoal.domain.errors import InvalidId, ToolError
@@ -23,6 +24,8 @@ from shoal.tools.threads import in_thread
 
 UPLOAD_BYTES_MAX = 26_214_400
 """Longest file that is posted; a platform's own limit may be lower."""
+FILES_MAX = 10
+"""Files that are posted together."""
 TEXT_CHARS_MAX = 50_000
 HERE = "here"
 """Stands for the thread that a channel's post opens."""
@@ -35,22 +38,30 @@ def upload(
     context: ToolContext,
     path: PathArgument,
     comment: Annotated[str, Meta(description="Text to post with the file.", max_length=4000)] = "",
+    more: Annotated[
+        tuple[str, ...], Meta(description="Paths of files to send with it, as an album.", max_length=FILES_MAX - 1)
+    ] = (),
 ) -> Invocation:
-    """Send a file to the person you talk with: post it in this conversation."""
+    """Send a file to the person you talk with, or several: post it in this conversation. Pictures are shown."""
     jail = jail_of(context)
-    place = jail.resolve(path)
-    size = jail.size(place)
-    if size is None:
-        raise ToolError(f"{place.shown} does not exist.")
+    places = [jail.resolve(one) for one in (path, *more)]
+    for place in places:
+        if jail.size(place) is None:
+            raise ToolError(f"{place.shown} does not exist.")
 
     async def work() -> ToolOutput:
-        kept, size = await _copied(place, context)  # as it is now: what the file becomes later is not posted
-        await context.services.post(NewPost(_post_id(context), context.chat, comment, "file", file=kept))
-        return ToolOutput(f"Posted {place.shown} ({size:,} bytes).")
+        kept = [await _copied(place, context) for place in places]  # as they are now, whatever becomes of them
+        file, *album = (copy for copy, _ in kept)
+        post = NewPost(_post_id(context), context.chat, comment, "file", file=file, album=tuple(album))
+        await context.services.post(post)
+        posted = zip(places, kept, strict=True)
+        return ToolOutput("\n".join(f"Posted {place.shown} ({size:,} bytes)." for place, (_, size) in posted))
 
-    shown = f"upload {place.shown} ({size:,} bytes)\n\n{comment}".strip()
-    effect = canonical("upload", path=place.shown, comment=comment)
-    return Prepared((Action(f"tool:upload:{place.shown}", runs=(place.shown,)),), shown, effect, work)
+    shown = "\n".join(f"upload {place.shown} ({jail.size(place) or 0:,} bytes)" for place in places)
+    further = {"more": [place.shown for place in places[1:]]} if more else {}
+    effect = canonical("upload", path=places[0].shown, comment=comment, **further)
+    actions = tuple(Action(f"tool:upload:{place.shown}", runs=(place.shown,)) for place in places)
+    return Prepared(actions, f"{shown}\n\n{comment}".strip(), effect, work)
 
 
 class _Target(NamedTuple):
@@ -96,21 +107,36 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
             ),
         ] = HERE,
         file: Annotated[str, Meta(description="Path of a file to send with it.")] = "",
+        as_file: Annotated[
+            str,
+            Meta(
+                description="Name of a file, such as report.md, to send the text as one: for a long text, if asked to."
+            ),
+        ] = "",
     ) -> Invocation:
         """Say something to people now: in this conversation, before your turn ends or instead of its last text, or in
         another channel. What you send to this conversation counts as your answer."""
         if not text.strip() and not file:
             raise ToolError("There is nothing to say: give a text or a file.")
+        if as_file and not text.strip():
+            raise ToolError("There is no text for the file: give text, or a path as file.")
         target = target_of(to.strip() or HERE, context)
         place = jail_of(context).resolve(file) if file else None
         if place is not None and jail_of(context).size(place) is None:
             raise ToolError(f"{place.shown} does not exist.")
 
         async def work() -> ToolOutput:
-            kept = "" if place is None else (await _copied(place, context))[0]
+            kept = [] if place is None else [(await _copied(place, context))[0]]
+            said = text
+            if as_file:
+                name, content = PurePosixPath(as_file).name, text.encode()
+                kept.insert(0, str(await in_thread(lambda: keep_copy(context.home, context.thread, name, content))))
+                said = ""
             kind = "opening" if target.opens else "file" if kept else "text"
-            note = _note(text or f"[file {kept}]", context) if target.thread != context.thread else None
-            await context.services.post(NewPost(_post_id(context), target.thread, text, kind, file=kept, note=note))
+            note = _note(text or f"[file {kept[0]}]", context) if target.thread != context.thread else None
+            files = {"file": kept[0], "album": tuple(kept[1:])} if kept else {}
+            post = NewPost(_post_id(context), target.thread, said, kind, note=note)
+            await context.services.post(msgspec.structs.replace(post, **files))
             own = target.thread == context.thread and thread_address(target.thread).platform not in UNREAD
             return ToolOutput(f"Sent to {target.name}.", answers=own)
 
@@ -118,12 +144,13 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
             actions = (Action(f"tool:message:{HERE}", also=(f"tool:message:{target.thread}",)),)
         else:
             actions = (Action(f"tool:message:{target.name}"),)
-        shown, path = f"message to {target.name}\n\n{text}", ""
+        shown, path = f"message to {target.name}{f' as {as_file}' if as_file else ''}\n\n{text}", ""
         if place is not None:
             path = place.shown
             shown += f"\n[file {path}]"
             actions += (Action(f"tool:upload:{path}", runs=(path,)),)
-        return Prepared(actions, shown, canonical("message", text=text, to=target.thread, file=path), work)
+        named = {"as_file": as_file} if as_file else {}
+        return Prepared(actions, shown, canonical("message", text=text, to=target.thread, file=path, **named), work)
 
     return message
 

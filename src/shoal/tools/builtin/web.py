@@ -14,8 +14,8 @@ from shoal.domain.errors import FetchError, ToolError
 from shoal.domain.ports import Invocation, ToolOutput
 from shoal.domain.untrusted import UNREADABLE, untrusted_block
 from shoal.domain.web import FETCH_BYTES_MAX, Fetched, Fetcher, FetchRequest, parse_target
+from shoal.tools.documents import pdf_text
 from shoal.tools.functions import FunctionTool, planned, tool
-from shoal.tools.pdf import pdf_text
 
 TEXT_CHARS_MAX = 50_000
 PDF_BYTES_MAX = 20_971_520
@@ -107,7 +107,7 @@ def web_search_tool(
     @tool(read_only=True, idempotent=True)
     def web_search(
         query: Annotated[str, Meta(description="What to look for.", min_length=1, max_length=400)],
-        count: Annotated[int, Meta(description="How many results.", ge=1, le=RESULTS_MAX)] = 10,
+        count: Annotated[int, Meta(description="How many results.", ge=1, le=RESULTS_MAX)] = 5,
     ) -> Invocation:
         """Search the web: titles, addresses and excerpts. Read a result with read_url."""
         words = _CONTROL.sub(" ", query).strip()

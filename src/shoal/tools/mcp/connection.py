@@ -30,6 +30,7 @@ import msgspec
 from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.errors import InvalidInput, SandboxError, ShoalError, StoreError, ToolError
 from shoal.domain.home import Home
+from shoal.domain.installation import how_to_add
 from shoal.domain.messages import Image, ToolSpec
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Enclose, Invocation, ToolContext, ToolOutput
@@ -264,7 +265,7 @@ class McpConnection:
             try:
                 await asyncio.to_thread(import_module, "mcp")
             except ModuleNotFoundError as error:
-                raise ToolError("The package for MCP servers is missing: install shoal[mcp].") from error
+                raise ToolError(f"MCP servers need the extra `mcp`. {how_to_add('mcp')}") from error
             from mcp import Client, types
 
             logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what goes wrong is logged here, once
@@ -302,6 +303,11 @@ class McpConnection:
         finally:
             self._client = None
         return f"{why} It said: {words.last_line}" if words.last_line else why
+
+    def release(self) -> None:
+        """Hear of decisions on its tools no more."""
+        if self._pins is not None:
+            self._pins.watchers.remove(self._stir.set)
 
     # ---- the registry ----
 
@@ -416,13 +422,24 @@ class McpServers:
         pins: Pins | None = None,
         tell: Tell | None = None,
     ) -> None:
-        self.connections = [
-            McpConnection(
-                McpServer(name, server, home.root / "mcp" / name), registry, clock, enclose, pins=pins, tell=tell
-            )
-            for name, server in servers.items()
-            if server.enabled
-        ]
+        self.connections: list[McpConnection] = []
+        self._make = partial(McpConnection, registry=registry, clock=clock, enclose=enclose, pins=pins, tell=tell)
+        self._folder = home.root / "mcp"
+        for name, server in servers.items():
+            if server.enabled:
+                self.add(name, server)
+
+    def add(self, name: str, server: McpServerSettings) -> McpConnection:
+        """A connection to one more server; whoever adds it runs it."""
+        made = self._make(McpServer(name, server, self._folder / name))
+        self.connections.append(made)
+        return made
+
+    def drop(self, name: str) -> None:
+        """Know a server no more, whose connection has ended."""
+        for one in [one for one in self.connections if one.server.name == name]:
+            self.connections.remove(one)
+            one.release()
 
     @property
     def up(self) -> frozenset[str]:

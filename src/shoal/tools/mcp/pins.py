@@ -39,7 +39,7 @@ from shoal.domain.ports import Settings
 from shoal.domain.records import AuditEntry
 from shoal.domain.settings import McpServerSettings
 from shoal.permissions.approvals import strip_controls
-from shoal.store.approvals import AuditLog
+from shoal.store.audit import AuditLog
 from shoal.tools.output import visible
 
 NAME_CHARS_MAX = 64
@@ -287,9 +287,13 @@ class Pins:
         self._settings = settings
         self._audit = audit
         self._clock = clock
-        self._servers = {name: server for name, server in servers.items() if server.enabled}
+        self.know(servers)
         self.watchers: list[Callable[[], None]] = []
         """Called when something was decided in this process."""
+
+    def know(self, servers: Mapping[str, McpServerSettings]) -> None:
+        """Keep what is allowed of these servers, as they are configured now."""
+        self._servers = {name: server for name, server in servers.items() if server.enabled}
 
     async def in_force(
         self, server: str, offered: Mapping[str, tuple[str, Definition]], tell: Tell | None = None

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -129,25 +129,27 @@ async def _as_child(server: McpServer, enclose: Enclose | None, words: LastWords
 
     env = await _revealed(server.settings.env)
     await asyncio.to_thread(server.folder.mkdir, mode=0o700, parents=True, exist_ok=True)
-    async with AsyncExitStack() as stack:
-        argv = (server.settings.command, *server.settings.args)
-        if enclose is not None:
-            mounts = (Mount(server.folder, "/workspace", writable=True),)
-            command = Command(f"exec {shlex.join(argv)}", server.folder, mounts, env=tuple(env.items()))
-            argv, env = await stack.enter_async_context(enclose(command)), {}
+    argv = (server.settings.command, *server.settings.args)
+    inside: AbstractAsyncContextManager[tuple[str, ...]] = nullcontext(argv)
+    if enclose is not None:
+        mounts = (Mount(server.folder, "/workspace", writable=True),)
+        inside = enclose(Command(f"exec {shlex.join(argv)}", server.folder, mounts, env=tuple(env.items())))
+        env = {}
+    async with inside as program:
+        argv = program
         if sys.platform == "linux" and (setpriv := shutil.which("setpriv")):  # the kernel kills it when we end
-            argv = (setpriv, "--pdeathsig", "KILL", "--", *argv)
+            argv = (setpriv, "--pdeathsig", "KILL", "--", *program)
         parameters = StdioServerParameters(command=argv[0], args=list(argv[1:]), env=env, cwd=server.folder)
         reading, writing = os.pipe()
-        stack.callback(os.close, reading)
-        tasks = await stack.enter_async_context(anyio.create_task_group())
-        tasks.start_soon(words.read, reading)
-        with os.fdopen(writing, "w") as errors:
-            streams = await stack.enter_async_context(stdio_client(parameters, errlog=errors))
-        try:
-            yield streams
-        finally:
-            tasks.cancel_scope.cancel()
+        with os.fdopen(reading), os.fdopen(writing, "w") as errors:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(words.read, reading)
+                async with stdio_client(parameters, errlog=errors) as streams:
+                    errors.close()
+                    try:
+                        yield streams
+                    finally:
+                        tasks.cancel_scope.cancel()
 
 
 async def _revealed(values: Mapping[str, Secret]) -> dict[str, str]:

@@ -104,3 +104,14 @@ def model() -> Generator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.terminate()
+
+
+@pytest.fixture
+def slow_model(tmp_path: Path) -> Generator[tuple[str, Path]]:
+    """The address of a model that answers after an hour, and the file that it logs requests to."""
+    log = tmp_path / "requests.log"
+    command = [sys.executable, "-m", "shoal.testing.model", "--latency-ms", "3600000", "--log", log]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip(), log
+        process.terminate()

@@ -45,6 +45,10 @@ def test_a_channel_is_bound_and_unbound(shoal: Shoal, home: Path) -> None:
     )
     assert shoal("agents", "bind", "ops", "matrix:!room:b.c").code == 0
     assert listed(shoal)["ops"]["channels"] == ["matrix:!room:b.c"]
+    assert "matrix:!room:b.c (all)" in shoal("agents", "list").out
+    assert "what names it in" in shoal("agents", "bind", "ops", "matrix:!room:b.c", "--listen", "named").out
+    assert listed(shoal)["ops"]["listen"] == {"matrix:!room:b.c": "named"}
+    assert shoal("agents", "bind", "ops", "matrix:!room:b.c", "--listen", "never").code == 2
     assert shoal("agents", "unbind", "matrix:!room:b.c").code == 0
     assert "is bound to no agent" in shoal("agents", "unbind", "matrix:!room:b.c").err
     assert "write PLATFORM:CHANNEL" in shoal("agents", "bind", "ops", "nowhere").err

@@ -3,13 +3,13 @@
 import json
 import signal
 import subprocess
-import sys
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from tests.processes import until
 from tests.unit.surfaces.cli.conftest import PROGRAM, Shoal
+
+from shoal.surfaces.cli.ask import INPUT_CHARS_MAX
 
 
 def test_the_reply_is_printed_and_nothing_else(shoal: Shoal) -> None:
@@ -38,6 +38,19 @@ def test_the_question_may_come_from_standard_input(shoal: Shoal) -> None:
     assert shoal("ask", "-", stdin="hello").out.startswith("Hello!")
     empty = shoal("ask", "-", stdin="  \n")
     assert (empty.code, empty.err) == (1, "shoal: There is nothing to ask: give a text.\n")
+
+
+def test_what_is_piped_in_follows_the_question(shoal: Shoal) -> None:
+    where = "terminal:ask:mine"
+    assert shoal("ask", "--thread", where, "say", "hello", stdin="one\ntwo\n").code == 0
+    events = json.loads(shoal("threads", "log", "--json", where).out)
+    assert [event["data"]["text"] for event in events if event["type"] == "user_message"] == ["say hello\n\none\ntwo\n"]
+
+
+def test_too_much_input_is_told(shoal: Shoal) -> None:
+    ran = shoal("ask", "what is this?", stdin="x" * (INPUT_CHARS_MAX + 1))
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("shoal: Standard input has more than 1,000,000 characters.")
 
 
 def test_an_unknown_agent_is_told_with_the_known(shoal: Shoal) -> None:
@@ -85,7 +98,7 @@ def test_a_turn_that_ends_at_a_limit_is_not_done(shoal: Shoal, home: Path, *, as
     where = "terminal:ask:mine"
     ran = shoal("ask", "--thread", where, *(["--json"] if as_json else []), "run echo hi")
     assert ran.code == 1
-    assert ran.err == f"shoal: the turn ended at a limit: steps (1 steps). Go on in --thread {where}.\n"
+    assert ran.err == f"shoal: A limit was reached: 1 step. Go on with --thread {where}.\n"
     reply = json.loads(ran.out)["reply"] if as_json else ran.out
     assert "hi" in reply, "what it had to say is said all the same"
     assert not as_json or json.loads(ran.out)["outcome"] == "limit"
@@ -124,17 +137,6 @@ def test_a_broken_agent_file_is_told_without_a_traceback(shoal: Shoal, home: Pat
     assert ran.code == 1
     assert "Correct the file; it counts at once." in ran.err
     assert "Traceback" not in ran.err
-
-
-@pytest.fixture
-def slow_model(tmp_path: Path) -> Generator[tuple[str, Path]]:
-    """The address of a model that answers after an hour, and the file that it logs requests to."""
-    log = tmp_path / "requests.log"
-    command = [sys.executable, "-m", "shoal.testing.model", "--latency-ms", "3600000", "--log", log]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip(), log
-        process.terminate()
 
 
 def test_an_interrupted_turn_is_stopped_at_once(shoal: Shoal, home: Path, slow_model: tuple[str, Path]) -> None:

@@ -96,6 +96,18 @@ def test_secrets_stay_at_home_unless_asked_for(shoal: Shoal, home: Path, file: P
     assert token in content(file)
 
 
+def test_files_of_secrets_come_along_only_when_asked(shoal: Shoal, home: Path, file: Path) -> None:
+    (home / "secrets").mkdir(mode=0o700)
+    (home / "secrets" / "providers.x.api_key").write_text("a-key-of-mine")
+    assert "The files of secrets/ were left out" in shoal("backup", str(file)).out
+    with tarfile.open(file) as archive:
+        assert not [name for name in archive.getnames() if name.startswith("secrets")]
+    shoal("backup", "--with-secrets", "--force", str(file))
+    assert restored(shoal, home, file).code == 0
+    assert (home / "secrets" / "providers.x.api_key").read_text() == "a-key-of-mine"
+    assert stat.S_IMODE((home / "secrets").stat().st_mode) == 0o700
+
+
 def test_a_file_that_is_there_is_replaced_only_when_asked(shoal: Shoal, file: Path) -> None:
     file.write_text("of the year")
     ran = shoal("backup", str(file))

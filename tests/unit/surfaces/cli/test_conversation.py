@@ -86,6 +86,10 @@ class Lines(ChatScreen):
         """Keep it."""
         self.lines.append(text)
 
+    def said(self, markdown: str) -> None:
+        """Keep it."""
+        self.lines.append(markdown)
+
 
 async def test_a_message_taken_up_before_its_id_is_known_is_not_waited_for_again() -> None:
     for count in range(5):

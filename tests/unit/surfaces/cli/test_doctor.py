@@ -18,7 +18,9 @@ def test_a_fresh_home_has_nothing_that_fails(shoal: Shoal) -> None:
     shoal("init")
     ran = shoal("doctor")
     assert ran.code == 0
-    assert {line.split()[0] for line in ran.out.splitlines()} <= {"ok", "warn"}
+    *lines, last = ran.out.splitlines()
+    assert {line.split()[0] for line in lines} <= {"ok", "warn"}
+    assert last == "Next: `shoal setup` connects a model and a chat."
     found = findings(shoal)
     assert {"home", "config", "database", "models", "agent main", "sandbox", "platforms", "skills"} <= set(found)
     assert found["models"]["status"] == "warn"
@@ -125,6 +127,30 @@ def test_platforms_are_looked_at_one_by_one(shoal: Shoal, home: Path) -> None:
     assert list(found) == ["discord a", "discord b", "discord c"]
     assert found["discord c"] == "ok"
     assert found["discord b"] == "fail"
+
+
+def test_what_a_platform_needs_is_what_its_adapter_imports(
+    shoal: Shoal, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shoal("init")
+    (home / "shoal.toml").write_text("[platforms.discord]\ntoken = 't'\nowner = '1'\n")
+    assert findings(shoal)["discord main"]["status"] == "ok"
+    monkeypatch.setattr("shoal.chat.discord.adapter.find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType]
+    found = findings(shoal)["discord main"]
+    assert (found["status"], found["message"]) == ("fail", "platforms.discord needs the extra `discord`.")
+    assert found["todo"].startswith("Run: ")
+    assert found["todo"].endswith("[discord]'")
+
+
+def test_the_last_line_is_the_one_thing_to_do(shoal: Shoal, home: Path, model: str) -> None:
+    assert shoal("doctor").out.splitlines()[-1].startswith("Next: `shoal setup`")
+    shoal("init")
+    (home / "shoal.toml").write_text(
+        f"[model]\nname = 'openai/fake-1'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"
+    )
+    assert shoal("doctor").out.splitlines()[-1] == "Next: `shoal run` starts it."
+    (home / "agents/main/agent.toml").write_text("profile = 'lax'\n")
+    assert shoal("doctor").out.splitlines()[-1].startswith("Next: agent main: Correct ")
 
 
 def test_broken_agents_and_skills_are_told(shoal: Shoal, home: Path) -> None:

@@ -78,11 +78,58 @@ def test_an_unknown_command_is_told_with_the_nearest(shoal: Shoal) -> None:
     assert "There is no command 'permision'. Did you mean permissions?" in ran.err
 
 
-@pytest.mark.parametrize("words", ["threads show", "init --nonsense", "permissions check", "run --port many"])
-def test_wrong_usage_is_exit_2(words: str, shoal: Shoal) -> None:
+def every_command() -> list[str]:
+    """Every command that does something, as words."""
+    context = click.Context(main.shoal)
+    found: list[str] = []
+    for name in main.COMMANDS:
+        command = main.shoal.get_command(context, name)
+        inner = getattr(command, "commands", {})
+        found += [f"{name} {one}" for one in inner] or [name]
+    return found
+
+
+@pytest.mark.parametrize("words", every_command())
+def test_what_a_command_does_not_take_is_one_line_with_the_way_out_and_exit_2(words: str, shoal: Shoal) -> None:
+    for wrong in ("--nonsense", "--json-lines=x", *(() if takes_any(words) else ("a b c d e f g h i",))):
+        ran = shoal(*words.split(), *wrong.split())
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert ran.err.startswith("shoal: ")
+        assert "Usage:" not in ran.err
+        assert "--help` says what is right." in ran.err or "Did you mean" in ran.err
+
+
+def takes_any(words: str) -> bool:
+    """Whether a command takes so many words that none is too much."""
+    context, command = click.Context(main.shoal), None
+    for word in words.split():
+        group = command if isinstance(command, click.Group) else main.shoal
+        command = group.get_command(context, word)
+    return any(isinstance(one, click.Argument) and one.nargs < 0 for one in getattr(command, "params", ()))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("threads show", "Missing argument 'ID'. `shoal threads show --help` says what is right."),
+        ("threads shwo", "No such command 'shwo'. Did you mean 'show'?"),
+        ("threads list --jso", "No such option '--jso'. Did you mean '--json'?"),
+        ("permissions check", "Give actions, or --shell with one command."),
+        (
+            "run --port many",
+            "Invalid value for '--port': 'many' is not a valid integer range. `shoal run --help` says what is right.",
+        ),
+    ],
+)
+def test_wrong_usage_says_what_is_right(words: str, said: str, shoal: Shoal) -> None:
     ran = shoal(*words.split())
+    assert (ran.code, ran.out, ran.err) == (2, "", f"shoal: {said}\n")
+
+
+def test_a_group_without_a_command_shows_what_there_is(shoal: Shoal) -> None:
+    ran = shoal("threads")
     assert ran.code == 2
-    assert "Usage: shoal" in ran.err
+    assert "Usage: shoal threads" in ran.err
 
 
 def test_a_failure_is_one_line_and_exit_1(shoal: Shoal, home: Path) -> None:

@@ -65,5 +65,5 @@ def test_the_doctor_tells_what_a_start_would_meet(shoal: Shoal, server: str, mon
         connection.execute("insert into shoal.migrations (part, name) values ('store', '9999')")
     assert database_of(shoal).startswith("fail: The database was written by a newer Shoal")
     refused = shoal("worker")
-    assert (refused.code, refused.out) == (1, "")
+    assert (refused.code, refused.out) == (2, "")
     assert "Install that version" in refused.err

@@ -178,3 +178,18 @@ def test_a_backup_can_be_taken_meanwhile(home: Path, shoal: Shoal, tmp_path: Pat
         shoal("ask", "--thread", "terminal:ask:mine", "hello")
         assert shoal("backup", str(tmp_path / "b.tar.gz")).code == 0
     assert (tmp_path / "b.tar.gz").stat().st_size > 1000
+
+
+def test_a_default_model_that_its_provider_lacks_is_told_at_the_start(shoal: Shoal, home: Path, model: str) -> None:
+    shoal("init")
+    (home / "shoal.toml").write_text(
+        f"[model]\nname = 'openai/other'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"
+    )
+    shoal("models", "refresh")
+    with running(home) as server:
+        asked = urllib.request.Request(
+            f"{server.address}/api/info", headers={"Authorization": f"Bearer {server.token}"}
+        )
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            notes = json.loads(answer.read())["notes"]
+    assert any("openai does not offer the model 'other'" in note and "shoal setup model`" in note for note in notes)

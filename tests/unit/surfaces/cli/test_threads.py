@@ -1,6 +1,8 @@
 """`shoal threads`, `usage`, `memory` and `skills`: what they show of what is there."""
 
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,20 @@ THREAD = "terminal:ask:mine"
 def asked(shoal: Shoal) -> None:
     """A thread in which the time was asked."""
     assert shoal("ask", "--thread", THREAD, "what time is it?").code == 0
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize("words", ["threads show", "threads log", "threads export", "threads rebuild", "replay"])
+def test_a_journal_of_a_newer_version_is_said_to_be_one_and_left_alone(shoal: Shoal, home: Path, words: str) -> None:
+    with contextlib.closing(sqlite3.connect(home / "shoal.db", isolation_level=None)) as database:
+        database.execute("update events set type = 'dreamed' where seq = 3")
+        before = database.execute("select * from events").fetchall()
+        ran = shoal(*words.split(), THREAD)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err == (
+            "shoal: The journal was written by a newer Shoal (dreamed). Install that version to use it.\n"
+        )
+        assert database.execute("select * from events").fetchall() == before
 
 
 def test_a_home_without_a_database_lists_nothing(shoal: Shoal, home: Path) -> None:
@@ -88,8 +104,22 @@ def test_memory_shows_files_and_notes(shoal: Shoal, home: Path) -> None:
         ("global", "- likes tea\n"),
         ("platform", ""),
         ("channel", "- quiet here\n"),
-        ("notes of 20260102", "- rained\n"),
+        ("note", "- rained\n"),
     ]
+    assert "# notes of 2026-01-02" in shoal("memory", "show").out
+
+
+def test_memory_is_forgotten_and_brought_back(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    file = home / "data/MEMORY.md"
+    file.write_text("- likes tea\n- has a boat\n")
+    assert shoal("memory", "forget", "Likes tea.").code == 0
+    assert file.read_text() == "- has a boat\n"
+    assert "-- likes tea" in shoal("memory", "changes").out
+    assert "Taken back in data/MEMORY.md" in shoal("memory", "undo").out
+    assert file.read_text() == "- likes tea\n- has a boat\n"
+    assert "nothing left" in shoal("memory", "undo").out
+    assert shoal("memory", "forget", "likes coffee").code == 1
 
 
 def test_skills_are_listed_and_broken_ones_told(shoal: Shoal, home: Path) -> None:
@@ -147,3 +177,42 @@ def test_a_number_that_no_database_holds_is_refused_in_a_line(shoal: Shoal) -> N
     ran = shoal("threads", "log", "terminal:local:x", "--after", "9" * 20)
     assert ran.code == 1
     assert "Expected `int` <= 4611686018427387904" in ran.err
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_thread_is_renamed_pinned_and_put_away(shoal: Shoal) -> None:
+    assert shoal("threads", "rename", THREAD, "The  time").code == 0
+    assert shoal("threads", "pin", THREAD).code == 0
+    (info,) = json.loads(shoal("threads", "list", "--json").out)
+    assert (info["title"], info["pinned"], info["archived"]) == ("The time", True, False)
+    assert shoal("threads", "archive", THREAD).code == 0
+    assert json.loads(shoal("threads", "list", "--json").out) == []
+    assert [one["thread"] for one in json.loads(shoal("threads", "list", "--archived", "--json").out)] == [THREAD]
+    assert shoal("threads", "archive", "--off", THREAD).code == shoal("threads", "pin", "--off", THREAD).code == 0
+    assert "pinned" not in shoal("threads", "list").out
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_thread_is_deleted_once_that_was_confirmed(shoal: Shoal, home: Path) -> None:
+    for answer in ("n\n", ""):
+        ran = shoal("threads", "delete", THREAD, stdin=answer)
+        assert (ran.code, ran.err.strip()) == (130, "shoal: Nothing was changed. `--yes` goes without the question.")
+    assert shoal("threads", "show", THREAD).code == 0
+    gone = shoal("threads", "delete", THREAD, "--yes")
+    assert gone.code == 0
+    digest = gone.out.split()[-1].rstrip(".")
+    assert shoal("threads", "show", THREAD).code == 1
+    assert not (home / "data/terminal/ask/mine").exists()
+    assert f"sha256 {digest}" in shoal("audit", "tail", "--json").out
+    assert shoal("threads", "delete", THREAD, "--yes").code == 1
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_conversation_is_exported_for_people(shoal: Shoal) -> None:
+    text = shoal("threads", "export", THREAD, "--format", "markdown").out
+    assert text.startswith("# what time is it?\n")
+    assert text.index("what time is it?\n\n**time**") < text.index("## main")
+    page = shoal("threads", "export", THREAD, "--format", "html").out
+    assert page.startswith("<!doctype html>")
+    assert "<summary>time</summary>" in page
+    assert set(json.loads(shoal("threads", "export", THREAD, "--format", "json").out)) == {"thread", "events"}

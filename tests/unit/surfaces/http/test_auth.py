@@ -8,19 +8,11 @@ from starlette.requests import Request
 
 from shoal.actors.access_gate import Links, Pairing
 from shoal.actors.access_tokens import AccessTokens, NewToken
+from shoal.actors.principals import OWNER, OWNER_ON_PAGE
 from shoal.permissions.access import AccessRules
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.surfaces.http.auth import (
-    ADDRESSES_MAX,
-    COOKIE_SECONDS,
-    FAILURE_SECONDS,
-    FAILURES_MAX,
-    OWNER,
-    OWNER_ON_PAGE,
-    FailureLimit,
-    Gate,
-)
+from shoal.surfaces.http.auth import ADDRESSES_MAX, COOKIE_SECONDS, FAILURE_SECONDS, FAILURES_MAX, FailureLimit, Gate
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.server import WebOptions
 from shoal.testing.clock import ManualClock

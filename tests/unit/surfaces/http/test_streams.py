@@ -1,20 +1,21 @@
 """A live stream is the journal, each event once and in order, wherever it is cut, however publishing interleaves."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.types import Message
 
 from shoal.app import App
 from shoal.delivery.hub import BACKLOG_MAX, Hub
 from shoal.domain.clock import SystemClock, iso
-from shoal.domain.events import Cleared, Event, LiveEvent, StatusChanged, TextStreamed, TurnFinished
+from shoal.domain.events import AssistantSaid, Cleared, Event, LiveEvent, StatusChanged, TextStreamed, TurnFinished
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import ThreadInfo
-from shoal.surfaces.http.streams import LiveStreams, all_frames, thread_frames, thread_items
+from shoal.surfaces.http.streams import HEARTBEAT, EventStream, LiveStreams, all_frames, thread_frames, thread_items
 from shoal.testing import ManualClock
 
 THREAD = ThreadId("web:lobby:one")
@@ -159,6 +160,20 @@ async def test_live_text_of_a_turn_that_is_over_is_not_shown() -> None:
     assert second.data == TextStreamed("new")
 
 
+async def test_live_text_of_a_message_that_was_shown_is_not_shown_again() -> None:
+    stand = Stand()
+    stand.journal.grow(1)
+    stand.journal.events_so_far.append(Event(2, THREAD, TURN, AT, AssistantSaid("said")))
+    async with aclosing(thread_items(stand.app, stand.streams, THREAD, 0)) as items:
+        for _ in range(2):
+            await anext(items)
+        stand.hub.show(THREAD, TURN, TextStreamed("said", 1, after=1))
+        stand.hub.show(THREAD, TURN, TextStreamed("more", 2, after=2))
+        piece = await anext(items)
+    assert isinstance(piece, LiveEvent)
+    assert piece.data == TextStreamed("more", 2, after=2)
+
+
 async def test_frames_number_events_and_nothing_else() -> None:
     stand = Stand()
     stand.journal.grow(1)
@@ -182,6 +197,31 @@ async def test_a_quiet_stream_says_that_it_lives() -> None:
         item = await anext(items)
         assert isinstance(item, Event)
         assert item.seq == 1
+
+
+async def test_a_stream_whose_next_piece_takes_long_says_that_it_lives_and_is_not_disturbed() -> None:
+    streams = LiveStreams(streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60)
+    answered, left, sent = asyncio.Event(), asyncio.Event(), list[bytes]()
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        yield b"data: 1\n\n"
+        await answered.wait()
+        yield b"data: 2\n\n"
+
+    async def receive() -> Message:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message.get("body", b""))
+        if sent.count(HEARTBEAT) == 2:
+            answered.set()
+
+    stream = EventStream(pieces(), streams, streams.admit(), allowed=None, beats=True)
+    async with asyncio.timeout(20):
+        await stream({"type": "http"}, receive, send)
+    assert [one for one in sent if one != HEARTBEAT] == [b"", b"data: 1\n\n", b"data: 2\n\n", b""]
+    assert streams.open == 0
 
 
 async def test_closing_ends_streams_that_wait() -> None:

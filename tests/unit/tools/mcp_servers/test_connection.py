@@ -19,7 +19,10 @@ from shoal.domain.errors import ToolError
 from shoal.domain.secret import Secret
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.limits import CommandLimits
+from shoal.testing.clock import ManualClock
+from shoal.tools.mcp.connection import McpConnection
 from shoal.tools.mcp.transport import LastWords, McpServer
+from shoal.tools.registry import Registry
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
@@ -260,3 +263,21 @@ async def test_last_words_are_kept_short() -> None:
         os.close(writing)
     os.close(reading)
     assert len(words.last_line) == 300
+
+
+async def test_one_that_fails_can_be_given_up_at_any_moment(tmp_path: Path) -> None:
+    """Errors that were each other's context kept the interpreter looking for the first of them."""
+    server = configured("odd", "true", folder=tmp_path)
+    ends = set[str]()
+    for passes in range(40):
+        connection = McpConnection(server, Registry(), ManualClock())
+        attempt = asyncio.create_task(connection.attempt())
+        await connection._lost.wait()
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        attempt.cancel()
+        try:
+            ends.add(await attempt)
+        except asyncio.CancelledError:
+            ends.add("given up")
+    assert "given up" in ends

@@ -3,6 +3,7 @@
 import { readStream } from "./sse.js";
 
 const SILENCE_MS = 60_000; // a live stream says something more often than this
+const ANSWER_MS = 600_000; // a model may think for long
 
 /** A call that the server answered with an error, or that never reached it (status 0). */
 export class ApiError extends Error {
@@ -75,28 +76,59 @@ export function fileAddress(thread, path) {
 /** Where a file of a thread can be fetched, by the path that the list of its files has. */
 export const threadFileAddress = (thread, path) => `${at(thread)}/files/${path.split("/").map(encodeURIComponent).join("/")}`;
 
+/** Where a turn's answer can be heard. */
+export const speechAddress = (thread, turn) => `${at(thread)}/turns/${encodeURIComponent(turn)}/speech`;
+
 /** Where the whole of a tool's result can be fetched. */
 export const artifactAddress = (thread, artifact) => `${at(thread)}/artifacts/${encodeURIComponent(artifact)}`;
 
+/** Where a thread can be fetched as a document. */
+export const exportAddress = (thread, format) => `${at(thread)}/export?format=${format}`;
+
+const atFiles = (agent, path = "") => `/api/agents/${encodeURIComponent(agent)}/files${path && `/${path.split("/").map(encodeURIComponent).join("/")}`}`;
 const atTrigger = (id) => `/api/triggers/${encodeURIComponent(id)}`;
 const atProcess = (id) => `/api/processes/${encodeURIComponent(id)}`;
 
 export const api = {
   me: () => call("GET", "/api/me"),
+  setPreferences: (preferences) => call("PUT", "/api/me/preferences", preferences),
+  push: () => call("GET", "/api/push"),
+  subscribe: (browser) => call("PUT", "/api/push", browser),
+  unsubscribe: (endpoint) => call("DELETE", `/api/push?${new URLSearchParams({ endpoint })}`),
   threads: () => call("GET", "/api/threads"),
+  archived: () => call("GET", "/api/threads?archived=true"),
   thread: (thread) => call("GET", at(thread)),
+  changeThread: (thread, fields) => call("PATCH", at(thread), fields),
+  deleteThread: (thread) => call("DELETE", at(thread)),
+  turnCost: (thread, turn) => call("GET", `${at(thread)}/turns/${encodeURIComponent(turn)}/cost`),
+  search: (words, thread) => call("GET", `/api/search?${new URLSearchParams(thread ? { q: words, thread } : { q: words })}`),
+  models: () => call("GET", "/api/models"),
   events: (thread, after, limit) => call("GET", `${at(thread)}/events?after=${after}&limit=${limit}`),
   send: (thread, message) => call("POST", `${at(thread)}/messages`, message),
   upload: (thread, file) => call("POST", `${at(thread)}/attachments?name=${encodeURIComponent(file.name)}`, file),
   steer: (thread, text, messageId) => call("POST", `${at(thread)}/steer`, { text, message_id: messageId }),
   abort: (thread) => call("POST", `${at(thread)}/abort`, {}),
+  again: (thread, seq, model) => call("POST", `${at(thread)}/again`, { seq, model }),
+  edit: (thread, seq, text) => call("POST", `${at(thread)}/edit`, { seq, text }),
+  branch: (thread, after) => call("POST", `${at(thread)}/branch`, { after }),
+  changes: (thread, turn) => call("GET", `${at(thread)}/turns/${encodeURIComponent(turn)}/changes`),
+  undo: (thread, turn, since) => call("POST", `${at(thread)}/turns/${encodeURIComponent(turn)}/undo`, { since }),
+  fork: (thread, after) => call("POST", `${at(thread)}/fork`, { after }),
   retry: (thread, model) => call("POST", `${at(thread)}/retry`, { model }),
   files: (thread) => call("GET", `${at(thread)}/files`),
   artifacts: (thread) => call("GET", `${at(thread)}/artifacts`),
   artifact: (thread, artifact) => readText(artifactAddress(thread, artifact)),
   approvals: () => call("GET", "/api/approvals"),
+  suggestedRules: () => call("GET", "/api/permissions/suggestions"),
+  acceptRule: (agent, allow) => call("POST", "/api/permissions/suggestions", { agent, allow }),
+  comparisons: () => call("GET", "/api/comparisons"),
+  comparison: (id) => call("GET", `/api/comparisons/${encodeURIComponent(id)}`),
+  beginComparison: (wanted, usdMax) => call("POST", "/api/comparisons", { wanted, usd_max: usdMax }),
+  removeComparison: (id) => call("DELETE", `/api/comparisons/${encodeURIComponent(id)}`),
+  saveCase: (thread, fields) => call("POST", `${at(thread)}/cases`, fields),
   decide: (id, decision, scope) => call("POST", `/api/approvals/${encodeURIComponent(id)}`, { decision, scope }),
   triggers: () => call("GET", "/api/triggers"),
+  calendar: () => call("GET", "/api/triggers/calendar"),
   addTrigger: (trigger) => call("POST", "/api/triggers", trigger),
   pauseTrigger: (id) => call("POST", `${atTrigger(id)}/pause`, {}),
   resumeTrigger: (id) => call("POST", `${atTrigger(id)}/resume`, {}),
@@ -109,21 +141,56 @@ export const api = {
   unpair: (platform, user) => call("DELETE", `/api/access/${encodeURIComponent(platform)}/${encodeURIComponent(user)}`),
   backups: () => call("GET", "/api/backups"),
   backUp: () => call("POST", "/api/backups", {}),
+  setup: () => call("GET", "/api/setup"),
+  tryProvider: (name, entered) => call("POST", `/api/setup/providers/${encodeURIComponent(name)}/test`, entered),
+  useModel: (name, entered) => call("PUT", `/api/setup/providers/${encodeURIComponent(name)}`, entered),
+  tryPlatform: (name, values) => call("POST", `/api/setup/platforms/${encodeURIComponent(name)}/test`, { values }),
+  connectPlatform: (name, values) => call("PUT", `/api/setup/platforms/${encodeURIComponent(name)}`, { values }),
+  ownPlatform: (name, code) => call("POST", `/api/setup/platforms/${encodeURIComponent(name)}/owner`, { code }),
+  switchPlatform: (name, enabled) => call("PATCH", `/api/platforms/${encodeURIComponent(name)}`, { enabled }),
+  mcpServers: () => call("GET", "/api/mcp-servers"),
+  addMcpServer: (server) => call("POST", "/api/mcp-servers", server),
+  switchMcpServer: (name, enabled) => call("PATCH", `/api/mcp-servers/${encodeURIComponent(name)}`, { enabled }),
+  removeMcpServer: (name) => call("DELETE", `/api/mcp-servers/${encodeURIComponent(name)}`),
   mcp: () => call("GET", "/api/mcp"),
   decideMcp: (name, decision, digest) => call("POST", `/api/mcp/${encodeURIComponent(name)}`, { decision, digest }),
   agents: () => call("GET", "/api/agents"),
   createAgent: (agent) => call("POST", "/api/agents", agent),
   changeAgent: (name, settings) => call("PATCH", `/api/agents/${encodeURIComponent(name)}`, { settings }),
   destroyAgent: (name, keep) => call("DELETE", `/api/agents/${encodeURIComponent(name)}?keep_files=${keep}`),
+  agentFiles: (name) => call("GET", atFiles(name)),
+  agentFile: (name, path) => call("GET", atFiles(name, path)),
+  writeAgentFile: (name, path, text, digest) => call("PUT", atFiles(name, path), { text, digest }),
+  uploadAgentFile: (name, path, file) => call("POST", atFiles(name, path), file),
+  deleteAgentFile: (name, path) => call("DELETE", atFiles(name, path)),
+  undoAgent: (name) => call("POST", `/api/agents/${encodeURIComponent(name)}/undo`, {}),
   bind: (binding) => call("PUT", "/api/bindings", binding),
   unbind: (place) => call("DELETE", `/api/bindings/${/^([^:]*):(.*)$/s.exec(place).slice(1).map(encodeURIComponent).join("/")}`),
+  memory: (thread) => call("GET", `/api/memory?${new URLSearchParams(thread ? { thread } : {})}`),
+  writeMemory: (text) => call("PUT", "/api/memory", text),
+  forget: (what) => call("DELETE", `/api/memory?${new URLSearchParams(what)}`),
+  memoryChanges: (limit) => call("GET", `/api/memory/changes?limit=${limit}`),
+  undoMemory: (id) => call("POST", `/api/memory/changes/${encodeURIComponent(id)}/undo`, {}),
+  profiles: () => call("GET", "/api/permissions/profiles"),
+  wouldRun: (what) => call("POST", "/api/permissions/check", what),
+  skills: (agent) => call("GET", `/api/skills?agent=${encodeURIComponent(agent)}`),
+  writeSkill: (name, skill) => call("PUT", `/api/skills/${encodeURIComponent(name)}`, skill),
+  deleteSkill: (name, where) => call("DELETE", `/api/skills/${encodeURIComponent(name)}?${new URLSearchParams(where)}`),
   command: (thread, text) => call("POST", `${at(thread)}/command`, { text }),
   commands: () => call("GET", "/api/commands"),
   info: () => call("GET", "/api/info"),
-  usage: () => call("GET", "/api/usage"),
+  overview: () => call("GET", "/api/overview"),
+  context: (thread) => call("GET", `${at(thread)}/context`),
+  usage: (days) => call("GET", `/api/usage?days=${days}`),
+  usageByThread: (days) => call("GET", `/api/usage/threads?days=${days}`),
   ceilings: () => call("GET", "/api/usage/ceilings"),
   lift: () => call("POST", "/api/usage/lift", {}),
-  audit: async () => (await call("GET", "/api/audit?limit=200")).reverse(),
+  audit: async (limit) => (await call("GET", `/api/audit?limit=${limit}`)).reverse(),
+  verifyAudit: () => call("GET", "/api/audit/verify"),
+
+  /** Ask what a comparison has no answer to yet, for as long as this is not aborted; `take` gets what each answer came to. */
+  runComparison: (id, { signal, take }) =>
+    readStream({ url: `/api/comparisons/${encodeURIComponent(id)}/run`, method: "POST", silenceMs: ANSWER_MS, signal, check, take }),
 
   /** Follow a thread's events after `seq` until the stream ends; throws ApiError when it is refused. */
   follow: (thread, seq, { signal, opened, take }) =>

@@ -67,16 +67,36 @@ export function bytes(size) {
   return size < 1_048_576 ? `${(size / 1024).toFixed(0)} KB` : `${(size / 1_048_576).toFixed(1)} MB`;
 }
 
-/** The name a thread goes by: its title, else the last part of its id. */
+// An id that a program made: a ULID, one of the page's own, or hexadecimal digits; nothing that a person would read.
+const MADE_ID = /^(?:[0-9A-HJKMNP-TV-Z]{26}|[0-9a-hjkmnp-tv-z]{26}|[0-9a-z]{8,9}-[0-9a-z]{6,16}|[0-9a-f-]{16,})$/;
+
+/** The name a thread goes by: its title, else the last part of its id where a person gave it. */
 export function threadName(info, thread = info?.thread || "") {
   if (info?.title) return info.title;
-  const name = thread.split(":").slice(2).join(":");
+  let name = thread.split(":").slice(2).join(":");
   try {
-    return decodeURIComponent(name) || thread;
+    name = decodeURIComponent(name);
   } catch {
-    return name;
+    // it stays as it is
   }
+  return !name || MADE_ID.test(name) ? "Untitled" : name;
 }
+
+const day = (at) => new Date(at.getFullYear(), at.getMonth(), at.getDate()).getTime();
+
+/** "Today", "Yesterday", "Last 7 days", "Last 30 days" or "Earlier". */
+export function dayGroup(iso, now = new Date()) {
+  const days = Math.round((day(now) - day(new Date(iso))) / 86_400_000);
+  if (days <= 0) return "Today";
+  if (days === 1) return "Yesterday";
+  return days <= 7 ? "Last 7 days" : days <= 30 ? "Last 30 days" : "Earlier";
+}
+
+/** A model's window, in thousands of tokens: "128k", "1M". */
+export const windowSize = (tokens) => (tokens >= 1_000_000 ? `${+(tokens / 1_000_000).toFixed(1)}M` : `${Math.round(tokens / 1000)}k`);
+
+/** A number from 0 to 7 that is the same for the same name: the colour of its mark. */
+export const hueOf = (name) => [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 997, 7) % 8;
 
 /** One line that says what a call is about: its main argument, or all of them. */
 export function summary(argumentsJson) {

@@ -1,31 +1,29 @@
 // The page: which place is shown, and the session behind it.
 
+import { api } from "./api.js";
 import { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./dom.js";
-import { threadName } from "./format.js";
-import { canTalk, isOffered, me, signIn } from "./me.js";
+import { threadName, visible } from "./format.js";
+import { canTalk, isOffered, isOwner, me, signIn } from "./me.js";
 import { newId } from "./outgoing.js";
 import { Session } from "./session.js";
-import { Access } from "./views/access.js";
-import { Agents } from "./views/agents.js";
-import { Approvals } from "./views/approvals.js";
-import { Backups } from "./views/backups.js";
 import { Composer } from "./views/composer.js";
-import { Kept } from "./views/kept.js";
+import { icon, mark } from "./views/icons.js";
 import { Log } from "./views/log.js";
-import { Mcp } from "./views/mcp.js";
-import { Processes } from "./views/processes.js";
-import { Audit, Usage } from "./views/records.js";
-import { Schedules } from "./views/schedules.js";
 import { Bar, OfflineBanner, PLACES, Rail } from "./views/shell.js";
+import { Words } from "./views/words.js";
 
 const LAST = "shoal.last";
+const PARTS = ["files", "context"];
 const SUGGESTIONS = ["What can you do?", "List the files", "Remind me in 10 minutes to stretch"];
 
-/** Where an address leads: `{place, thread, part}`; an unknown or empty one to the last thread. Pure but for `last`. */
+/** Where an address leads: `{place, thread, part, seq}`; an empty one to what stands today, an unknown one to the last thread. Pure but for `last`. */
 export function routeOf(hash, last) {
-  const [place, thread, part] = hash.replace(/^#\/?/, "").split("/");
-  if (place === "t" && thread) return { place: "thread", thread: decodeURIComponent(thread), part: part === "files" ? part : "" };
+  const [place, thread, part, seq] = hash.replace(/^#\/?/, "").split("/");
+  if (place === "t" && thread) {
+    return { place: "thread", thread: decodeURIComponent(thread), part: PARTS.includes(part) ? part : "", seq: part === "e" ? Number(seq) || 0 : 0 };
+  }
   if (isOffered(place) && PLACES.some(([name]) => name === place)) return { place, thread: "" };
+  if (!place && last && isOffered("today")) return { place: "today", thread: "" };
   if (place !== "new" && last) return { place: "thread", thread: last };
   if (!canTalk()) return { place: "approvals", thread: "" };
   return { place: "thread", thread: `${me.thread_prefix}${newId()}`, isNew: true };
@@ -48,7 +46,7 @@ function useRoute() {
   }, []);
   useLayoutEffect(() => {
     if (!route.thread) return;
-    const hash = `${threadAddress(route.thread)}${route.part ? `/${route.part}` : ""}`;
+    const hash = `${threadAddress(route.thread)}${route.part ? `/${route.part}` : route.seq ? `/e/${route.seq}` : ""}`;
     if (location.hash !== hash) history.replaceState(null, "", hash);
     try {
       localStorage.setItem(LAST, route.thread);
@@ -71,9 +69,24 @@ function useTime(ms, on) {
   return time;
 }
 
+/** A view whose module is read when it is first shown. */
+function Later({ load, ...rest }) {
+  const [view, setView] = useState(null);
+  const [problem, setProblem] = useState(false);
+  const read = () => load().then((found) => setView(() => found), () => setProblem(true));
+  useEffect(() => {
+    read();
+  }, []);
+  if (view) return html`<${view} ...${rest} />`;
+  if (!problem) return null;
+  const again = () => (setProblem(false), read());
+  return html`<p class="problem loading">This part of the page could not be loaded. <button type="button" class="quiet" onClick=${again}>Try again</button></p>`;
+}
+
 function App({ session }) {
   const [state, setState] = useState(session.state);
   const [drawer, setDrawer] = useState(false);
+  const [dialog, setDialog] = useState(null); // {name, ...} of what stands before the page
   const route = useRoute();
   const minute = useTime(30_000, true);
   const second = useTime(1_000, state.link === "offline");
@@ -87,6 +100,16 @@ function App({ session }) {
     document.title = `${state.approvals.length ? `(${state.approvals.length}) ` : ""}${place} · Shoal`;
   }, [route, state.threads, state.approvals]);
 
+  useEffect(() => {
+    const keyed = (event) => {
+      if (!(event.ctrlKey || event.metaKey) || event.altKey || event.key.toLowerCase() !== (event.shiftKey ? "f" : "k")) return;
+      event.preventDefault();
+      setDialog({ name: "palette", within: event.shiftKey ? route.thread : "" });
+    };
+    addEventListener("keydown", keyed);
+    return () => removeEventListener("keydown", keyed);
+  }, [route.thread]);
+
   const returning = useRef(false);
   const closeDrawer = () => {
     returning.current = true;
@@ -97,20 +120,29 @@ function App({ session }) {
     returning.current = false;
     document.querySelector(".topbar .drawer-only")?.focus(); // only now can it be: the drawer made it inert
   }, [drawer]);
+  const hasBox = canTalk() && Boolean(route.thread) && !route.part;
   if (state.signedOut) return html`<${SignedOut} />`;
   return html`
-    <a class="skip" href="#message" onClick=${skip}>${canTalk() ? "Skip to the message box" : "Skip the list"}</a>
+    <a class="skip" href=${hasBox ? "#message" : "#main"} onClick=${skip}>${hasBox ? "Skip to the message box" : "Skip the list"}</a>
     <div class="page">
-      <${Rail} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute} />
-      <main id="main" inert=${drawer}>
+      <${Rail} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
+        manage=${(info) => setDialog({ name: "manage", thread: info.thread, info })} find=${() => setDialog({ name: "palette", within: "" })} />
+      <main id="main" tabindex="-1" inert=${drawer}>
         ${route.thread
-          ? html`<${Thread} state=${state} thread=${route.thread} part=${route.part} session=${session} second=${second} drawer=${drawer} openRail=${() => setDrawer(true)} />`
+          ? html`<${Thread} state=${state} thread=${route.thread} part=${route.part} session=${session} second=${second} drawer=${drawer} openRail=${() => setDrawer(true)} openDialog=${setDialog} route=${route} />`
           : html`<${OtherPlace} state=${state} route=${route} session=${session} second=${second} drawer=${drawer} openRail=${() => setDrawer(true)} />`}
       </main>
     </div>
+    ${dialog && html`<${Later} key=${dialog.name} load=${dialogs[dialog.name]} ...${dialog} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
     <p class="offscreen" aria-live="polite" id="said">${state.said}</p>
   `;
 }
+
+const dialogs = {
+  palette: () => import("./views/palette.js").then((found) => found.Palette),
+  manage: () => import("./views/manage.js").then((found) => found.Manage),
+  answerers: () => import("./views/answerers.js").then((found) => found.Answerers),
+};
 
 function skip(event) {
   event.preventDefault(); // the address names the thread; only the focus moves
@@ -119,41 +151,70 @@ function skip(event) {
 
 const threadAddress = (thread) => `#/t/${encodeURIComponent(thread)}`;
 
+const infoOf = (state, thread) => state.threads?.find((one) => one.thread === thread) || state.views[thread]?.info;
+
 const titleOf = (state, thread) => {
-  const info = state.threads?.find((one) => one.thread === thread);
+  const info = infoOf(state, thread);
   return info ? threadName(info) : "New thread";
 };
 
-function Thread({ state, thread, part, session, second, drawer, openRail }) {
-  const [suggestion, setSuggestion] = useState(null);
+/** Who answers in a thread: the agent, and the model where one was chosen or has answered. */
+function answererOf(info, choice, view) {
+  const last = view && [...view.state.turns.values()].at(-1);
+  const agent = choice?.agent || info?.agent || last?.agent || me.agent;
+  return [agent || "Default agent", choice?.model || info?.model || last?.model].filter(Boolean).map(visible).join(" · ");
+}
+
+function Thread({ state, thread, part, session, second, drawer, openRail, openDialog, route }) {
+  const setSuggestion = ({ text }) => session.suggest(text);
   const view = state.views[thread];
-  const info = state.threads?.find((one) => one.thread === thread);
+  const info = infoOf(state, thread);
   const outgoing = useMemo(() => state.outgoing.filter((message) => message.thread === thread), [state.outgoing, thread]);
   const known = view && (view.loaded || view.missing || outgoing.length > 0);
   const empty = known && !view.state.items.length && !outgoing.length && !view.state.openTurn;
+  const isChild = thread.startsWith("agent:");
+  const answerer = answererOf(info, state.choices[thread], view);
+  const choose = () => openDialog({ name: "answerers", thread });
   const top = html`
-    <${Bar} title=${titleOf(state, thread)} detail=${info?.agent} openRail=${openRail} railOpen=${drawer}>
+    <${Bar} title=${titleOf(state, thread)} openRail=${openRail} railOpen=${drawer}>
+      ${canTalk() && !isChild
+        ? html`<button type="button" class="quiet answerer" title="Who answers here" onClick=${choose}><span>${answerer}</span>${icon("chevron")}</button>`
+        : html`<span class="faint detail">${answerer}</span>`}
       ${info?.parent && html`<a class="quiet" href=${threadAddress(info.parent)}>Caller</a>`}
-      ${info && html`<a class="quiet" href=${`${threadAddress(thread)}${part ? "" : "/files"}`}>${part ? "Conversation" : "Files"}</a>`}
+      ${info && part && html`<a class="quiet" href=${threadAddress(thread)}>Conversation</a>`}
+      ${info && PARTS.filter((one) => one !== part && (one === "files" || isOffered("today"))).map((one) => html`<a class="quiet" href=${`${threadAddress(thread)}/${one}`}>${one === "files" ? "Files" : "Context"}</a>`)}
+      ${info && html`<button type="button" class="quiet" aria-label="Find in this thread" title="Find in this thread (Ctrl+Shift+F)" onClick=${() => openDialog({ name: "palette", within: thread })}>${icon("search")}</button>`}
+      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="More about this thread" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}</button>`}
     <//>
     <${OfflineBanner} state=${state} session=${session} second=${second} />
   `;
-  if (part) return html`${top}<div class="log"><${Kept} key=${thread} thread=${thread} /></div>`;
+  if (part) return html`${top}<div class="log" role="region" tabindex="0" aria-label=${part === "files" ? "Kept in this thread" : "The window"}><${Later} key=${`${part} ${thread}`} load=${parts[part]} thread=${thread} /></div>`;
   return html`
     ${top}
-    ${known && !empty && html`<${Log} view=${view.state} complete=${!view.loaded || view.complete} outgoing=${outgoing} session=${session} />`}
+    ${known && !empty && html`<${Log} view=${view.state} complete=${!view.loaded || view.complete} outgoing=${outgoing} session=${session} at=${route.seq ? route : null} />`}
     ${!known && html`<div class="log"><p class="faint loading">${state.link === "offline" ? "" : "Loading…"}</p></div>`}
-    ${empty && html`<${Welcome} choose=${(text) => setSuggestion({ text })} />`}
-    ${canTalk() && html`<${Composer} thread=${thread} running=${Boolean(view?.state.openTurn)} session=${session} suggestion=${suggestion} />`}
+    ${empty && html`<${Welcome} choose=${(text) => setSuggestion({ text })} answerer=${answerer} chooseAnswerer=${choose} />`}
+    ${canTalk() && html`<${Composer} thread=${thread} running=${Boolean(view?.state.openTurn)} session=${session} suggestion=${state.suggestion} />`}
   `;
 }
 
-function Welcome({ choose }) {
+const parts = {
+  files: () => import("./views/kept.js").then((found) => found.Kept),
+  context: () => import("./views/context.js").then((found) => found.Context),
+};
+
+function Welcome({ choose, answerer, chooseAnswerer }) {
+  const [isDemo, setIsDemo] = useState(false);
+  useEffect(() => {
+    if (isOwner()) api.setup().then((setup) => setIsDemo(setup.is_demo), () => {}); // without, the page says less
+  }, []);
   return html`
     <div class="log welcome">
       <div class="column">
         <h2>What shall we do?</h2>
         <p>The agent can look around its workspace, read and write files and run commands. It asks before anything that your permissions do not allow outright.</p>
+        ${isDemo && html`<p class="panel is-ask">No model is set up yet, so a demo answers that knows a few sentences. <a href="#/setup">Set one up</a></p>`}
+        ${canTalk() && html`<p class="answers">Answered by <button type="button" class="plain" onClick=${chooseAnswerer}>${answerer} ${icon("chevron")}</button></p>`}
         <ul>${(canTalk() ? SUGGESTIONS : []).map((text) => html`<li><button type="button" class="plain" onClick=${() => choose(text)}>${text}</button></li>`)}</ul>
       </div>
     </div>
@@ -161,35 +222,41 @@ function Welcome({ choose }) {
 }
 
 const places = {
-  approvals: Approvals,
-  schedules: Schedules,
-  processes: Processes,
-  agents: Agents,
-  access: Access,
-  mcp: Mcp,
-  backups: Backups,
-  usage: Usage,
-  audit: Audit,
+  today: () => import("./views/today.js").then((found) => found.Today),
+  approvals: () => import("./views/approvals.js").then((found) => found.Approvals),
+  schedules: () => import("./views/schedules.js").then((found) => found.Schedules),
+  processes: () => import("./views/processes.js").then((found) => found.Processes),
+  agents: () => import("./views/agents.js").then((found) => found.Agents),
+  compare: () => import("./views/compare.js").then((found) => found.Compare),
+  memory: () => import("./views/memory.js").then((found) => found.Memory),
+  skills: () => import("./views/skills.js").then((found) => found.Skills),
+  permissions: () => import("./views/permissions.js").then((found) => found.Permissions),
+  access: () => import("./views/access.js").then((found) => found.Access),
+  mcp: () => import("./views/mcp.js").then((found) => found.Mcp),
+  backups: () => import("./views/backups.js").then((found) => found.Backups),
+  usage: () => import("./views/usage.js").then((found) => found.Usage),
+  audit: () => import("./views/audit.js").then((found) => found.Audit),
+  setup: () => import("./views/setup.js").then((found) => found.Setup),
 };
 
 function OtherPlace({ state, route, session, second, drawer, openRail }) {
-  const view = places[route.place];
   return html`
     <${Bar} title=${PLACES.find(([name]) => name === route.place)[1]} openRail=${openRail} railOpen=${drawer} />
     <${OfflineBanner} state=${state} session=${session} second=${second} />
-    <div class="log"><${view} key=${route.place} state=${state} session=${session} lastThread=${readLast()} /></div>
+    <div class="log"><${Later} load=${places[route.place]} key=${route.place} state=${state} session=${session} lastThread=${readLast()} /></div>
   `;
 }
 
 function SignedOut({ reason }) {
   return html`
-    <main class="alone" id="main">
+    <main class="alone is-signin" id="main">
+      <p class="brand">${mark()} Shoal</p>
       <h1>This page needs a token</h1>
-      ${reason && html`<p class="problem" role="alert">${reason}</p>`}
+      ${reason && html`<p class="problem" role="alert"><${Words} text=${reason} /></p>`}
       <p>Paste yours here. The owner's is in the file <code>token</code> of Shoal's home directory; <code>shoal token create</code> makes others.</p>
       <form action="/" method="get">
         <label>Token <input name="token" type="password" required autocomplete="off" spellcheck="false" /></label>
-        <button type="submit" class="primary">Open</button>
+        <button type="submit" class="primary">Sign in</button>
       </form>
     </main>
   `;
@@ -206,6 +273,7 @@ try {
   const session = new Session();
   session.start();
   show(html`<${App} session=${session} />`);
+  navigator.serviceWorker?.register("/console/worker.js", { scope: "/" }).catch(() => {}); // the page works without
 } catch (error) {
   if (!error.status) throw error;
   show(html`<${SignedOut} reason=${error.status === 403 ? error.message : ""} />`);

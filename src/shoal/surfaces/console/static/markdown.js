@@ -1,8 +1,13 @@
-// From a model's markdown to nodes that cannot do anything: raw HTML is shown as text, links are checked, images are links.
+// From a model's markdown to nodes that cannot do anything: raw HTML is shown as text, links are checked, images from
+// elsewhere are links. Only the thread's own pictures are shown.
 
-import DOMPurify from "./vendor/dompurify.js";
+import "./vendor/purify.min.js";
 import { Marked } from "./vendor/marked.js";
+import { threadFileAddress } from "./api.js";
+import { copyText } from "./clipboard.js";
 import { visible } from "./format.js";
+
+const { DOMPurify } = globalThis;
 
 const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 const SCHEMES = new Set(["http:", "https:", "mailto:"]);
@@ -10,11 +15,11 @@ const HOST = /(?:[\p{L}\p{N}-]+\.)+\p{L}{2,}/giu;
 const CLEAN = {
   ALLOWED_TAGS: [
     "p", "br", "hr", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li",
-    "a", "table", "thead", "tbody", "tr", "th", "td",
+    "a", "table", "thead", "tbody", "tr", "th", "td", "span", "sup", "section",
   ],
-  ALLOWED_ATTR: ["href", "class", "start", "align"],
+  ALLOWED_ATTR: ["href", "class", "start", "align", "title"],
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
-  ADD_URI_SAFE_ATTR: ["align", "start"],
+  ADD_URI_SAFE_ATTR: ["align", "start", "title"],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,
@@ -22,9 +27,78 @@ const CLEAN = {
 
 const escapeHtml = (text) => text.replace(/[&<>"']/g, (found) => ENTITIES[found]);
 
+const PICTURE = /^(?:\.?\/)?((?:scratch|attachments)\/[^?#]+\.(?:png|jpe?g|gif|webp|avif))$/i;
+
+// ---- what GitHub's markdown has beside marked's: formulas and footnotes ----
+
+const blockMath = {
+  name: "blockMath",
+  level: "block",
+  start: (text) => text.match(/\$\$|\\\[/)?.index,
+  tokenizer(text) {
+    const found = /^ {0,3}(?:\$\$([^]{1,4000}?)\$\$|\\\[([^]{1,4000}?)\\\])[ \t]*(?:\n|$)/.exec(text);
+    return found ? { type: "blockMath", raw: found[0], text: (found[1] ?? found[2]).trim() } : undefined;
+  },
+  renderer: ({ text }) => `<pre class="math">${escapeHtml(text)}</pre>`,
+};
+
+const inlineMath = {
+  name: "inlineMath",
+  level: "inline",
+  start: (text) => text.match(/\$|\\\(/)?.index,
+  tokenizer(text) {
+    // a dollar before a space or after one, or before a digit, is money
+    const found = /^(?:\$\$([^\n]{1,2000}?)\$\$|\$(?![\s$])((?:\\.|[^\\$\n]){1,1000}?)(?<!\s)\$(?!\w)|\\\(([^\n]{1,1000}?)\\\))/.exec(text);
+    return found ? { type: "inlineMath", raw: found[0], text: (found[1] ?? found[2] ?? found[3]).trim() } : undefined;
+  },
+  renderer: ({ text }) => `<code class="math">${escapeHtml(text)}</code>`,
+};
+
+let notes = []; // of the text that is rendered now: {id, html}, in the order of their numbers
+
+function numberOf(id) {
+  const at = notes.findIndex((note) => note.id === id);
+  return at < 0 ? notes.push({ id, html: null }) : at + 1;
+}
+
+const noteRef = {
+  name: "noteRef",
+  level: "inline",
+  start: (text) => text.match(/\[\^/)?.index,
+  tokenizer(text) {
+    const found = /^\[\^([^\]\s]{1,40})\]/.exec(text);
+    return found ? { type: "noteRef", raw: found[0], id: found[1] } : undefined;
+  },
+  renderer: ({ id }) => `<sup class="note-ref">${numberOf(id)}</sup>`,
+};
+
+const noteText = {
+  name: "noteText",
+  level: "block",
+  start: (text) => text.match(/^ {0,3}\[\^[^\]\s]{1,40}\]:/m)?.index,
+  tokenizer(text) {
+    const found = /^ {0,3}\[\^([^\]\s]{1,40})\]:[ \t]*([^\n]*(?:\n[ \t]+[^\n]+)*)(?:\n+|$)/.exec(text);
+    return found ? { type: "noteText", raw: found[0], id: found[1], tokens: this.lexer.inlineTokens(found[2]) } : undefined;
+  },
+  renderer({ id, tokens }) {
+    notes[numberOf(id) - 1].html = this.parser.parseInline(tokens);
+    return "";
+  },
+};
+
 const marked = new Marked({
   gfm: true,
   breaks: true,
+  extensions: [blockMath, inlineMath, noteRef, noteText],
+  hooks: {
+    /** A document's first level of headings comes after the page's own two, whichever it is. */
+    processAllTokens(tokens) {
+      const headings = tokens.filter((token) => token.type === "heading");
+      const least = Math.min(...headings.map((token) => token.depth));
+      for (const token of headings) token.depth -= least - 1;
+      return tokens;
+    },
+  },
   renderer: {
     html: ({ text }) => escapeHtml(text),
     heading({ tokens, depth }) {
@@ -37,9 +111,10 @@ const marked = new Marked({
     },
     image({ href, text }) {
       const label = escapeHtml(text ? `image: ${text}` : "image");
+      if (PICTURE.test(href)) return `<span class="own-picture" title="${escapeHtml(href)}">${label}</span>`;
       return address(href) ? `<a href="${escapeHtml(href)}">${label}</a>` : label;
     },
-    checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
+    checkbox: ({ checked }) => `<span class="check${checked ? " is-done" : ""}">${checked ? "☑" : "☐"}</span> `,
   },
 });
 
@@ -53,19 +128,97 @@ function address(href) {
   }
 }
 
-/** A document fragment of the text, free of scripts, styles, forms, frames and foreign images. */
-export function render(text) {
+/**
+ * A document fragment of the text, free of scripts, styles, forms, frames and foreign images. Of a `thread` its own
+ * pictures are shown; `live` is a text that grows, which is neither coloured nor typeset yet.
+ */
+export function render(text, { thread = "", live = false } = {}) {
   let fragment;
+  notes = [];
   try {
-    fragment = DOMPurify.sanitize(marked.parse(text), CLEAN);
+    const body = marked.parse(text);
+    const listed = notes.map(({ html }) => `<li>${html ?? ""}</li>`).join("");
+    fragment = DOMPurify.sanitize(listed ? `${body}<section class="notes"><ol>${listed}</ol></section>` : body, CLEAN);
   } catch {
     fragment = document.createDocumentFragment(); // a parser that gave up must not hide the words
     fragment.append(text);
   }
+  dressNotes(fragment);
   for (const link of fragment.querySelectorAll("a")) dressLink(link);
-  for (const block of fragment.querySelectorAll("pre")) dressCode(block);
+  for (const formula of fragment.querySelectorAll(".math")) dressFormula(formula, live);
+  for (const block of fragment.querySelectorAll("pre:not(.math)")) dressCode(block, live);
   for (const table of fragment.querySelectorAll("table")) dressTable(table);
+  for (const picture of fragment.querySelectorAll(".own-picture")) dressPicture(picture, thread);
   return fragment;
+}
+
+/** Numbers lead to their notes and back; one without a note is shown as it was written. */
+function dressNotes(fragment) {
+  const list = fragment.querySelector("section.notes");
+  const items = [...(list?.querySelectorAll("ol > li") || [])];
+  const button = (words, label, target) => {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.className = "note-link";
+    made.textContent = words;
+    made.setAttribute("aria-label", label);
+    made.addEventListener("click", () => {
+      target.scrollIntoView({ block: "center" });
+      target.tabIndex = -1;
+      target.focus();
+    });
+    return made;
+  };
+  for (const ref of fragment.querySelectorAll("sup.note-ref")) {
+    const number = Number(ref.textContent);
+    if (notes[number - 1]?.html == null) ref.replaceWith(`[^${notes[number - 1]?.id ?? number}]`);
+    else {
+      ref.replaceChildren(button(String(number), `Note ${number}`, items[number - 1]));
+      if (!items[number - 1].querySelector(".note-link")) items[number - 1].append(" ", button("↩", "Back to the text", ref));
+    }
+  }
+  notes.forEach(({ html }, at) => (html === null ? items[at]?.remove() : (items[at].value = at + 1)));
+  if (list && notes.every(({ html }) => html === null)) list.remove();
+}
+
+function dressFormula(formula, live) {
+  const isBlock = formula.localName === "pre";
+  const box = document.createElement(isBlock ? "div" : "span");
+  box.className = isBlock ? "formula is-block" : "formula";
+  box.textContent = formula.textContent;
+  if (isBlock) box.tabIndex = 0; // a keyboard can scroll it
+  formula.replaceWith(box);
+  if (!live) import("./maths.js").then(({ typeset }) => typeset(box, isBlock), () => {});
+}
+
+/** A picture among the thread's own files is shown; any other name is only a name. */
+function dressPicture(picture, thread) {
+  const path = PICTURE.exec(picture.title)?.[1] || "";
+  const label = picture.textContent.replace(/^image(?:: )?/, "");
+  if (!thread || path.split("/").some((part) => part === "" || part === "." || part === "..")) {
+    picture.replaceWith(picture.textContent);
+    return;
+  }
+  const link = document.createElement("a");
+  link.className = "picture";
+  link.href = threadFileAddress(thread, decoded(path));
+  link.target = "_blank";
+  link.rel = "noopener noreferrer nofollow";
+  const image = document.createElement("img");
+  image.src = link.href;
+  image.alt = label || path;
+  image.loading = "lazy";
+  image.addEventListener("error", () => link.replaceWith(`${label || path} (this picture is not there)`));
+  link.append(image);
+  picture.replaceWith(link);
+}
+
+function decoded(path) {
+  try {
+    return decodeURIComponent(path);
+  } catch {
+    return path;
+  }
 }
 
 function dressLink(link) {
@@ -93,7 +246,7 @@ export function hostIsHidden(shown, url) {
   return named.length > 0 && named.some((name) => name !== host.toLowerCase());
 }
 
-function dressCode(block) {
+function dressCode(block, live) {
   const code = block.querySelector("code") || block;
   const language = /^language-([\w+#.-]{1,20})$/.exec(code.className)?.[1] || "";
   code.removeAttribute("class");
@@ -105,6 +258,7 @@ function dressCode(block) {
   block.tabIndex = 0; // a keyboard can scroll it
   block.replaceWith(frame);
   frame.append(label, copyButton(() => code.textContent), block);
+  if (language && !live) import("./code.js").then(({ colour }) => colour(code, language), () => {});
 }
 
 function dressTable(table) {
@@ -125,46 +279,4 @@ function copyButton(read) {
     setTimeout(() => (button.textContent = "Copy"), 1600);
   });
   return button;
-}
-
-/** Put text on the clipboard; false when the browser refuses. Pages without TLS have only the old way. */
-export async function copyText(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    const area = document.createElement("textarea");
-    area.value = text;
-    area.className = "offscreen";
-    document.body.append(area);
-    area.select();
-    const copied = document.execCommand("copy");
-    area.remove();
-    return copied;
-  }
-}
-
-/**
- * Cut a growing text into pieces that will not change when more comes: at blank lines outside code fences where no
- * list or quote goes on. The pieces joined are the text. Only the last one has to be rendered again.
- */
-export function pieces(text) {
-  const found = [];
-  let from = 0;
-  let at = 0;
-  let fence = "";
-  let blank = false;
-  for (const line of text.split("\n")) {
-    const mark = /^ {0,3}(`{3,}|~{3,})/.exec(line)?.[1];
-    if (blank && !fence && /^[^\s>*+\-\d|]/.test(line) && at > from) {
-      found.push(text.slice(from, at));
-      from = at;
-    }
-    if (mark && !fence) fence = mark;
-    else if (mark && mark[0] === fence[0] && mark.length >= fence.length) fence = "";
-    blank = line.trim() === "";
-    at += line.length + 1;
-  }
-  found.push(text.slice(from));
-  return found;
 }

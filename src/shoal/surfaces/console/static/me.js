@@ -1,6 +1,7 @@
 // Who is signed in and what their token lets them do, so that the page offers nothing that the server would refuse.
 
 import { api } from "./api.js";
+import { apply } from "./preferences.js";
 
 const WHO = "shoal.who";
 const RETRY_MS = 2_000;
@@ -16,17 +17,23 @@ export const canDecide = () => ["approve", "admin"].includes(me.scope);
 /** Change agents, schedules, access and the like. */
 export const canChange = () => me.scope === "admin";
 
+/** Set Shoal itself up. */
+export const isOwner = () => canChange() && me.person === "web:owner";
+
 /** Which of the places beside the threads there are; a token of one agent sees nothing of the others. Pure but for me. */
 export function isOffered(place) {
-  if (me.scope === "chat") return false;
+  if (me.scope === "chat" || (place === "compare" && !canChange()) || (place === "setup" && !isOwner())) return false;
   return !me.agent || ["approvals", "agents"].includes(place);
 }
 
 /** Ask who is signed in, again and again while the server is away. Throws ApiError 401 or 403 for nobody. */
 export async function signIn(waiting) {
+  let preferred;
   for (;;) {
     try {
-      Object.assign(me, await api.me());
+      const { preferences, ...who } = await api.me();
+      Object.assign(me, who);
+      preferred = preferences;
       break;
     } catch (error) {
       if (error.status === 401 || error.status === 403) throw error;
@@ -35,6 +42,7 @@ export async function signIn(waiting) {
     }
   }
   for (const storage of [() => localStorage, () => sessionStorage]) forgetOthers(storage);
+  if (preferred) apply(preferred);
 }
 
 /** Whether somebody else has signed in meanwhile, in another tab of this browser. */

@@ -9,8 +9,9 @@
 
 const STORED = "shoal.outgoing";
 
-export function newMessage(thread, text, kind, attachments, nowMs = Date.now()) {
-  return { id: newId(nowMs), thread, text, kind, attachments, state: "offline", error: "", acceptedMs: 0 };
+/** `choice` is who is to answer in a new thread: `{agent, model}`, or nothing. */
+export function newMessage(thread, text, kind, attachments, choice = null, nowMs = Date.now()) {
+  return { id: newId(nowMs), thread, text, kind, attachments, choice, state: "offline", error: "", acceptedMs: 0 };
 }
 
 /** An id that sorts by time and that nobody else makes; works without TLS, where randomUUID does not. */

@@ -3,10 +3,12 @@
 import { api } from "./api.js";
 import { canSeeApprovals, isSomebodyElse } from "./me.js";
 import { afterFailure, change, keep, newMessage, nextToSend, restore, takenBack, without } from "./outgoing.js";
+import { closeNotification } from "./push.js";
+import { readJson, writeJson } from "./storage.js";
 import { arrivedIds, emptyThread, fold, foldEarlier, foldLive, follows, reconnected } from "./store.js";
 import { backoffMs } from "./sse.js";
 
-const TAIL_EVENTS = 400; // how much of a thread is read when it is opened, and more each time on request
+export const TAIL_EVENTS = 400; // how much of a thread is read when it is opened, and more each time on request
 const POLL_MS = 4_000;
 const POLL_HIDDEN_MS = 30_000;
 const REST_MS = 45_000;
@@ -20,9 +22,11 @@ export class Session {
       signedOut: false,
       threads: null,
       approvals: [],
-      views: {}, // thread -> {state, loaded, missing}
+      views: {}, // thread -> {state, info, loaded, missing, complete}
       outgoing: restore(sessionStorage),
       seen: readJson(localStorage, "shoal.seen"),
+      choices: {}, // new thread -> {agent, model} that are to answer there
+      suggestion: null, // {text} for the message box
       said: "", // for the live region
     };
     this.listeners = new Set();
@@ -179,7 +183,7 @@ export class Session {
     const events = await api.events(thread, after, TAIL_EVENTS);
     if (signal.aborted) return;
     this.take(thread, events);
-    this.putView(thread, { loaded: true, missing: false, complete: after === 0 });
+    this.putView(thread, { info, loaded: true, missing: false, complete: after === 0 });
   }
 
   /** Read one more piece of the thread's past. */
@@ -240,16 +244,15 @@ export class Session {
   announce({ type, data }) {
     if (type === "assistant_message" && data.text) this.set({ said: data.text.slice(0, 600) });
     else if (type === "approval_requested") this.set({ said: `${data.tool} asks for your approval.` });
-    else if (type === "error") this.set({ said: data.message });
+    else if (type === "approval_decided") closeNotification(data.approval_id);
+    else if (type === "error") this.set({ said: data.message.replaceAll("`", "") });
   }
 
   markSeen(thread) {
     if (document.hidden) return;
     const last = this.state.views[thread]?.state.lastSeq || 0;
     if (!last || this.state.seen?.[thread] === last) return;
-    const seen = { ...this.state.seen, [thread]: last };
-    writeJson(localStorage, "shoal.seen", seen);
-    this.set({ seen });
+    this.setSeen(thread, last);
   }
 
   pause(ms, signal) {
@@ -271,8 +274,9 @@ export class Session {
   // ---- what the person does ----
 
   send(thread, text, files = []) {
-    const attachments = files.map((file) => ({ name: file.name, content: file, file: "" }));
-    this.keepOutgoing([...this.state.outgoing, newMessage(thread, text, "message", attachments)]);
+    const attachments = files.map((file) => ({ name: file.name, media_type: file.type, content: file, file: "" }));
+    const choice = this.state.choices[thread];
+    this.keepOutgoing([...this.state.outgoing, newMessage(thread, text, "message", attachments, choice)]);
     this.deliver(thread);
   }
 
@@ -288,6 +292,17 @@ export class Session {
 
   drop(id) {
     this.keepOutgoing(without(this.state.outgoing, new Set([id])));
+  }
+
+  /** Put a text into the message box of the thread that is open. */
+  suggest(text) {
+    this.set({ suggestion: { text } });
+  }
+
+  setSeen(thread, last) {
+    const seen = { ...this.state.seen, [thread]: last };
+    writeJson(localStorage, "shoal.seen", seen);
+    this.set({ seen });
   }
 
   /** What a slash command answers, or what went wrong. */
@@ -339,7 +354,7 @@ export class Session {
   }
 
   async deliverOne(message) {
-    const { id, thread, text, kind, attachments } = message;
+    const { id, thread, text, kind, attachments, choice } = message;
     this.keepOutgoing(change(this.state.outgoing, id, { state: "sending" }));
     try {
       if (kind === "steer") {
@@ -349,7 +364,7 @@ export class Session {
         return true;
       }
       const files = await this.upload(thread, id, attachments);
-      await api.send(thread, { text, message_id: id, attachments: files });
+      await api.send(thread, { text, message_id: id, attachments: files, ...choice });
       this.keepOutgoing(change(this.state.outgoing, id, { state: "accepted", acceptedMs: Date.now() }));
       this.appeared(thread);
       return true;
@@ -366,7 +381,7 @@ export class Session {
     const stored = [];
     for (const [place, attachment] of attachments.entries()) {
       const file = attachment.file || (await api.upload(thread, attachment.content)).file;
-      stored.push({ file, name: attachment.name });
+      stored.push({ file, name: attachment.name, media_type: attachment.media_type || "" });
       const known = attachments.map((other, at) => (at <= place ? stored[at] : other));
       this.keepOutgoing(change(this.state.outgoing, id, { attachments: known }));
     }
@@ -382,19 +397,3 @@ export class Session {
 }
 
 const newView = (thread) => ({ state: emptyThread(thread), loaded: false, missing: false, complete: false });
-
-function readJson(storage, key) {
-  try {
-    return JSON.parse(storage.getItem(key));
-  } catch {
-    return null;
-  }
-}
-
-function writeJson(storage, key, value) {
-  try {
-    storage.setItem(key, JSON.stringify(value));
-  } catch {
-    // the page works without
-  }
-}

@@ -26,9 +26,10 @@ export function eventParser(take) {
 
 /**
  * Read `url` as an event stream until it ends, fails or `signal` aborts. `opened` is called when it answers,
- * `take` with each message's JSON. A stream silent for `silenceMs` counts as lost. Throws what `check(response)` throws.
+ * `take` with each message's JSON. A stream silent for `silenceMs` counts as lost. With `method` POST it does what it tells of
+ * for as long as it is read. Throws what `check(response)` throws.
  */
-export async function readStream({ url, lastEventId, signal, silenceMs, check, opened, take }) {
+export async function readStream({ url, method = "GET", lastEventId = 0, signal, silenceMs, check, opened = () => {}, take }) {
   const quiet = new AbortController();
   const stop = () => quiet.abort();
   signal.addEventListener("abort", stop, { once: true });
@@ -38,8 +39,8 @@ export async function readStream({ url, lastEventId, signal, silenceMs, check, o
     timer = setTimeout(stop, silenceMs);
   };
   try {
-    const headers = { Accept: "text/event-stream", "Last-Event-ID": String(lastEventId) };
-    const response = await fetch(url, { headers, signal: quiet.signal, cache: "no-store" });
+    const headers = { Accept: "text/event-stream", "Last-Event-ID": String(lastEventId), "X-Shoal": "1" };
+    const response = await fetch(url, { method, headers, signal: quiet.signal, cache: "no-store" });
     await check(response);
     opened();
     const push = eventParser((message) => take(JSON.parse(message.data)));

@@ -1,7 +1,10 @@
 // What the page shows of one thread, as a pure fold over the journal's events and the live ones.
 //
 // `state.items` is the log in order; an item is replaced, never changed, so that a view can compare by identity.
-// kinds: user, assistant, tool, retry, note, end. A tool's state: pending, waiting, running, done, failed, denied, expired, cancelled.
+// kinds: user, begin (who answers), assistant, tool, retry, note, end. A tool's state: pending, waiting, running, done,
+// failed, stopped, interrupted, denied, expired, cancelled.
+
+import { pathOf, siblingsOf } from "./branches.js";
 
 export function emptyThread(thread) {
   return {
@@ -13,9 +16,10 @@ export function emptyThread(thread) {
     calls: new Map(), // "turn/call id" -> position in items
     turns: new Map(), // turn id -> {id, agent, model, startedAt, finishedAt, outcome, usage, steps, mark}
     said: new Map(), // turn id -> texts of its finished answers
+    siblings: new Map(), // turn id -> {at, tips}: the other turns in its place
     openTurn: "",
     live: null, // {turn, step, text, partial}
-    status: null, // {state, text}
+    status: null, // {state, text, sinceMs, untilMs}
     witnessed: false, // something of the open turn was seen since the stream connected
   };
 }
@@ -24,9 +28,21 @@ export function emptyThread(thread) {
 export function fold(state, events) {
   const fresh = events.filter((event) => event.seq > state.lastSeq);
   if (!fresh.length) return state;
+  const known = state.events.concat(fresh);
+  if (fresh.some((event) => event.type === "branched")) {
+    const shown = foldOn(emptyThread(state.thread), pathOf(known));
+    return { ...shown, events: known, firstSeq: known[0].seq, siblings: siblingsOf(known), witnessed: state.witnessed };
+  }
+  const draft = foldOn(state, fresh);
+  draft.events = known;
+  draft.firstSeq = known[0].seq;
+  if (known.some((event) => event.type === "branched")) draft.siblings = siblingsOf(known);
+  return draft;
+}
+
+function foldOn(state, fresh) {
   const draft = {
     ...state,
-    events: state.events.concat(fresh),
     items: state.items.slice(),
     calls: new Map(state.calls),
     turns: new Map(state.turns),
@@ -37,7 +53,6 @@ export function fold(state, events) {
     draft.lastSeq = event.seq;
     if (event.turn && event.turn === draft.openTurn) draft.witnessed = true;
   }
-  draft.firstSeq = draft.events[0].seq;
   return draft;
 }
 
@@ -49,12 +64,18 @@ export function foldEarlier(state, earlier) {
   return { ...whole, live: state.live, status: state.status, witnessed: state.witnessed };
 }
 
-/** The state after a live event (text_delta, status); a new step starts the text anew. */
-export function foldLive(state, event) {
+/** The state after a live event (text_delta, status, tool_output); a new step starts the text anew. */
+export function foldLive(state, event, nowMs = Date.now()) {
   if (event.type === "status") {
-    const { state: name, text } = event.data;
-    const status = name === "idle" ? null : { state: name, text: text || "" };
+    const { state: name, text, seconds } = event.data;
+    const status = name === "idle" ? null : { state: name, text: text || "", sinceMs: nowMs, untilMs: nowMs + (seconds || 0) * 1000 };
     return { ...state, status, witnessed: state.witnessed || name === "thinking" };
+  }
+  if (event.type === "tool_output") {
+    const at = state.calls.get(`${event.turn}/${event.data.call_id}`);
+    if (state.items[at]?.state !== "running") return state;
+    const sinceMs = nowMs - event.data.seconds * 1000;
+    return { ...state, items: state.items.with(at, { ...state.items[at], written: event.data.text, sinceMs }) };
   }
   if (event.type !== "text_delta") return state;
   const { text, step } = event.data;
@@ -108,9 +129,20 @@ function said(draft, event, data, steered) {
   });
 }
 
+/** The row that says who answers, once a turn and before whatever it says or does. */
+function begin(draft, event) {
+  const turn = draft.turns.get(event.turn);
+  if (!turn?.model || turn.begun) return; // of a turn that is read from its middle it is not known
+  draft.turns.set(event.turn, { ...turn, begun: true });
+  add(draft, event, { kind: "begin", agent: turn.agent, model: turn.model, key: `begin${event.turn}` });
+}
+
+const INTERRUPTED = "Interrupted: the outcome is unknown."; // how the result of a call begins that a crash cut off
+
 function changeCall(draft, event, callId, change) {
   const id = `${event.turn}/${callId}`;
   if (!draft.calls.has(id)) {
+    begin(draft, event);
     draft.calls.set(id, draft.items.length);
     add(draft, event, { kind: "tool", callId, name: change.name || "", arguments: "", state: "pending", approval: null });
     draft.items[draft.items.length - 1].key = id;
@@ -136,7 +168,10 @@ function addStep(draft, event, step) {
 const unsettled = new Set(["pending", "waiting", "running", "allowed"]);
 
 const steps = {
-  user_message: (draft, event, data) => said(draft, event, data, false),
+  user_message(draft, event, data) {
+    said(draft, event, data, false);
+    if (event.turn) changeTurn(draft, event, () => ({ asked: true }));
+  },
 
   steered(draft, event, data) {
     said(draft, event, data, true);
@@ -146,7 +181,7 @@ const steps = {
   turn_started(draft, event, data) {
     draft.openTurn = event.turn;
     draft.live = null;
-    changeTurn(draft, event, () => ({ agent: data.agent || "", model: data.model || "", startedAt: event.at, mark: event.at }));
+    changeTurn(draft, event, () => ({ agent: data.agent || "", model: data.model || "", speaks: Boolean(data.speaks), startedAt: event.at, mark: event.at }));
   },
 
   retry_scheduled(draft, event, data) {
@@ -155,10 +190,17 @@ const steps = {
     if (at < 0) add(draft, event, item);
     else draft.items[at] = { ...draft.items[at], ...item };
     draft.live = null;
+    addStep(draft, event, { kind: "model", name: "", failed: true });
+    addStep(draft, event, { kind: "retry", name: "", from: event.at, to: data.next_at });
+    changeTurn(draft, event, () => ({ mark: data.next_at }));
   },
 
   retry_requested(draft, event, data) {
     settleRetry(draft, event, "asked", data.model || "");
+    changeTurn(draft, event, ({ steps: before }) => {
+      const waited = before.at(-1);
+      return waited?.kind === "retry" ? { steps: before.with(-1, { ...waited, to: event.at }), mark: event.at } : {};
+    });
   },
 
   assistant_message(draft, event, data) {
@@ -166,6 +208,7 @@ const steps = {
     const usage = data.usage || {};
     addStep(draft, event, { kind: "model", name: data.model || "", usage });
     if (data.text || data.thinking) {
+      begin(draft, event);
       add(draft, event, { kind: "assistant", text: data.text || "", thinking: data.thinking || "", stop: data.stop || "end" });
     }
     draft.said.set(event.turn, [...(draft.said.get(event.turn) || []), data.text || ""]);
@@ -186,11 +229,12 @@ const steps = {
     changeCall(draft, event, data.call_id, {
       name: data.name,
       output: data.text || "",
-      state: refused ? before.state : data.is_error ? "failed" : "done",
+      state: refused ? before.state : ended(data),
+      written: "",
       artifact: data.artifact || "",
       artifactBytes: data.artifact_bytes || 0,
       images: data.images || [],
-      durationMs: data.duration_ms || 0,
+      durationMs: data.duration_ms || (data.stopped && before?.startedAt ? Date.parse(event.at) - Date.parse(before.startedAt) : 0),
       taintedBy: data.tainted_by || "",
     });
     addStep(draft, event, { kind: "tool", name: data.name, from: before?.startedAt || event.at, failed: Boolean(data.is_error) });
@@ -230,6 +274,23 @@ const steps = {
 
   compacted: (draft, event, data) => add(draft, event, { kind: "note", note: "compacted", text: data.summary || "" }),
 
+  forked: (draft, event, data) => add(draft, event, { kind: "note", note: "forked", text: "", source: data.thread }),
+
+  files_changed: (draft, event, data) => changeTurn(draft, event, () => ({ changed: data.changed || 0 })),
+
+  files_restored(draft, event, data) {
+    const at = draft.items.findIndex((item) => item.undo === data.turn);
+    const before = draft.items[at]; // the undo that is undone by this one
+    const root = before ? before.root : data.turn;
+    const undoes = before ? !before.undoes : !data.again;
+    if (before) draft.items[at] = { ...before, undone: data.id };
+    const turn = draft.turns.get(root);
+    if (turn) draft.turns.set(root, { ...turn, undone: undoes ? data.id : "" });
+    const of = before ? before.restored : turn?.changed;
+    const fields = { undo: data.id, root, undoes, undone: "", restored: data.restored, of: of || data.restored, by: data.by };
+    add(draft, event, { kind: "note", note: "restored", text: "", ...fields });
+  },
+
   cleared: (draft, event, data) => add(draft, event, { kind: "note", note: "cleared", text: data.reason || "" }),
 
   limit_reached: (draft, event, data) => add(draft, event, { kind: "note", note: "limit", limit: data.limit, text: data.detail || "" }),
@@ -242,16 +303,25 @@ const steps = {
     const reply = data.reply || "";
     const texts = draft.said.get(event.turn) || [];
     const shown = !reply || data.outcome === "failed" || texts.join("").endsWith(reply) || texts.includes(reply);
+    if (!shown) begin(draft, event);
     if (!shown) add(draft, event, { kind: "assistant", text: reply, thinking: "", stop: "end" });
     draft.said.delete(event.turn);
     settleRetry(draft, event, data.outcome);
     cancelOpenCalls(draft, event);
     changeTurn(draft, event, () => ({ finishedAt: event.at, outcome: data.outcome, usage: data.usage || {} }));
+    if (reply && draft.turns.get(event.turn)?.speaks) add(draft, event, { kind: "spoken", key: `spoken${event.seq}` });
     add(draft, event, { kind: "end", outcome: data.outcome, reply: shown ? texts.at(-1) || "" : reply, key: `end${event.seq}` });
     draft.openTurn = "";
     draft.live = draft.status = null;
   },
 };
+
+/** What a result says of how its call ended. */
+function ended(data) {
+  if (data.stopped) return "stopped";
+  if (!data.is_error) return "done";
+  return (data.text || "").startsWith(INTERRUPTED) ? "interrupted" : "failed";
+}
 
 /** Where the row stands that says what the turn waits for; -1 when it waits for nothing. */
 function waitingFor(draft, event) {

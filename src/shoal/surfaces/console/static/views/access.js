@@ -5,6 +5,7 @@ import { html } from "../dom.js";
 import { ago, fullTime, visible } from "../format.js";
 import { canChange } from "../me.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
+import { Words } from "./words.js";
 
 const POLL_MS = 10_000;
 
@@ -35,7 +36,7 @@ function LetIn({ reload }) {
         <label>Code <input name="code" required maxlength="40" autocomplete="off" autocapitalize="characters" spellcheck="false" placeholder="ABCD-EFGH" /></label>
         <button type="submit" class="primary">Let in</button>
       </div>
-      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;
 }
@@ -61,7 +62,7 @@ function Person({ person, reload }) {
         <span class="faint" title=${fullTime(at || expires)}>${[name && visible(user), ...facts].filter(Boolean).join(" · ")}</span>
         ${!expires && canChange() && html`<${Sure} label="Shut out" what=${name || user} yes="Shut them out" act=${() => attempt(() => api.unpair(platform, user))} />`}
       </p>
-      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </li>
   `;
 }

@@ -2,8 +2,13 @@
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
+import { visible } from "../format.js";
 import { canChange, me } from "../me.js";
+import { AgentFiles } from "./agentfiles.js";
 import { Place, useAnswer } from "./lists.js";
+import { Words } from "./words.js";
+
+const HEARD = { all: "every message", named: "only what names it", threads: "what names it, and the threads this opens" };
 
 export function Agents() {
   const [agents, problem, reload] = useAnswer(api.agents);
@@ -40,23 +45,25 @@ function Agent({ agent, reload }) {
           ${agent.profile && html`<span class="tag">${agent.profile}</span>`}
         </span>
       </p>
-      ${agent.error ? html`<p class="problem">${agent.error}</p>` : html`<${Facts} agent=${agent} />`}
+      ${agent.error ? html`<p class="problem"><${Words} text=${agent.error} /></p>` : html`<${Facts} agent=${agent} />`}
       ${agent.channels.length > 0 &&
       html`<ul class="places-of">
         ${agent.channels.map(
-          (place) => html`<li key=${place}><span class="breakable">${place}</span>
+          (place) => html`<li key=${place}><span class="breakable">${place}</span> <span class="faint">${HEARD[agent.listen[place]]}</span>
             ${canChange() && html`<button type="button" class="quiet" aria-label=${`Unbind ${place}`} onClick=${() => attempt(() => api.unbind(place))}>Unbind</button>`}</li>`,
         )}
       </ul>`}
       ${canChange() &&
       html`<p class="card-foot">
+        <button type="button" class="plain" aria-expanded=${open === "files"} onClick=${() => toggle("files")}>Files<span class="offscreen"> of ${agent.name}</span></button>
         <button type="button" class="plain" aria-expanded=${open === "change"} onClick=${() => toggle("change")}>Change</button>
         <button type="button" class="plain" aria-expanded=${open === "bind"} onClick=${() => toggle("bind")}>Bind a channel</button>
         ${!agent.is_default && html`<button type="button" class="quiet" aria-expanded=${open === "remove"} onClick=${() => toggle("remove")}>Remove</button>`}
       </p>`}
+      ${open === "files" && html`<${AgentFiles} agent=${agent.name} />`}
       ${open === "change" && html`<${Change} agent=${agent} attempt=${attempt} />`} ${open === "bind" && html`<${Bind} agent=${agent} attempt=${attempt} />`}
       ${open === "remove" && html`<${Remove} agent=${agent} attempt=${attempt} keep=${() => setOpen("")} />`}
-      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </li>
   `;
 }
@@ -70,17 +77,38 @@ function Facts({ agent }) {
   `;
 }
 
+const BUDGET = [
+  ["usd_per_day", "Dollars a day"],
+  ["tokens_per_day", "Tokens a day"],
+  ["usd_per_turn", "Dollars a turn"],
+  ["tokens_per_turn", "Tokens a turn"],
+];
+
+/** What can be chosen: known models, profiles and tools; none of what is not known. */
+const choices = async () => {
+  const asked = [api.models(), api.profiles(), api.info()].map((one) => one.catch(() => null));
+  const [models, profiles, info] = await Promise.all(asked);
+  const names = (found) => (found || []).map((one) => one.name);
+  return { models: names(models), profiles: names(profiles), tools: info?.tools || [] };
+};
+
 function Change({ agent, attempt }) {
+  const [known] = useAnswer(choices);
+  const { models = [], profiles = [], tools = [] } = known || {};
+  const [every, setEvery] = useState(!agent.tools.length);
   const before = {
     model: agent.model,
     profile: agent.profile,
     system_prompt: agent.system_prompt,
     tools: agent.tools.join(", "),
-    "budget.usd_per_day": agent.budget.usd_per_day ? String(agent.budget.usd_per_day) : "",
+    ...Object.fromEntries(BUDGET.map(([key]) => [`budget.${key}`, agent.budget[key] ? String(agent.budget[key]) : ""])),
   };
   const submit = (event) => {
     event.preventDefault();
-    const given = Object.fromEntries(new FormData(event.target));
+    const form = new FormData(event.target);
+    const chosen = form.getAll("tool");
+    if (!every && !chosen.length) return;
+    const given = { ...Object.fromEntries([...form].filter(([key]) => key !== "tool")), tools: every ? "" : chosen.join(", ") };
     const settings = Object.fromEntries(Object.entries(given).filter(([key, value]) => value.trim() !== before[key]));
     attempt(() => api.changeAgent(agent.name, settings));
   };
@@ -88,13 +116,17 @@ function Change({ agent, attempt }) {
     <form class="form inner" aria-label=${`Change ${agent.name}`} onSubmit=${submit}>
       <label>What it is for <textarea name="system_prompt" rows="3">${before.system_prompt}</textarea></label>
       <div class="pair">
-        <label>Model <input name="model" value=${before.model} spellcheck="false" /></label>
-        <label>Permissions <input name="profile" value=${before.profile} spellcheck="false" /></label>
+        <label>Model <input name="model" list=${`models-${agent.name}`} defaultValue=${before.model} spellcheck=${false} /></label>
+        <label>Permissions <select name="profile" key=${profiles.length}>${[...new Set([before.profile, ...profiles])].map((one) => html`<option key=${one} value=${one} selected=${one === before.profile}>${one}</option>`)}</select></label>
       </div>
-      <div class="pair">
-        <label>Tools, empty for all <input name="tools" value=${before.tools} spellcheck="false" /></label>
-        <label>Dollars a day, empty for no limit <input name="budget.usd_per_day" inputmode="decimal" value=${before["budget.usd_per_day"]} /></label>
-      </div>
+      <datalist id=${`models-${agent.name}`}>${models.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
+      <fieldset class="budgets"><legend>At most; empty is no limit</legend>
+        ${BUDGET.map(([key, label]) => html`<label key=${key}>${label} <input name=${`budget.${key}`} type="number" min="0" step=${key.startsWith("usd") ? "0.01" : "1"} defaultValue=${before[`budget.${key}`]} /></label>`)}
+      </fieldset>
+      <label>Tools <select value=${every ? "all" : "some"} onChange=${(event) => setEvery(event.target.value === "all")}><option value="all">all there are</option><option value="some">only those chosen here</option></select></label>
+      ${!every && html`<fieldset class="tool-choices"><legend class="offscreen">The tools it has</legend>
+        ${[...new Set([...tools, ...agent.tools])].sort().map((one) => html`<label class="choice" key=${one}><input type="checkbox" name="tool" value=${one} defaultChecked=${agent.tools.includes(one)} /> ${visible(one)}</label>`)}
+      </fieldset>`}
       <p class="card-foot"><span class="faint">Counts from the next turn on. An empty field is left to the default.</span><button type="submit" class="primary">Save</button></p>
     </form>
   `;
@@ -103,8 +135,8 @@ function Change({ agent, attempt }) {
 function Bind({ agent, attempt }) {
   const submit = (event) => {
     event.preventDefault();
-    const { platform, channel } = Object.fromEntries(new FormData(event.target));
-    attempt(() => api.bind({ platform: platform.trim(), channel: channel.trim(), agent: agent.name }));
+    const { platform, channel, listen } = Object.fromEntries(new FormData(event.target));
+    attempt(() => api.bind({ platform: platform.trim(), channel: channel.trim(), agent: agent.name, listen }));
   };
   return html`
     <form class="form inner" aria-label=${`Bind a channel to ${agent.name}`} onSubmit=${submit}>
@@ -112,9 +144,14 @@ function Bind({ agent, attempt }) {
         <label>Platform <input name="platform" required placeholder="discord" spellcheck="false" /></label>
         <label>Channel id <input name="channel" required spellcheck="false" /></label>
       </div>
+      <${Listens} />
       <p class="card-foot"><button type="submit" class="primary">Bind</button></p>
     </form>
   `;
+}
+
+function Listens() {
+  return html`<label>It answers there <select name="listen">${Object.entries(HEARD).map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select></label>`;
 }
 
 function Remove({ agent, attempt, keep }) {
@@ -136,10 +173,10 @@ function NewAgent({ reload }) {
   const submit = async (event) => {
     event.preventDefault();
     const form = event.target;
-    const { name, beside, ...rest } = Object.fromEntries(new FormData(form));
+    const { name, beside, listen, ...rest } = Object.fromEntries(new FormData(form));
     const settings = Object.fromEntries(Object.entries(rest).filter(([, value]) => value.trim()));
     try {
-      const made = await api.createAgent({ name: name.trim(), settings, beside: beside.trim() });
+      const made = await api.createAgent({ name: name.trim(), settings, beside: beside.trim(), listen });
       form.reset();
       setProblem(made.note);
       await reload();
@@ -156,8 +193,9 @@ function NewAgent({ reload }) {
       </div>
       <label>What it is for <textarea name="system_prompt" rows="2" placeholder="Write the release notes of this project"></textarea></label>
       <label>Make it a channel beside this one, where the platform allows it <input name="beside" placeholder="discord:1234567890, or empty" spellcheck="false" /></label>
+      <${Listens} />
       <p class="card-foot"><span class="faint">Made from template/, with a git repository as its workspace.</span><button type="submit" class="primary">Make agent</button></p>
-      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;
 }
@@ -176,7 +214,7 @@ function Up({ info }) {
     <section class="up" aria-labelledby="up">
       <h2 id="up">What is up</h2>
       <dl>${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
-      ${info.notes.map((note) => html`<p class="problem">${note}</p>`)}
+      ${info.notes.map((note) => html`<p class="problem"><${Words} text=${note} /></p>`)}
     </section>
   `;
 }

@@ -4,6 +4,7 @@ import { html, useEffect, useRef, useState } from "../dom.js";
 import { ago, duration, fullTime, visible } from "../format.js";
 import { canDecide, me } from "../me.js";
 import { TextBlock } from "./textblock.js";
+import { Words } from "./words.js";
 
 /** What became of a request, in words; `result` is the tool item where it is known. */
 export function outcome(approval, result) {
@@ -31,6 +32,10 @@ function ran(result) {
       return result.durationMs ? `and ran in ${duration(result.durationMs)}` : "and ran";
     case "failed":
       return `and failed${took}`;
+    case "interrupted":
+      return "but it was interrupted and its outcome is unknown";
+    case "stopped":
+      return `then stopped${took}`;
     case "cancelled":
       return "then stopped";
     case "running":
@@ -86,7 +91,7 @@ function OpenCard({ approval, tool, session }) {
           : html`<span>Waits for somebody who may decide it.</span>`}
         <span class="faint" title=${fullTime(approval.expiresAt)}>expires ${ago(approval.expiresAt)}</span>
       </div>
-      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </section>
   `;
 }

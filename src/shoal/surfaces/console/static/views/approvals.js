@@ -1,9 +1,12 @@
 // What waits for a person, over all threads.
 
+import { api } from "../api.js";
 import { html } from "../dom.js";
-import { ago, fullTime, threadName } from "../format.js";
+import { ago, count, fullTime, threadName, visible } from "../format.js";
+import { canChange } from "../me.js";
 import { ApprovalCard } from "./approval.js";
-import { Place } from "./lists.js";
+import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
+import { Words } from "./words.js";
 
 export function Approvals({ state, session }) {
   const names = new Map((state.threads || []).map((info) => [info.thread, threadName(info)]));
@@ -11,6 +14,7 @@ export function Approvals({ state, session }) {
   return html`
     <${Place} intro="Calls that wait for your word. Each is run exactly as shown, or not at all." loading=${!state.threads}>
       ${state.threads && !pending.length && html`<p class="faint empty">Nothing waits for you.</p>`}
+      ${pending.length > 0 && html`<h2 class="offscreen">What waits</h2>`}
       ${pending.map(
         (approval) => html`
           <article class="pending" key=${approval.id}>
@@ -23,7 +27,37 @@ export function Approvals({ state, session }) {
           </article>
         `,
       )}
+      ${canChange() && html`<${Suggestions} />`}
     <//>
+  `;
+}
+
+/** Rules for what was asked again and again and always allowed; each is added by itself, and only on purpose. */
+function Suggestions() {
+  const [rules, , reload] = useAnswer(api.suggestedRules);
+  const [attempt, problem] = useAttempt(reload);
+  if (!rules?.length) return null;
+  return html`
+    <section class="suggested" aria-labelledby="suggested">
+      <h2 id="suggested">Asked again and again</h2>
+      <p class="intro">Each of these was allowed every time. With its rule the agent runs exactly this without asking, from the next start on.</p>
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+      <ul class="cards">
+        ${rules.map(
+          (rule) => html`
+            <li class="card" key=${`${rule.agent} ${rule.allow}`}>
+              <p class="card-head"><code class="breakable">${visible(rule.shown)}</code><span class="tag">${rule.agent}</span></p>
+              <p class="faint">Asked ${count(rule.asked)} times, first <time datetime=${rule.since} title=${fullTime(rule.since)}>${ago(rule.since)}</time>. Rule: allow ${rule.allow.map((pattern) => html`<code class="breakable">${visible(pattern)}</code> `)}</p>
+              <p class="card-foot">
+                ${rule.accepted
+                  ? html`<span class="faint">Added; it holds from the next start.</span>`
+                  : html`<${Sure} label="Add the rule" what=${rule.shown} yes="Allow it from now on" no="Keep asking" act=${() => attempt(() => api.acceptRule(rule.agent, rule.allow))} />`}
+              </p>
+            </li>
+          `,
+        )}
+      </ul>
+    </section>
   `;
 }
 

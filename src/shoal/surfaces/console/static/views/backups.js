@@ -5,6 +5,7 @@ import { html, useState } from "../dom.js";
 import { ago, bytes, fullTime } from "../format.js";
 import { canChange } from "../me.js";
 import { Place, useAnswer, useAttempt } from "./lists.js";
+import { Words } from "./words.js";
 
 const POLL_MS = 60_000;
 
@@ -25,7 +26,7 @@ export function Backups() {
       <ul class="cards">${((answer && answer.backups) || []).map((one) => html`<${Backup} key=${one.name} backup=${one} />`)}</ul>
       ${said && html`<p class="faint empty">${said}</p>`}
       ${answer && canChange() && html`<p class="card-foot"><button type="button" class="primary" disabled=${busy} onClick=${make}>${busy ? "Backing up…" : "Back up now"}</button></p>`}
-      ${failure && html`<p class="problem" role="alert">${failure}</p>`}
+      ${failure && html`<p class="problem" role="alert"><${Words} text=${failure} /></p>`}
     <//>
   `;
 }

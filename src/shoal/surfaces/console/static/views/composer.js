@@ -4,7 +4,9 @@ import { html, useEffect, useRef, useState } from "../dom.js";
 import { CommandMenu, useCommands } from "./commands.js";
 import { Files } from "./files.js";
 import { icon } from "./icons.js";
+import { Microphone } from "./microphone.js";
 import { Prose } from "./prose.js";
+import { Words } from "./words.js";
 
 const ROWS_MAX = 10;
 const DRAFT = "shoal.draft:";
@@ -72,6 +74,11 @@ export function Composer({ thread, running, session, suggestion }) {
     setFiles([]);
     box.current.focus();
   };
+  const speak = (recording) => {
+    session.send(thread, text, [...files, recording]);
+    write("");
+    setFiles([]);
+  };
   const command = async () => {
     const given = text;
     write("");
@@ -102,7 +109,7 @@ export function Composer({ thread, running, session, suggestion }) {
   return html`
     <form class="composer" aria-label="Write to the agent" onSubmit=${(event) => (event.preventDefault(), submit(false))}>
       ${asking && html`<${StopQuestion} stop=${stop} keep=${() => (setAsking(false), box.current.focus())} />`}
-      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       ${told && html`<div class="told" role="status"><${Prose} text=${told} /><button type="button" class="quiet" onClick=${() => (setTold(""), box.current.focus())}>Close</button></div>`}
       <div class="box">
         ${menu.found.length > 0 && html`<${CommandMenu} ...${menu} />`}
@@ -113,6 +120,7 @@ export function Composer({ thread, running, session, suggestion }) {
           onInput=${(event) => write(event.target.value)} onKeyDown=${keyed}></textarea>
         <div class="tools">
           <${Files} files=${files} change=${setFiles} box=${box} />
+          <${Microphone} key=${thread} send=${speak} report=${setProblem} />
           <span id="keys" class="faint hint">${running ? "Enter queues, Ctrl+Enter steers, Esc stops" : "Enter sends, Shift+Enter for a new line"}</span>
           ${running && html`<button type="button" class="plain stop" onClick=${stop}>${icon("stop")} Stop</button>`}
           ${running && html`<button type="button" class="plain" disabled=${!text.trim() || files.length > 0} onClick=${() => submit(true)}>Steer</button>`}

@@ -1,7 +1,7 @@
 // A button that puts a text on the clipboard and says so.
 
 import { html, useState } from "../dom.js";
-import { copyText } from "../markdown.js";
+import { copyText } from "../clipboard.js";
 
 const SAID_MS = 1_600;
 

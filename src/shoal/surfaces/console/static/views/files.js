@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { bytes } from "../format.js";
 import { icon } from "./icons.js";
+import { Words } from "./words.js";
 
 const BYTES_MAX = 26_214_400;
 const FILES_MAX = 10;
@@ -67,7 +68,7 @@ export function Files({ files, change, box }) {
         )}
       </ul>
     `}
-    ${problem && html`<span class="problem" role="alert">${problem}</span>`}
+    ${problem && html`<span class="problem" role="alert"><${Words} text=${problem} /></span>`}
     ${over && html`<div class="drop" aria-hidden="true">Drop files to attach them</div>`}
   `;
 }

@@ -5,6 +5,7 @@ import { html, useState } from "../dom.js";
 import { age, bytes, fullTime, visible } from "../format.js";
 import { Place, useAnswer } from "./lists.js";
 import { TextBlock } from "./textblock.js";
+import { Words } from "./words.js";
 
 const SHOWN_BYTES_MAX = 4_194_304; // larger results are only downloaded
 
@@ -29,7 +30,7 @@ export function Artifact({ thread, artifact, name, sizeBytes = 0 }) {
       ${sizeBytes <= SHOWN_BYTES_MAX && html`<button type="button" class="plain" aria-expanded=${text !== null} onClick=${toggle}>${text === null ? "Show the whole output" : "Hide it"}</button>`}
       <a class="quiet" href=${artifactAddress(thread, artifact)} download=${`${name}-${artifact.slice(0, 12)}.txt`}>Download</a>
     </p>
-    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     ${text !== null && html`<${TextBlock} label="Whole output" text=${text || "(nothing)"} />`}
   `;
 }

@@ -1,6 +1,7 @@
 // What the plain places share: loading a list, saying that it is empty or failed, reloading it, and asking twice.
 
 import { html, useCallback, useEffect, useState } from "../dom.js";
+import { Words } from "./words.js";
 
 /** `[value, problem, reload]` of an asynchronous question, asked when the view appears, and every `everyMs` unless 0. */
 export function useAnswer(ask, everyMs = 0) {
@@ -46,7 +47,7 @@ export function Place({ intro, problem, reload, loading, children }) {
   return html`
     <div class="place">
       <p class="intro">${intro}</p>
-      ${problem && html`<p class="problem" role="alert">${problem} <button type="button" class="quiet" onClick=${reload}>Try again</button></p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /> <button type="button" class="quiet" onClick=${reload}>Try again</button></p>`}
       ${loading && !problem && html`<p class="faint">Loading…</p>`} ${children}
     </div>
   `;

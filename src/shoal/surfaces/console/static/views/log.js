@@ -1,22 +1,34 @@
 // The log of a thread: rows strung on one line, what is being written, and what is on its way.
 
 import { html, memo, useEffect, useLayoutEffect, useRef, useState } from "../dom.js";
-import { fileAddress } from "../api.js";
+import { fileAddress, speechAddress } from "../api.js";
 import { bytes, clockTime, fullTime, visible } from "../format.js";
-import { me } from "../me.js";
+import { canTalk, me } from "../me.js";
+import { BranchSwitch, EditMessage } from "./branches.js";
+import { Changes, files } from "./changes.js";
+import { Elapsed } from "./elapsed.js";
+import { Face } from "./face.js";
 import { icon } from "./icons.js";
 import { OutgoingRow } from "./outgoingrow.js";
 import { GrowingProse, Prose } from "./prose.js";
 import { RetryRow } from "./retry.js";
 import { Timeline } from "./timeline.js";
 import { ToolRow } from "./tool.js";
+import { Words } from "./words.js";
 
-const ROWS_SHOWN = 80;
+const ROWS_SHOWN = 110;
 const NEAR_BOTTOM_PX = 60;
 const ORIGINS = { trigger: "Scheduled", system: "Shoal", agent: "Another agent", api: "Over the API" };
 
-const UserRow = memo(function UserRow({ item, thread }) {
+const UserRow = memo(function UserRow({ item, thread, session, siblings, resting }) {
+  const [editing, setEditing] = useState(false);
+  const edit = useRef(null);
+  const close = () => {
+    setEditing(false);
+    requestAnimationFrame(() => edit.current?.focus());
+  };
   const isMine = !item.author.id || item.author.id === me.author;
+  const mayEdit = canTalk() && isMine && resting && item.turn && !item.steered && ["person", "api"].includes(item.origin);
   const name = ORIGINS[item.origin] || (isMine ? "You" : visible(item.author.name || item.author.id));
   return html`
     <div class=${`row user${item.steered ? " steered" : ""}`}>
@@ -25,8 +37,10 @@ const UserRow = memo(function UserRow({ item, thread }) {
         <p class="by">
           <b>${name}</b>${item.steered && html`<span class="tag">steered</span>`}
           <time datetime=${item.at} title=${fullTime(item.at)}>${clockTime(item.at)}</time>
+          ${siblings && html`<${BranchSwitch} thread=${thread} session=${session} siblings=${siblings} />`}
+          ${mayEdit && !editing && html`<button type="button" class="copy" ref=${edit} onClick=${() => setEditing(true)}>Edit</button>`}
         </p>
-        <p class="said">${item.text}</p>
+        ${editing ? html`<${EditMessage} item=${item} thread=${thread} session=${session} close=${close} />` : html`<p class="said">${item.text}</p>`}
         ${item.attachments.map((file) => html`<${Attached} thread=${thread} file=${file} />`)}
       </div>
     </div>
@@ -40,21 +54,35 @@ function Attached({ thread, file }) {
   if (address && SHOWN_TYPES.has(file.media_type)) {
     return html`<a class="picture" href=${address} target="_blank" rel="noopener"><img src=${address} alt=${file.name} loading="lazy" /></a>`;
   }
+  if (address && file.media_type.startsWith("audio/")) return html`<audio class="heard" controls preload="none" src=${address} aria-label=${file.name}></audio>`;
   return html`
     <p class="file">
       ${icon("clip")} ${address ? html`<a href=${address} download=${file.name}>${file.name}</a>` : file.name}
-      ${file.size_bytes > 0 && html`<span class="faint">${bytes(file.size_bytes)}</span>`} ${file.error && html`<span class="problem">${file.error}</span>`}
+      ${file.size_bytes > 0 && html`<span class="faint">${bytes(file.size_bytes)}</span>`} ${file.error && html`<span class="problem"><${Words} text=${file.error} /></span>`}
     </p>
   `;
 }
 
-const AssistantRow = memo(function AssistantRow({ item }) {
+/** Who answers: a turn's first row. */
+const BeginRow = memo(function BeginRow({ item, siblings }) {
+  return html`
+    <div class="row begin">
+      <${Face} name=${item.agent || "agent"} />
+      <p class="by body" title=${item.model ? `Model ${item.model}` : null}>
+        <b>${visible(item.agent || "Agent")}</b><time datetime=${item.at} title=${fullTime(item.at)}>${clockTime(item.at)}</time>
+        ${siblings && html`<span class="faint">${visible(item.model)}</span>`}
+      </p>
+    </div>
+  `;
+});
+
+const AssistantRow = memo(function AssistantRow({ item, thread }) {
   if (item.text.trim() === "[SILENT]") return html`<div class="row note"><div class="body faint">Nothing was posted.</div></div>`;
   return html`
     <div class="row assistant">
       <div class="body">
         ${item.thinking && html`<details class="thinking"><summary>Thinking</summary><p>${item.thinking}</p></details>`}
-        ${item.text && html`<${Prose} text=${item.text} />`}
+        ${item.text && html`<${Prose} text=${item.text} thread=${thread} />`}
         ${item.stop === "refusal" && html`<p class="faint">The model declined to go on.</p>`}
       </div>
     </div>
@@ -63,13 +91,30 @@ const AssistantRow = memo(function AssistantRow({ item }) {
 
 const LIMITS = { steps: "the number of steps", tool_errors: "tool errors in a row", budget: "the budget", time: "the time" };
 
-const NoteRow = memo(function NoteRow({ item }) {
+const RestoredRow = ({ item, thread, session }) => {
+  const [shown, setShown] = useState(false);
+  const who = item.by === me.author ? "You" : visible(item.by);
+  const did = item.undoes ? "undid what a turn changed" : "took an undo back";
+  const many = item.restored < item.of ? `${item.restored} of ${files(item.of)} restored` : `${files(item.restored)} restored`;
+  return html`
+    <div class="row note">
+      <div class="body">
+        <span>${who} ${did}: ${many}</span>
+        <button type="button" class="copy" aria-expanded=${shown} onClick=${() => setShown(!shown)}>Show</button>
+        ${shown && html`<${Changes} thread=${thread} turn=${item.undo} session=${session} state=${item.undone} />`}
+      </div>
+    </div>
+  `;
+};
+
+const NoteRow = memo(function NoteRow({ item, thread, session }) {
+  if (item.note === "restored") return html`<${RestoredRow} item=${item} thread=${thread} session=${session} />`;
   if (item.note === "error") {
     return html`
       <div class="row error">
         <span class="node" aria-hidden="true"></span>
         <div class="body" role="note">
-          <p>${item.text || "Something went wrong."}</p>
+          <p><${Words} text=${item.text || "Something went wrong."} /></p>
           ${item.detail && html`<details><summary>Details</summary><pre tabindex="0">${item.detail}</pre></details>`}
         </div>
       </div>
@@ -78,48 +123,91 @@ const NoteRow = memo(function NoteRow({ item }) {
   const words = {
     cleared: "The agent starts afresh from here",
     compacted: "Older messages were condensed for the agent",
-    limit: `A limit was reached: ${LIMITS[item.limit] || item.limit}`,
+    forked: "A copy of another conversation up to here",
+    limit: `A limit was reached: ${LIMITS[item.limit] || item.limit?.replaceAll("_", " ")}`,
   };
   return html`
     <div class="row note">
       <div class="body">
         <span>${words[item.note]}</span>
-        ${item.text && (item.text.length < 90 ? html`<span>: ${item.text}</span>` : html`<details><summary>Show</summary><p>${item.text}</p></details>`)}
+        ${item.source && html` <a href=${`#/t/${encodeURIComponent(item.source)}`}>Show the original</a>`}
+        ${item.text && (item.text.length < 90 ? html`<span>: <${Words} text=${item.text} /></span>` : html`<details><summary>Show</summary><p><${Words} text=${item.text} /></p></details>`)}
       </div>
     </div>
   `;
 });
 
-const rows = { user: UserRow, assistant: AssistantRow, tool: ToolRow, retry: RetryRow, note: NoteRow, end: Timeline };
+const FRESH_MS = 30_000;
 
-const STATUS = { thinking: "Thinking", tool: "Working", waiting: "Waiting for you", retrying: "Trying again", queued: "Queued" };
+/** An answer aloud: it plays by itself where it was just given, and on demand ever after. */
+const SpokenRow = memo(function SpokenRow({ item, thread }) {
+  const [missing, setMissing] = useState(false);
+  const fresh = Date.now() - Date.parse(item.at) < FRESH_MS;
+  if (missing) return null; // why there is none was said in the conversation
+  return html`
+    <div class="row spoken">
+      <div class="body">
+        <audio controls preload=${fresh ? "auto" : "none"} autoplay=${fresh} src=${speechAddress(thread, item.turn)} aria-label="The answer, spoken"
+          onError=${() => setMissing(true)}></audio>
+      </div>
+    </div>
+  `;
+});
+
+const rows = { user: UserRow, begin: BeginRow, assistant: AssistantRow, spoken: SpokenRow, tool: ToolRow, retry: RetryRow, note: NoteRow, end: Timeline };
+
+const STATUS = { thinking: "Waiting for the model", tool: "Working", waiting: "Waiting for your decision", queued: "Queued" };
 
 function Activity({ view }) {
   if (!view.openTurn && view.status?.state !== "queued") return null;
   const last = view.items.at(-1);
   if (view.live || ["waiting", "running"].includes(last?.state)) return null; // that is seen already
   const state = view.status?.state || "thinking";
-  const words = view.status?.text || STATUS[state];
+  const { text = "", sinceMs = Date.parse(view.events.at(-1)?.at), untilMs } = view.status || {};
+  const words = state === "retrying" ? `${text[0]?.toUpperCase() || ""}${text.slice(1)}, trying again` : STATUS[state];
   return html`
     <div class=${`row activity is-${state}`}>
       <span class="node" aria-hidden="true"></span>
-      <div class="body">${words}…</div>
+      <div class="body">${visible(words)}<${Elapsed} key=${state} ...${state === "retrying" ? { untilMs, before: " in " } : { sinceMs, before: ", " }} />…</div>
     </div>
   `;
 }
 
-/** Everything of one thread. `outgoing` are this thread's messages that the journal does not have yet. */
-export function Log({ view, complete, outgoing, session }) {
+/** Everything of one thread. `outgoing` are this thread's messages that the journal does not have yet; `at` is an event to
+ * show, a new object each time. */
+export function Log({ view, complete, outgoing, session, at }) {
   const frame = useRef(null);
   const stick = useRef(true);
   const [shown, setShown] = useState(ROWS_SHOWN);
   const [below, setBelow] = useState(false);
   const heightBefore = useRef(0);
+  const lastTop = useRef(0);
 
   useEffect(() => {
     stick.current = true;
     setShown(ROWS_SHOWN);
   }, [view.thread]);
+
+  // An event that is to be shown: its past is read, its row rendered, and then brought into sight.
+  const [sought, setSought] = useState(null);
+  useEffect(() => {
+    if (!at?.seq) return;
+    stick.current = false;
+    import("../keeping.js").then((keeping) => keeping.loadBackTo(session, view.thread, at.seq)).then(() => setSought(at));
+  }, [at]);
+  useLayoutEffect(() => {
+    if (!sought || (view.firstSeq > sought.seq && !complete)) return; // what was read is seen a frame later
+    const place = view.items.findLastIndex((item) => item.seq <= sought.seq && item.kind !== "end");
+    if (view.items.length - place > shown) {
+      setShown(view.items.length - place + ROWS_SHOWN / 4);
+      return;
+    }
+    const row = frame.current.querySelector(`[data-seq="${view.items[Math.max(0, place)]?.seq}"]`);
+    setSought(null);
+    row?.scrollIntoView({ block: "center" });
+    row?.classList.add("is-sought");
+    setTimeout(() => row?.classList.remove("is-sought"), 2_500);
+  }, [sought, shown, view.items, complete]);
 
   useLayoutEffect(() => {
     const box = frame.current;
@@ -144,7 +232,9 @@ export function Log({ view, complete, outgoing, session }) {
   }, []);
 
   const scrolled = ({ currentTarget: box }) => { // told late, it may come when this is taken away
-    stick.current = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
+    const isNear = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
+    if (isNear || box.scrollTop < lastTop.current) stick.current = isNear; // what grows below is no scrolling
+    lastTop.current = box.scrollTop;
     if (stick.current && below) setBelow(false);
   };
   const toEnd = () => {
@@ -164,13 +254,16 @@ export function Log({ view, complete, outgoing, session }) {
   return html`
     <div class="log" ref=${frame} onScroll=${scrolled} tabindex="-1">
       <div class="column" role="log" aria-live="off" aria-label="Conversation">
+        <h2 class="offscreen">Conversation</h2>
         ${(from > 0 || !complete) && html`<button type="button" class="quiet earlier" onClick=${earlier}>Load earlier</button>`}
         ${view.items.slice(from).map(
-          (item) => html`<${rows[item.kind]} key=${item.key} item=${item} thread=${view.thread} session=${session} turn=${item.kind === "end" ? view.turns.get(item.turn) : null} />`,
+          (item) => html`<div key=${item.key} class="strung" data-seq=${item.seq}><${rows[item.kind]} item=${item} thread=${view.thread} session=${session} turn=${item.kind === "end" ? view.turns.get(item.turn) : null} siblings=${["user", "begin"].includes(item.kind) ? view.siblings.get(item.turn) : null} resting=${!view.openTurn} /></div>`,
         )}
+        ${view.live && !view.turns.get(view.live.turn)?.begun && view.turns.has(view.live.turn) &&
+        html`<${BeginRow} key="begins" item=${{ ...view.turns.get(view.live.turn), at: view.turns.get(view.live.turn).startedAt }} />`}
         ${view.live && html`
           <div class="row assistant live" key="live">
-            <div class="body">${view.live.partial && html`<span class="faint">… </span>`}<${GrowingProse} text=${view.live.text} /></div>
+            <div class="body">${view.live.partial && html`<span class="faint">… </span>`}<${GrowingProse} text=${view.live.text} thread=${view.thread} /></div>
           </div>
         `}
         <${Activity} view=${view} key="activity" />

@@ -6,6 +6,7 @@ import { ago, duration, fullTime, visible } from "../format.js";
 import { canChange } from "../me.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { TextBlock } from "./textblock.js";
+import { Words } from "./words.js";
 
 const POLL_MS = 5_000;
 const LOG_POLL_MS = 3_000;
@@ -50,7 +51,7 @@ function Process({ process, reload }) {
     <li class="card" id=${`process-${process.id}`}>
       <p class="card-head"><b class="clamped">${visible(process.name)}</b><span class=${`tag${running ? " is-active" : isBad ? " is-failed" : ""}`}>${words}</span></p>
       ${process.command !== process.name && html`<p><code class="clamped breakable">${visible(process.command)}</code></p>`}
-      ${process.reason && html`<p class="problem">${process.reason}</p>`}
+      ${process.reason && html`<p class="problem"><${Words} text=${process.reason} /></p>`}
       ${process.hooks.length > 0 && html`<ul class="faint">${process.hooks.map((hook) => html`<li>A turn ${visible(hookWords(hook))}</li>`)}</ul>`}
       <p class="card-foot">
         <span class="faint" title=${fullTime(process.started_at)}>${facts.filter(Boolean).join(" · ")}</span>
@@ -58,7 +59,7 @@ function Process({ process, reload }) {
         <button type="button" class="plain" aria-expanded=${open} onClick=${() => setOpen(!open)}>Output</button>
         ${running && canChange() && html`<${Sure} label="Kill" what=${process.name} yes="Kill it" act=${() => attempt(() => api.killProcess(process.id))} />`}
       </p>
-      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       ${open && html`<${TextBlock} label="Command" text=${process.command} /><${Output} process=${process.id} running=${running} />`}
     </li>
   `;
@@ -66,7 +67,7 @@ function Process({ process, reload }) {
 
 function Output({ process, running }) {
   const [log, problem, reload] = useAnswer(() => api.processLog(process, LOG_LINES), running ? LOG_POLL_MS : 0);
-  if (problem) return html`<p class="problem" role="alert">${problem} <button type="button" class="quiet" onClick=${reload}>Try again</button></p>`;
+  if (problem) return html`<p class="problem" role="alert"><${Words} text=${problem} /> <button type="button" class="quiet" onClick=${reload}>Try again</button></p>`;
   if (!log) return html`<p class="faint">Loading…</p>`;
   const label = log.lines.length < LOG_LINES ? "Output" : `The last ${LOG_LINES} lines`;
   return html`<${TextBlock} label=${label} text=${log.lines.join("\n") || "(nothing yet)"} />`;

@@ -3,6 +3,7 @@
 import { api } from "../api.js";
 import { html, memo, useState } from "../dom.js";
 import { clockTime, fullTime, visible } from "../format.js";
+import { Words } from "./words.js";
 
 const ENDS = { over: "The model answers again.", done: "The model answers again.", failed: "The model did not come back in time.", aborted: "Stopped while waiting for the model." };
 
@@ -11,7 +12,7 @@ export const RetryRow = memo(function RetryRow({ item, thread, session }) {
     <div class=${`row retry is-${item.state}`}>
       <span class="node" aria-hidden="true"></span>
       <div class="body">
-        <p>${visible(item.text)}</p>
+        <p><${Words} text=${item.text} /></p>
         ${item.detail && html`<details><summary>Details</summary><pre tabindex="0">${visible(item.detail)}</pre></details>`}
         ${item.state === "waiting" && html`<${Choices} item=${item} thread=${thread} session=${session} />`}
         ${item.state === "asked" && html`<p class="faint">${`Asking ${item.model || "the model"} again…`}</p>`}
@@ -38,6 +39,6 @@ function Choices({ item, thread, session }) {
       ${button("Give up", "plain danger", () => session.stop(thread))}
       <span class="faint" title=${fullTime(item.nextAt)}>next try at ${clockTime(item.nextAt)}</span>
     </div>
-    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
   `;
 }

@@ -2,17 +2,22 @@
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
-import { ago, fullTime } from "../format.js";
+import { ago, clockTime, fullTime } from "../format.js";
 import { canChange } from "../me.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
+import { Week } from "./week.js";
+import { Words } from "./words.js";
 
 const POLL_MS = 15_000;
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
 export function Schedules({ state, lastThread }) {
-  const [triggers, problem, reload] = useAnswer(api.triggers, POLL_MS);
+  const [triggers, problem, again] = useAnswer(api.triggers, POLL_MS);
+  const [planned, , plan] = useAnswer(api.calendar, POLL_MS);
+  const reload = () => Promise.all([again(), plan()]);
   return html`
     <${Place} intro="At its time each of these is sent to an agent as a message." problem=${problem} reload=${reload} loading=${!triggers}>
+      ${planned?.length > 0 && html`<${Week} planned=${planned} nowMs=${Date.now()} />`}
       <ul class="cards">
         ${(triggers || []).map((trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} reload=${reload} />`)}
       </ul>
@@ -46,16 +51,16 @@ function Schedule({ trigger, reload }) {
       </p>
       ${trigger.name && html`<p class="clamped">${trigger.text}</p>`}
       <p class="faint">
-        <code>${trigger.schedule}</code> ${trigger.kind === "periodic" && trigger.timezone} ${where && html`into <span class="breakable">${where}</span>`}
+        ${trigger.kind === "periodic" ? html`<span title=${trigger.schedule}>${sentence(trigger.words || trigger.schedule)}</span>, ${trigger.timezone}` : html`Once, <time datetime=${trigger.schedule}>${clockTime(trigger.schedule) || trigger.schedule}</time>`} ${where && html`into <span class="breakable">${where}</span>`}
       </p>
-      ${said && html`<p class="problem">${said}</p>`}
+      ${said && html`<p class="problem"><${Words} text=${said} /></p>`}
       <p class="card-foot">
         <span class="faint">
           <span title=${fullTime(trigger.next_at)}>${next}</span>${trigger.last_at && html`<span title=${fullTime(trigger.last_at)}> · last ${ago(trigger.last_at)}</span>`}
         </span>
         ${canChange() && html`<${Choices} trigger=${trigger} attempt=${attempt} />`}
       </p>
-      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </li>
   `;
 }
@@ -68,6 +73,33 @@ function Choices({ trigger, attempt }) {
   `;
 }
 
+const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1);
+const WEEKDAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const REPEATS = [["day", "Every day"], ["weekday", "Every weekday"], ["week", "Every week"], ["month", "Every month"], ["cron", "By a cron line"]];
+
+/** The cron line of what was chosen. Pure. */
+export function cronOf(repeat, { time = "", weekday = "1", day = "1", cron = "" }) {
+  if (repeat === "cron") return cron.trim();
+  const [hour, minute] = time.split(":").map(Number);
+  const days = { day: "* * *", weekday: "* * 1-5", week: `* * ${weekday}`, month: `${day} * *` };
+  return `${minute} ${hour} ${days[repeat]}`;
+}
+
+function Repeat() {
+  const [repeat, setRepeat] = useState("day");
+  return html`
+    <div class="pair">
+      <label>How often <select name="repeat" value=${repeat} onChange=${(event) => setRepeat(event.target.value)}>${REPEATS.map(([value, words]) => html`<option value=${value}>${words}</option>`)}</select></label>
+      ${repeat === "cron"
+        ? html`<label key="cron">Cron line <input name="cron" required placeholder="0 9 * * 1-5" spellcheck="false" /></label>`
+        : html`<label key="time">At <input type="time" name="time" required value="09:00" /></label>`}
+      ${repeat === "week" && html`<label>On <select name="weekday">${WEEKDAYS.map((name, at) => html`<option value=${at} selected=${at === 1}>${name}</option>`)}</select></label>`}
+      ${repeat === "month" && html`<label>On day <input type="number" name="day" min="1" max="31" value="1" required /></label>`}
+      <label>Time zone <input name="timezone" value=${zone} spellcheck="false" /></label>
+    </div>
+  `;
+}
+
 function NewSchedule({ reload, threads, lastThread }) {
   const [kind, setKind] = useState("one-shot");
   const [problem, setProblem] = useState("");
@@ -75,7 +107,7 @@ function NewSchedule({ reload, threads, lastThread }) {
     event.preventDefault();
     const form = event.target;
     const given = Object.fromEntries(new FormData(form));
-    const schedule = kind === "one-shot" ? new Date(given.at).toISOString() : given.cron.trim();
+    const schedule = kind === "one-shot" ? new Date(given.at).toISOString() : cronOf(given.repeat, given);
     try {
       await api.addTrigger({ kind, schedule, text: given.text, thread: given.thread, timezone: given.timezone || zone });
       form.reset();
@@ -98,12 +130,7 @@ function NewSchedule({ reload, threads, lastThread }) {
       </fieldset>
       ${kind === "one-shot"
         ? html`<label key="at">At <input type="datetime-local" name="at" required /></label>`
-        : html`
-            <div class="pair" key="cron">
-              <label>Cron line <input name="cron" required placeholder="0 9 * * 1-5" spellcheck="false" /></label>
-              <label>Time zone <input name="timezone" value=${zone} spellcheck="false" /></label>
-            </div>
-          `}
+        : html`<${Repeat} key="repeat" />`}
       <label>
         Into thread
         <select name="thread" required>
@@ -111,7 +138,7 @@ function NewSchedule({ reload, threads, lastThread }) {
         </select>
       </label>
       <p class="card-foot"><button type="submit" class="primary">Add schedule</button></p>
-      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;
 }

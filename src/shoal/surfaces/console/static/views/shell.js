@@ -1,30 +1,40 @@
 // The frame of the page: the rail with threads and places, and what stands beside it.
 
-import { html, memo, useEffect, useRef } from "../dom.js";
+import { api } from "../api.js";
+import { html, memo, useEffect, useMemo, useRef, useState } from "../dom.js";
 import { age, fullTime, threadName, visible } from "../format.js";
 import { canTalk, isOffered, me } from "../me.js";
+import { THEMES, prefer, preferences } from "../preferences.js";
+import { GROUPINGS, asTree, grouped } from "./groups.js";
 import { icon, mark } from "./icons.js";
+import { Notifications } from "./notifications.js";
 
 export const PLACES = [
+  ["today", "Today"],
   ["approvals", "Approvals"],
   ["schedules", "Schedules"],
   ["processes", "Processes"],
   ["agents", "Agents"],
+  ["compare", "Compare"],
+  ["memory", "Memory"],
+  ["skills", "Skills"],
+  ["permissions", "Permissions"],
   ["access", "Access"],
   ["mcp", "MCP"],
   ["backups", "Backups"],
   ["usage", "Usage"],
   ["audit", "Audit"],
+  ["setup", "Setup"],
 ];
 
 const SCOPES = { read: "read", approve: "approve", admin: "do everything" };
 const LINKS = { live: "Connected", connecting: "Connecting…", offline: "Offline" };
 
-const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, waiting, minute, detail }) {
+const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, waiting, minute, detail, manage }) {
   const state = waiting ? "waiting" : info.open_turn ? "running" : unread ? "unread" : "";
   const said = { waiting: "needs approval", running: "working", unread: "new" }[state];
   return html`
-    <li style=${depth ? `margin-left: ${Math.min(depth, 3) * 0.9}rem` : null}>
+    <li class="thread-row" style=${depth ? `margin-left: ${Math.min(depth, 3) * 0.9}rem` : null}>
       <a class=${`thread ${state}${unread ? " is-unread" : ""}`} href=${`#/t/${encodeURIComponent(info.thread)}`} aria-current=${current ? "page" : null}>
         <span class="dot" aria-hidden="true"></span>
         <span class="thread-name">${threadName(info)}</span>
@@ -32,6 +42,7 @@ const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, wait
         ${detail && html`<span class="thread-preview">${detail}</span>`}
         ${said && html`<span class="offscreen">, ${said}</span>`}
       </a>
+      ${manage && html`<button type="button" class="quiet thread-more" aria-label=${`More about ${threadName(info)}`} onClick=${() => manage(info)}>${icon("more")}</button>`}
     </li>
   `;
 });
@@ -42,8 +53,9 @@ function detailOf({ thread, agent }, severalAgents) {
   return [severalAgents && agent, platform !== "web" && `${platform} ${channel}`].filter(Boolean).join(" · ");
 }
 
-/** The rail; on a narrow screen a drawer that `close` puts away. */
-export function Rail({ state, route, open, close, minute }) {
+/** The rail; on a narrow screen a drawer that `close` puts away. `manage` opens what can be done with a thread, `find` the
+ * search. */
+export function Rail({ state, route, open, close, minute, manage, find }) {
   const rail = useRef(null);
   useEffect(() => {
     if (!open) return undefined;
@@ -53,23 +65,62 @@ export function Rail({ state, route, open, close, minute }) {
     return () => document.removeEventListener("keydown", keyed);
   }, [open]);
   const waiting = new Set(state.approvals.map((approval) => approval.thread));
-  const lines = asTree(withCurrent(state.threads || [], route));
+  const [by, setBy] = useState(preferences.grouping);
+  const [archived, setArchived] = useState(null);
+  const threads = withCurrent(state, route);
+  const groups = useMemo(() => grouped(threads, by, new Date(minute)), [threads, by, minute]);
+  const regroup = (event) => {
+    setBy(event.target.value);
+    prefer({ grouping: event.target.value });
+  };
+  const [theme, setTheme] = useState(preferences.theme);
+  const nextTheme = () => {
+    const at = THEMES.findIndex(([value]) => value === theme);
+    prefer({ theme: THEMES[(at + 1) % THEMES.length][0] });
+    setTheme(preferences.theme);
+  };
+  const showArchived = async (event) => {
+    if (event.currentTarget.open) setArchived(await api.archived().catch(() => []));
+  };
+  useEffect(() => {
+    if (archived) api.archived().then(setArchived, () => {});
+  }, [state.threads]);
+  const line = ({ info, depth }) => html`<${ThreadLine} key=${info.thread} info=${info} depth=${depth} minute=${minute}
+    detail=${detailOf(info, severalAgents)} current=${route.thread === info.thread} manage=${canTalk() && info.created_at ? manage : null}
+    unread=${info.last_seq > (state.seen?.[info.thread] ?? 0)} waiting=${waiting.has(info.thread)} />`;
   const severalAgents = new Set((state.threads || []).map((info) => info.agent)).size > 1;
   return html`
     <nav class=${`rail${open ? " open" : ""}`} ref=${rail} aria-label="Threads and places" id="rail">
       <div class="rail-head">
         <a class="brand" href="#/">${mark()} Shoal</a>
+        <button type="button" class="quiet search-open" aria-label="Search" title="Search (Ctrl+K)" onClick=${find}>${icon("search")}</button>
         <button type="button" class="quiet drawer-only" aria-label="Close the list" onClick=${close}>${icon("close")}</button>
       </div>
       ${canTalk() && html`<a class="new" href="#/new">${icon("plus")} New thread</a>`}
       <h2 class="offscreen">Threads</h2>
-      <ul class="threads">
-        ${lines.map(
-          ({ info, depth }) => html`<${ThreadLine} key=${info.thread} info=${info} depth=${depth} minute=${minute} detail=${detailOf(info, severalAgents)} current=${route.thread === info.thread}
-            unread=${info.last_seq > (state.seen?.[info.thread] ?? 0)} waiting=${waiting.has(info.thread)} />`,
+      <div class="threads">
+        ${groups.length > 0 && html`<select class="grouping" aria-label="Group threads" value=${by} onChange=${regroup}>
+          ${GROUPINGS.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
+        </select>`}
+        ${groups.map(
+          ({ name, threads: inside, folded }) => html`
+            <details class="group" key=${name} open=${!folded || inside.some((info) => info.thread === route.thread)}>
+              <summary>
+                <span>${visible(name)}</span>
+              </summary>
+              <ul>${asTree(inside).map(line)}</ul>
+            </details>
+          `,
         )}
-        ${state.threads && !lines.length && html`<li class="faint empty">No threads yet</li>`}
-      </ul>
+        ${state.threads && !threads.length && html`<p class="faint empty">No threads yet</p>`}
+        ${state.threads?.length > 0 && html`
+          <details class="group" onToggle=${showArchived}>
+            <summary><span>Archived</span></summary>
+            ${archived && !archived.length && html`<p class="faint empty">Nothing is archived</p>`}
+            <ul>${(archived || []).map((info) => line({ info, depth: 0 }))}</ul>
+          </details>
+        `}
+      </div>
       <ul class="places">
         ${PLACES.filter(([place]) => isOffered(place)).map(
           ([place, name]) => html`
@@ -84,28 +135,22 @@ export function Rail({ state, route, open, close, minute }) {
         )}
       </ul>
       ${me.token && html`<p class="faint who">${visible(me.name)}${me.agent && `, with ${me.agent}`}${me.scope !== "chat" && `, may ${SCOPES[me.scope]}`}</p>`}
-      <p class=${`link is-${state.link}`}><span class="dot" aria-hidden="true"></span>${LINKS[state.link]}</p>
+      <${Notifications} />
+      <div class="rail-foot">
+        <p class=${`link is-${state.link}`}><span class="dot" aria-hidden="true"></span>${LINKS[state.link]}</p>
+        <button type="button" class="quiet" title="Light, dark, or as the system has it" onClick=${nextTheme}>${THEMES.find(([value]) => value === theme)[1]}</button>
+      </div>
     </nav>
     ${open && html`<button type="button" class="scrim" aria-label="Close the list" onClick=${close}></button>`}
   `;
 }
 
 /** The list with the open thread in it, even before it has a message. */
-function withCurrent(threads, route) {
+function withCurrent(state, route) {
+  const threads = state.threads || [];
   if (!route.thread || threads.some((info) => info.thread === route.thread)) return threads;
-  return [{ thread: route.thread, agent: "", title: "New thread", last_seq: 0, updated_at: new Date().toISOString() }, ...threads];
-}
-
-/** Subagents' threads below the one that called them; one whose caller is not in the list stands by itself. */
-function asTree(threads) {
-  const known = new Set(threads.map((info) => info.thread));
-  const below = new Map();
-  for (const info of threads) {
-    const parent = known.has(info.parent) && info.parent !== info.thread ? info.parent : "";
-    below.set(parent, [...(below.get(parent) || []), info]);
-  }
-  const walk = (parent, depth) => (below.get(parent) || []).flatMap((info) => [{ info, depth }, ...walk(info.thread, depth + 1)]);
-  return walk("", 0);
+  const fresh = { thread: route.thread, agent: "", title: "New thread", last_seq: 0, updated_at: new Date().toISOString() };
+  return [state.views[route.thread]?.info || fresh, ...threads];
 }
 
 export function Bar({ title, detail, openRail, railOpen, children }) {

@@ -1,12 +1,18 @@
 // The end of a turn: what it took, and on unfolding where the time and the tokens went.
 
-import { html, memo, useState } from "../dom.js";
-import { count, duration } from "../format.js";
+import { api } from "../api.js";
+import { html, memo, useEffect, useState } from "../dom.js";
+import { count, dollars, duration } from "../format.js";
+import { canTalk } from "../me.js";
+import { TurnActions } from "./branches.js";
+import { Changes, files } from "./changes.js";
 import { Copy } from "./copy.js";
 import { icon } from "./icons.js";
 
 const OUTCOMES = { done: "", aborted: "Stopped", failed: "Failed", limit: "Ended at a limit" };
-const KINDS = { model: "model", tool: "tool", wait: "waiting for a person" };
+const KINDS = { model: "model", tool: "tool", wait: "waiting for a person", retry: "waiting to try again" };
+
+const NAMES = { wait: "approval", retry: "wait" };
 
 /** The bars of a turn's timeline: each with its place and width in thousandths of the whole. Pure. */
 export function bars(turn) {
@@ -20,8 +26,9 @@ export function bars(turn) {
   });
 }
 
-export const Timeline = memo(function Timeline({ item, turn }) {
+export const Timeline = memo(function Timeline({ item, turn, thread, session, resting }) {
   const [open, setOpen] = useState(false);
+  const [shown, setShown] = useState(false);
   if (!turn) return null;
   const took = duration(Date.parse(turn.finishedAt) - Date.parse(turn.startedAt));
   const calls = turn.steps.filter((step) => step.kind === "tool").length;
@@ -36,14 +43,30 @@ export const Timeline = memo(function Timeline({ item, turn }) {
             ${icon("chevron")}<span>${facts.filter(Boolean).join(" · ")}</span>
           </button>
           ${item.reply && html`<${Copy} text=${item.reply} label="Copy reply" />`}
+          ${turn.changed > 0 &&
+          html`<button type="button" class="copy" aria-expanded=${shown} title="Show what changed, and undo it" onClick=${() => setShown(!shown)}>Changed ${files(turn.changed)}${turn.undone ? ", undone" : ""}</button>`}
+          ${resting && canTalk() && html`<${TurnActions} item=${item} turn=${turn} thread=${thread} session=${session} />`}
         </div>
-        ${open && html`<${Steps} turn=${turn} />`}
+        ${open && html`<${Steps} turn=${turn} thread=${thread} />`}
+        ${shown && html`<${Changes} thread=${thread} turn=${turn.id} session=${session} state=${turn.undone} />`}
       </div>
     </div>
   `;
 });
 
-function Steps({ turn }) {
+function Steps({ turn, thread }) {
+  const [cost, setCost] = useState(null);
+  useEffect(() => {
+    api.turnCost(thread, turn.id).then(setCost, () => {}); // the steps are told without it too
+  }, [thread, turn.id]);
+  const { input_tokens: read = 0, output_tokens: written = 0, cached_tokens: cached = 0 } = turn.usage;
+  const whole = Date.parse(turn.finishedAt || turn.steps.at(-1)?.to || turn.startedAt) - Date.parse(turn.startedAt);
+  const facts = [
+    turn.model,
+    read + written > 0 && `${count(read)} tokens in, ${count(written)} out`,
+    cached > 0 && `${count(cached)} from the cache`,
+    cost?.calls > 0 && (cost.usd === null ? "price unknown" : `cost ${dollars(cost.usd)}`),
+  ];
   return html`
     <table class="timeline">
       <caption class="offscreen">Steps of this turn</caption>
@@ -51,7 +74,7 @@ function Steps({ turn }) {
         ${bars(turn).map(
           (bar) => html`
             <tr class=${`kind-${bar.kind}${bar.failed ? " failed" : ""}`}>
-              <th scope="row">${bar.kind === "wait" ? "approval" : bar.name || KINDS[bar.kind]}</th>
+              <th scope="row">${NAMES[bar.kind] || bar.name || KINDS[bar.kind]}</th>
               <td class="bar">
                 <svg viewBox="0 0 1000 10" preserveAspectRatio="none" role="img" aria-label=${KINDS[bar.kind]}>
                   <rect class="track" x="0" y="4.5" width="1000" height="1" /><rect x=${bar.at} y="1" width=${bar.width} height="8" />
@@ -63,8 +86,11 @@ function Steps({ turn }) {
           `,
         )}
       </tbody>
+      <tfoot aria-hidden="true">
+        <tr><th></th><td class="bar"><span class="scale"><span>0</span><span>${duration(whole / 2)}</span><span>${duration(whole)}</span></span></td></tr>
+      </tfoot>
     </table>
-    <p class="faint">${[turn.model, turn.usage.cached_tokens && `${count(turn.usage.cached_tokens)} input tokens from the cache`].filter(Boolean).join(" · ")}</p>
+    <p class="faint">${facts.filter(Boolean).join(" · ")}</p>
   `;
 }
 

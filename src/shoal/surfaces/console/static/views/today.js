@@ -1,54 +1,118 @@
-// What was spent today, under which ceilings, and letting them rest until tomorrow.
+// How things stand: what agents did, what waits, what went wrong, what comes, what it cost.
 
 import { api } from "../api.js";
-import { html, useState } from "../dom.js";
-import { count, dollars } from "../format.js";
-import { canChange } from "../me.js";
-import { Sure, useAnswer, useAttempt } from "./lists.js";
+import { html } from "../dom.js";
+import { ago, clockTime, count, dollars, duration, fullTime, threadName, visible } from "../format.js";
+import { Columns, Figures, Legend } from "./charts.js";
+import { Face } from "./face.js";
+import { Place, useAnswer } from "./lists.js";
+import { Words } from "./words.js";
 
-const NEAR = 0.8;
+const POLL_MS = 30_000;
+const DONE_SHOWN = 12;
+const FAULTS = { failed: "Failed", limit: "Ended at a limit" };
+const SERIES = [
+  { name: "done", shown: "Done", kind: "is-c0" },
+  { name: "aborted", shown: "Stopped", kind: "is-c6" },
+  { name: "wrong", shown: "Went wrong", kind: "is-wrong" },
+];
 
-/** A ceiling's bounds in use, as `[{used, most, share}]` in words; none where there is no bound. Pure. */
-export function bounds({ usd, usd_max: usdMax, tokens, tokens_max: tokensMax }) {
-  return [
-    usdMax > 0 && { used: dollars(usd), most: dollars(usdMax), share: usd / usdMax },
-    tokensMax > 0 && { used: count(tokens), most: `${count(tokensMax)} tokens`, share: tokens / tokensMax },
-  ].filter(Boolean);
+/** Turns by the hour in which they ended, as columns, the last hour last. Pure. */
+export function byHour(turns, untilMs, hours = 24) {
+  const end = Math.ceil(untilMs / 3_600_000) * 3_600_000;
+  const columns = Array.from({ length: hours }, (_, at) => {
+    const from = end - (hours - at) * 3_600_000;
+    return { key: from, label: new Date(from).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }), parts: {} };
+  });
+  for (const turn of turns) {
+    const column = columns[hours - Math.ceil((end - Date.parse(turn.at)) / 3_600_000)];
+    const kind = FAULTS[turn.outcome] ? "wrong" : turn.outcome;
+    if (column) column.parts[kind] = (column.parts[kind] || 0) + 1;
+  }
+  for (const column of columns) {
+    const said = SERIES.filter(({ name }) => column.parts[name]).map(({ name, shown }) => `${column.parts[name]} ${shown.toLowerCase()}`);
+    column.said = `From ${column.label}: ${said.join(", ") || "nothing"}`;
+  }
+  return columns;
 }
 
-/** "All together" for a day, "Ever since" for what no day ends, else "agent ops", "user discord:123". Pure. */
-export function scopeName(scope) {
-  const [kind, ...rest] = scope.split(":");
-  return rest.length ? `${kind} ${rest.join(":")}` : { day: "All together", total: "Ever since" }[kind] || kind;
-}
+/** A line of Markdown without its marks. Pure. */
+export const plain = (text) => text.replace(/[*`#|>]+|\[[ x]\]|-{3,}:?/g, " ").replace(/\s+/g, " ").trim();
 
-/** `sum` is what the models were used for today, or null. */
-export function Today({ sum }) {
-  const [ceilings, , reload] = useAnswer(api.ceilings);
-  const [attempt, problem] = useAttempt(reload);
-  const [lifted, setLifted] = useState(false);
-  const rows = (ceilings || []).flatMap((one) => bounds(one).map((bound) => ({ ...bound, scope: one.scope })));
+const at = (thread, seq) => `#/t/${encodeURIComponent(thread)}${seq ? `/e/${seq}` : ""}`;
+
+export function Today() {
+  const [found, problem, reload] = useAnswer(api.overview, POLL_MS);
+  const [info] = useAnswer(api.info, POLL_MS);
+  const wrong = (found?.turns || []).filter((turn) => FAULTS[turn.outcome]);
+  const notes = info?.notes || [];
+  const faults = found ? wrong.length + found.failing.length : 0;
   return html`
-    <section class="card today" aria-label="Today">
-      <p class="card-head"><b>Today</b><span class="faint">UTC</span></p>
-      <p>${sum ? html`<span class="figure">${sum.usd === null ? "Cost unknown" : dollars(sum.usd)}</span> <span class="faint">in ${count(sum.calls)} calls, ${count(sum.input + sum.output)} tokens</span>` : html`<span class="faint">Nothing yet.</span>`}</p>
-      ${rows.length > 0 && html`<ul class="ceilings">${rows.map((row) => html`<${Ceiling} key=${`${row.scope} ${row.most}`} row=${row} />`)}</ul>`}
-      ${sum && ceilings && !rows.length && html`<p class="faint">No model was called under a ceiling today.</p>`}
-      ${rows.length > 0 &&
-      html`<p class="card-foot"><span class="faint" role="status">${lifted ? "Until midnight UTC no ceiling holds anything up." : "At a ceiling no model is called until midnight UTC."}</span>
-        ${canChange() && html`<${Sure} label="Lift for today" yes="Let nothing hold it up today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
-      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
-    </section>
+    <${Place} intro="The last 24 hours, and the next." problem=${problem} reload=${reload} loading=${!found}>
+      ${found && html`
+        <${Figures} figures=${[
+          { name: "Done", value: count(found.turns.length - wrong.length), note: found.turns.length ? `of ${count(found.turns.length)} turns` : "no turns yet" },
+          { name: "Waits for you", value: count(found.waiting.length), kind: found.waiting.length ? "is-ask" : "", href: "#/approvals" },
+          { name: "Went wrong", value: count(faults), kind: faults ? "is-bad" : "" },
+          { name: "Spent today", value: found.calls && found.usd === null ? "unknown" : dollars(found.usd || 0), note: `${count(found.calls)} model calls`, href: "#/usage" },
+          { name: "Comes", value: count(found.coming.length), note: found.coming.length ? `next ${ago(found.coming[0].at)}` : "nothing scheduled", href: "#/schedules" },
+        ]} />
+        ${found.waiting.length > 0 && html`<${Waits} waiting=${found.waiting} />`}
+        ${faults > 0 && html`<${Wrong} turns=${wrong} failing=${found.failing} />`}
+        <section class="panel" aria-label="What agents did">
+          <h2>What agents did</h2>
+          ${found.turns.length > 0 && html`
+            <${Columns} label=${`Turns by hour: ${found.turns.length} in 24 hours`} columns=${byHour(found.turns, Date.parse(found.until))} series=${SERIES} format=${wholeNumber} height=${130} />
+            <${Legend} series=${SERIES.filter(({ name }) => name === "done" || found.turns.some((turn) => (FAULTS[turn.outcome] ? "wrong" : turn.outcome) === name))} />
+            <${Done} turns=${found.turns} />
+          `}
+          ${!found.turns.length && html`<p class="faint">Nothing was asked or done. <a href="#/new">Begin a thread</a>; what comes of it is told here.</p>`}
+        </section>
+        <section class="panel" aria-label="What comes">
+          <h2>What comes</h2>
+          ${found.coming.length
+            ? html`<ul class="lines">${found.coming.map((one) => html`<li key=${one.id}><time datetime=${one.at} title=${fullTime(one.at)}>${clockTime(one.at)}</time><span class="clamped">${visible(one.text)}</span><span class="faint">${ago(one.at)}</span></li>`)}</ul>`
+            : html`<p class="faint">Nothing is scheduled for the next 24 hours. <a href="#/schedules">Schedule something</a>.</p>`}
+        </section>
+        ${notes.length > 0 && html`<section class="panel" aria-label="Good to know"><h2>Good to know</h2>${notes.map((note) => html`<p key=${note} class="breakable"><${Words} text=${note} /></p>`)}</section>`}
+      `}
+    <//>
   `;
 }
 
-function Ceiling({ row }) {
-  const level = row.share >= 1 ? "full" : row.share >= NEAR ? "near" : "free";
-  return html`
-    <li class=${`is-${level}`}>
-      <span class="clamped breakable" title=${row.scope}>${scopeName(row.scope)}</span>
-      <span class="number">${row.used} of ${row.most}${level === "full" ? ", reached" : ""}</span>
-      <svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true"><rect class="track" width="1000" height="10" /><rect width=${Math.max(4, Math.min(1000, Math.round(row.share * 1000)))} height="10" /></svg>
-    </li>
-  `;
-}
+const wholeNumber = (value) => (Number.isInteger(value) ? String(value) : "");
+
+const Waits = ({ waiting }) => html`
+  <section class="panel is-ask" aria-label="Waits for you">
+    <h2>Waits for you</h2>
+    <ul class="lines">
+      ${waiting.map((one) => html`<li key=${one.id}><a href=${at(one.asked_in)}><b>${one.tool}</b></a><code class="clamped">${visible(one.shown || one.action)}</code><span class="faint">until ${clockTime(one.expires_at)}</span></li>`)}
+    </ul>
+  </section>
+`;
+
+const Wrong = ({ turns, failing }) => html`
+  <section class="panel is-bad" aria-label="Went wrong">
+    <h2>Went wrong</h2>
+    <ul class="lines">
+      ${turns.map((turn) => html`<li key=${`${turn.thread}/${turn.seq}`}><a href=${at(turn.thread, turn.seq)}>${FAULTS[turn.outcome]}</a><span class="clamped"><${Words} text=${turn.reply || turn.asked} /></span><time class="faint" datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time></li>`)}
+      ${failing.map((one) => html`<li key=${one.id}><a href="#/schedules">Schedule</a><span class="clamped">${visible(one.text)}: <${Words} text=${one.error || "its time passed while nobody could send it."} /></span></li>`)}
+    </ul>
+  </section>
+`;
+
+const Done = ({ turns }) => html`
+  <ul class="done">
+    ${turns.slice(0, DONE_SHOWN).map((turn) => html`
+      <li key=${`${turn.thread}/${turn.seq}`}>
+        <${Face} name=${turn.agent || "agent"} />
+        <a href=${at(turn.thread, turn.seq)}>
+          <span class="clamped">${visible(turn.asked) || threadName({ title: turn.title }, turn.thread)}</span>
+          <span class="clamped faint">${visible(plain(turn.reply)) || "Nothing was posted."}</span>
+        </a>
+        <span class="faint facts"><time datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time>${` · ${duration(turn.seconds * 1000)}`}</span>
+      </li>
+    `)}
+  </ul>
+  ${turns.length > DONE_SHOWN && html`<p class="faint">and ${turns.length - DONE_SHOWN} more; the threads have them all.</p>`}
+`;

@@ -1,10 +1,11 @@
 // A tool call in the log: one line, its arguments and output on unfolding, and the card when it needs approval.
 
 import { fileAddress } from "../api.js";
-import { html, memo, useState } from "../dom.js";
+import { html, memo, useEffect, useRef, useState } from "../dom.js";
 import { duration, readable, summary, visible } from "../format.js";
 import { ApprovalCard } from "./approval.js";
 import { icon } from "./icons.js";
+import { Elapsed } from "./elapsed.js";
 import { Artifact } from "./kept.js";
 import { TextBlock } from "./textblock.js";
 
@@ -17,6 +18,8 @@ const LABELS = {
   running: "running",
   done: "done",
   failed: "failed",
+  stopped: "stopped",
+  interrupted: "interrupted, outcome unknown",
   denied: "denied",
   expired: "expired",
   cancelled: "cancelled",
@@ -26,7 +29,8 @@ export const ToolRow = memo(function ToolRow({ item, thread, session }) {
   const [open, setOpen] = useState(false);
   const panel = `panel-${item.key}`;
   const text = item.arguments ? summary(item.arguments) : visible(item.actions?.[0] || "");
-  const settled = item.durationMs ? duration(item.durationMs) : "";
+  const took = item.durationMs ? duration(item.durationMs) : "";
+  const state = item.state === "done" ? took || "done" : item.state === "stopped" && took ? `stopped after ${took}` : LABELS[item.state];
   return html`
     <div class=${`row tool is-${item.state}`}>
       <span class="node" aria-hidden="true"></span>
@@ -35,14 +39,24 @@ export const ToolRow = memo(function ToolRow({ item, thread, session }) {
           ${icon("chevron")}
           <span class="tool-name">${item.name}</span>
           <span class="tool-summary">${text}</span>
-          <span class="tool-state">${item.state === "done" ? settled || "done" : LABELS[item.state]}</span>
+          <span class="tool-state">${state}${item.state === "running" && html`<${Elapsed} sinceMs=${item.sinceMs || Date.parse(item.startedAt)} before=", " />`}</span>
         </button>
         ${item.approval && html`<${ApprovalCard} approval=${item.approval} tool=${item.name} result=${item} session=${session} />`}
+        ${item.state === "running" && item.written && html`<${Written} text=${item.written} />`}
         <div id=${panel} class="tool-panel" hidden=${!open}>${open && html`<${Details} item=${item} thread=${thread} />`}</div>
       </div>
     </div>
   `;
 });
+
+/** The end of what a running call has written: text alone, whatever it is. */
+function Written({ text }) {
+  const box = useRef(null);
+  useEffect(() => {
+    box.current.scrollTop = box.current.scrollHeight;
+  }, [text]);
+  return html`<pre class="written" ref=${box} tabindex="0" aria-label="Output so far">${visible(text)}</pre>`;
+}
 
 function Details({ item, thread }) {
   const [label, text] = readable(item.arguments);
@@ -50,7 +64,7 @@ function Details({ item, thread }) {
   return html`
     ${item.arguments && html`<${TextBlock} label=${label} text=${text} />`}
     ${item.output !== undefined &&
-    html`<${TextBlock} label=${item.state === "failed" ? "Error" : "Output"} text=${item.output || "(nothing)"} />`}
+    html`<${TextBlock} label=${item.state === "failed" ? "Error" : item.state === "interrupted" ? "What is known" : "Output"} text=${item.output || "(nothing)"} />`}
     ${item.output === undefined && html`<p class="faint">No output yet.</p>`}
     ${(item.images || []).map((image) => {
       const address = fileAddress(thread, image.path);

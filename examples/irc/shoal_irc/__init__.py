@@ -1,0 +1,1 @@
+"""IRC as a platform of Shoal."""

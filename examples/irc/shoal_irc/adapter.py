@@ -1,0 +1,117 @@
+"""The IRC adapter: messages of channels and people in, lines out. IRC has no threads, files, edits or buttons."""
+
+import asyncio
+import hashlib
+import logging
+from fnmatch import fnmatchcase
+
+from shoal.chat.account import ChatAccount, cut
+from shoal.chat.inbox import time_of
+from shoal.domain.errors import InvalidId, PlatformError, StoreError
+from shoal.domain.ids import ThreadId, make_thread_id, thread_address
+from shoal.domain.markup import render_markup
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.ports import InboxPort
+from shoal.domain.posts import REPEATED, ChatLimits, OutboundPost, Window
+from shoal_irc.connection import Connection, IrcSettings, connect
+from shoal_irc.wire import IRC_MARKUP, Line, Spoken, is_channel, pieces, plain, spoken
+
+log = logging.getLogger(__name__)
+WHOLE = "0"
+"""The thread part of every conversation."""
+RECONNECT_SECONDS = 20.0
+"""How long a post waits for a connection before it is tried again later."""
+NOT_SAVED = "I could not save that. Please write it again in a moment."
+
+
+class IrcAdapter(ChatAccount[IrcSettings]):
+    """A person is their account where the server vouches for it, else USER@HOST; a private conversation is theirs, and
+    not their nick's, which somebody else may have tomorrow."""
+
+    settings_type = IrcSettings
+    limits = ChatLimits(text_chars_max=350, markup=IRC_MARKUP, text_unit="bytes", windows=(Window(4, 4.0, "account"),))
+    _connection: Connection | None = None
+
+    async def _keep_connected(self, inbox: InboxPort) -> None:
+        self._in_order = asyncio.Lock()
+        async with asyncio.TaskGroup() as self._takes:
+            await super()._keep_connected(inbox)
+
+    async def _connect(self, inbox: InboxPort) -> None:
+        connection = await connect(self._settings)
+        try:
+            await connection.register()
+            self._connection = connection
+            self._reset_backoff()
+            self.connected.set()
+            log.info("connected", extra={"platform": self.platform, "bot": connection.nick})
+            while True:
+                line = await connection.next()
+                said = spoken(line, connection.nick) if line.command == "PRIVMSG" else None
+                if said is not None:  # a task, since what it answers is confirmed by lines that come next
+                    self._takes.create_task(self._take(line, said, inbox))
+        finally:
+            self.connected.clear()
+            self._connection = None
+            connection.close()
+
+    async def close(self) -> None:
+        """Nothing: a connection is closed with its block."""
+
+    async def _take(self, line: Line, said: Spoken, inbox: InboxPort) -> None:
+        masks = (one.removeprefix("role:") for one in self._settings.allow if one.startswith("role:"))
+        roles = tuple(one for one in masks if fnmatchcase(line.source.lower(), one.lower()))
+        person = line.tags.get("account") or said.mask
+        author = Author(person, said.nick, roles, is_bot="bot" in line.tags, trusted=False)
+        key = line.tags.get("msgid") or self._clock.new_id()
+        async with self._in_order:
+            try:
+                thread = make_thread_id(self.platform, person if said.direct else said.target.lower(), WHOLE)
+                at = time_of(line.tags.get("time", ""), self._clock.now())
+                prompt = Prompt(thread, key, said.text, author, at, direct=said.direct, message_id=key)
+                if said.direct:
+                    await self._store.put(f"nicks:{self.platform}", person, said.nick)
+                elif not await self._is_meant(prompt, inbox, is_named=said.named, opens=False, follows=False):
+                    return
+                if not author.is_bot:
+                    await self._take_in(prompt, inbox)
+            except InvalidId as error:
+                log.info("a message was dropped", extra={"platform": self.platform, "why": str(error)})
+            except StoreError:  # a server sends nothing twice
+                log.exception("a message was not stored", extra={"platform": self.platform})
+                await self._say(make_thread_id(self.platform, person, WHOLE), key, NOT_SAVED)
+
+    async def post(self, post: OutboundPost) -> str:
+        channel = thread_address(post.thread).channel
+        if post.kind == "ephemeral" and post.user:
+            channel = post.user
+        try:
+            async with asyncio.timeout(RECONNECT_SECONDS):
+                await self.connected.wait()
+        except TimeoutError as error:
+            raise PlatformError("IRC is not connected.") from error
+        connection = self._connection
+        assert connection is not None
+        target = channel if is_channel(channel) else await self._nick_of(channel, connection)
+        text = render_markup(plain(post.markdown), IRC_MARKUP)
+        if post.file is not None:
+            text = f"{text}\n(The file {plain(post.file.name)} cannot be sent here.)"
+        message_id = hashlib.sha256(post.key.encode()).hexdigest()[:20]
+        for number, piece in enumerate(pieces(text, target)):
+            await connection.say(target, piece, f"{message_id}.{number}")
+        return message_id
+
+    async def _nick_of(self, person: str, connection: Connection) -> str:
+        """The nick under which somebody is there now, and nobody else. Raises PlatformError."""
+        nick = await self._store.get(f"nicks:{self.platform}", person)
+        if nick is None:
+            raise PlatformError(f"{person} has not written to me on IRC.", permanent=True)
+        if person not in await connection.whois(nick):
+            raise PlatformError(f"{nick} on IRC is not {person} now.", retry_after_seconds=60.0)
+        return nick
+
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
+        thread, key = make_thread_id(self.platform, channel, WHOLE), key or self._clock.new_id()
+        for number, piece in enumerate(cut(REPEATED + text if maybe_posted else text, self.limits)):
+            await self.post(OutboundPost(thread, f"{key}:{number}", piece))
+        return thread

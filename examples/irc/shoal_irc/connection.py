@@ -1,0 +1,202 @@
+"""A connection to an IRC server: who we are there, and lines whose arrival the server confirms by a PONG after them."""
+
+import asyncio
+import base64
+import re
+from typing import Literal
+
+from shoal.domain.errors import PlatformError
+from shoal.domain.secret import NO_SECRET, Secret
+from shoal.domain.settings_platforms import AccountSettings
+from shoal_irc.wire import Line, parse, written
+
+QUIET_SECONDS = 120.0
+"""After so long a silence the server is asked for a sign of life; as long again, and it counts as gone."""
+READ_BYTES_MAX = 16_384
+"""Longest line that is read: tags may have 8,191 bytes beside the 512."""
+WANTED = frozenset({"message-tags", "account-tag", "server-time"})
+GONE = frozenset({"401", "403", "404", "477", "531"})
+REFUSED = {
+    **dict.fromkeys(("902", "904", "905", "906", "908"), "refused the token or password of platforms.irc.user"),
+    **dict.fromkeys(("432", "464", "465", "ERROR"), "does not let us in"),
+}
+
+
+class IrcSettings(AccountSettings, frozen=True, kw_only=True):
+    """An account on an IRC network."""
+
+    server: str
+    port: int = 6697
+    tls: bool = True
+    nick: str = "shoal"
+    join: tuple[str, ...] = ()
+    """Channels to join."""
+    user: str = ""
+    """The account at the network's services; empty is the nick."""
+    password: Secret = NO_SECRET
+    """Its password."""
+    login: Literal["sasl", "nickserv"] = "sasl"
+    """How the password is shown; `nickserv` only where the network keeps that nick from others."""
+    server_password: Secret = NO_SECRET
+    """What the server itself, or a bouncer, asks for."""
+
+
+class Connection:
+    """One connection. `next` has to be awaited all the time, since it hears what `say` and `whois` wait for."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, settings: IrcSettings) -> None:
+        self.nick = settings.nick
+        self._reader = reader
+        self._writer = writer
+        self._settings = settings
+        self._unconfirmed: dict[str, tuple[str, asyncio.Future[None]]] = {}
+        self._known: dict[str, set[str]] = {}
+
+    def send(self, *words: str) -> None:
+        """Write a line. Raises PlatformError for one that IRC cannot carry."""
+        self._writer.write(written(*words))
+
+    def close(self) -> None:
+        """Close; whoever waits for a confirmation is told that it will not come."""
+        self._writer.close()
+        for _, waiting in self._unconfirmed.values():
+            if not waiting.done():
+                waiting.set_exception(PlatformError("The connection to IRC broke.", outcome_unknown=True))
+
+    async def register(self) -> None:
+        """Say who we are, until the server welcomes us. Raises PlatformError."""
+        own, offered = self._settings, set[str]()
+        password = own.password.reveal()
+        if own.server_password:
+            self.send("PASS", own.server_password.reveal())
+        self.send("CAP", "LS", "302")
+        self.send("NICK", self.nick)
+        self.send("USER", "shoal", "0", "*", "Shoal")
+        while (line := await self.next()).command != "001":
+            match line.command, line.param(1):
+                case "CAP", "LS":
+                    offered |= {cap.partition("=")[0] for cap in line.params[-1].split()}
+                    if line.param(2) == "*":
+                        continue  # more of them come
+                    signs_in = bool(password) and own.login == "sasl"
+                    if signs_in and "sasl" not in offered:
+                        raise PlatformError(f'{own.server} has no SASL. Set platforms.irc.login = "nickserv".')
+                    asked = sorted(WANTED & offered) + (["sasl"] if signs_in else [])
+                    self.send(*(("CAP", "REQ", " ".join(asked)) if asked else ("CAP", "END")))
+                case "CAP", "ACK" if "sasl" in line.params[-1].split():
+                    self.send("AUTHENTICATE", "PLAIN")
+                case "CAP", "NAK":
+                    raise PlatformError(f"{own.server} refused what it had offered: {line.params[-1]}")
+                case ("CAP", "ACK") | ("903", _):
+                    self.send("CAP", "END")
+                case "433", _:
+                    self.nick += "_"
+                    self.send("NICK", self.nick)
+                case command, _ if command in REFUSED:
+                    raise PlatformError(f"{own.server} {REFUSED[command]}: {line.params[-1]}")
+                case _ if line.command == "AUTHENTICATE":
+                    proof = base64.b64encode(f"\0{own.user or own.nick}\0{password}".encode()).decode()
+                    for at in range(0, len(proof) + 1, 400):  # an empty one ends it where the last is full
+                        self.send("AUTHENTICATE", proof[at : at + 400] or "+")
+                case _:
+                    pass
+        self.nick = line.param(0)
+        if password and own.login == "nickserv":
+            self.send("PRIVMSG", "NickServ", f"IDENTIFY {own.user or own.nick} {password}")
+        for channel in own.join:
+            self.send("JOIN", channel)
+
+    async def next(self) -> Line:
+        """The next line, after what it says of us, of what we sent and of whom we asked for. Raises PlatformError."""
+        line = parse(await self._read())
+        about, text = line.param(1), line.params[-1] if line.params else ""
+        match line.command:
+            case "PING":
+                self.send("PONG", text)
+            case "PONG" if text in self._unconfirmed:
+                self._end(text, None)
+            case "NICK" if line.source.partition("!")[0] == self.nick:
+                self.nick = text
+            case "311":  # WHOIS: nick, user, host
+                self._known[about.lower()] = {f"{line.param(2)}@{line.param(3)}"}
+            case "330" if about.lower() in self._known:  # nick, account
+                self._known[about.lower()].add(line.param(2))
+            case command if command.isdecimal() and "400" <= command < "600":
+                seconds = re.search(r"(\d+) sec", text)
+                refusal = PlatformError(
+                    f"{about}: {text}", retry_after_seconds=float(seconds[1]) if seconds else None,
+                    permanent=command in GONE,
+                )  # fmt: skip
+                for token, (target, _) in tuple(self._unconfirmed.items()):
+                    if target.lower() == about.lower():
+                        self._end(token, refusal)
+            case _:
+                pass
+        return line
+
+    async def say(self, target: str, text: str, token: str) -> None:
+        """Send a message and wait until the server has it. Raises PlatformError."""
+        if "," in target:
+            raise PlatformError(f"{target!r} is more than one place.", permanent=True)
+        await self._confirmed(target, token, "PRIVMSG", target, text)
+
+    async def whois(self, nick: str) -> set[str]:
+        """Who has a nick now: USER@HOST, and their account where they are logged in. Raises PlatformError."""
+        self._known.pop(nick.lower(), None)
+        try:
+            await self._confirmed(nick, f"whois.{nick}", "WHOIS", nick)
+        except PlatformError as error:
+            if not error.permanent:
+                raise
+        return self._known.pop(nick.lower(), set())
+
+    async def _confirmed(self, target: str, token: str, *words: str) -> None:
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unconfirmed[token] = target, waiting
+        try:
+            self.send(*words)
+            self.send("PING", token)
+            await self._writer.drain()
+            async with asyncio.timeout(QUIET_SECONDS):
+                await waiting
+        except (OSError, TimeoutError) as error:
+            raise PlatformError("IRC did not confirm a message.", outcome_unknown=True) from error
+        finally:
+            self._unconfirmed.pop(token, None)
+
+    def _end(self, token: str, refusal: PlatformError | None) -> None:
+        _, waiting = self._unconfirmed.pop(token)
+        if not waiting.done():
+            if refusal is not None:
+                waiting.set_exception(refusal)
+            else:
+                waiting.set_result(None)
+
+    async def _read(self) -> bytes:
+        for asked in (False, True):
+            try:
+                async with asyncio.timeout(QUIET_SECONDS):
+                    raw = await self._reader.readline()
+            except TimeoutError:
+                if asked:
+                    break
+                self.send("PING", "shoal")
+                continue
+            except (OSError, ValueError) as error:  # broken, or a line without end
+                raise PlatformError(f"The connection to {self._settings.server} broke: {error}.") from error
+            if raw.endswith(b"\n"):
+                return raw
+            raise PlatformError(f"{self._settings.server} closed the connection.")
+        raise PlatformError(f"{self._settings.server} is silent.")
+
+
+async def connect(settings: IrcSettings) -> Connection:
+    """A connection over which nothing was said yet. Raises PlatformError."""
+    try:
+        async with asyncio.timeout(QUIET_SECONDS):
+            opened = asyncio.open_connection(
+                settings.server, settings.port, ssl=settings.tls or None, limit=READ_BYTES_MAX
+            )
+            return Connection(*await opened, settings)
+    except (OSError, TimeoutError) as error:
+        raise PlatformError(f"{settings.server}:{settings.port} cannot be reached: {error}.") from error

@@ -1,0 +1,112 @@
+"""IRC's lines: read, cut to what a line holds, and cleaned of what no text may carry. Sources: RFC 2812, IRCv3."""
+
+import re
+from typing import NamedTuple
+
+from shoal.domain.commands import parse_command
+from shoal.domain.errors import PlatformError
+from shoal.domain.markup import Dialect, around, plain_link
+
+LINE_BYTES_MAX = 512
+"""With the line's end and the sender's mask, which the server puts before it."""
+MASK_BYTES_MAX = 100
+_UNSEEN = re.compile(r"\x03(?:\d{1,2}(?:,\d{1,2})?)?|[\x00-\x09\x0b-\x1f\x7f]")
+_TAG = {":": ";", "s": " ", "r": "\r", "n": "\n"}
+
+IRC_MARKUP = Dialect(
+    text=lambda text: text,
+    styles={"strong": around("\x02"), "em": around("\x1d"), "s": around("\x1e")},
+    code=around("\x11"),
+    link=plain_link,
+    heading=lambda text, level: f"\x02{text}\x02",
+    fence=lambda content, info: content,
+)
+
+
+class Line(NamedTuple):
+    """A line of the server's; `source` is a server, or NICK!USER@HOST."""
+
+    tags: dict[str, str]
+    source: str
+    command: str
+    params: tuple[str, ...]
+
+    def param(self, number: int) -> str:
+        """One of the parameters, empty where the server left it out."""
+        return self.params[number] if len(self.params) > number else ""
+
+
+def parse(raw: bytes) -> Line:
+    """The line that stands there; nothing is refused, since servers differ."""
+    rest, tags, source = raw.decode("utf-8", "replace").strip("\r\n"), dict[str, str](), ""
+    if rest.startswith("@"):
+        given, _, rest = rest[1:].partition(" ")
+        for tag in given.split(";"):
+            name, _, value = tag.partition("=")
+            tags[name] = re.sub(r"\\(.?)", lambda found: _TAG.get(found[1], found[1]), value)
+    if rest.lstrip().startswith(":"):
+        source, _, rest = rest.lstrip()[1:].partition(" ")
+    middle, colon, last = rest.partition(" :")
+    command, *params = [word for word in middle.split(" ") if word] or [""]
+    return Line(tags, source, command.upper(), (*params, *([last] if colon else [])))
+
+
+class Spoken(NamedTuple):
+    """What somebody wrote to us or to a channel: without our nick before it, and with `/` before what is a command."""
+
+    target: str
+    nick: str
+    mask: str
+    text: str
+    direct: bool
+    named: bool
+
+
+def spoken(line: Line, me: str) -> Spoken | None:
+    """What a PRIVMSG says to whom `me` is there; None for our own, a program's question and what is for others."""
+    (nick, _, mask), target, said = line.source.partition("!"), line.param(0), line.param(1)
+    if said.startswith("\x01ACTION "):
+        said = f"({nick} {said[8:]})"
+    direct = target.lower() == me.lower()
+    if not mask or nick.lower() == me.lower() or said.startswith("\x01") or not (direct or is_channel(target)):
+        return None
+    named = re.search(rf"(?<![\w-])@?{re.escape(me)}(?![\w-])", said, re.I) is not None
+    text = re.sub(rf"^\s*@?{re.escape(me)}\s*[:,]\s*", "", plain(said), flags=re.I).strip()
+    if text.startswith("!") and parse_command(f"/{text[1:]}"):  # clients keep what begins with / to themselves
+        text = f"/{text[1:]}"
+    return Spoken(target, nick, mask, text, direct, named)
+
+
+def is_channel(name: str) -> bool:
+    """Whether a target is a channel, and no nick."""
+    return name.startswith(("#", "&", "+", "!"))
+
+
+def written(*words: str) -> bytes:
+    """A line to send. Raises PlatformError for one that a server would read as another, or as two."""
+    *first, last = words
+    if any(not word or word[0] == ":" or " " in word for word in first) or any(
+        end in "".join(words) for end in "\r\n\0"
+    ):
+        raise PlatformError(f"IRC cannot carry {' '.join(words)[:60]!r} in one line.", permanent=True)
+    line = " ".join((*first, f":{last}" if not last or last[0] == ":" or " " in last else last)).encode()
+    return line[: LINE_BYTES_MAX - 2] + b"\r\n"
+
+
+def plain(text: str) -> str:
+    """A text without control characters, colours among them; its lines stay."""
+    return _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def pieces(text: str, target: str) -> list[str]:
+    """The lines of a text, each cut between words where it is longer than one message to `target` may be."""
+    room, found = LINE_BYTES_MAX - MASK_BYTES_MAX - len(f"PRIVMSG {target} :\r\n".encode()), list[str]()
+    for line in text.split("\n"):
+        rest = line
+        while len(rest.encode()) > room:
+            head = rest.encode()[:room].decode("utf-8", "ignore")
+            at = head.rfind(" ", len(head) // 2) + 1 or len(head)
+            found.append(head[:at].rstrip())
+            rest = rest[at:]
+        found.append(rest.rstrip())
+    return [line for line in found if line.strip()]

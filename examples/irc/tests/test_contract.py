@@ -1,0 +1,72 @@
+"""Shoal's contract for chat adapters, over IRC's."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from irc_server import ACCOUNT, PASSWORD, PEOPLE, FakeIrc
+from shoal_irc.adapter import IrcAdapter
+from shoal_irc.connection import IrcSettings
+from shoal_irc.wire import plain
+
+from shoal.domain.ids import make_thread_id
+from shoal.domain.secret import Secret
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat import ChatContract
+from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Lack, Shown, Who, serving
+
+
+class Irc(Counterpart[IrcAdapter, FakeIrc]):
+    """A private conversation with ada, whom the server vouches for."""
+
+    lacks = frozenset[Lack](
+        {"channels", "answers", "replies", "files_in", "edits", "deletions", "reactions", "polls", "greeting"}
+    )
+    stranger = PEOPLE["mallory"].mask
+
+    def __init__(self, home: Path, server: FakeIrc, **settings: object) -> None:
+        super().__init__(home, server, ManualClock())
+        own = IrcSettings(
+            server="127.0.0.1", port=server.port, tls=False, user=ACCOUNT, password=Secret("value", PASSWORD)
+        )
+        own = msgspec.structs.replace(own, **settings)
+        self.adapter = IrcAdapter("irc", own, self.home, self.kept, self.clock)
+        self.thread = make_thread_id("irc", PEOPLE["ada"].account, "0")
+        self.other = make_thread_id("irc", "#harbour", "0")
+        self.kept.values["nicks:irc", PEOPLE["ada"].account] = "ada"
+
+    def shown(self) -> Sequence[Shown]:
+        found: list[Shown] = []
+        for one in self.server.said:
+            message_id, _, number = one.token.partition(".")
+            if one.target == "ada" and number == "0":
+                found.append(Shown(message_id, plain(one.text)))
+            elif one.target == "ada":
+                found[-1].text += f"\n{plain(one.text)}"
+        return found
+
+    async def says(self, text: str, *, author: Who = "ada") -> str:
+        who = {"ada": "ada", "bot": "bot", "itself": "itself", "stranger": "mallory"}[author]
+        if author == "itself":
+            await self.adapter.connected.wait()
+        return await self.server.says(self.server.nick or "shoal", text, who)
+
+
+@pytest.fixture
+async def peer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Irc]:
+    """A network and an adapter; it runs where the test does not run it, since IRC posts where it listens."""
+    server = FakeIrc()
+    await server.start()
+    made = Irc(tmp_path, server)
+    if "inbox" in request.fixturenames:
+        yield made
+    else:
+        async with serving(made.adapter, Inbox()):
+            await made.adapter.connected.wait()
+            yield made
+    await server.stop()
+
+
+class TestIrc(ChatContract):
+    """In a private conversation."""

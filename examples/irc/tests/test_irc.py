@@ -1,0 +1,161 @@
+"""What is IRC's own: signing in, nicks, who somebody is, and lines that nothing breaks out of."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from irc_server import FakeIrc, Person
+from shoal_irc.wire import LINE_BYTES_MAX, MASK_BYTES_MAX, parse, pieces, plain, written
+from test_contract import Irc
+
+from shoal.domain.errors import PlatformError
+from shoal.domain.ids import make_thread_id
+from shoal.domain.posts import OutboundPost
+from shoal.domain.secret import NO_SECRET
+from shoal.testing.contracts.chat_peer import Inbox, serving
+
+Start = Callable[..., AbstractAsyncContextManager[tuple[Irc, Inbox]]]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeIrc]:
+    """A network."""
+    made = FakeIrc()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+def start(server: FakeIrc, tmp_path: Path) -> Start:
+    """Run an adapter with these settings while inside."""
+
+    @asynccontextmanager
+    async def started(**settings: object) -> AsyncGenerator[tuple[Irc, Inbox]]:
+        peer, inbox = Irc(tmp_path, server, **settings), Inbox()
+        async with serving(peer.adapter, inbox):
+            await peer.adapter.connected.wait()
+            yield peer, inbox
+
+    return started
+
+
+async def test_it_signs_in_by_sasl_before_it_is_welcomed(start: Start, server: FakeIrc) -> None:
+    async with start(join=("#harbour",)):
+        await server.until(lambda: "JOIN #harbour" in server.lines or None)
+    assert server.lines.index("AUTHENTICATE PLAIN") < server.lines.index("CAP END")
+
+
+async def test_it_signs_in_at_nickserv_only_where_that_is_asked_for(start: Start, server: FakeIrc) -> None:
+    server.capabilities = ""
+    async with start(login="nickserv"):
+        line = "PRIVMSG NickServ :IDENTIFY shoal-account hunter2"
+        await server.until(lambda: line in server.lines or None)
+
+
+async def test_without_sasl_no_password_is_sent(server: FakeIrc, tmp_path: Path) -> None:
+    server.capabilities = "message-tags"
+    peer = Irc(tmp_path, server)
+    async with serving(peer.adapter, Inbox()):
+        await peer.adapter.failed.wait()
+        assert 'login = "nickserv"' in peer.adapter.failure
+    assert not any("hunter2" in line for line in server.lines)
+
+
+async def test_a_nick_that_somebody_has_is_made_longer(start: Start, server: FakeIrc) -> None:
+    server.taken = {"shoal"}
+    async with start() as (_, inbox):
+        await server.says("#harbour", "shoal_: hi")
+        (prompt,) = await inbox.prompts(1)
+    assert prompt.text == "hi"
+
+
+async def test_in_a_channel_it_is_meant_by_its_nick(start: Start, server: FakeIrc) -> None:
+    async with start() as (_, inbox):
+        for text in ("just talk", "shoaling is fun", "Shoal, what is the tide?", "ask shoal", "shoal: !status"):
+            await server.says("#Harbour", text)
+        await inbox.until(lambda: bool(inbox.commands))
+    assert [(one.text, one.thread) for one in inbox.said()] == [
+        ("what is the tide?", "irc:#harbour:0"),
+        ("ask shoal", "irc:#harbour:0"),
+    ]
+    assert inbox.commands[0].name == "status"
+
+
+async def test_somebody_is_their_account_or_else_their_host(start: Start, server: FakeIrc) -> None:
+    """Whoever takes ada's nick is somebody else, and has a conversation of their own."""
+    async with start(allow=("ada-account", "role:*!*@*.example")) as (_, inbox):
+        await server.says("shoal", "it is me")
+        server.people["ada"] = Person("ada", "~eve@elsewhere.example")
+        await server.says("shoal", "it is me too")
+        first, second = await inbox.prompts(2)
+    assert (first.author.id, first.author.roles) == ("ada-account", ("*!*@*.example",))
+    assert second.author.id == "~eve@elsewhere.example"
+    assert first.thread != second.thread
+    assert first.direct
+    assert not first.author.trusted
+
+
+async def test_a_private_answer_goes_to_nobody_who_took_the_nick(start: Start, server: FakeIrc) -> None:
+    async with start() as (peer, _):
+        server.people["ada"] = Person("ada", "~eve@elsewhere.example")
+        with pytest.raises(PlatformError, match="is not ada-account now") as caught:
+            await peer.adapter.post(OutboundPost(peer.thread, "k", "the treasure"))
+        del server.people["ada"]
+        with pytest.raises(PlatformError, match="is not ada-account now"):
+            await peer.adapter.post(OutboundPost(peer.thread, "k", "the treasure"))
+    assert not caught.value.permanent
+    assert not server.said
+
+
+async def test_what_an_action_and_colours_say_is_read(start: Start, server: FakeIrc) -> None:
+    async with start() as (_, inbox):
+        await server.says("shoal", "\x01VERSION\x01")
+        await server.says("shoal", "\x01ACTION waves\x01")
+        await server.says("shoal", "\x02bold\x02 \x0304,12red\x03")
+        prompts = await inbox.prompts(2)
+    assert [prompt.text for prompt in prompts] == ["(ada waves)", "bold red"]
+
+
+async def test_a_refused_channel_is_told_and_not_tried_again(start: Start, server: FakeIrc) -> None:
+    async with start() as (peer, _):
+        posting = asyncio.ensure_future(peer.adapter.post(OutboundPost(peer.other, "k", "hello")))
+        server.troubles.append(("delay", 0.0))
+        await server.until(lambda: server.said or None)
+        server.tells(":irc.example 404 shoal #harbour :Cannot send to channel")
+        with pytest.raises(PlatformError, match="Cannot send to channel") as caught:
+            await posting
+    assert caught.value.permanent
+
+
+async def test_a_channels_name_breaks_out_of_no_line(start: Start, server: FakeIrc) -> None:
+    async with start(password=NO_SECRET) as (peer, _):
+        for channel in ("#a\r\nQUIT :bye", "#a\r\nQUIT", "#a\nQUIT", "#a b", "#a,#b", "#a\0"):
+            with pytest.raises(PlatformError) as caught:
+                await peer.adapter.post(OutboundPost(make_thread_id("irc", channel, "0"), "k", "hello"))
+            assert caught.value.permanent
+    assert {line.split()[0] for line in server.lines} <= {"CAP", "NICK", "USER", "PING"}
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 80), st.sampled_from(["ada", "#" + "x" * 49]))
+def test_no_text_breaks_out_of_its_line_or_is_lost(part: str, times: int, target: str) -> None:
+    text = part * times
+    lines = pieces(plain(text), target)
+    for line in lines:
+        raw = written("PRIVMSG", target, line)
+        assert len(raw) + MASK_BYTES_MAX <= LINE_BYTES_MAX
+        assert raw.count(b"\r") == raw.count(b"\n") == 1
+        assert b"\0" not in raw
+        assert b"\x01" not in raw
+        assert parse(raw).params == (target, line)
+    kept = "".join("".join(lines).split())
+    assert kept == "".join(plain(text).split())
+
+
+@given(st.binary(max_size=200))
+def test_any_line_of_a_server_can_be_read(raw: bytes) -> None:
+    parse(raw)

@@ -1,0 +1,137 @@
+"""Sets keys in the text of a TOML file and leaves everything else of it as it was written, comments included."""
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, cast
+
+Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Value]"
+
+_HEADER = re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
+
+
+class CannotPlace(Exception):
+    """The file is written in a form in which the key cannot be set for sure; nothing of it was changed."""
+
+
+def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
+    """The text with this key set, whose last part is the key and whose others are its table.
+
+    A table that is missing is added at the end. Raises CannotPlace where the result would not say exactly that.
+    """
+    *table, key = path
+    lines = text.splitlines()
+    statement = f"{_name(key)} = {literal(value)}"
+    begins = next((n + 1 for n, line in enumerate(lines) if _table_of(line) == table), None) if table else 0
+    if begins is None:
+        lines += [*([""] if lines and lines[-1].strip() else []), f"[{'.'.join(map(_name, table))}]", statement]
+    else:
+        ends = next((n for n in range(begins, len(lines)) if _table_of(lines[n]) is not None), len(lines))
+        inner = lines[begins:ends]
+        found = find_statement(inner, _name(key))
+        if found is not None:
+            inner[found[0] : found[1]] = [statement]
+        else:  # below what is set there already, or below the comment that shows the key
+            last = [n for n, line in enumerate(inner) if line.strip() and not line.lstrip().startswith("#")]
+            shown = [n for n, line in enumerate(inner) if re.match(rf"\s*#\s*{re.escape(_name(key))}\s*=", line)]
+            inner.insert(max([*last, *shown], default=-1) + 1, statement)
+        lines[begins:ends] = inner
+    result = "\n".join(lines) + "\n"
+    try:
+        wanted = _with(tomllib.loads(text), path, value)
+        is_right = tomllib.loads(result) == wanted
+    except (tomllib.TOMLDecodeError, LookupError):
+        is_right = False
+    if not is_right:
+        raise CannotPlace(f"{'.'.join(path)} cannot be set in the file as it is written.")
+    return result
+
+
+def cut_table(text: str, path: tuple[str, ...]) -> str:
+    """The text without this table and those below it. Raises CannotPlace where it does not stand there as one."""
+    kept, is_within = list[str](), False
+    for line in text.splitlines():
+        table = _table_of(line)
+        is_within = is_within if table is None else tuple(table[: len(path)]) == path
+        if not is_within:
+            kept.append(line)
+    result = "\n".join(kept) + "\n"
+    wanted = table = tomllib.loads(text)
+    try:
+        for name in path[:-1]:
+            table = table[name]
+        del table[path[-1]]
+        is_right = _without_empty(tomllib.loads(result)) == _without_empty(wanted)
+    except (LookupError, TypeError, tomllib.TOMLDecodeError):
+        is_right = False
+    if not is_right:
+        raise CannotPlace(f"[{'.'.join(path)}] does not stand in the file as a table of its own.")
+    return result
+
+
+def _without_empty(content: Mapping[str, object]) -> dict[str, object]:
+    """The content without tables that hold nothing."""
+    return {name: value for name, value in content.items() if value != {}}
+
+
+def find_statement(lines: list[str], key: str) -> tuple[int, int] | None:
+    """From which line to which the key's statement goes; it may span several."""
+    start = next((n for n, line in enumerate(lines) if re.match(rf"\s*{re.escape(key)}\s*=", line)), None)
+    if start is None:
+        return None
+    for end in range(start + 1, len(lines) + 1):
+        try:
+            tomllib.loads("\n".join(lines[start:end]))
+        except tomllib.TOMLDecodeError:
+            continue
+        return start, end
+    return None
+
+
+def literal(value: Value) -> str:
+    """The value as TOML writes it; a mapping as an inline table."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case int() | float():
+            return str(value)
+        case Mapping():
+            return f"{{ {', '.join(f'{_name(name)} = {literal(inner)}' for name, inner in value.items())} }}"
+        case _:
+            return f"[{', '.join(map(literal, value))}]"
+
+
+def _name(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else literal(key)
+
+
+def _table_of(line: str) -> list[str] | None:
+    """The path of the table that this line begins; None for any other line."""
+    header = _HEADER.fullmatch(line)
+    try:
+        found: object = tomllib.loads(header[1]) if header else None
+    except tomllib.TOMLDecodeError:
+        return None
+    path = list[str]()
+    while found:
+        table = cast("dict[str, object]", cast("list[object]", found)[0] if isinstance(found, list) else found)
+        path += table
+        found = next(iter(table.values()), None)
+    return path or None
+
+
+def _with(content: dict[str, object], path: tuple[str, ...], value: Value) -> dict[str, object]:
+    """What the file should say then. Raises LookupError where the path leads through several tables, or none."""
+    table = content
+    for name in path[:-1]:
+        inner: object = table.setdefault(name, {})
+        if isinstance(inner, list):
+            (inner,) = cast("list[object]", inner) if len(cast("list[object]", inner)) == 1 else (None,)
+        if not isinstance(inner, dict):
+            raise LookupError(name)
+        table = cast("dict[str, object]", inner)
+    table[path[-1]] = list(value) if isinstance(value, tuple) else value
+    return content

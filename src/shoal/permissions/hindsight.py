@@ -1,0 +1,105 @@
+"""What other rules would have decided of what was checked, and which rules people's decisions speak for. Pure.
+
+A rule is suggested for exactly what people were asked about and always allowed: never for what a deny rule matches, for
+what untrusted content raised, for what hides what it runs, or for content that may change behind the same words.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from shoal.domain.ids import ThreadId
+from shoal.domain.permissions import NO_COVERAGE, Action, Decision
+from shoal.domain.records import Approval, PastCheck
+from shoal.domain.toml_text import literal
+from shoal.permissions.actions import action_of
+from shoal.permissions.profiles import Profile, decide
+
+ASKED_MIN = 3
+"""How often the same was asked and allowed before a rule is suggested for it."""
+PATTERN_CHARS_MAX = 300
+_PLAIN = re.compile(r"\\([ \-#&~])")
+"""What `re.escape` escapes without need."""
+
+
+class ChangedDecision(msgspec.Struct, frozen=True):
+    """An action of which the rules would have decided `after` by `rule` (empty: none matches) instead of `before`."""
+
+    action: str
+    before: Decision
+    after: Decision
+    rule: str
+    count: int
+    thread: str
+    at: datetime
+
+
+def decided_anew(checks: Iterable[PastCheck], profile: Profile) -> list[ChangedDecision]:
+    """Those of which the profile decides otherwise than was decided, the most frequent first."""
+    found: list[ChangedDecision] = []
+    for check in checks:
+        ruling = decide(profile, action_of(check.action))
+        if ruling.decision != check.decision:
+            found.append(
+                ChangedDecision(
+                    check.action, check.decision, ruling.decision, ruling.rule, check.count, check.thread, check.at
+                )
+            )
+    return sorted(found, key=lambda one: (-one.count, one.action))
+
+
+class SuggestedRule(msgspec.Struct, frozen=True):
+    """A rule for what was `asked` so often and always allowed. `allow` are patterns, `shown` what people saw.
+
+    `accepted`: it is in the file already, and holds from the next start."""
+
+    agent: str
+    allow: tuple[str, ...]
+    shown: str
+    asked: int
+    since: datetime
+    accepted: bool = False
+
+    @property
+    def text(self) -> str:
+        """The lines of shoal.toml that make it hold."""
+        allow = ", ".join(map(literal, self.allow))
+        return f"[[permissions.overrides]]\nagents = [{literal(self.agent)}]\nallow = [{allow}]"
+
+
+def suggestions(
+    approvals: Sequence[Approval], agent_of: Mapping[ThreadId, str], profile_of: Mapping[str, Profile]
+) -> list[SuggestedRule]:
+    """The rules that these decisions speak for, those first that would have saved most questions."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Approval]] = {}
+    for approval in approvals:
+        agent = agent_of.get(approval.thread, "")
+        if agent in profile_of:
+            groups.setdefault((agent, approval.actions), []).append(approval)
+    found: list[SuggestedRule] = []
+    for (agent, actions), asked in groups.items():
+        decided = [one for one in asked if one.state != "pending"]
+        harmless = all(one.state in ("allow", "used") and not one.needs_trust for one in decided)
+        if len(decided) < ASKED_MIN or not harmless or any(one.covers != NO_COVERAGE for one in decided):
+            continue
+        patterns = _patterns(actions, profile_of[agent])
+        if patterns:
+            since = min(one.created_at for one in decided)
+            found.append(SuggestedRule(agent, patterns, decided[0].shown, len(decided), since))
+    return sorted(found, key=lambda one: (-one.asked, one.agent, one.allow))
+
+
+def _patterns(actions: Sequence[str], profile: Profile) -> tuple[str, ...]:
+    """Patterns for exactly what the profile asks about; none where they would not settle it."""
+    found: list[str] = []
+    for text in actions:
+        action = action_of(text)
+        ruling = decide(profile, action)
+        is_unclear = action.opaque or (text.startswith("tool:bash:") and action == Action(text))
+        if ruling.decision == "deny" or is_unclear or len(text) > PATTERN_CHARS_MAX:
+            return ()
+        if ruling.decision == "ask":
+            found.append(_PLAIN.sub(r"\1", re.escape(text)))
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,329 @@
+"""Web Push: what waits for a person and what was answered to them, as notifications of their browser or phone.
+
+A browser that wants them leaves the address at which its push service takes messages for it, and its keys. What is sent
+there is encrypted for that browser alone (RFC 8291) and signed by this installation (VAPID, RFC 8292). `run` looks at
+the events of this process. Each browser is told what the bearer of the token that it signed in with may read at that
+moment, and nothing else. What cannot be delivered is not tried again: the page shows the same.
+"""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+from importlib.util import find_spec
+from ipaddress import ip_network
+from typing import Annotated, Literal, Protocol, TypeAlias, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from shoal.actors.access_tokens import AccessTokens
+from shoal.actors.principals import HOME_TOKEN, OWNER, Principal, bearer_of, may_use
+from shoal.delivery.hub import Hub
+from shoal.domain.agents import is_child
+from shoal.domain.clock import Clock
+from shoal.domain.errors import Conflict, FetchError, InvalidInput, NotFound
+from shoal.domain.events import ApprovalRequested, Event, TurnFinished
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId, encode_part
+from shoal.domain.installation import how_to_add
+from shoal.domain.settings import WebSettings
+from shoal.domain.web import Fetched, FetchRequest, parse_target
+from shoal.store.store import Store
+from shoal.tools.fetch import GuardedFetcher
+
+log = logging.getLogger(__name__)
+
+SCOPE = "push"
+"""The settings' scope of the browsers that are told."""
+BROWSERS_MAX = 200
+"""How many browsers are told, of all people together."""
+TEXT_CHARS_MAX = 500
+ANSWER_SECONDS = 86_400
+"""How long a push service keeps an answer for a phone that is off; a request for approval until it expires."""
+SEND_SECONDS = 15.0
+SIGNED_SECONDS = 3600
+SILENT = "[SILENT]"
+
+Kind: TypeAlias = Literal["approval", "answer"]
+Text = Annotated[str, msgspec.Meta(max_length=2_000)]
+
+
+class Browser(msgspec.Struct, frozen=True):
+    """Where a push service takes messages for a browser, and the browser's keys in base64url without padding: `p256dh`
+    is a point of P-256 (65 bytes), `auth` 16 random bytes."""
+
+    endpoint: Text
+    p256dh: Text
+    auth: Text
+
+
+class NotifiedBrowser(Browser, frozen=True, kw_only=True):
+    """A browser, and the token that whoever sits there had signed in with. `origin` is the page's address."""
+
+    person: str
+    token: str
+    digest: str
+    origin: str
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """What a browser is told. `approval` is the request that it can answer; empty for an answer."""
+
+    kind: Kind
+    thread: ThreadId
+    title: str
+    text: str
+    approval: str = ""
+    expires_at: str = ""
+
+
+class Fetches(Protocol):
+    """Makes a request to an address that a stranger may have chosen."""
+
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        """The answer. Raises FetchError."""
+        ...
+
+
+class _Encryption(Protocol):
+    """What is used of http_ece, which has no types."""
+
+    def encrypt(
+        self, content: bytes, *, private_key: object, dh: bytes, auth_secret: bytes, version: Literal["aes128gcm"]
+    ) -> bytes: ...
+
+
+class WebPush:
+    """The browsers that are told, and the telling. `fetcher` reaches public addresses, `nearby` also others, for the
+    push services of the operator's own that `settings.push_services` names."""
+
+    def __init__(
+        self,
+        settings: WebSettings,
+        store: Store,
+        tokens: AccessTokens,
+        home: Home,
+        clock: Clock,
+        hub: Hub,
+        fetcher: Fetches,
+        nearby: Fetches,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._tokens = tokens
+        self._home = home
+        self._clock = clock
+        self._hub = hub
+        self._fetcher = fetcher
+        self._nearby = nearby
+
+    @property
+    def why_off(self) -> str:
+        """Why there are no notifications, as a sentence; empty where there are."""
+        if not self._settings.push:
+            return "Notifications are switched off: web.push is false."
+        if find_spec("http_ece") is None or find_spec("jwt") is None:
+            return f"Notifications need the extra `push`. {how_to_add('push')}"
+        if not self._settings.token and not self._home.token_file.exists():
+            return f"Notifications need the token of the page, in web.token or {self._home.token_file}."
+        return ""
+
+    async def public_key(self) -> str:
+        """What a browser has to know this installation by: a point of P-256 in base64url. Raises InvalidInput."""
+        if why := self.why_off:
+            raise InvalidInput(why)
+        return await asyncio.to_thread(lambda: public_part(_key(self._home)))
+
+    async def subscribe(self, by: Principal, browser: Browser, origin: str) -> None:
+        """Tell a browser from now on; one that is told already is told as this person. Raises InvalidInput, Conflict
+        when there are BROWSERS_MAX."""
+        if why := self.why_off:
+            raise InvalidInput(why)
+        try:
+            address = parse_target(browser.endpoint)
+            keys = _bytes(browser.p256dh), _bytes(browser.auth)
+        except (FetchError, ValueError) as error:
+            raise InvalidInput(f"This is no browser's subscription: {error}") from error
+        if address.scheme != "https" and not self._is_own(browser.endpoint):
+            raise InvalidInput("A push service is reached by https.")
+        if (len(keys[0]), keys[0][:1], len(keys[1])) != (65, b"\x04", 16):
+            raise InvalidInput("The keys p256dh and auth are not those of a browser.")
+        key = _name(browser.endpoint)
+        if await self._store.settings.get(SCOPE, key) is None and len(await self._told()) >= BROWSERS_MAX:
+            raise Conflict(f"{BROWSERS_MAX} browsers are told already; switch notifications off in one of them.")
+        told = NotifiedBrowser(
+            **msgspec.structs.asdict(browser),
+            person=by.person,
+            token=by.token.name,
+            digest=await self._digest(by),
+            origin=origin,
+        )
+        await self._store.settings.put(SCOPE, key, msgspec.json.encode(told).decode())
+
+    async def unsubscribe(self, by: Principal, endpoint: str) -> None:
+        """Tell a browser of this person's nothing any more. Raises NotFound."""
+        kept = await self._store.settings.get(SCOPE, _name(endpoint))
+        if kept is None or msgspec.json.decode(kept, type=NotifiedBrowser).person != by.person:
+            raise NotFound("This browser is not told anything.")
+        await self._store.settings.drop(SCOPE, _name(endpoint), kept)
+
+    async def run(self) -> None:
+        """Tell of the approvals that are asked for and the turns that end in this process, until it is cancelled."""
+        while True:
+            with self._hub.subscribe() as coming:
+                async for item in coming:
+                    if not (isinstance(item, Event) and isinstance(item.data, ApprovalRequested | TurnFinished)):
+                        continue
+                    told = await self._told()
+                    info = await self._store.journal.thread(item.thread) if told else None
+                    note = notification(item, info.title, info.agent) if info else None
+                    if note is not None:
+                        await asyncio.gather(*(self._tell_one(kept, one, note) for kept, one in told))
+            if not coming.lost:
+                return
+            log.warning("notifications fell too far behind; some were not sent")
+
+    async def _told(self) -> list[tuple[str, NotifiedBrowser]]:
+        rows = await self._store.settings.page(SCOPE, limit=BROWSERS_MAX)
+        return [(kept, msgspec.json.decode(kept, type=NotifiedBrowser)) for _, kept in rows]
+
+    async def _tell_one(self, kept: str, one: NotifiedBrowser, note: Notification) -> None:
+        bearer = None  # until it is known that the token is still good with which this browser signed in
+        if not one.token:
+            bearer = OWNER if one.digest == await self._digest(OWNER) else None
+        elif (token := await self._tokens.named(one.token)) and token.digest == one.digest:
+            bearer = None if self._tokens.has_expired(token) else await bearer_of(self._tokens, token)
+        if bearer is None:
+            await self._store.settings.drop(SCOPE, _name(one.endpoint), kept)
+            return
+        if not concerns(bearer, note) or not await may_use(bearer, self._store.journal, note.thread):
+            return
+        request = await asyncio.to_thread(self._request, one, note)
+        fields = {"service": urlsplit(one.endpoint).hostname, "person": one.person}
+        try:
+            fetcher = self._nearby if self._is_own(one.endpoint) else self._fetcher
+            status = (await fetcher.fetch(request)).status
+        except FetchError as error:
+            log.info("a notification could not be sent", extra=fields | {"why": str(error)})
+            return
+        if status in (404, 410):
+            await self._store.settings.drop(SCOPE, _name(one.endpoint), kept)
+        elif status >= 400:
+            log.warning("a push service refused a notification", extra=fields | {"status": status})
+
+    async def _digest(self, by: Principal) -> str:
+        """What changes when the token does."""
+        if by.token is not HOME_TOKEN:
+            return by.token.digest
+        configured = self._settings.token.reveal()
+        text = configured or await asyncio.to_thread(self._home.token_file.read_text, encoding="utf-8")
+        return hashlib.sha256(text.strip().encode()).hexdigest()
+
+    def _is_own(self, endpoint: str) -> bool:
+        parts = urlsplit(endpoint)
+        return f"{parts.scheme}://{parts.netloc}" in self._settings.push_services
+
+    def _request(self, one: NotifiedBrowser, note: Notification) -> FetchRequest:
+        """The notification as its push service takes it. Blocking."""
+        import http_ece
+        import jwt
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        pem, now = _key(self._home), self._clock.now()
+        expires = msgspec.convert(note.expires_at, type=type(now)) if note.expires_at else None
+        keep_seconds = max(0, int((expires - now).total_seconds())) if expires else ANSWER_SECONDS
+        parts = urlsplit(one.endpoint)
+        claims = {
+            "aud": f"{parts.scheme}://{parts.netloc}",
+            "exp": int(now.timestamp()) + SIGNED_SECONDS,
+            "sub": one.origin if one.origin.startswith("https://") else "mailto:owner@localhost",
+        }
+        signed = jwt.encode(claims, pem, algorithm="ES256")
+        body = cast("_Encryption", http_ece).encrypt(
+            msgspec.json.encode(note),
+            private_key=ec.generate_private_key(ec.SECP256R1()),
+            dh=_bytes(one.p256dh),
+            auth_secret=_bytes(one.auth),
+            version="aes128gcm",
+        )
+        headers = (
+            ("Authorization", f"vapid t={signed}, k={public_part(pem)}"),
+            ("Content-Encoding", "aes128gcm"),
+            ("Content-Type", "application/octet-stream"),
+            ("TTL", str(keep_seconds)),
+            ("Urgency", "high" if note.kind == "approval" else "normal"),
+        )
+        return FetchRequest(one.endpoint, "POST", headers, body, seconds_max=SEND_SECONDS, redirects_max=0)
+
+
+def make_push(settings: WebSettings, store: Store, tokens: AccessTokens, home: Home, clock: Clock, hub: Hub) -> WebPush:
+    """The one of a running Shoal."""
+    nearby = GuardedFetcher(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
+    return WebPush(settings, store, tokens, home, clock, hub, GuardedFetcher(), nearby)
+
+
+def notification(event: Event, title: str, agent: str) -> Notification | None:
+    """What there is to tell of an event; None for nothing. Pure."""
+    match event.data:
+        case ApprovalRequested(approval_id=asked, tool=tool, shown=shown, actions=actions, expires_at=expires):
+            text = _short(shown or "\n".join(actions))
+            asks = f"{agent or 'An agent'} asks: may {tool} run this?"
+            return Notification("approval", event.thread, asks, text, asked, expires.isoformat())
+        case TurnFinished(outcome="done" | "failed" | "limit", reply=reply) if (
+            reply.strip() and reply.strip() != SILENT and not is_child(event.thread)
+        ):
+            return Notification("answer", event.thread, title or agent or "Answered", _short(reply))
+        case _:
+            return None
+
+
+def concerns(bearer: Principal, note: Notification) -> bool:
+    """Whether somebody wants to be told: of what they may decide, and of answers in their own threads of the page."""
+    if note.kind == "approval":
+        return bearer.token.scope in ("approve", "admin")
+    return note.thread.startswith(f"web:{encode_part(bearer.channel or 'lobby')}:")
+
+
+def public_part(pem: bytes) -> str:
+    """The public half of a key, as browsers take it."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+    key = load_pem_private_key(pem, None).public_key()
+    point = key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    return base64.urlsafe_b64encode(point).rstrip(b"=").decode()
+
+
+def _key(home: Home) -> bytes:
+    """This installation's key in PEM, made at the first use. Blocking."""
+    path = home.secrets / "push"
+    if not path.exists():
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+        made = ec.generate_private_key(ec.SECP256R1())
+        home.secrets.mkdir(mode=0o700, exist_ok=True)
+        fresh = path.with_name(f".push-{secrets.token_hex(8)}")
+        fresh.touch(mode=0o600)
+        fresh.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        with contextlib.suppress(FileExistsError):  # another process was first
+            os.link(fresh, path)
+        fresh.unlink()
+    return path.read_bytes()
+
+
+def _name(endpoint: str) -> str:
+    return hashlib.sha256(endpoint.encode()).hexdigest()[:32]
+
+
+def _bytes(text: str) -> bytes:
+    """Base64url without padding. Raises ValueError."""
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+def _short(text: str) -> str:
+    plain = text.strip()
+    return plain if len(plain) <= TEXT_CHARS_MAX else f"{plain[: TEXT_CHARS_MAX - 1]}…"

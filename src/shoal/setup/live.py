@@ -1,0 +1,513 @@
+"""Sets up a Shoal that runs: each answer is tried, then written, then in force, without a restart.
+
+What is wrong is said in one sentence and changes nothing: neither the file, nor the secrets, nor what runs.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+import msgspec
+
+from shoal.accounts import platform_name
+from shoal.config import Config, load_config
+from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
+from shoal.config.secrets import watch_secrets
+from shoal.domain.errors import (
+    ConfigError,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    PlatformError,
+    ProviderError,
+    ShoalError,
+    ToolError,
+)
+from shoal.domain.installation import how_to_add
+from shoal.domain.records import AuditEntry
+from shoal.domain.settings import McpServerSettings
+from shoal.domain.settings_platforms import AccountSettings
+from shoal.domain.toml_text import Value
+from shoal.maintenance import missing_model
+from shoal.providers.catalog import Catalog
+from shoal.sandbox.choose import server_enclosure
+from shoal.setup import trying
+from shoal.setup.choices import CHATS, KEYS, MODELS, PACKAGES, QUESTIONS, bot_of, mistaken
+from shoal.setup.writing import without_table, write_with_secrets
+from shoal.tools.mcp.connection import McpServers, McpState
+from shoal.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from shoal.app import App
+
+CHAIN = "setup"
+"""The audit chain of what was set up while Shoal ran."""
+OWN_SERVER = "mine"
+"""What the provider is called that somebody else's server with OpenAI's interface becomes."""
+CONNECT_SECONDS = 5.0
+"""How long an answer waits for an account or server, which was tried before, to be connected."""
+
+AccountState = Literal["connected", "connecting", "failing", "off"]
+
+
+class ModelChoice(msgspec.Struct, frozen=True):
+    """A way to have a model. `wants`: what is asked for; `is_set`: there is a table of it; `has_key`: with a key, which
+    is never shown; `address` is where it is, or would be."""
+
+    name: str
+    title: str
+    wants: tuple[Literal["key", "address", "model_file"], ...]
+    is_set: bool
+    has_key: bool
+    address: str
+    usual_model: str
+
+
+class Field(msgspec.Struct, frozen=True):
+    """What a platform's account needs. `is_set` tells of a secret that there is one; `value` is empty for those."""
+
+    name: str
+    question: str
+    secret: bool
+    is_set: bool
+    value: str
+
+
+class ChatChoice(msgspec.Struct, frozen=True):
+    """A platform that can be set up, and what has to be `installed` first, as a command; empty where nothing."""
+
+    name: str
+    title: str
+    fields: tuple[Field, ...]
+    install: str
+
+
+class Account(msgspec.Struct, frozen=True):
+    """An account on a platform; `name` is the first part of its threads' ids. `failure` is what went wrong last."""
+
+    name: str
+    platform: str
+    title: str
+    state: AccountState
+    failure: str
+    owner: str
+    agent: str
+
+
+class SetupState(msgspec.Struct, frozen=True):
+    """How far setting up has come: the model that answers, the ways to have another, and the chats."""
+
+    model: str
+    is_demo: bool
+    models: tuple[ModelChoice, ...]
+    chats: tuple[ChatChoice, ...]
+    accounts: tuple[Account, ...]
+
+
+class ProviderWanted(msgspec.Struct, frozen=True):
+    """What was entered of a provider; an empty `key` is the one that is there already."""
+
+    name: str
+    key: str = ""
+    address: str = ""
+    model_file: str = ""
+
+
+class OfferedModels(msgspec.Struct, frozen=True):
+    """The models that a provider has, and the one that is taken where nobody chooses."""
+
+    models: tuple[str, ...]
+    usual: str
+
+
+class McpWanted(msgspec.Struct, frozen=True):
+    """An MCP server: a program with its arguments, or an address. `env` and `headers` hold secrets."""
+
+    command: str = ""
+    args: tuple[str, ...] = ()
+    url: str = ""
+    env: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+
+
+class McpServerState(msgspec.Struct, frozen=True):
+    """A configured MCP server, and how it is. `where` is its command or address."""
+
+    name: str
+    where: str
+    enabled: bool
+    status: Literal["off", "starting", "up", "lost", "down"]
+    tools: tuple[str, ...]
+    why: str
+    waiting: int
+
+
+class LiveSetup:
+    """One change at a time. `by` is always a person, PLATFORM:USER, for the audit log."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+        self._lock = asyncio.Lock()
+
+    # ---- how things stand ----
+
+    def state(self) -> SetupState:
+        """What is set up."""
+        model = self._app.agents.defaults.model
+        return SetupState(
+            model,
+            model == DEMO,
+            tuple(self._model_choice(name, title) for name, title in MODELS.items() if name != DEMO),
+            tuple(self._chat_choice(name) for name in QUESTIONS),
+            self.accounts(),
+        )
+
+    def accounts(self) -> tuple[Account, ...]:
+        """Every configured account on a platform, and how it is."""
+        return tuple(self._account(*one) for one in self._configured(self._app.config))
+
+    def _configured(self, config: Config) -> list[tuple[str, str, AccountSettings]]:
+        """Platform, name and settings of each account."""
+        rows = config.platforms.by_platform.items()
+        found = [(platform, platform_name(platform, one), one) for platform, accounts in rows for one in accounts]
+        return [*found, *(("webhook", name, one) for name, one in config.platforms.webhook.items())]
+
+    def mcp(self) -> tuple[McpServerState, ...]:
+        """Every configured MCP server, and how it is."""
+        states = {one.server.name: one.state for one in self._app.mcp.connections}
+        found = list[McpServerState]()
+        for name, server in self._app.config.mcp.items():
+            state = states.get(name, McpState(name))
+            status = state.status if name in states else "off"
+            where = server.url or " ".join((server.command, *server.args))
+            told = (status, state.tools, state.why, state.waiting)
+            found.append(McpServerState(name, where, server.enabled, *told))
+        return tuple(found)
+
+    def _model_choice(self, name: str, title: str) -> ModelChoice:
+        known = KNOWN_PROVIDERS.get(name)
+        row = self._app.config.providers.get(_table(name))
+        wants: tuple[Literal["key", "address", "model_file"], ...]
+        wants = ("model_file",) if name == "local" else ("key",) if name in KEYS else ("address",)
+        wants = ("address", "key") if name == "server" else wants
+        address = row.base_url if row is not None else known.base_url if known is not None else ""
+        has_key = row is not None and bool(row.api_key)
+        return ModelChoice(name, title, wants, row is not None, has_key, address, known.model if known else "")
+
+    def _chat_choice(self, platform: str) -> ChatChoice:
+        accounts = getattr(self._app.config.platforms, platform)
+        account = accounts[0] if accounts else None
+        fields: list[Field] = []
+        for name, question, kind in QUESTIONS[platform]:
+            value = getattr(account, name) if account is not None else ""
+            fields.append(Field(name, question, bool(kind), bool(value), "" if kind or not value else str(value)))
+        return ChatChoice(platform, CHATS[platform], tuple(fields), _missing(platform))
+
+    def _account(self, platform: str, name: str, account: AccountSettings) -> Account:
+        adapter = self._app.adapters.get(name)
+        state: AccountState = "off"
+        failure = ""
+        if account.enabled and adapter is not None:
+            connected: asyncio.Event | None = getattr(adapter, "connected", None)
+            failure = getattr(adapter, "failure", "")
+            is_up = connected is None or connected.is_set()
+            state = "failing" if failure else "connected" if is_up else "connecting"
+        title = CHATS.get(platform, platform.capitalize())
+        return Account(name, platform, title, state, failure, account.owner, account.agent)
+
+    # ---- a model ----
+
+    async def offer(self, wanted: ProviderWanted) -> OfferedModels:
+        """What a provider has, if it takes the key; nothing is changed. Raises InvalidInput with the reason."""
+        values, secrets = self._provider(wanted)
+        with self._in_a_sentence():
+            models = await trying.offered(self._config({**values, **secrets}), _table(wanted.name))
+        known = KNOWN_PROVIDERS.get(wanted.name)
+        usual = known.model if known is not None else ""
+        if not models and not usual:
+            raise InvalidInput(f"{_table(wanted.name)} has no model yet. Load one there, then try again.")
+        return OfferedModels(tuple(models), usual if usual in models or not models else models[0])
+
+    async def use_model(self, wanted: ProviderWanted, model: str, by: str) -> str:
+        """Have a model answer from the next turn on, once it has said something; returns that.
+
+        Raises InvalidInput with the reason why it cannot, and changes nothing then.
+        """
+        table = _table(wanted.name)
+        chosen = f"{table}/{model.removeprefix(f'{table}/')}"
+        async with self._changing(f"model {chosen}", by):
+            values, secrets = self._provider(wanted)
+            values["model.name"] = chosen
+            said = await trying.answer_of(self._config({**values, **secrets}), chosen)
+            config = await self._write(values, secrets)
+            app, before = self._app, missing_model(self._app.models, self._app.agents.defaults.model)
+            app.config = msgspec.structs.replace(app.config, providers=config.providers, model=config.model)
+            if isinstance(app.models, Catalog):
+                app.models.replace(table, config.providers[table])
+                await app.models.refresh()
+            app.agents.answer_with(chosen)
+            app.notices.notes = [note for note in app.notices.notes if note != before]
+            return said
+
+    def _provider(self, wanted: ProviderWanted) -> tuple[dict[str, Value], dict[str, str]]:
+        """What the file would say, and the secrets it would name. Raises InvalidInput."""
+        name = wanted.name
+        if name not in MODELS or name == DEMO:
+            raise InvalidInput(f"There is no provider {name[:80]!r} to set up. There are: {', '.join(MODELS)}.")
+        table, known, row = f"providers.{_table(name)}", KNOWN_PROVIDERS.get(name), None
+        row = self._app.config.providers.get(_table(name))
+        values, secrets = dict[str, Value](), dict[str, str]()
+        if install := _missing(name):
+            raise InvalidInput(f"That needs the extra `{name}`. {install}, then restart Shoal.")
+        if name == "local":
+            file = Path(wanted.model_file or (row.model_file if row is not None else "")).expanduser()
+            if not file.is_absolute() or not _is_gguf(file):
+                raise InvalidInput(f"{str(file)[:300]!r} is no GGUF file on Shoal's machine; give its whole path.")
+            values[f"{table}.model_file"] = str(file)
+        elif name not in KEYS:
+            before = row.base_url if row is not None else known.base_url if known is not None else ""
+            address = (wanted.address or before).rstrip("/")
+            if row is not None and row.api_key and address != row.base_url.rstrip("/") and not wanted.key:
+                raise InvalidInput("For another address, give the key again: the one that is there is not sent to it.")
+            values[f"{table}.base_url"] = address
+            if name == "server":
+                values[f"{table}.kind"] = "openai"
+        if wanted.key:
+            self._learn(wanted.key)
+            if problem := mistaken(wanted.key, KEYS[name]) if name in KEYS else "":
+                raise InvalidInput(problem)
+            secrets[f"{table}.api_key"] = wanted.key
+        elif name in KEYS and (row is None or not row.api_key):
+            raise InvalidInput("The key is missing.")
+        return values, secrets
+
+    # ---- a chat ----
+
+    async def try_chat(self, platform: str, given: Mapping[str, str]) -> None:
+        """See whether a platform takes what was entered; nothing is changed. Raises InvalidInput with the reason."""
+        values, secrets = self._chat(platform, given)
+        with self._in_a_sentence():
+            await trying.try_account(self._config({**values, **secrets}), platform)
+
+    async def connect_chat(self, platform: str, given: Mapping[str, str], by: str) -> Account:
+        """Connect a platform's account, once it has taken what was entered. Raises InvalidInput with the reason."""
+        async with self._changing(f"connect {platform}", by):
+            values, secrets = self._chat(platform, given)
+            await trying.try_account(self._config({**values, **secrets}), platform)
+            config = await self._write(values, secrets)
+            await self._reconnect(config, platform)
+        return next(one for one in self.accounts() if one.platform == platform)
+
+    async def own_chat(self, platform: str, code: str, by: str) -> Account:
+        """Make whoever was shown this pairing code the owner there. Raises NotFound for a code that nobody has."""
+        async with self._changing(f"owner of {platform}", by):
+            if platform not in self._app.adapters:
+                raise NotFound(f"{platform[:80]} is not connected.")
+            _, user = await self._app.pairing.confirm(code, [platform], by)
+            config = await self._write({f"platforms.{platform}.owner": user}, {})
+            await self._app.pairing.remove(platform, user, by)  # the owner needs no pairing
+            self._app.settle_people(self._with_platforms(config))
+        return next(one for one in self.accounts() if one.name == platform)
+
+    async def switch_chat(self, platform: str, enabled: bool, by: str) -> Account:
+        """Connect a configured account again, or end its connection. Raises NotFound, InvalidInput."""
+        async with self._changing(f"{'on' if enabled else 'off'} {platform}", by):
+            if not any(one.name == platform for one in self.accounts()):
+                raise NotFound(f"There is no account {platform[:80]!r} in the configuration.")
+            config = await self._write({f"platforms.{platform}.enabled": enabled}, {})
+            await self._reconnect(config, platform)
+        return next(one for one in self.accounts() if one.name == platform)
+
+    def _chat(self, platform: str, given: Mapping[str, str]) -> tuple[dict[str, Value], dict[str, str]]:
+        """What the file would say, and the secrets it would name. Raises InvalidInput."""
+        if platform not in QUESTIONS:
+            raise InvalidInput(f"There is no platform {platform[:80]!r} to set up. There are: {', '.join(QUESTIONS)}.")
+        if install := _missing(platform):
+            raise InvalidInput(f"That needs the extra `{platform}`. {install}, then restart Shoal.")
+        accounts: tuple[AccountSettings, ...] = getattr(self._app.config.platforms, platform)
+        account, table = accounts[0] if accounts else None, f"platforms.{platform}"
+        values, secrets = dict[str, Value](), dict[str, str]()
+        if account is not None and not account.enabled:
+            values[f"{table}.enabled"] = True
+        for name, question, kind in QUESTIONS[platform]:
+            value, before = given.get(name, "").strip(), getattr(account, name) if account is not None else ""
+            if not value and not before and name != "subscription":
+                raise InvalidInput(f"{question.partition(',')[0].partition(' (')[0]} is missing.")
+            if not value:
+                continue
+            if not kind:
+                values[f"{table}.{name}"] = value
+                continue
+            self._learn(value)
+            if problem := mistaken(value, kind):
+                raise InvalidInput(problem)
+            if before and bot_of(before.reveal()) not in ("", bot_of(value)):
+                raise InvalidInput(
+                    "That is the token of another bot. The people and threads here belong to the present one; a second "
+                    f"bot is a table of its own, [{table}.NAME]."
+                )
+            secrets[f"{table}.{name}"] = value
+        return values, secrets
+
+    async def _reconnect(self, config: Config, name: str) -> None:
+        """Have an account as it is configured now: connected, or not there."""
+        app = self._app
+        if name in app.adapters:
+            await app.remove_platform(name)
+        config = self._with_platforms(config)
+        watch_secrets(config, app.executor.redactor.learn)
+        account = next(one for _, there, one in self._configured(config) if there == name)
+        if account.enabled:
+            adapter = trying.adapter_of(config, name, app.store.settings)
+            app.add_platform(adapter)
+            app.settle_people(config)
+            with anyio.move_on_after(CONNECT_SECONDS):
+                await adapter.connected.wait()
+        app.settle_people(config)
+
+    def _with_platforms(self, config: Config) -> Config:
+        return msgspec.structs.replace(self._app.config, platforms=config.platforms)
+
+    # ---- MCP servers ----
+
+    async def put_mcp(self, name: str, wanted: McpWanted, by: str) -> McpServerState:
+        """Add an MCP server, once it has answered. Raises InvalidInput with the reason why it does not, Conflict."""
+        async with self._changing(f"MCP server {name}", by):
+            if name in self._app.config.mcp:
+                raise Conflict(f"There is an MCP server {name} already. Remove it first, or take another name.")
+            table = f"mcp.{name}"
+            values: dict[str, Value] = {f"{table}.url": wanted.url, f"{table}.command": wanted.command}
+            values[f"{table}.args"] = wanted.args
+            values = {key: value for key, value in values.items() if value}
+            if bool(wanted.url) == bool(wanted.command):
+                raise InvalidInput("Give a command or an address, one of both.")
+            secrets = {f"{table}.env.{key}": value for key, value in wanted.env.items()}
+            secrets |= {f"{table}.headers.{key}": value for key, value in wanted.headers.items()}
+            for secret in secrets.values():
+                self._learn(secret)
+            state = await self._probe(name, self._config({**values, **secrets}).mcp[name])
+            if state.status != "up":
+                raise InvalidInput(f"The server does not answer. {state.why}".strip())
+            await self._apply_mcp(await self._write(values, secrets), name)
+        return next(one for one in self.mcp() if one.name == name)
+
+    async def switch_mcp(self, name: str, enabled: bool, by: str) -> McpServerState:
+        """Connect a configured MCP server, or end its connection. Raises NotFound, InvalidInput."""
+        async with self._changing(f"{'on' if enabled else 'off'} MCP server {name}", by):
+            self._known_mcp(name)
+            await self._end_mcp(name)
+            await self._apply_mcp(await self._write({f"mcp.{name}.enabled": enabled}, {}), name)
+        return next(one for one in self.mcp() if one.name == name)
+
+    async def remove_mcp(self, name: str, by: str) -> None:
+        """Take an MCP server out of the configuration. Raises NotFound, InvalidInput."""
+        async with self._changing(f"remove MCP server {name}", by):
+            self._known_mcp(name)
+            await asyncio.to_thread(without_table, self._app.home, ("mcp", name))
+            await self._end_mcp(name)
+            for secret in self._app.home.secrets.glob(f"mcp.{name}.*"):
+                secret.unlink()
+            await self._apply_mcp(self._read(), name)
+
+    def _known_mcp(self, name: str) -> None:
+        if name not in self._app.config.mcp:
+            raise NotFound(f"There is no MCP server {name[:80]!r} in the configuration.")
+
+    async def _end_mcp(self, name: str) -> None:
+        await self._app.backend.end(f"mcp {name}")
+        self._app.mcp.drop(name)
+
+    async def _apply_mcp(self, config: Config, name: str) -> None:
+        app = self._app
+        app.config = msgspec.structs.replace(app.config, mcp=config.mcp)
+        app.pins.know(config.mcp)
+        watch_secrets(app.config, app.executor.redactor.learn)
+        if name in config.mcp and config.mcp[name].enabled:
+            connection = app.mcp.add(name, config.mcp[name])
+            app.backend.begin(f"mcp {name}", connection.run)
+            with anyio.move_on_after(CONNECT_SECONDS):
+                await connection.settled.wait()
+
+    async def _probe(self, name: str, server: McpServerSettings) -> McpState:
+        """How a server is when it is connected once, beside what runs."""
+        app = self._app
+        trial = McpServers({}, app.home, Registry(), app.clock, server_enclosure(app.config.sandbox))
+        connection, found = trial.add(name, server), list[McpState]()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.run)
+            await connection.settled.wait()
+            found.append(connection.state)
+            tasks.cancel_scope.cancel()
+        return found[0]
+
+    # ---- trying and writing ----
+
+    @asynccontextmanager
+    async def _changing(self, what: str, by: str) -> AsyncGenerator[None]:
+        """One change, whose failure is one sentence; audited once it is done."""
+        if not self._app.backend.recovers:
+            raise Conflict(
+                "Several processes may run on this PostgreSQL, each with its own shoal.toml. Change those, and "
+                "restart them."
+            )
+        async with self._lock:
+            with self._in_a_sentence():
+                yield
+            await self._app.store.audit.record(CHAIN, [AuditEntry("setup", what, "done", user=by)])
+
+    @contextmanager
+    def _in_a_sentence(self) -> Generator[None]:
+        """What went wrong in the block becomes an answer to the person, without secrets."""
+        try:
+            yield
+        except PlatformError as error:  # what follows its first sentence is about the file
+            raise InvalidInput(f"{self._redacted(error).partition('. ')[0].rstrip('.')}.") from error
+        except (ConfigError, ProviderError, ToolError) as error:
+            raise InvalidInput(self._redacted(error)) from error
+        except OSError as error:
+            raise InvalidInput(f"It could not be written: {error.strerror}.") from error
+        except ShoalError as error:
+            if type(error) is not ShoalError:
+                raise
+            raise InvalidInput(self._redacted(error)) from error
+
+    def _redacted(self, error: ShoalError) -> str:
+        return self._app.executor.redactor.redact(str(error))
+
+    def _learn(self, secret: str) -> None:
+        self._app.executor.redactor.learn(secret)
+
+    def _read(self) -> Config:
+        return load_config(self._app.home.root, os.environ)
+
+    def _config(self, values: Mapping[str, Value]) -> Config:
+        """The configuration as it would be with these values. Raises ConfigError."""
+        return load_config(self._app.home.root, os.environ, values)
+
+    async def _write(self, values: Mapping[str, Value], secrets: Mapping[str, str]) -> Config:
+        await asyncio.to_thread(write_with_secrets, self._app.home, values, secrets)
+        return self._read()
+
+
+def _table(name: str) -> str:
+    """What the provider is called that a choice leads to."""
+    return OWN_SERVER if name == "server" else name
+
+
+def _missing(choice: str) -> str:
+    """How to install what a choice needs; empty where it is there."""
+    package = PACKAGES.get(choice, "")
+    return how_to_add(choice) if package and find_spec(package) is None else ""
+
+
+def _is_gguf(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(4) == b"GGUF"
+    except OSError:
+        return False

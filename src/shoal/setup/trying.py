@@ -1,0 +1,193 @@
+"""Tries what a person has entered before it is written: a model's first answer, a platform's token."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, cast
+
+import anyio
+import msgspec
+
+from shoal.accounts import make_adapters
+from shoal.backend import unwrapped
+from shoal.config import Config
+from shoal.domain.agents import Listen
+from shoal.domain.clock import SystemClock
+from shoal.domain.commands import CommandRequest
+from shoal.domain.errors import NotFound, PlatformError, ProviderRefused, ShoalError
+from shoal.domain.events import Scope
+from shoal.domain.home import Home
+from shoal.domain.ids import ApprovalId, ThreadId
+from shoal.domain.messages import Inbound, ModelFailed, ModelRequest, Prompt, Reaction, Receipt, TextDelta, UserMessage
+from shoal.domain.permissions import Asker
+from shoal.domain.ports import Settings
+from shoal.domain.settings_platforms import AccountSettings, PlatformsSettings
+
+if TYPE_CHECKING:
+    from shoal.chat.account import ChatAccount
+    from shoal.providers.catalog import Catalog
+
+ANSWER_SECONDS = 120.0
+"""How long a model may take for its first answer; one in this process is loaded first."""
+ANSWER_TOKENS = 200
+CONNECT_SECONDS = 30.0
+
+
+async def offered(config: Config, name: str) -> list[str]:
+    """The models of a provider. Raises ProviderRefused, ProviderDown."""
+    from shoal.providers.catalog import build_provider
+
+    provider = build_provider(name, config.providers[name], SystemClock(), os.environ, config.home)
+    try:
+        return [model.id for model in await provider.models()]
+    finally:
+        await provider.close()
+
+
+async def answer_of(config: Config, name: str) -> str:
+    """What a model says first, at most 200 characters. Raises ShoalError with one sentence."""
+    from shoal.extensions import extension_providers
+    from shoal.providers.catalog import Catalog
+
+    extra, clock = extension_providers(), SystemClock()
+    catalog = Catalog(config.providers, home=Home(config.home), clock=clock, environ=os.environ, extra=extra)
+    try:
+        return (await first_answer(catalog, name))[:200] or "(nothing)"
+    finally:
+        await catalog.close()
+
+
+async def first_answer(catalog: "Catalog", name: str) -> str:
+    """Have a model say something. Raises ShoalError with one sentence, InvalidInput for a model that is not there."""
+    from shoal.providers.catalog import existing_model
+
+    route = catalog.route(name)
+    listing = (await catalog.refresh()).get(route.provider.name)
+    if listing is not None and listing.error:
+        raise ProviderRefused(listing.error)
+    existing_model(catalog, name)
+    question = UserMessage("Say hello in one short sentence.")
+    asked = ModelRequest(route.model, "", (question,), max_output_tokens=ANSWER_TOKENS)
+    said: list[str] = []
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            async for event in route.provider.stream(asked):
+                match event:
+                    case TextDelta(text=text):
+                        said.append(text)
+                    case ModelFailed(message=message):
+                        raise ShoalError(message)
+                    case _:
+                        pass
+    except TimeoutError as error:
+        raise ShoalError(f"{name} did not answer within {ANSWER_SECONDS:.0f} s. Try a smaller model.") from error
+    return " ".join("".join(said).split())
+
+
+class SetupInbox:
+    """Implements `InboxPort`: hands on who writes to the bot directly, and takes nothing in."""
+
+    def __init__(self) -> None:
+        self.prompts = asyncio.Queue[Prompt]()
+
+    async def admits(self, message: Prompt) -> bool:
+        """Nobody."""
+        if message.direct and not message.author.is_bot:
+            self.prompts.put_nowait(message)
+        return False
+
+    async def send(self, message: Inbound) -> Receipt:
+        if isinstance(message, Prompt):
+            await self.admits(message)
+        return Receipt("dropped")
+
+    async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
+        raise NotFound("Nothing is asked while Shoal is being set up.")
+
+    async def listens(self, thread: ThreadId) -> Listen:
+        return "all"
+
+    async def react(self, reaction: Reaction) -> str:
+        return ""
+
+    async def command(self, asked: CommandRequest) -> str:
+        return ""
+
+    async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
+        return ()
+
+    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
+        return None
+
+
+def adapter_of(config: Config, platform: str, settings: Settings) -> "ChatAccount[AccountSettings]":
+    """The adapter of a platform's only account. Raises ConfigError where it needs something that is not installed."""
+    from shoal.chat.account import ChatAccount
+
+    alone = msgspec.structs.replace(PlatformsSettings(), **{platform: getattr(config.platforms, platform)})
+    home, clock = Home(config.home), SystemClock()
+    made = make_adapters(msgspec.structs.replace(config, platforms=alone), home, settings, clock)[-1]
+    assert isinstance(made, ChatAccount)
+    return cast("ChatAccount[AccountSettings]", made)
+
+
+@asynccontextmanager
+async def connected(
+    config: Config, platform: str, settings: Settings
+) -> AsyncGenerator[tuple["ChatAccount[AccountSettings]", SetupInbox]]:
+    """A platform's account while it is connected. Raises PlatformError with the reason why it is not, ConfigError."""
+    adapter, inbox = adapter_of(config, platform, settings), SetupInbox()
+    async with unwrapped(), anyio.create_task_group() as tasks:
+        tasks.start_soon(adapter.run, inbox)
+        with anyio.move_on_after(CONNECT_SECONDS):
+            async with anyio.create_task_group() as racing:
+
+                async def first(event: asyncio.Event) -> None:
+                    await event.wait()
+                    racing.cancel_scope.cancel()
+
+                racing.start_soon(first, adapter.connected)
+                racing.start_soon(first, adapter.failed)
+        try:
+            if adapter.failure or not adapter.connected.is_set():
+                raise PlatformError(adapter.failure or f"{platform} did not answer within {CONNECT_SECONDS:.0f} s.")
+            await adapter.check()
+            yield adapter, inbox
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+async def try_account(config: Config, platform: str) -> None:
+    """Connect once, without noting anything of it. Raises PlatformError, ConfigError."""
+    async with connected(config, platform, PassingSettings()):
+        pass
+
+
+class PassingSettings:
+    """Implements `Settings` for a trial: nothing is durable."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, str], str] = {}
+
+    async def get(self, scope: str, key: str) -> str | None:
+        return self._values.get((scope, key))
+
+    async def put(self, scope: str, key: str, value: str) -> None:
+        self._values[scope, key] = value
+
+    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
+        is_as_expected = self._values.get((scope, key)) == expected
+        if is_as_expected:
+            self._values[scope, key] = value
+        return is_as_expected
+
+    async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
+        found = sorted((key, value) for (there, key), value in self._values.items() if there == scope and key > after)
+        return found[:limit]
+
+    async def drop(self, scope: str, key: str, expected: str) -> bool:
+        is_as_expected = self._values.get((scope, key)) == expected
+        if is_as_expected:
+            del self._values[scope, key]
+        return is_as_expected

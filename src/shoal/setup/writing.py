@@ -1,0 +1,77 @@
+"""Writes what is settled for a person: keys of shoal.toml, and secrets in files of their own."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from shoal.config import load_config
+from shoal.config.load import PREFIX, SEPARATOR
+from shoal.domain.errors import ConfigError
+from shoal.domain.home import Home
+from shoal.domain.toml_text import CannotPlace, Value, cut_table, literal, with_value
+
+
+def write_settings(home: Home, values: Mapping[str, Value]) -> None:
+    """Set keys of shoal.toml, such as `web.port`, and leave the rest of it as it is.
+
+    Raises ConfigError, and changes nothing, where the result is wrong, a key cannot be placed for sure, or a variable
+    would go before it; OSError.
+    """
+    for key in values:
+        variable = f"{PREFIX}{key.replace('.', SEPARATOR).upper()}"
+        if variable in os.environ:
+            raise ConfigError([f"The environment variable {variable} goes before {key} in the file. Unset it first."])
+    load_config(home.root, os.environ, values)
+    file = home.config_file.resolve()
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    for key, value in values.items():
+        try:
+            text = with_value(text, tuple(key.split(".")), value)
+        except CannotPlace as error:
+            raise ConfigError([f"{error} Put it there yourself: {key} = {literal(value)} (in {file})."]) from error
+    write_private(file, text)
+
+
+def keep_secret(home: Home, key: str, value: str) -> Value:
+    """Put a secret into a file of its own, closed to others, and return what the configuration says of it."""
+    home.secrets.mkdir(mode=0o700, exist_ok=True)
+    write_private(home.secrets / key, f"{value}\n")
+    return {"file": str((home.secrets / key).relative_to(home.root))}
+
+
+def write_with_secrets(home: Home, values: Mapping[str, Value], secrets: Mapping[str, str]) -> None:
+    """Write keys, and secrets into files of their own; all of it or, where an error is raised, nothing.
+
+    Raises ConfigError and OSError as `write_settings` does.
+    """
+    before = {key: (home.secrets / key).read_text("utf-8") for key in secrets if (home.secrets / key).exists()}
+    try:
+        write_settings(home, {**values, **{key: keep_secret(home, key, value) for key, value in secrets.items()}})
+    except BaseException:
+        for key in secrets:
+            if key in before:
+                write_private(home.secrets / key, before[key])
+            else:
+                (home.secrets / key).unlink(missing_ok=True)
+        raise
+
+
+def without_table(home: Home, path: tuple[str, ...]) -> None:
+    """Take a table, with those below it, out of shoal.toml. Raises ConfigError where it is not written as one."""
+    file = home.config_file.resolve()
+    try:
+        text = cut_table(file.read_text(encoding="utf-8"), path)
+    except CannotPlace as error:
+        raise ConfigError([f"{error} Take it out of {file} yourself."]) from error
+    write_private(file, text)
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace a file whole with one that only its owner can read. Raises OSError."""
+    temporary = file.with_name(f".{file.name}.new")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as opened:
+        os.fchmod(opened.fileno(), 0o600)
+        opened.write(text)
+        opened.flush()
+        os.fsync(opened.fileno())
+    temporary.replace(file)

@@ -1,0 +1,124 @@
+"""The hash-chained log of what was allowed and done. An entry that is edited, removed, reordered or put in later is
+found.
+
+Each entry's hash covers the hash before it, its chain, its number, its time and its content in canonical form. A
+chain's head (length and last hash) is stored apart from the entries, so a cut tail is found too. Anchor lines in the
+log file carry heads out of the database: whoever rewrites the database as a whole still disagrees with them.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import cast
+
+import msgspec
+
+from shoal.domain.clock import iso
+from shoal.domain.permissions import Decision
+from shoal.domain.records import GENESIS, AuditEntry, AuditRow, BrokenChain, PastCheck, Verification, entry_hash
+from shoal.store.appends import chain
+from shoal.store.driver import Row, Script, StorePart, number, query, reader, reads, text, time, writes_at
+
+PAGE_ROWS = 2000
+"""Entries in memory at once while all of them are read."""
+
+_audit_row = reader(AuditRow, "chain number at entry previous hash", entry=msgspec.json.Decoder(AuditEntry).decode)
+
+
+class AuditLog(StorePart):
+    """The hash-chained log; entries that belong to a turn come in with its commits, chained by thread."""
+
+    @writes_at
+    def record(self, at: datetime, chain_name: str, entries: Sequence[AuditEntry]) -> Script[None]:
+        return chain(chain_name, entries, at)
+
+    async def tail(self, limit: int = 100, *, chain_name: str = "") -> list[AuditRow]:
+        """The newest entries, oldest of them first."""
+        of = {"chain": chain_name} if chain_name else {}
+        rows = await self._read("audit_tail_of" if of else "audit_tail", **of, limit=limit)
+        return [_audit_row(row) for row in reversed(rows)]
+
+    async def checks(self, since: datetime, agent: str = "") -> list[PastCheck]:
+        """What was checked since then, each action with each decision once; of one agent, if it is named."""
+        found: dict[tuple[str, str], PastCheck] = {}
+        after: tuple[datetime, str, int] = (since, "", 0)
+        while rows := await self._read("audit_since", since=after[0], chain=after[1], number=after[2], limit=PAGE_ROWS):
+            for row in map(_audit_row, rows):
+                entry, key = row.entry, (row.entry.action, row.entry.decision)
+                if entry.kind == "check" and agent in ("", entry.agent):
+                    count = found[key].count + 1 if key in found else 1
+                    decision = cast("Decision", entry.decision)
+                    found[key] = PastCheck(entry.action, decision, count, row.chain, row.at)
+                after = (row.at, row.chain, row.number)
+        return list(found.values())
+
+    async def chains(self) -> list[tuple[str, int, str]]:
+        """Every chain with its length and head hash; one whose head was removed comes with length 0."""
+        rows = await self._read("audit_chains") + await self._read("audit_orphans")
+        return [(text(row[0]), number(row[1]), text(row[2])) for row in rows]
+
+    async def rows(self, chain_name: str, after: int = 0, limit: int = 1000) -> list[AuditRow]:
+        return [_audit_row(row) for row in await self._read("audit_rows", chain=chain_name, after=after, limit=limit)]
+
+    @reads
+    def verify(self) -> Script[Verification]:
+        """Check every entry of every chain, as they all are at one moment: some 150,000 entries a second."""
+        check = ChainCheck((yield from query("audit_chains")))
+        after = ("", 0)
+        while rows := (yield from query("audit_after", chain=after[0], after=after[1], limit=PAGE_ROWS)):
+            for row in rows:
+                check.take(row)
+            after = (text(rows[-1][0]), number(rows[-1][1]))
+        return check.result()
+
+
+class ChainCheck:
+    """Compares the entries of chains, which come by chain and number, with their hashes, and their ends with the heads:
+    rows of chain, number and hash. A chain without a head should have no entry."""
+
+    def __init__(self, heads: Iterable[Row]) -> None:
+        self._heads = {text(row[0]): (number(row[1]), text(row[2])) for row in heads}
+        self._whole: dict[str, tuple[int, str]] = dict.fromkeys(self._heads, (0, GENESIS))
+        self._broken: dict[str, BrokenChain] = {}
+
+    def take(self, row: Row) -> None:
+        """The next entry: a row of chain, number, at, entry, previous and hash. What is hashed is the stored text, so
+        that no change of it passes."""
+        name, count, body, link = text(row[0]), number(row[1]), text(row[3]), (text(row[4]), text(row[5]))
+        if name in self._broken:
+            return
+        length = self._heads.setdefault(name, (0, ""))[0]
+        last, previous = self._whole.get(name, (0, GENESIS))
+        digest = entry_hash(previous, name, count, number(row[2]), body)
+        if count != last + 1:
+            self._broken[name] = BrokenChain(name, last + 1, "missing", length)
+        elif link != (previous, digest):
+            self._broken[name] = BrokenChain(name, count, "changed", length, time(row[2]), _action(body))
+        else:
+            self._whole[name] = (count, digest)
+
+    def result(self) -> Verification:
+        """What was found, once every entry was taken."""
+        for name, head in self._heads.items():
+            end = self._whole.get(name, (0, GENESIS))
+            if name not in self._broken and end != head:
+                self._broken[name] = BrokenChain(name, end[0], "end", head[0])
+        entries = sum(count for count, _ in self._whole.values())
+        return Verification(len(self._heads), entries, tuple(self._broken.values()))
+
+
+def anchor_line(at: datetime, heads: Iterable[tuple[str, int, str]]) -> str:
+    """One line for the log: the time, how many chains and entries there are, and a hash over all heads (chain, length,
+    last hash), which are put in order first."""
+    ordered = sorted(heads)
+    digest = hashlib.sha256(msgspec.json.encode(["shoal-anchor-1", ordered])).hexdigest()
+    entries = sum(length for _, length, _ in ordered)
+    return f"audit-anchor at={iso(at)} chains={len(ordered)} entries={entries} sha256={digest}"
+
+
+def _action(body: str) -> str:
+    """What an entry says was done; the entry itself where it cannot be read."""
+    try:
+        return msgspec.json.decode(body, type=AuditEntry).action
+    except msgspec.DecodeError:
+        return body

@@ -1,0 +1,106 @@
+"""Going back in a journal, which stays as it is: branches of a conversation, and copies of threads."""
+
+from datetime import datetime
+
+import msgspec
+
+from shoal.domain.branches import Branching, spans_to
+from shoal.domain.errors import Conflict, InvalidInput, NotFound
+from shoal.domain.events import Branched, Compacted, Event, Forked, TurnFinished, decode_data
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Prompt, Receipt
+from shoal.store.appends import append_outside
+from shoal.store.driver import Script, StorePart, number, query, text, writes_at
+from shoal.store.inbox import accept_prompt
+
+BRANCHINGS_MAX = 100_000
+"""How often one conversation can begin a branch."""
+
+
+class BranchStore(StorePart):
+    """Lets conversations go on from where they were."""
+
+    @writes_at
+    def branch(
+        self, at: datetime, thread: ThreadId, after: int, by: str, prompt: Prompt | None = None
+    ) -> Script[tuple[Event, ...]]:
+        """Have the conversation go on from right after event `after`, with `prompt` if one is given.
+
+        Raises NotFound, Conflict while the thread has something to do, InvalidInput for a place within a turn.
+        """
+        yield from query("thread_lock", thread=thread)
+        found = yield from query("thread_rest", thread=thread, now=at)
+        if not found:
+            if not (yield from query("thread_one", thread=thread)):
+                raise NotFound(f"There is no thread {thread}.")
+            raise Conflict(f"{thread} has something to do. Wait for its answer or stop it, then try again.")
+        if not 0 <= after <= number(found[0][0]):
+            raise InvalidInput(f"{thread} has {number(found[0][0])} events, and none of number {after}.")
+        if (yield from _turn_at(thread, after)):
+            raise InvalidInput(f"Event {after} of {thread} is within a turn. A branch begins before or after a turn.")
+        begun = dict((yield from branchings_until(thread, after)))
+        while after in begun:  # what follows the beginning of a branch follows what that goes on from
+            after = begun[after]
+        window = yield from _window_at(thread, after)
+        events = yield from append_outside(thread, TurnId(""), [Branched(after, by)], at)
+        yield from query("thread_branch", thread=thread, branch_seq=events[0].seq, window_seq=window)
+        if prompt is not None:
+            receipt: Receipt = yield from accept_prompt(prompt, 1, at)
+            if receipt.status != "accepted":
+                raise Conflict("This was done already.")
+        return events
+
+    @writes_at
+    def fork(
+        self, at: datetime, source: ThreadId, thread: ThreadId, after: int, by: str, files: tuple[str, str]
+    ) -> Script[tuple[Event, ...]]:
+        """Make `thread` a copy of `source` up to event `after`, with its results but without approvals or what waits.
+
+        A turn that is cut ends there. `files` are the directories of the two threads' files. Raises NotFound, Conflict
+        where `thread` is there already, InvalidInput for an event that there is not.
+        """
+        place = {"source": source, "thread": thread, "seq": after}
+        there, here = (msgspec.json.encode(f"{folder}/").decode()[1:-1] for folder in files)
+        found = yield from query("thread_one", thread=source)
+        if not found:
+            raise NotFound(f"There is no thread {source}.")
+        if not 1 <= after <= number(found[0][2]):
+            raise InvalidInput(f"{source} has {number(found[0][2])} events, and none of number {after}.")
+        if not (yield from query("thread_fork", **place, now=at)):
+            raise Conflict(f"There is a thread {thread} already.")
+        ended = yield from query("search_end")
+        yield from query("events_fork", **place, there=there, here=here)
+        yield from query("search_fork", thread=thread, end=number(ended[0][0]) if ended else 0)
+        yield from query("artifacts_fork", **place)
+        branchings = yield from branchings_until(thread, after)
+        window = yield from _window_at(thread, after)
+        yield from query(
+            "thread_branch", thread=thread, branch_seq=max(branchings, default=(0, 0))[0], window_seq=window
+        )
+        turn, cut = (yield from _turn_at(thread, after)), ()
+        if turn:
+            cut = yield from append_outside(thread, turn, [TurnFinished("aborted")], at)
+        return cut + (yield from append_outside(thread, TurnId(""), [Forked(source, after, by)], at))
+
+
+def branchings_until(thread: ThreadId, seq: int) -> Script[list[Branching]]:
+    """Where a thread's conversation went on from an earlier event, as far as event `seq`."""
+    rows = yield from query("branchings_of", thread=thread, seq=seq, limit=BRANCHINGS_MAX)
+    datas = ((number(row[0]), decode_data(Branched.type, text(row[1]))) for row in rows)
+    return [(at, data.after) for at, data in datas if isinstance(data, Branched)]
+
+
+def _window_at(thread: ThreadId, seq: int) -> Script[int]:
+    """After which event the model's window begins on the branch that ends with this one."""
+    for span in reversed(spans_to(seq, (yield from branchings_until(thread, seq)))):
+        rows = yield from query("window_between", thread=thread, first=span.first, last=span.last)
+        if rows:
+            data = decode_data(text(rows[0][1]), text(rows[0][2]))
+            return data.upto_seq if isinstance(data, Compacted) else number(rows[0][0])
+    return 0
+
+
+def _turn_at(thread: ThreadId, seq: int) -> Script[TurnId]:
+    """The turn that is open after an event; empty when none is."""
+    rows = yield from query("turn_until", thread=thread, seq=seq)
+    return TurnId(text(rows[0][1])) if rows and rows[0][0] != TurnFinished.type else TurnId("")

@@ -1,0 +1,164 @@
+"""What can be recalled: pieces of files and messages, with the vectors of those that were embedded."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from shoal.store.driver import Batch, Query, Row, Script, StorePart, number, query, reads, text, writes
+from shoal.store.search import first_after
+
+PIECES_MAX = 2_000
+"""Of one source; what goes beyond is not searched."""
+SOURCES_MAX = 5_000
+PAGE_ROWS = 1_000
+
+
+class Known(NamedTuple):
+    """What is known of a source: how it was when it was read, and why it could not be."""
+
+    stamp: str
+    problem: str
+
+
+class Passage(msgspec.Struct, frozen=True):
+    """A passage of a source: where it stands, and whose alone it is (empty: all who may see the source). A message has
+    no text here; its place is its number in its thread."""
+
+    id: int
+    source: str
+    place: str
+    text: str
+    person: str
+
+
+class NewPassage(NamedTuple):
+    """A passage as it was read."""
+
+    place: str
+    text: str
+    person: str = ""
+
+
+class StoredVector(NamedTuple):
+    """A vector, and what it is of."""
+
+    number: int
+    piece: int
+    source: str
+    person: str
+    vector: str
+
+
+class RecallStore(StorePart):
+    """The rows of recall. Sources are paths below the home directory, and threads."""
+
+    @reads
+    def sources(self, beginnings: Sequence[str]) -> Script[dict[str, Known]]:
+        """The known sources that are one of these, or below one that ends with a slash."""
+        spans = [(one, f"{one[:-1]}0" if one.endswith("/") else first_after(one)) for one in beginnings]
+        queries = [Query("recall_sources", {"low": low, "high": high, "limit": SOURCES_MAX}) for low, high in spans]
+        found = yield Batch(queries)
+        return {text(row[0]): Known(text(row[1]), text(row[2])) for rows in found for row in rows}
+
+    async def stamp(self, source: str) -> str:
+        """How a source was when it was read; empty for one that is not known."""
+        rows = await self._read("recall_source", source=source)
+        return text(rows[0][0]) if rows else ""
+
+    @writes
+    def put(self, source: str, known: Known, pieces: Sequence[NewPassage]) -> Script[None]:
+        """Note what a source holds now. A passage that was there before keeps its vector, wherever it stands now."""
+        rows = yield from query("recall_pieces_of", source=source, limit=PIECES_MAX)
+        left: dict[tuple[str, str], list[Row]] = {}
+        for row in rows:
+            left.setdefault((text(row[2]), text(row[3])), []).append(row)
+        for piece in pieces[:PIECES_MAX]:
+            same = left.get((piece.text, piece.person))
+            if not same:
+                params = {"place": piece.place, "text": piece.text, "person": piece.person}
+                yield from query("recall_insert", source=source, **params)
+            elif text((row := same.pop(0))[1]) != piece.place:
+                yield from query("recall_move", id=number(row[0]), place=piece.place)
+        for gone in left.values():
+            yield from _delete(gone)
+        yield from query("recall_source_put", source=source, stamp=known.stamp, problem=known.problem)
+
+    @writes
+    def add(self, source: str, stamp: str, places: Sequence[str]) -> Script[None]:
+        """More messages of a thread."""
+        for place in places:
+            yield from query("recall_insert", source=source, place=place, text="", person="")
+        yield from query("recall_source_put", source=source, stamp=stamp, problem="")
+
+    @writes
+    def drop(self, source: str) -> Script[None]:
+        """Forget a source that is gone."""
+        while rows := (yield from query("recall_pieces_of", source=source, limit=PIECES_MAX)):
+            yield from _delete(rows)
+        yield from query("recall_source_drop", source=source)
+
+    @writes
+    def drop_pieces(self, ids: Sequence[int]) -> Script[None]:
+        """Forget pieces of which nothing can be found."""
+        for id in ids:
+            yield from query("recall_vector_delete", id=id)
+            yield from query("recall_delete", id=id)
+
+    @reads
+    def pieces(self, sources: Sequence[str]) -> Script[list[Passage]]:
+        """The pieces of these sources, in the sources' order."""
+        wanted = [Query("recall_pieces_of", {"source": one, "limit": PIECES_MAX}) for one in sources]
+        found = yield Batch(wanted)
+        return [
+            Passage(number(row[0]), source, text(row[1]), text(row[2]), text(row[3]))
+            for source, rows in zip(sources, found, strict=True)
+            for row in rows
+        ]
+
+    @reads
+    def embedded(self, ids: Sequence[int]) -> Script[list[tuple[Passage, str]]]:
+        """Those of these pieces that are still there, with their vectors."""
+        found = yield Batch([Query("recall_piece", {"id": id}) for id in ids])
+        return [(_piece(row), text(row[5])) for rows in found for row in rows]
+
+    async def waiting(self, limit: int) -> list[Passage]:
+        """Pieces without a vector, the newest first."""
+        return [_piece(row) for row in await self._read("recall_waiting", limit=limit)]
+
+    @writes
+    def embed(self, vectors: Sequence[tuple[int, str]]) -> Script[None]:
+        """Keep the vectors of pieces; those that are gone meanwhile get none."""
+        for id, vector in vectors:
+            if (yield from query("recall_embedded", id=id)):
+                yield from query("recall_vector_delete", id=id)
+                yield from query("recall_vector_insert", id=id, vector=vector)
+
+    async def vectors(self, after: int, limit: int = PAGE_ROWS) -> list[StoredVector]:
+        """The vectors that came after this number, the oldest first."""
+        rows = await self._read("recall_vectors", after=after, limit=limit)
+        return [StoredVector(number(row[0]), number(row[1]), text(row[2]), text(row[3]), text(row[4])) for row in rows]
+
+    async def reset(self) -> None:
+        """Drop all vectors, a page at a time."""
+        after = 0
+        while (after := await self.reset_page(after)) > 0:
+            pass
+
+    @writes
+    def reset_page(self, after: int) -> Script[int]:
+        """Drop the vectors of the next pieces; returns the last of these, 0 where there are no more."""
+        rows = yield from query("recall_reset", after=after, limit=PAGE_ROWS)
+        for row in rows:
+            yield from query("recall_vector_delete", id=number(row[0]))
+        return max((number(row[0]) for row in rows), default=0)
+
+
+def _piece(row: Row) -> Passage:
+    return Passage(number(row[0]), text(row[1]), text(row[2]), text(row[3]), text(row[4]))
+
+
+def _delete(rows: Sequence[Row]) -> Script[None]:
+    for row in rows:
+        yield from query("recall_vector_delete", id=number(row[0]))
+        yield from query("recall_delete", id=number(row[0]))

@@ -1,0 +1,393 @@
+"""`shoal compare`, `cases` and `check`: what models would answer to what was asked before, and whether cases hold."""
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+from xml.etree import ElementTree as ET
+
+import click
+import msgspec
+
+from shoal.domain.cases import Expectation
+from shoal.domain.comparisons import DIFFERENCES, RUNS_MAX, Wanted
+from shoal.domain.errors import ConfigError, HomeLocked, ShoalError, StoreError
+from shoal.surfaces.cli.client import call_api, get, path_part
+from shoal.surfaces.cli.completion import complete_agents
+from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.link import open_api
+from shoal.surfaces.cli.output import json_option, print_json, print_table, printable, usd
+from shoal.surfaces.http.routes_cases import CaseView, CheckBegun, ComparisonView
+from shoal.turn.checks import CaseOutcome
+from shoal.turn.comparisons import ComparedStep, ComparisonProgress, ComparisonState, total
+
+T = TypeVar("T")
+EXIT_INTERRUPTED = 130
+USD_MAX = 1.0
+
+_progress = msgspec.json.Decoder(ComparisonProgress)
+_outcome = msgspec.json.Decoder(CaseOutcome)
+
+
+async def asked(call: Awaitable[T]) -> T:
+    """What a call answers before anything was done; what is wrong with it is the command line's fault.
+
+    Raises click.UsageError.
+    """
+    try:
+        return await call
+    except (ConfigError, HomeLocked, StoreError):
+        raise
+    except ShoalError as error:
+        raise click.UsageError(str(error)) from error
+
+
+# ---- compare ----
+
+
+@click.command()
+@click.option("--model", required=True, help="The model to ask, PROVIDER/MODEL.")
+@click.option("--thread", default="", metavar="ID", help="The calls of this thread.")
+@click.option("--last", default=0, type=click.IntRange(0), help="Those of so many turns, the newest of all threads.")
+@click.option("--tag", default="", help="Those of the threads with #TAG in their title.")
+@click.option("--profile", default="", help="With the tools that this permission profile leaves.")
+@click.option("--system", type=click.Path(path_type=Path), help="With the instructions in this file.")
+@click.option("--runs", default=1, show_default=True, type=click.IntRange(1, RUNS_MAX), help="How often to ask each.")
+@click.option(
+    "--usd-max", default=USD_MAX, show_default=True, type=click.FloatRange(0), help="What it may cost; 0 is no ceiling."
+)
+@json_option
+@click.pass_obj
+def compare(
+    context: CommandContext,
+    model: str,
+    thread: str,
+    last: int,
+    tag: str,
+    profile: str,
+    system: Path | None,
+    runs: int,
+    usd_max: float,
+    as_json: bool,
+) -> int:
+    """Ask another model what was asked before, and set its answers beside the recorded ones. No tool runs.
+
+    Interrupting keeps what is done, and the same command goes on. Exits with 1 where calls are left.
+    """
+    text = ""
+    if system is not None:
+        try:
+            text = system.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"{system} cannot be read: {getattr(error, 'strerror', '') or error}.") from error
+    wanted = Wanted(model, thread, last, tag.removeprefix("#"), profile, text, runs)
+    try:
+        return asyncio.run(_compare(context, wanted, usd_max, as_json=as_json))
+    except KeyboardInterrupt:
+        print("\nStopped. What is done is kept; the same command goes on.", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+async def _compare(context: CommandContext, wanted: Wanted, usd_max: float, *, as_json: bool) -> int:
+    shows = sys.stderr.isatty() and not as_json
+    stopped, state = "", None
+    async with open_api(context) as api:
+        body = {"wanted": wanted, "usd_max": usd_max}
+        state = await asked(api.call("POST", "/api/comparisons", body, into=ComparisonState))
+        if not as_json:
+            print("\n".join(plan_lines(state)), file=sys.stderr, flush=True)
+        path = f"/api/comparisons/{state.id}"
+        if state.done < state.calls:
+            async for data in api.stream(f"{path}/run", "POST"):
+                one = _progress.decode(data)
+                stopped = one.stopped
+                if not as_json:
+                    cost = "" if one.usd is None else f", ${one.usd:.4f}"
+                    line = f"{one.done} of {one.calls} answered{cost}"
+                    print(f"\r\x1b[2K{line}" if shows else line, end="" if shows else "\n", file=sys.stderr, flush=True)
+            if shows:
+                print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+        found = await api.call("GET", path, into=ComparisonView)
+    if as_json:
+        print_json(found)
+    else:
+        print_comparison(found)
+        if stopped:
+            print(f"shoal: {printable(stopped)}", file=sys.stderr)
+    return 0 if found.state.done >= found.state.calls else 1
+
+
+def plan_lines(state: ComparisonState) -> list[str]:
+    """What a comparison is about to do, and may cost."""
+    times = f", {state.runs} times each" if state.runs > 1 else ""
+    turns, calls = "turn" if state.turns == 1 else "turns", "call" if state.steps == 1 else "calls"
+    lines = [f"{state.turns} {turns} with {state.steps} model {calls} of {printable(state.selection)}{times}."]
+    if state.done:
+        lines.append(f"{state.done} of {state.calls} are answered already.")
+    if state.left_out:
+        lines.append(f"{state.left_out} have no instructions in the journal any more and are left out.")
+    if state.done < state.calls:
+        cost = "an unknown price" if state.estimated_usd is None else f"about ${state.estimated_usd:.4f}"
+        ceiling = f"${state.usd_max:.4f}" if state.usd_max else "none of its own"
+        lines.append(f"To ask: about {state.estimated_tokens:,} tokens, {cost}; the ceiling is {ceiling}.")
+    return lines
+
+
+def worst(step: ComparedStep) -> str:
+    """How the answers to a call differ at most; empty where there are none."""
+    return max((one.difference for one in step.answers), key=DIFFERENCES.index, default="")
+
+
+def print_comparison(found: ComparisonView) -> None:
+    """A line for each turn, and what it came to."""
+    turns: dict[tuple[str, str], list[ComparedStep]] = {}
+    for step in found.steps:
+        turns.setdefault((step.thread, step.turn), []).append(step)
+    rows: list[tuple[str, ...]] = []
+    for (thread, _), steps in turns.items():
+        counts = Counter(one.difference for step in steps for one in step.answers)
+        diverged = next((step.number for step in steps if worst(step) not in ("", "same", "words")), None)
+        rows.append(
+            (
+                thread,
+                ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=by_difference)) or "open",
+                f"at call {diverged}" if diverged else "",
+                step_figures([step.recorded.usage.output_tokens for step in steps], tokens_of(steps)),
+                f"{usd(total(step.recorded.usd for step in steps))} → {usd(cost_of(steps))}",
+                step_figures(known(step.recorded.seconds for step in steps), seconds_of(steps), " s"),
+                steps[0].asked,
+            )
+        )
+    head = ("thread", "answers", "diverged", "tokens out", "usd", "seconds", "asked")
+    print_table(head, rows, "There is nothing to compare any more.")
+    counts = Counter(one.difference for step in found.steps for one in step.answers)
+    state = found.state
+    parts = ", ".join(f"{count} {WORDS[name]}" for name, count in sorted(counts.items(), key=by_difference))
+    cost = "an unknown price" if state.usd is None else f"${state.usd:.4f}"
+    print(f"{state.done} of {state.calls} answered by {printable(state.model)} for {cost}: {parts or 'nothing yet'}.")
+
+
+WORDS = {
+    "same": "the same",
+    "words": "in other words",
+    "arguments": "with other arguments",
+    "calls": "with other calls",
+    "refused": "refused",
+    "failed": "failed",
+}
+
+
+def by_difference(item: tuple[str, int]) -> int:
+    """The least first."""
+    return [*DIFFERENCES].index(item[0])  # pyright: ignore[reportArgumentType]
+
+
+def known(values: Iterable[float | None]) -> list[float]:
+    """Those that were taken."""
+    return [value for value in values if value is not None]
+
+
+def tokens_of(steps: Sequence[ComparedStep]) -> list[float]:
+    """What the answers wrote, the mean of a call's runs."""
+    return [
+        sum(one.answer.usage.output_tokens for one in step.answers) / len(step.answers)
+        for step in steps
+        if step.answers
+    ]
+
+
+def seconds_of(steps: Sequence[ComparedStep]) -> list[float]:
+    """How long the answers took, the mean of a call's runs."""
+    taken = [known(one.answer.seconds for one in step.answers) for step in steps]
+    return [sum(one) / len(one) for one in taken if one]
+
+
+def cost_of(steps: Sequence[ComparedStep]) -> float | None:
+    """What the answers cost for one run."""
+    return total(
+        one.answer.usd / len(step.answers) if one.answer.usd is not None else None
+        for step in steps
+        for one in step.answers
+    )
+
+
+def step_figures(before: Sequence[float], after: Sequence[float], unit: str = "") -> str:
+    """Two sums, one beside the other."""
+    was, now = (f"{sum(values):.3g}{unit}" if values else "–" for values in (before, after))
+    return f"{was} → {now}"
+
+
+# ---- cases ----
+
+
+@click.group()
+def cases() -> None:
+    """Turns that are kept as tests of an agent."""
+
+
+@cases.command()
+@click.argument("thread")
+@click.option("--name", required=True, help="What to call it: small letters, digits and hyphens.")
+@click.option("--turn", default="", help="The turn; without it the thread's last one.")
+@click.option("--about", default="", help="A sentence that says what it is for.")
+@click.option("--calls", multiple=True, metavar="TOOL", help="It calls this tool.")
+@click.option("--arguments", multiple=True, metavar="JSON", help="With these arguments at least, for each --calls.")
+@click.option("--never", multiple=True, metavar="TOOL", help="It never calls this tool.")
+@click.option("--contains", multiple=True, metavar="TEXT", help="The answer contains this.")
+@click.option("--matches", multiple=True, metavar="REGEX", help="A part of the answer matches this.")
+@click.option("--lacks", multiple=True, metavar="TEXT", help="The answer does not contain this.")
+@click.option("--judged", multiple=True, metavar="SENTENCE", help="A model finds this true of what it does.")
+@click.option("--sandbox", is_flag=True, help="Let its tools work in a throw-away workspace when it is checked.")
+@json_option
+@click.pass_obj
+def save(
+    context: CommandContext,
+    thread: str,
+    name: str,
+    turn: str,
+    about: str,
+    calls: tuple[str, ...],
+    arguments: tuple[str, ...],
+    never: tuple[str, ...],
+    contains: tuple[str, ...],
+    matches: tuple[str, ...],
+    lacks: tuple[str, ...],
+    judged: tuple[str, ...],
+    sandbox: bool,
+    as_json: bool,
+) -> None:
+    """Keep a turn of THREAD as a case of its agent: a file that says what was asked and what has to hold."""
+    if len(arguments) > len(calls):
+        raise click.UsageError("Each --arguments belongs to a --calls before it.")
+    expect: list[Expectation] = []
+    for number, tool in enumerate(calls):
+        try:
+            given = msgspec.json.decode(arguments[number] if number < len(arguments) else "{}", type=dict[str, object])
+        except msgspec.DecodeError as error:
+            raise click.UsageError(f"--arguments {arguments[number][:80]!r} is no JSON object: {error}.") from error
+        expect.append(Expectation(calls=tool, arguments=given))
+    expect += [Expectation(never_calls=one) for one in never]
+    expect += [Expectation(contains=one) for one in contains]
+    expect += [Expectation(matches=one) for one in matches]
+    expect += [Expectation(lacks=one) for one in lacks]
+    expect += [Expectation(judged=one) for one in judged]
+    if not expect:
+        raise click.UsageError("Say what has to hold: --calls, --never, --contains, --matches, --lacks or --judged.")
+    body = {"name": name, "expect": expect, "turn": turn, "about": about, "sandbox": sandbox}
+    try:
+        made = call_api(context, "POST", f"/api/threads/{path_part(thread)}/cases", body, into=CaseView)
+    except (ConfigError, HomeLocked, StoreError):
+        raise
+    except ShoalError as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        print_json(made)
+        return
+    print(f"Saved as agents/{made.agent}/{made.file}. `shoal check --agent {made.agent}` runs it.")
+
+
+@cases.command("list")
+@click.option("--agent", default="main", shell_complete=complete_agents, show_default=True, help="Whose.")
+@json_option
+@click.pass_obj
+def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
+    """List an agent's cases and what has to hold in each."""
+    try:
+        found = get(context, f"/api/agents/{path_part(agent)}/cases", list[CaseView])
+    except (ConfigError, HomeLocked, StoreError):
+        raise
+    except ShoalError as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        print_json(found)
+        return
+    rows = [(one.name, "; ".join(one.expects), one.about) for one in found]
+    print_table(("case", "has to hold", "about"), rows, f"{agent} has no cases. `shoal cases save` makes them.")
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[CASE…]")
+@click.option("--agent", default="main", shell_complete=complete_agents, show_default=True, help="Whose cases.")
+@click.option("--model", default="", help="Another model than the agent's.")
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML to this file.")
+@click.option(
+    "--usd-max", default=USD_MAX, show_default=True, type=click.FloatRange(0), help="What it may cost; 0 is no ceiling."
+)
+@json_option
+@click.pass_obj
+def check(
+    context: CommandContext,
+    names: tuple[str, ...],
+    agent: str,
+    model: str,
+    junit: Path | None,
+    usd_max: float,
+    as_json: bool,
+) -> int:
+    """Run an agent's cases, all of them or those that are named, and say which hold.
+
+    Exits with 1 where one fails or could not be run, with 2 where a case cannot be read.
+    """
+    if junit is not None and not os.access(junit if junit.exists() else junit.absolute().parent, os.W_OK):
+        raise click.UsageError(f"{junit} cannot be written. Name a file in a folder that there is.")
+    outcomes = asyncio.run(_check(context, names, agent, model, usd_max, as_json=as_json))
+    if as_json:
+        print_json(outcomes)
+    failed = sum(not one.passed and not one.error for one in outcomes)
+    errors = sum(bool(one.error) for one in outcomes)
+    if not as_json:
+        cost = usd(total(one.usd for one in outcomes))
+        word = "case" if len(outcomes) == 1 else "cases"
+        print(f"{len(outcomes)} {word}: {len(outcomes) - failed - errors} passed, {failed} failed, {errors} not run; "
+              f"usd {cost}." if outcomes else f"{agent} has no cases. `shoal cases save` makes them.")  # fmt: skip
+    if junit is not None:
+        junit.write_bytes(junit_xml(agent, outcomes))
+    return 1 if failed or errors else 0
+
+
+async def _check(
+    context: CommandContext, names: Sequence[str], agent: str, model: str, usd_max: float, *, as_json: bool
+) -> list[CaseOutcome]:
+    outcomes: list[CaseOutcome] = []
+    body = {"cases": names, "model": model, "usd_max": usd_max}
+    async with open_api(context) as api:
+        stream = api.stream(f"/api/agents/{path_part(agent)}/check", "POST", body)
+        msgspec.json.decode(await asked(anext(stream)), type=CheckBegun)
+        async for data in stream:
+            outcomes.append(_outcome.decode(data))
+            if not as_json:
+                print("\n".join(outcome_lines(outcomes[-1])), flush=True)
+    return outcomes
+
+
+def outcome_lines(outcome: CaseOutcome) -> list[str]:
+    """A case's line, and where it does not hold what was expected and what there was, as a diff."""
+    mark = "error" if outcome.error else "pass" if outcome.passed else "FAIL"
+    lines = [f"{mark:5}  {outcome.name}  ({outcome.seconds:.1f} s)"]
+    if outcome.error:
+        lines.append(f"       {printable(outcome.error)}")
+    for failure in outcome.failures:
+        lines.append(f"       - {printable(failure.expected)}")
+        lines += [f"       + {line}" for line in printable(failure.got).splitlines()]
+    return lines
+
+
+def junit_xml(agent: str, outcomes: Sequence[CaseOutcome]) -> bytes:
+    """The outcomes as JUnit XML, which CI systems read."""
+    failed = [one for one in outcomes if not one.passed and not one.error]
+    errors = [one for one in outcomes if one.error]
+    counts = {"tests": len(outcomes), "failures": len(failed), "errors": len(errors)}
+    seconds = f"{sum(one.seconds for one in outcomes):.3f}"
+    suite = ET.Element("testsuite", {"name": agent, "time": seconds, **{key: str(n) for key, n in counts.items()}})
+    for one in outcomes:
+        case = ET.SubElement(suite, "testcase", classname=f"shoal.{agent}", name=one.name, time=f"{one.seconds:.3f}")
+        if one.error:
+            ET.SubElement(case, "error", message=printable(one.error))
+        elif one.failures:
+            message = "; ".join(printable(failure.expected) for failure in one.failures)
+            lines = [line.strip() for line in outcome_lines(one)[1:]]
+            ET.SubElement(case, "failure", message=message).text = "\n".join(lines)
+    return ET.tostring(suite, encoding="utf-8", xml_declaration=True)

@@ -1,0 +1,82 @@
+"""`shoal completion`: has bash, zsh and fish complete commands, options, agents and files."""
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.domain.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+SHELLS = ("bash", "zsh", "fish")
+VARIABLE = "_SHOAL_COMPLETE"
+"""By which a shell's script asks this program what may come next."""
+_ZSH_BEGINS = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"
+_WORD = re.compile(r"(?<![\w-])[a-z][a-z-]+(?![\w-])")
+
+
+@click.command()
+@click.argument("shell", required=False, type=click.Choice(SHELLS))
+@click.option("--print", "only_print", is_flag=True, help="Print the script and change nothing.")
+@click.pass_context
+def completion(click_context: click.Context, shell: str | None, only_print: bool) -> None:
+    """Have Tab complete commands, options, agents and files in a shell, this one unless it is named.
+
+    fish finds the script by itself; for bash and zsh a line in ~/.bashrc or ~/.zshrc reads it.
+    """
+    from click.shell_completion import get_completion_class
+
+    shell = shell or Path(os.environ.get("SHELL", "")).name
+    kind = get_completion_class(shell) if shell in SHELLS else None
+    if kind is None:
+        raise InvalidInput(f"Which shell? `shoal completion NAME`, where NAME is one of: {', '.join(SHELLS)}.")
+    script = kind(click_context.find_root().command, {}, "shoal", VARIABLE).source()
+    script = _ZSH_BEGINS + script if shell == "zsh" else script
+    if only_print:
+        print(script)
+        return
+    if shell == "fish":
+        file, settings = _folder("XDG_CONFIG_HOME", ".config") / "fish/completions/shoal.fish", None
+    else:
+        file = _folder("XDG_DATA_HOME", ".local/share") / f"shoal/completion.{shell}"
+        where = Path(os.environ.get("ZDOTDIR") or Path.home()) if shell == "zsh" else Path.home()
+        settings = where / f".{shell}rc"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(script, "utf-8")
+    print(f"Wrote {file}.")
+    if settings is not None:
+        line = f'[ -r "{file}" ] && . "{file}"  # completion of shoal'
+        before = settings.read_text("utf-8", errors="surrogateescape") if settings.exists() else ""
+        if line not in before.splitlines():
+            with settings.open("a", encoding="utf-8") as end:
+                end.write(f"{'' if before.endswith(chr(10)) or not before else chr(10)}{line}\n")
+            print(f"{settings} reads it from now on.")
+    print("It works in every new shell.")
+
+
+def _folder(variable: str, usual: str) -> Path:
+    """A folder of the user's, as the XDG base directory specification finds it."""
+    return Path(os.environ.get(variable) or Path.home() / usual)
+
+
+def agent_names(home: Path) -> list[str]:
+    """The agents that have a folder in a home directory."""
+    folder = home / "agents"
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+
+
+def complete_agents(click_context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":
+    """Agents, for a shell that completes a command's words; the command line is not run then."""
+    from click.shell_completion import CompletionItem
+
+    home = click_context.find_root().params.get("home") or Path(os.environ.get("SHOAL_HOME") or "~/.shoal")
+    return [CompletionItem(name) for name in agent_names(home.expanduser()) if name.startswith(begun)]
+
+
+def words_of(usage: str) -> list[str]:
+    """What may follow a command as it is: `[list|kill ID]` has `list` and `kill`."""
+    return _WORD.findall(usage)

@@ -1,0 +1,336 @@
+"""Puts what was found in another product's home into one of Shoal, once, and tells of each thing what became of it.
+
+Nothing that is brought over acts by itself: schedules rest, skills lie where they are not looked for, accounts are
+switched off, and no agent answers anywhere before somebody says so. What agents there wrote, and what was said, counts
+as untrusted (decisions 028 and 033) until a person has read it: its files are marked, its conversations tainted.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from shoal.agents.folder import digest_of, make_folder, read_agent, set_key, write_new
+from shoal.config import Config, load_config
+from shoal.config.defaults import KNOWN_PROVIDERS
+from shoal.domain.clock import SystemClock
+from shoal.domain.errors import ConfigError, InvalidInput
+from shoal.domain.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
+from shoal.domain.home import ENTRY_CHARS_MAX, Home, entry_line, is_known, memory_path, note_path, only_for, shown_to
+from shoal.domain.ids import ThreadId, TurnId, format_ulid, make_thread_id
+from shoal.domain.messages import Author
+from shoal.domain.records import AuditEntry, MemoryEdit
+from shoal.domain.toml_text import Value
+from shoal.domain.triggers import NewTrigger, first_time
+from shoal.setup.writing import keep_secret, write_settings
+from shoal.store.projections import Projections
+from shoal.store.store import Store
+from shoal.surfaces.cli.imports.found import Found, FoundAccount, FoundAgent, FoundProvider, FoundThread
+from shoal.tools.memory_book import MemoryBook
+from shoal.tools.memory_files import read_memory
+from shoal.tools.tainted_files import MarkedFiles, PromptFiles
+from shoal.turn.skills import SkillProblem, parse_skill
+
+TITLES = {"openclaw": "OpenClaw", "hermes": "Hermes Agent", "nanobot": "nanobot", "openwebui": "Open WebUI"}
+BRING_SECONDS_MAX = 3600.0
+OFF = "skills-off"
+"""The folder of an agent for skills that it does not have yet."""
+OWNER = "owner"
+
+Became: TypeAlias = Literal["came", "off", "there", "left"]
+
+
+class ImportLine(msgspec.Struct, frozen=True):
+    """What became of one thing: it came, came switched off, was there already, or was left behind; and where or why."""
+
+    became: Became
+    what: str
+    detail: str
+
+
+class Bringing:
+    """One import. `dry` writes nothing, `keys` brings secrets along, `trust` says that a person has read it all."""
+
+    def __init__(
+        self, found: Found, home: Home, store: Store, config: Config, *, dry: bool, keys: bool, trust: bool
+    ) -> None:
+        self.lines: list[ImportLine] = []
+        self._found = found
+        self._home = home
+        self._store = store
+        self._config = config
+        self._dry = dry
+        self._keys = keys
+        self._trust = trust
+        self._product = TITLES[found.product]
+        self._source = "" if trust else f"an import from {self._product}"
+
+    async def run(self) -> list[ImportLine]:
+        """Bring everything over. Raises StoreError, OSError."""
+        settings = self._providers(self._found.providers)
+        settings |= self._accounts(self._found.accounts)
+        if settings and not self._dry:
+            write_settings(self._home, settings)
+            self._config = load_config(self._home.root, os.environ)
+        marks = MarkedFiles(self._store.settings, self._home)
+        book = MemoryBook(self._home, self._store, SystemClock(), PromptFiles(marks, self._home))
+        for agent in self._found.agents:
+            await self._memory(agent, book)
+        async with AsyncExitStack() as stack:
+            if not self._dry:
+                await stack.enter_async_context(marks.during([self._home.root], self._source, BRING_SECONDS_MAX))
+            for agent in self._found.agents:
+                await self._agent(agent)
+        self._models()
+        for thread in self._found.threads:
+            await self._thread(thread)
+        await self._schedules()
+        for one in self._found.left:
+            self._tell("left", one.what, one.why)
+        if not self._dry:
+            detail = ", ".join(
+                f"{sum(line.became == became for line in self.lines)} {became}" for became in ("came", "off")
+            )
+            entry = AuditEntry("import", f"import {self._found.product}", "allow", user="web:owner", detail=detail)
+            await self._store.audit.record("system", [entry])
+        return self.lines
+
+    def _tell(self, became: Became, what: str, detail: str) -> None:
+        self.lines.append(ImportLine(became, what, detail))
+
+    # ---- agents ----
+
+    async def _agent(self, agent: FoundAgent) -> None:
+        folder, kept = self._home.agent(agent.name), list[str]()
+        is_new, came = not folder.exists(), list[str]()
+        files = {**agent.files, **{f"docs/{name}": text for name, text in agent.documents.items()}}
+        for name, text in files.items():
+            content = f"{text.strip()}\n".encode()
+            if (folder / name).exists():
+                kept += [name] if (folder / name).read_bytes() != content else []
+                continue
+            came.append(name)
+            if not self._dry:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                write_new(self._home, folder / name, content, [])
+        if not self._dry:
+            make_folder(self._home, agent.name)
+            if is_new and agent.system_prompt:
+                set_key(folder, "system_prompt", agent.system_prompt)
+            await self._store.registry.put(agent.name, digest_of(folder))
+        where = f"agents/{agent.name}"
+        if is_new or came:
+            self._tell("came", f"agent {agent.name}", f"{where}: {', '.join(came) or 'an empty persona'}")
+        else:
+            self._tell("there", f"agent {agent.name}", where)
+        if kept:
+            self._tell("left", f"agent {agent.name}: {', '.join(kept)}", "the file here says something else and stays")
+        for skill in agent.skills:
+            off, on = folder / OFF / skill.name, folder / "skills" / skill.name
+            if off.exists() or on.exists():
+                self._tell("there", f"skill {skill.name}", f"{where}/{'skills' if on.exists() else OFF}/{skill.name}")
+                continue
+            if not self._dry:
+                for name, data in skill.files.items():
+                    (off / name).parent.mkdir(parents=True, exist_ok=True)
+                    write_new(self._home, off / name, data, [])
+            text = skill.files.get("SKILL.md", b"").decode("utf-8", "replace")
+            parsed = parse_skill(on / "SKILL.md", text, "agent")
+            wrong = f" It has to be corrected first: {parsed.text}" if isinstance(parsed, SkillProblem) else ""
+            todo = f"mv {off} {on}" if on.parent.exists() else f"mkdir -p {on.parent} && mv {off} {on}"
+            self._tell("off", f"skill {skill.name}", f"read it, then: {todo}{wrong}")
+
+    async def _memory(self, agent: FoundAgent, book: MemoryBook) -> None:
+        """What an agent remembers becomes the owner's alone: there only they were its people."""
+        files = {memory_path(self._home, "global", ThreadId("")): agent.memory}
+        files |= {note_path(self._home, day): entries for day, entries in sorted(agent.notes.items())}
+        for path, entries in files.items():
+            known = shown_to(read_memory(path), OWNER)
+            pieces = dict.fromkeys(entry_line(piece) for entry in entries for piece in _pieces(entry))
+            new = tuple(only_for(line, OWNER) for line in pieces if not is_known(known, line))
+            what = f"{agent.name}: {'memory' if path.name == 'MEMORY.md' else f'note of {path.stem}'}"
+            name = path.relative_to(self._home.root)
+            if not new:
+                if entries:
+                    self._tell("there", what, str(name))
+                continue
+            edit = MemoryEdit(path, added=new, person=OWNER, changed_by="web:owner", tainted_by=self._source)
+            try:
+                if not self._dry:
+                    await book.amend(edit)
+            except InvalidInput as error:
+                self._tell("left", what, str(error))
+                continue
+            self._tell("came", what, f"{len(new)} lines in {name}, for you alone")
+
+    # ---- settings ----
+
+    def _providers(self, providers: Sequence[FoundProvider]) -> dict[str, Value]:
+        """The keys to set for providers that are not configured."""
+        values: dict[str, Value] = {}
+        for one in providers:
+            table, what = f"providers.{one.name}", f"provider {one.name}"
+            if one.name in self._config.providers:
+                self._tell("there", what, "it is configured already")
+                continue
+            if (one.key and not self._keys) or not (one.key or one.base_url):
+                self._tell("left", what, "its key was not asked for: --keys brings it, or `shoal setup model`")
+                continue
+            if one.kind and one.name not in KNOWN_PROVIDERS:
+                values[f"{table}.kind"] = one.kind
+            if one.base_url:
+                values[f"{table}.base_url"] = one.base_url
+            if one.key:
+                values[f"{table}.api_key"] = self._secret(f"{table}.api_key", one.key)
+            self._tell("came", what, f"[{table}] in shoal.toml{', its key in secrets/' if one.key else ''}")
+        return values
+
+    def _accounts(self, accounts: Sequence[FoundAccount]) -> dict[str, Value]:
+        """The keys to set for accounts on platforms that have none; they are switched off."""
+        values: dict[str, Value] = {}
+        for one in accounts:
+            table, what = f"platforms.{one.platform}", f"channel {one.platform}"
+            if getattr(self._config.platforms, one.platform):
+                self._tell("there", what, "an account is configured already; who may speak there was not changed")
+                continue
+            values[f"{table}.enabled"] = False
+            values |= {f"{table}.{key}": value for key, value in one.settings.items()}
+            if one.allow:
+                values[f"{table}.allow"] = one.allow
+            if self._keys:
+                values |= {
+                    f"{table}.{key}": self._secret(f"{table}.{key}", value) for key, value in one.secrets.items()
+                }
+            token = "its token in secrets/" if self._keys else "without its token (--keys brings it)"
+            people = f"{len(one.allow)} people may speak"
+            todo = f"stop {self._product}, then `shoal setup chat`, which also finds out which of them you are"
+            self._tell("off", what, f"[{table}] in shoal.toml, {token}, {people}; {todo}")
+        return values
+
+    def _secret(self, key: str, value: str) -> Value:
+        return {"file": f"secrets/{key}"} if self._dry else keep_secret(self._home, key, value)
+
+    def _models(self) -> None:
+        """The default model, and each agent's own, where their providers are configured here."""
+        wanted, have = self._found.model, {*self._config.providers}
+        if wanted and self._config.model.name:
+            became: Became = "there" if wanted == self._config.model.name else "left"
+            self._tell(became, f"model {wanted}", f"{self._config.model.name} is configured here, and stays")
+        elif wanted and wanted.split("/")[0] in have:
+            fallback = [one for one in self._found.fallback if one.split("/")[0] in have]
+            values: dict[str, Value] = {"model.name": wanted}
+            if fallback and not self._config.model.fallback:
+                values["model.fallback"] = fallback
+            try:
+                if not self._dry:
+                    write_settings(self._home, values)
+                self._tell("came", f"model {wanted}", "model.name in shoal.toml")
+            except ConfigError as error:
+                self._tell("left", f"model {wanted}", error.problems[0])
+        elif wanted:
+            self._tell("left", f"model {wanted}", "its provider is not configured here; `shoal setup model` sets one")
+        for agent in self._found.agents:
+            if not agent.model or agent.model == wanted:
+                continue
+            folder = self._home.agent(agent.name)
+            if folder.exists() and read_agent(folder).model:
+                continue
+            if agent.model.split("/")[0] in have:
+                if not self._dry:
+                    set_key(folder, "model", agent.model)
+                self._tell("came", f"model {agent.model}", f"agents/{agent.name}/agent.toml")
+            else:
+                todo = f"`shoal agents config {agent.name} model PROVIDER/MODEL` names one"
+                self._tell(
+                    "left", f"model {agent.model} of {agent.name}", f"its provider is not configured here; {todo}"
+                )
+
+    # ---- conversations and schedules ----
+
+    async def _thread(self, found: FoundThread) -> None:
+        key = hashlib.sha256(f"{found.agent}\0{found.key}".encode()).hexdigest()[:26]
+        thread = make_thread_id("web", self._found.product, key)
+        events = list(_events(found, thread, self._source))
+        title = f"{' '.join(found.title.split())[:50]} (from {self._product})"
+        first, last = found.messages[0].at, found.messages[-1].at
+        what = f"conversation {' '.join(found.title.split())[:50]}"
+        detail = f"{thread}: {len(found.messages)} messages, {first:%Y-%m-%d} to {last:%Y-%m-%d}"
+        if self._dry:
+            is_new = await self._store.journal.thread(thread) is None
+        else:
+            is_new = await self._store.journal.add_thread(thread, found.agent, title, events)
+            if is_new:
+                Projections(self._home).rebuild(thread, await self._store.journal.events(thread), {})
+        self._tell("came" if is_new else "there", what, detail)
+
+    async def _schedules(self) -> None:
+        now = datetime.now(UTC)
+        known = {(one.spec.name, one.spec.text) for one in await self._store.triggers.all()}
+        for one in self._found.schedules:
+            name, what = f"{one.name} ({self._found.product})", f"schedule {one.name}"
+            key = hashlib.sha256(f"{one.name}\0{one.text}".encode()).hexdigest()[:16]
+            spec = NewTrigger(
+                one.kind,
+                one.schedule,
+                one.text,
+                Author(OWNER, trusted=self._trust),
+                self._source,
+                thread=make_thread_id("web", self._found.product, f"schedule-{key}"),
+                timezone=one.timezone,
+                agent=one.agent,
+                name=name,
+                created_by=OWNER,
+            )
+            if (name, one.text) in known:
+                self._tell("there", what, "`shoal triggers list` shows it")
+                continue
+            try:
+                at, identity = first_time(spec, now), ""
+                if not self._dry:
+                    identity = (await self._store.triggers.add(spec, at, rests=True)).id
+            except InvalidInput as error:
+                self._tell("left", what, str(error))
+                continue
+            told = f" It told {one.told} there; here its answers stand on the page." if one.told else ""
+            self._tell("off", what, f"it rests until `shoal triggers resume {identity or 'ID'}`.{told}")
+
+
+def _pieces(entry: str) -> list[str]:
+    """An entry in pieces that fit into a line of a memory file."""
+    words = " ".join(entry.split()).removeprefix("- ").removeprefix("* ").strip()
+    size = ENTRY_CHARS_MAX - 10
+    return [words[at : at + size] for at in range(0, len(words), size)]
+
+
+def _events(found: FoundThread, thread: ThreadId, source: str) -> "Sequence[Event]":
+    """The conversation as turns: each begins with what a person said, and ends with the last answer before the next."""
+    events: list[Event] = []
+    turn, answer, steps = TurnId(""), "", 0
+    person = Author(OWNER, "imported", trusted=not source)
+
+    def note(at: datetime, data: EventData) -> None:
+        events.append(Event(0, thread, turn, at, data))
+
+    def close(at: datetime) -> None:
+        if turn:
+            note(at, TurnFinished("done" if answer else "aborted", answer, steps, tainted_by=source))
+
+    for number, message in enumerate(found.messages):
+        opens = message.role == "user" or not turn
+        if opens:
+            close(found.messages[number - 1].at if number else message.at)
+            digest = hashlib.sha256(f"{thread}\0{number}".encode()).digest()[:10]
+            turn, answer, steps = TurnId(format_ulid(int(message.at.timestamp() * 1000), digest)), "", 0
+            text = message.text if message.role == "user" else "(The agent wrote by itself.)"
+            origin = "person" if message.role == "user" else "system"
+            note(message.at, UserSaid(text, person, f"import:{number}", origin, direct=True, tainted_by=source))
+            note(message.at, TurnStarted(found.agent, ""))
+        if message.role == "assistant":
+            note(message.at, AssistantSaid(message.text, tainted_by=source))
+            answer, steps = message.text, steps + 1
+    close(found.messages[-1].at)
+    return events

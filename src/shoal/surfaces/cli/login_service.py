@@ -1,0 +1,83 @@
+"""Starting Shoal at login: a unit of the user's systemd, or a launchd agent."""
+
+import os
+import plistlib
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from shoal.domain.errors import ShoalError
+
+COMMAND_SECONDS = 30.0
+
+
+class LoginService(msgspec.Struct, frozen=True):
+    """The file that makes a system start Shoal, the commands that make it count, and the one that shows the log."""
+
+    file: Path
+    content: bytes
+    commands: tuple[tuple[str, ...], ...]
+    log: str
+    stop: str
+
+
+def login_service(root: Path) -> LoginService | None:
+    """What would start Shoal on this home directory at each login; None where the system has nothing for that."""
+    called = shutil.which(sys.argv[0]) or sys.argv[0]
+    program = called if Path(called).name == "shoal" else str(Path(sys.executable).with_name("shoal"))
+    command = [os.path.abspath(program), "--home", str(root), "run"]
+    suffix = "" if root == Path("~/.shoal").expanduser() else "-" + re.sub(r"[^\w-]+", "-", root.name).strip("-")
+    if sys.platform == "darwin":
+        label = f"shoal{suffix}"
+        file, log = Path(f"~/Library/LaunchAgents/{label}.plist").expanduser(), root / "shoal.log"
+        content = {
+            "Label": label, "ProgramArguments": command, "RunAtLoad": True, "KeepAlive": True,
+            "StandardErrorPath": str(log), "StandardOutPath": str(log), "ExitTimeOut": 45,
+            "EnvironmentVariables": {"PATH": os.environ.get("PATH", os.defpath)},
+        }  # fmt: skip
+        domain = f"gui/{os.getuid()}"
+        commands = (("launchctl", "bootstrap", domain, str(file)),)
+        stop = f"launchctl bootout {domain}/{label}"
+        return LoginService(file, plistlib.dumps(content), commands, f"tail -f {log}", stop)
+    if not shutil.which("systemctl"):
+        return None
+    if _run(("systemctl", "--user", "show-environment")):  # no session of the user's: a container, another user's shell
+        return None
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "systemd" / "user"
+    unit = f"shoal{suffix}.service"
+    text = (
+        "[Unit]\nDescription=Shoal, agents in chats\n\n"
+        f"[Service]\nExecStart={' '.join(map(_quoted, command))}\nRestart=always\nRestartSec=1\nTimeoutStopSec=45\n"
+        "KillMode=mixed\n\n[Install]\nWantedBy=default.target\n"
+    )
+    commands = (("systemctl", "--user", "daemon-reload"), ("systemctl", "--user", "enable", "--now", unit))
+    stop = f"systemctl --user stop {unit}"
+    return LoginService(folder / unit, text.encode(), commands, f"journalctl --user -fu {unit}", stop)
+
+
+def start(service: LoginService) -> None:
+    """Write the file and have the system start Shoal. Raises ShoalError with what the system said, OSError."""
+    service.file.parent.mkdir(parents=True, exist_ok=True)
+    service.file.write_bytes(service.content)
+    for command in service.commands:
+        if failure := _run(command):
+            raise ShoalError(f"`{' '.join(command)}` failed: {failure}. {service.file} is written; run it by hand.")
+
+
+def _run(command: tuple[str, ...]) -> str:
+    """Run a command of the system; returns why it failed, or nothing."""
+    try:
+        ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if ran.returncode == 0 else " ".join(ran.stderr.split()) or f"it ended with {ran.returncode}"
+
+
+def _quoted(word: str) -> str:
+    """A word as systemd reads it back: percent signs and dollars are its own, spaces part words."""
+    text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{text}"' if re.search(r"[^\w@%+=:,./-]", word) else text

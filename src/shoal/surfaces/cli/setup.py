@@ -1,0 +1,508 @@
+"""`shoal setup`: asks for what is missing, tries each answer at once, and writes what works.
+
+Nothing is remembered but what is written: what `shoal.toml` says and works is not asked for again, so that leaving in
+the middle (Ctrl-C) and beginning anew goes on at the first thing that is missing. Each step ends in one of three ways:
+it works, somebody chose to do without, or one sentence says what is wrong.
+"""
+
+import asyncio
+import logging
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import click
+
+from shoal.config import Config, default_model, load_config
+from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
+from shoal.config.load import parse_variable
+from shoal.config.ollama import with_ollama
+from shoal.domain.errors import HomeLocked, InvalidInput, ShoalError
+from shoal.domain.installation import as_typed, install_command
+from shoal.domain.secret import Secret
+from shoal.domain.toml_text import Value
+from shoal.setup import choices, trying
+from shoal.setup.choices import CHATS, KEYS, MODELS, PACKAGES, QUESTIONS, USER_IDS
+from shoal.setup.writing import keep_secret, write_settings
+from shoal.store.lock import is_held
+from shoal.surfaces.cli import login_service, setup_checks
+from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.init import make_home
+from shoal.surfaces.cli.output import printable
+
+NOTHING: Mapping[str, Value] = {}
+STEPS = ("home", "model", "chat", "sandbox", "login")
+
+
+class LeftOut(Exception):
+    """A step ends without having set anything; the text says why."""
+
+
+@click.command()
+@click.argument("steps", nargs=-1, type=click.Choice(STEPS), metavar="[home|model|chat|sandbox|login]…")
+@click.option("--provider", type=click.Choice(list(MODELS)), help="Who runs the model.")
+@click.option("--key", metavar="SOURCE", help="The provider's key: env:NAME, file:PATH, or - for a line of input.")
+@click.option("--address", metavar="URL", help="Where the provider `server` or `ollama` is, version part included.")
+@click.option("--model-file", metavar="FILE", help="The GGUF file of the provider `local`.")
+@click.option("--model", metavar="NAME", help="The model; without it the provider's usual one.")
+@click.option("--platform", type=click.Choice(list(CHATS)), help="Where people write to the agents first.")
+@click.option("--token", metavar="SOURCE", help="The bot's token, in the same way.")
+@click.option("--app-token", metavar="SOURCE", help="Slack's app-level token, in the same way.")
+@click.option("--owner", metavar="USER", help="Your user id on the platform; without it a code in the chat tells.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other key, such as web.port=8421.")
+@click.option("--login/--no-login", default=None, help="Start at login, or not.")
+@click.option("--no-input", is_flag=True, help="Ask nothing; what is missing is left as it is.")
+@click.pass_obj
+def setup(
+    context: CommandContext,
+    steps: tuple[str, ...],
+    settings: tuple[str, ...],
+    login: bool | None,
+    no_input: bool,
+    **given: str | None,
+) -> int:
+    """Ask for what is missing, try each answer at once, and write what works.
+
+    Naming steps asks for these again, also where they are set. Without a terminal nothing is asked.
+    """
+    logging.getLogger("shoal").addHandler(logging.NullHandler())  # what goes wrong is said here
+    answers = {name: value for name, value in given.items() if value is not None}
+    if login is not None:
+        answers["login"] = "y" if login else "n"
+    return Setup(context, answers, settings, steps, asks=sys.stdin.isatty() and not no_input).run()
+
+
+class Setup:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        context: CommandContext,
+        given: dict[str, str],
+        settings: tuple[str, ...],
+        again: tuple[str, ...],
+        *,
+        asks: bool,
+    ) -> None:
+        self._context = context
+        self._given = given
+        self._again = again
+        self._asks = asks
+        self._wrote: list[str] = []
+        self._started: login_service.LoginService | None = None
+        self._extra: dict[str, Value] = {}
+        for setting in settings:
+            name, equals, text = setting.partition("=")
+            if not equals:
+                raise InvalidInput(f"--set {setting} has no value. Write it as --set KEY=VALUE.")
+            value = parse_variable(tuple(name.strip().split(".")), text)
+            self._extra[name.strip()] = text if isinstance(value, dict) else cast("Value", value)
+
+    def run(self) -> int:
+        """Go through the steps; 1 when one of them failed."""
+        if self._asks:
+            print("Enter takes what stands in [brackets]. Ctrl-C leaves; `shoal setup` then goes on where you left.\n")
+        failed = False
+        try:
+            self.home()
+            for step in (self.model, self.chat, self.sandbox, self.login):
+                try:
+                    step()
+                except (LeftOut, ShoalError, OSError) as left:
+                    failed = True
+                    self.say(step.__name__, f"{left} Nothing was changed.")
+            if self._extra:
+                self.write(self._extra)
+        except (click.Abort, KeyboardInterrupt):
+            print("\nLeft.", end=" ")
+            self.finish("`shoal setup` goes on here.")
+            raise
+        self.finish(self.next_step())
+        return 1 if failed else 0
+
+    # ---- the steps ----
+
+    def home(self) -> None:
+        """The directory is ours, can be written, and no Shoal runs on it; then what is missing is made."""
+        while True:
+            root = self._context.root
+            problem = setup_checks.not_ours(root) or setup_checks.unwritable(root)
+            if not problem:
+                break
+            self.say("home", problem)
+            if not self._asks:
+                raise InvalidInput("Nothing was set up: name another directory with --home DIR.")
+            other = Path(click.prompt("Directory", type=str)).expanduser()
+            self._context.root = Path(os.path.abspath(other))
+            print(f"From now on say so: export SHOAL_HOME={shlex.quote(str(self._context.root))}")
+        if is_held(self._context.home.lock_file):
+            service = login_service.login_service(root)
+            stop = f" (`{service.stop}`)" if service is not None and service.file.exists() else ""
+            raise HomeLocked(f"A Shoal runs on {root}. Stop it{stop}, then `shoal setup` again.")
+        made = make_home(self._context.home)
+        self._wrote += [str(root / name) for name in made if name in ("shoal.toml", "token")]
+        self.say("home", f"{root} {'was made' if made else 'is there'}.")
+        config = self.config({key: value for key, value in self._extra.items() if key.startswith("web.")})
+        host, port = config.web.host, config.web.port
+        while port and not setup_checks.is_free(host, port):
+            self.say("page", f"Port {port} of {host} is used by another program.")
+            if not self._asks:
+                self.say("page", "Choose another: `shoal setup --set web.port=NUMBER`.")
+                return
+            free = next((n for n in range(port + 1, port + 100) if setup_checks.is_free(host, n)), 0)
+            port = click.prompt("Port of the page", default=free, type=click.IntRange(0, 65535))
+            if setup_checks.is_free(host, port):
+                self.write({"web.port": port})
+
+    def model(self) -> None:
+        """A model answers."""
+        config = asyncio.run(with_ollama(self.config(), os.environ))
+        name = default_model(config)
+        is_chosen = bool(config.model.name) or name != DEMO
+        is_new = "model" in self._again or "provider" in self._given
+        if is_chosen and not is_new and (name == DEMO or self.answers(config, name)):
+            return
+        while True:
+            running = " (it runs)" if "ollama" in config.providers else ""
+            texts = {**MODELS, "ollama": MODELS["ollama"] + running}
+            provider = self.choose("provider", "Which model should answer?", texts, DEMO)
+            if provider == DEMO:
+                self.write({"model.name": DEMO} if "model" in self._again else {})
+                self.say("model", "the built-in demo answers until there is another: `shoal setup model`.")
+                return
+            try:
+                if self.provider("mine" if provider == "server" else provider):
+                    return
+            except ShoalError as error:
+                self.say("model", str(error))
+            if not self._asks:
+                raise LeftOut(f"The model of {provider} does not answer.")
+
+    def provider(self, name: str) -> bool:
+        """Ask for what a provider needs until its model answers, and write that; False to choose another."""
+        table, values = f"providers.{name}", dict[str, Value]()
+        key = ""
+        if name == "local":
+            if not self.has_extra("local", "xllamacpp"):
+                return False
+            file = Path(self.ask("model_file", "Path of the GGUF file")).expanduser().absolute()
+            with file.open("rb") as opened:
+                if opened.read(4) != b"GGUF":
+                    raise InvalidInput(f"{file} is not a GGUF file. Choose one whose name ends in .gguf.")
+            values[f"{table}.model_file"] = str(file)
+        elif name in KEYS:
+            key = self.secret("key", f"Key of {name}", KEYS[name])
+            if not key:
+                return False
+        else:
+            usual = KNOWN_PROVIDERS["ollama"].base_url if name == "ollama" else "http://127.0.0.1:8080/v1"
+            values[f"{table}.base_url"] = self.ask("address", "Its address", usual).rstrip("/")
+            if name != "ollama":
+                values[f"{table}.kind"] = "openai"
+                key = self.secret("key", "Its key, if it has one", "")
+        config = self.config({**values, **({f"{table}.api_key": key} if key else {})}, table)
+        models = asyncio.run(trying.offered(config, name))
+        usual = KNOWN_PROVIDERS[name].model if name in KNOWN_PROVIDERS else ""
+        default = usual if usual in models else next(iter(models), usual)
+        if not default and "model" not in self._given:
+            raise InvalidInput(f"{name} has no model yet. Load one there (Ollama: `ollama pull NAME`), then try again.")
+        while True:
+            model = default if name == "local" else self.ask("model", "Model (? lists them)", default)
+            if model != "?":
+                break
+            print(printable("\n".join(f"  {one}" for one in models)))
+        chosen = f"{name}/{model.removeprefix(f'{name}/')}"
+        config = self.config({**values, "model.name": chosen, **({f"{table}.api_key": key} if key else {})}, table)
+        if not self.answers(config, chosen) and not (self._asks and click.confirm("Keep it anyway?", default=False)):
+            return False
+        if key:
+            values[f"{table}.api_key"] = self.keep(f"{table}.api_key", key)
+        self.write({**values, "model.name": chosen})
+        return True
+
+    def answers(self, config: Config, name: str) -> bool:
+        """Whether a model answers; what it says, or why not, is shown."""
+        try:
+            self.say("model", f"{name} answers: {asyncio.run(trying.answer_of(config, name))}")
+        except ShoalError as error:
+            self.say("model", str(error))
+            return False
+        return True
+
+    def chat(self) -> None:
+        """A bot is connected, and its owner is known."""
+        config, platform = self.config(), ""
+        for name in QUESTIONS:
+            accounts = [one for one in getattr(config.platforms, name) if one.enabled]
+            if not accounts or "chat" in self._again or self._given.get("platform", name) != name:
+                continue
+            if not self.connects(name):
+                if self._asks:
+                    break
+                raise LeftOut(f"Correct [platforms.{name}] in {self._context.home.config_file}.")
+            platform = name
+            if any(one.owner or one.allow for one in accounts) or len(accounts) > 1:
+                self.say("chat", f"{CHATS[name]} is connected.")
+                return
+            break
+        if not platform and not self._asks and "platform" not in self._given:
+            return
+        while not platform:
+            platform = self.choose("platform", "In which chat do you want to write to your agents?", CHATS, "none")
+            if platform == "none":
+                return
+            values, secrets = dict[str, Value](), dict[str, str]()
+            resting = next((one for one in getattr(config.platforms, platform) if not one.enabled), None)
+            if resting is not None:  # an account that was imported, or switched off
+                values[f"platforms.{platform}.enabled"] = True
+            for key, question, kind in QUESTIONS[platform]:
+                option = "app_token" if key == "app_token" else "token"
+                name = f"platforms.{platform}.{key}"
+                if resting is not None and getattr(resting, key) and option not in self._given:
+                    continue
+                if kind:
+                    secrets[name] = self.secret(option, question, kind)
+                else:
+                    value = str(self._extra.pop(name, "")) or self.ask(f"set {name}=VALUE", question)
+                    if key.endswith("_file"):
+                        value = str(Path(value).expanduser().absolute())
+                    if value != "-":
+                        values[name] = value
+            is_called = platform in USER_IDS and f"platforms.{platform}.subscription" not in values
+            if is_called and not config.web.public_url:
+                question = "Address at which the internet reaches this server, https://…"
+                given = str(self._extra.pop("web.public_url", ""))
+                values["web.public_url"] = given or self.ask("set web.public_url=VALUE", question)
+            is_whole = all(secrets.values()) and self.has_extra(platform)
+            if is_whole and self.connects(platform, {**values, **secrets}):
+                self.write({**values, **{name: self.keep(name, value) for name, value in secrets.items()}})
+            elif self._asks:
+                platform = ""
+            else:
+                raise LeftOut(f"{CHATS[platform]} is not connected.")
+        self.own(platform)
+
+    def connects(self, platform: str, values: Mapping[str, Value] = NOTHING) -> bool:
+        """Whether a platform takes the token, also with values that are not written yet; why not is shown."""
+        try:
+            config = self.config(values, f"platforms.{platform}")
+            asyncio.run(trying.try_account(config, platform))
+        except ShoalError as error:
+            self.say("chat", str(error))
+            return False
+        return True
+
+    def own(self, platform: str) -> None:
+        """Find out who the owner is: whoever is shown a code in the chat and types it here."""
+        shown, table = CHATS[platform], f"platforms.{platform}"
+        if "owner" in self._given:
+            self.write({f"{table}.owner": self._given.pop("owner")})
+            return
+        if not self._asks:
+            self.say("chat", f"{shown} is connected. Say who you are there: `shoal setup --owner USER`.")
+            return
+        account = getattr(self.config().platforms, platform)[0]
+        if platform in USER_IDS and not getattr(account, "subscription", ""):
+            address = f"{self.config().web.public_url.rstrip('/')}/platforms/{platform}"
+            self.say("chat", f"{shown} takes the credentials. Give it {address} as the address to call.")
+            user = self.ask("owner", f"{USER_IDS[platform]}; - to be let in later with `shoal pair CODE`")
+            if user != "-":
+                self.write({f"{table}.owner": user})
+            return
+        print(f"{shown} is connected. Now write anything to your bot there, directly and not in a group…")
+        config = self.config()
+        prompt, code = self._context.write(lambda store: setup_checks.hear(config, platform, store))
+        print(printable(f"{prompt.author.name or prompt.author.id} wrote, and was sent a code."))
+        while not setup_checks.is_right(click.prompt("Code", type=str), code):
+            print("That is not the code in the chat. Ctrl-C leaves.")
+        self.write({f"{table}.owner": prompt.author.id})
+        self._context.write(lambda store: setup_checks.greet(config, platform, store, prompt))
+        self.say("chat", f"You own the bot on {shown}; it has sent you a message.")
+
+    def sandbox(self) -> None:
+        """Commands of agents run isolated, or it is said what would isolate them."""
+        from shoal.extensions import extension_sandbox
+        from shoal.sandbox.choose import open_sandbox
+
+        async def trial() -> tuple[str, bool, str]:
+            chosen = await open_sandbox(self.config().sandbox, extension_sandbox)
+            await chosen.sandbox.close()
+            return chosen.sandbox.name, chosen.sandbox.isolated, chosen.note
+
+        name, isolated, note = asyncio.run(trial())
+        if isolated:
+            self.say("sandbox", f"commands run in {name}. {note}".rstrip())
+        else:
+            self.say("sandbox", f"{note} Debian: `apt-get install bubblewrap`.")
+
+    def login(self) -> None:
+        """The system starts Shoal by itself, if that is wanted."""
+        service = login_service.login_service(self._context.root)
+        wanted = self._given.pop("login", "")
+        if service is None:
+            if wanted == "y":
+                raise LeftOut(
+                    "This system has neither a systemd of the user's nor launchd; docs/install.md has others."
+                )
+            return
+        if not wanted and service.file.exists() and "login" not in self._again:
+            self.say("login", f"{service.file} starts Shoal.")
+            return
+        if not wanted and self._asks:
+            wanted = "y" if click.confirm("Start Shoal now, and at each login?", default=True) else "n"
+        if wanted != "y":
+            return
+        if only_here := self.from_environment():
+            names = ", ".join(only_here.values())
+            question = f"{names} is set in this shell alone. Keep it in a file, so that the service has it?"
+            if not self._asks or click.confirm(question, default=True):
+                self.write({key: self.keep(key, os.environ[name]) for key, name in only_here.items()})
+        login_service.start(service)
+        self._wrote.append(str(service.file))
+        self._started = service
+        self.say("login", f"Shoal runs. Its log: {service.log}")
+
+    def from_environment(self) -> dict[str, str]:
+        """The keys whose secret stands in a variable of this shell, and the variable."""
+        config, found = self.config(), dict[str, Secret]()
+        for name, provider in config.providers.items():
+            found[f"providers.{name}.api_key"] = provider.api_key
+        for platform, questions in QUESTIONS.items():
+            for account in getattr(config.platforms, platform)[:1]:
+                found |= {f"platforms.{platform}.{key}": getattr(account, key) for key, _, kind in questions if kind}
+        return {
+            key: secret.name for key, secret in found.items() if secret.source == "env" and os.environ.get(secret.name)
+        }
+
+    # ---- asking, saying, writing ----
+
+    def choose(self, name: str, question: str, choices: Mapping[str, str], default: str) -> str:
+        """One of several, by its number or its name."""
+        if name in self._given:
+            return self._given.pop(name)
+        if not self._asks:
+            return default
+        names = list(choices)
+        print(f"\n{question}")
+        for number, text in enumerate(choices.values(), 1):
+            print(f"  {number}  {text}")
+        while True:
+            answer = str(click.prompt("Number", default="1", type=str)).strip().lower()
+            if answer.isdecimal() and 1 <= int(answer) <= len(names):
+                return names[int(answer) - 1]
+            if answer in names:
+                return answer
+            print(f"Choose a number from 1 to {len(names)}.")
+
+    def ask(self, name: str, question: str, default: str = "") -> str:
+        """A line, or what the option of that name said, which counts once. Raises LeftOut without a terminal."""
+        if name in self._given:
+            return self._given.pop(name)
+        if not self._asks:
+            if default:
+                return default
+            raise LeftOut(f"--{name.replace('_', '-')} is missing.")
+        return str(click.prompt(question, default=default or None, type=str)).strip()
+
+    def secret(self, name: str, question: str, kind: str) -> str:
+        """A secret, read without showing it; empty to go back. One that is plainly of another kind is refused."""
+        while True:
+            if name in self._given:
+                value = read_source(self._given.pop(name))
+            elif self._asks:
+                value = str(click.prompt(f"{question} (not shown; Enter goes back)", default="", hide_input=True,
+                                         show_default=False)).strip()  # fmt: skip
+            else:
+                value = ""
+                if kind:
+                    raise LeftOut(f"--{name.replace('_', '-')} is missing.")
+            problem = choices.mistaken(value, kind) if value and kind else ""
+            if not problem:
+                return value
+            if not self._asks:
+                raise LeftOut(problem)
+            self.say("model" if name == "key" else "chat", f"{problem} Try again.")
+
+    def has_extra(self, extra: str, package: str = "") -> bool:
+        """Whether what a choice needs is installed; offers to install it."""
+        from importlib.util import find_spec
+
+        needed = package or PACKAGES.get(extra, "")
+        if not needed or find_spec(needed) is not None:
+            return True
+        command = install_command(extra)
+        self.say("extra", f"That needs the extra `{extra}`.")
+        if not self._asks or not click.confirm(f"Install it now ({shlex.join(command)})?", default=True):
+            self.say("extra", f"Run {shlex.join(command)}, then `shoal setup` again.")
+            return False
+        done = subprocess.run(command, check=False)
+        import importlib
+
+        importlib.invalidate_caches()
+        if done.returncode or find_spec(needed) is None:
+            self.say("extra", "It could not be installed; see above.")
+            return False
+        return True
+
+    def say(self, topic: str, text: str) -> None:
+        """A line, without secrets."""
+        print(printable(self._context.redactor().redact(f"{topic:<8} {as_typed(text)}")), flush=True)
+
+    def config(self, values: Mapping[str, Value] = NOTHING, table: str = "") -> Config:
+        """The configuration as it is, or as it would be with these values and what --set says of their table.
+
+        Raises ConfigError with every problem.
+        """
+        if not values:
+            return self._context.config()
+        own = {key: value for key, value in self._extra.items() if key.startswith(f"{table}.")}
+        return load_config(self._context.root, os.environ, {**own, **values})
+
+    def keep(self, key: str, value: str) -> Value:
+        """Put a secret into a file of its own, and return what the configuration says of it."""
+        kept = keep_secret(self._context.home, key, value)
+        self._wrote.append(str(self._context.home.secrets / key))
+        return kept
+
+    def write(self, values: Mapping[str, Value]) -> None:
+        """Set keys of shoal.toml, with what --set says, and leave the rest of it as it is. Raises ConfigError."""
+        tables = {key.rpartition(".")[0] for key in values}
+        extra = {key: value for key, value in self._extra.items() if key.rpartition(".")[0] in tables}
+        wanted = {**extra, **values}
+        if not wanted:
+            return
+        write_settings(self._context.home, wanted)
+        self._extra = {key: value for key, value in self._extra.items() if key not in wanted}
+        self._wrote += [f"{self._context.home.config_file}: {key}" for key in wanted]
+        self._context.config()
+
+    def finish(self, last: str) -> None:
+        """Say what was written, and what comes next."""
+        for line in dict.fromkeys(self._wrote):
+            print(f"wrote    {line}")
+        print(as_typed(last))
+
+    def next_step(self) -> str:
+        """What to do now, in one sentence."""
+        config = self._context.config()
+        chats = [CHATS[name] for name in QUESTIONS if any(one.enabled for one in getattr(config.platforms, name))]
+        where = f"write to your bot on {chats[0]}" if chats else 'open the page, or try `shoal ask "Hello"`'
+        if self._started is not None:
+            return f"Next: {where}."
+        return f"Next: `shoal run` starts it; then {where}."
+
+
+def read_source(source: str) -> str:
+    """The secret that env:NAME, file:PATH or - names. Raises ConfigError, InvalidInput."""
+    kind, _, name = source.partition(":")
+    if source == "-":
+        return sys.stdin.readline().strip()
+    if kind == "env" and name:
+        return Secret("env", name).reveal()
+    if kind == "file" and name:
+        return Secret("file", str(Path(name).expanduser())).reveal()
+    raise InvalidInput("A secret is given as env:NAME, file:PATH, or - for a line of standard input.")

@@ -1,0 +1,114 @@
+"""Markdown as a terminal shows it: styled with escape sequences, and wrapped between words."""
+
+import re
+from functools import cache
+
+from prompt_toolkit.utils import get_cwidth
+
+from shoal.domain.markup import Dialect, Wrap, around, before_lines, parser, render_markup
+from shoal.surfaces.cli.output import printable
+
+BAR = "│ "
+_AS_IT_IS = "\0"
+"""Stands in a line that must not be wrapped; no other text has it."""
+_ENDS = {"1": "22", "3": "23", "4": "24", "9": "29", "31": "39", "32": "39", "36": "39", "90": "39"}
+"""What ends each style."""
+_TOKEN = re.compile(r"\x1b\[(\d+)m|( +)|[^ \x1b]+")
+_LEAD = re.compile(rf"(?:{BAR}| )*(?:(?:•|\d{{1,9}}\.) )?")
+
+
+def styled(number: str) -> Wrap:
+    """A style by its number, until its end."""
+    return around(f"\x1b[{number}m", f"\x1b[{_ENDS[number]}m")
+
+
+def rows(markdown: str, width: int, *, colour: bool) -> list[str]:
+    """The lines of a text on a terminal of this width; a word that is longer than that stays whole."""
+    return wrapped(render_markup(markdown, dialect(colour)), width)
+
+
+def whole_blocks(markdown: str) -> int:
+    """How many characters at the beginning are blocks that stay as they are, whatever is written after them."""
+    last = 0
+    for token in parser().parse(markdown):
+        if token.level == 0 and token.nesting >= 0 and token.map is not None:
+            last = token.map[0]
+    return sum(len(line) + 1 for line in markdown.split("\n")[:last])
+
+
+@cache
+def dialect(colour: bool) -> Dialect:
+    """With colours, or with bold, italic and underlined words alone."""
+
+    def code(text: str) -> str:
+        return styled("36")(printable(text)) if colour else f"`{printable(text)}`"
+
+    def link(label: str, url: str) -> str:
+        where = f" ({printable(url)})" if label != printable(url) else ""
+        return styled("4")(label) + (styled("90")(where) if colour else where)
+
+    def fence(content: str, info: str) -> str:
+        lines = printable(content).rstrip("\n").expandtabs(4).split("\n")
+        return "\n".join(f"  {_AS_IT_IS}{styled('36')(line) if colour else line}" for line in lines)
+
+    return Dialect(
+        text=printable,
+        styles={"strong": styled("1"), "em": styled("3"), "s": styled("9")},
+        code=code,
+        link=link,
+        heading=lambda text, level: styled("1")(styled("4")(text) if level == 1 else text),
+        fence=fence,
+        quote=before_lines(BAR),
+        item=_item,
+        rule="─────",
+    )
+
+
+def _item(text: str) -> str:
+    """An item of a list, its further lines below its first word."""
+    return text.replace("\n", "\n" + " " * (text.find(" ") + 1))
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines no wider than `width`, each with its own styles begun and ended; what is wrapped stands below the text."""
+    active: dict[str, str] = {}
+    found: list[str] = []
+    for line in text.split("\n"):
+        lead = _LEAD.match(line)
+        assert lead is not None, "it matches anything"
+        hang = re.sub(r"[^│ ]", " ", lead[0])
+        is_fixed = _AS_IT_IS in line
+        row, used, space, is_bare = "".join(active.values()) + lead[0], get_cwidth(lead[0]), "", True
+        for token in _TOKEN.finditer(line.replace(_AS_IT_IS, ""), lead.end()):
+            if (number := token[1]) is not None:
+                row += space + token[0]
+                used, space = used + len(space), ""
+                if number in _ENDS:
+                    active[_ENDS[number]] = token[0]
+                else:
+                    active.pop(number, None)
+                continue
+            if token[2] is not None:
+                space += token[2]
+                continue
+            taken = get_cwidth(token[0])
+            if used + len(space) + taken > width and not is_bare and not is_fixed:
+                found.append(row.rstrip() + _ended(active))
+                row, used, space = hang + "".join(active.values()), get_cwidth(hang), ""
+            row, used, space, is_bare = row + space + token[0], used + len(space) + taken, "", False
+        found.append(row.rstrip() + _ended(active))
+    return found
+
+
+def _ended(active: dict[str, str]) -> str:
+    return "".join(f"\x1b[{end}m" for end in active)
+
+
+def cropped(text: str, width: int) -> str:
+    """As much of a plain line as fits, with a mark where something is missing."""
+    if get_cwidth(text) <= width:
+        return text
+    text = text[:width]
+    while text and get_cwidth(text) > width - 1:
+        text = text[:-1]
+    return f"{text}…"

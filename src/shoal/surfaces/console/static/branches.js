@@ -1,0 +1,54 @@
+// Which of a journal's events are on the branch that is shown, and the other branches beside it. Pure.
+//
+// A `branched` event goes on from right after the event it names, every other one from the one before it.
+
+/** Pairs of the number of a `branched` event and of the event it goes on from, oldest first. */
+const branchings = (events) => events.filter((event) => event.type === "branched").map((event) => [event.seq, event.data.after]);
+
+/** The ranges [first, last] of the branch that ends with event `seq`, the newest first. */
+function ranges(seq, begun) {
+  const found = [];
+  for (const [at, after] of begun.toReversed()) {
+    if (at > seq) continue;
+    found.push([at, seq]);
+    seq = after;
+  }
+  found.push([1, seq]);
+  return found;
+}
+
+const within = (spans, seq) => spans.some(([first, last]) => first <= seq && seq <= last);
+
+/** The events of the branch that the last of `events` is on. */
+export function pathOf(events) {
+  const begun = branchings(events);
+  if (!begun.length) return events;
+  const spans = ranges(events.at(-1).seq, begun);
+  return events.filter((event) => within(spans, event.seq));
+}
+
+/** Of each turn that has others in its place: turn id -> {at, tips}, `tips` the end of each one's branch. */
+export function siblingsOf(events) {
+  const begun = branchings(events);
+  const found = new Map();
+  if (!begun.length) return found;
+  const ends = [...begun.map(([at]) => at - 1), events.at(-1).seq];
+  const ways = ends.map((end) => ranges(end, begun));
+  const places = new Map(); // the event that a turn follows -> the turns that follow it
+  let before = 0;
+  for (const [index, event] of events.entries()) {
+    if (event.type === "branched") before = event.data.after;
+    const isFirst = event.turn && event.turn !== events[index - 1]?.turn && event.type !== "turn_finished";
+    if (isFirst) {
+      const previous = events[index - 1];
+      const after = previous?.type === "branched" ? before : (previous?.seq ?? event.seq - 1);
+      places.set(after, [...(places.get(after) || []), { turn: event.turn, seq: event.seq }]);
+    }
+  }
+  for (const turns of places.values()) {
+    if (turns.length < 2) continue;
+    const tips = turns.map(({ seq }) => ends.findLast((_, number) => within(ways[number], seq)));
+    turns.forEach(({ turn }, at) => found.set(turn, { at, tips }));
+  }
+  return found;
+}

@@ -1,0 +1,25 @@
+// Formulas: KaTeX, its style and its fonts are loaded when the first one is seen.
+
+let loading = null;
+
+function load() {
+  const style = document.createElement("link");
+  style.rel = "stylesheet";
+  style.href = new URL("./vendor/katex/katex.min.css", import.meta.url).href;
+  document.head.append(style);
+  return import("./vendor/katex/katex.min.js").then(() => globalThis.katex);
+}
+
+/** Set the formula that an element has as its text; one that cannot be read stays as it was written. */
+export async function typeset(element, displayMode) {
+  const source = element.textContent;
+  try {
+    const katex = await (loading ??= load());
+    const box = document.createElement("span");
+    katex.render(source, box, { displayMode, throwOnError: true, trust: false, strict: "ignore", maxSize: 20, maxExpand: 200 });
+    element.title = source;
+    element.replaceChildren(...box.childNodes);
+  } catch (error) {
+    if (error.name !== "ParseError") loading = null; // it could not be loaded: the next formula tries again
+  }
+}

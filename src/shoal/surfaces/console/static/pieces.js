@@ -1,0 +1,27 @@
+// A growing text in pieces.
+
+/**
+ * Cut a growing text into pieces that will not change when more comes: at blank lines outside code fences where no
+ * list or quote goes on. The pieces joined are the text. Only the last one has to be rendered again.
+ */
+export function pieces(text) {
+  const found = [];
+  let from = 0;
+  let at = 0;
+  let fence = "";
+  let blank = false;
+  for (const line of text.split("\n")) {
+    const mark = /^ {0,3}(`{3,}|~{3,}|\$\$)/.exec(line)?.[1];
+    if (blank && !fence && /^[^\s>*+\-\d|]/.test(line) && at > from) {
+      found.push(text.slice(from, at));
+      from = at;
+    }
+    if (mark && !fence) fence = mark === "$$" && line.trim().length > 2 && line.trimEnd().endsWith("$$") ? "" : mark;
+    else if (mark && mark[0] === fence[0] && mark.length >= fence.length) fence = "";
+    else if (fence === "$$" && line.trimEnd().endsWith("$$")) fence = "";
+    blank = line.trim() === "";
+    at += line.length + 1;
+  }
+  found.push(text.slice(from));
+  return found;
+}

@@ -1,0 +1,97 @@
+// Who answers in a thread: the agent, and the model with its window and its price.
+
+import { api } from "../api.js";
+import { html, useState } from "../dom.js";
+import { dollars, visible, windowSize } from "../format.js";
+import { choose } from "../keeping.js";
+import { me } from "../me.js";
+import { Dialog } from "./dialog.js";
+import { Face } from "./face.js";
+import { useAnswer } from "./lists.js";
+import { Words } from "./words.js";
+
+const SHOWN_MAX = 100;
+
+/** Models whose names have all the words of a text. Pure. */
+export function matching(models, text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return models.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
+}
+
+const price = ({ input_usd: input, output_usd: output }) =>
+  input === null || output === null ? "price unknown" : input + output === 0 ? "free" : `${dollars(input)} in, ${dollars(output)} out`;
+
+export function Answerers({ thread, state, session, close }) {
+  const seesAgents = me.scope !== "chat";
+  const [found, problem] = useAnswer(() => Promise.all([seesAgents ? api.agents() : [], api.models()]));
+  const [agents, models] = found || [[], []];
+  const [refused, setRefused] = useState("");
+  const info = state.threads?.find((one) => one.thread === thread) || state.views[thread]?.info;
+  const chosen = { agent: info?.agent || "", model: info?.model || "", ...state.choices[thread] };
+  const agent = agents.find((one) => one.name === chosen.agent) || agents.find((one) => one.is_default);
+  const pick = async (choice, stays) => {
+    const failed = await choose(session, thread, choice);
+    setRefused(failed);
+    if (!failed && !stays) close();
+  };
+  return html`
+    <${Dialog} label="Who answers here" close=${close} kind="is-wide">
+      ${agents.length > 0 && html`
+        <h2>Agent</h2>
+        <ul class="options">
+          ${agents.map((one) => html`
+            <li><button type="button" class="option" aria-pressed=${one.name === agent?.name} onClick=${() => pick({ agent: one.name }, true)}>
+              <${Face} name=${one.name} /><span>${one.name}</span><span class="faint">${one.model}</span>
+            </button></li>`)}
+        </ul>`}
+      <h2>Model</h2>
+      <${Models} models=${models} chosen=${chosen.model} pick=${(model) => pick({ model })}>
+        <li><button type="button" class="option" aria-pressed=${!chosen.model} onClick=${() => pick({ model: "" })}>
+          <span>The agent's own</span><span class="faint">${agent?.model || ""}</span>
+        </button></li>
+      <//>
+      ${found && html`<p class="faint">Windows are in tokens, prices for a million of them. Both count from the next message on.</p>`}
+      ${(problem || refused) && html`<p class="problem" role="alert"><${Words} text=${problem || refused} /></p>`}
+      <p class="sheet-line is-end"><button type="button" class="quiet" onClick=${close}>Close</button></p>
+    <//>
+  `;
+}
+
+/** The model that is to answer a turn's message once more, on a branch of its own. */
+export function AnotherModel({ turn, again, close }) {
+  const [models, problem] = useAnswer(api.models);
+  const [refused, setRefused] = useState("");
+  const pick = async (model) => {
+    const failed = await again(model);
+    setRefused(failed);
+    if (!failed) close();
+  };
+  return html`
+    <${Dialog} label="Try again with another model" close=${close} kind="is-wide">
+      <h2>Try again with another model</h2>
+      <p class="faint">This answer stays. The new one stands beside it, and ‹ 1/2 › at the message goes between them.</p>
+      <${Models} models=${models || []} chosen=${turn.model} pick=${pick} />
+      ${!models && !problem && html`<p class="faint" role="status">Loading…</p>`}
+      ${(problem || refused) && html`<p class="problem" role="alert"><${Words} text=${problem || refused} /></p>`}
+      <p class="sheet-line is-end"><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
+    <//>
+  `;
+}
+
+function Models({ models, chosen, pick, children }) {
+  const [text, setText] = useState("");
+  const listed = matching(models, text);
+  return html`
+    <input type="search" aria-label="Filter models" placeholder="Filter models" value=${text} onInput=${(event) => setText(event.target.value)} />
+    <ul class="options is-long">
+      ${children}
+      ${listed.slice(0, SHOWN_MAX).map((one) => html`
+        <li key=${one.name}><button type="button" class="option" aria-pressed=${one.name === chosen} onClick=${() => pick(one.name)}>
+          <span class="breakable">${visible(one.name)}</span>
+          <span class="faint">${[one.context_tokens > 0 && windowSize(one.context_tokens), price(one)].filter(Boolean).join(" · ")}</span>
+        </button></li>`)}
+    </ul>
+    ${listed.length > SHOWN_MAX && html`<p class="faint">${listed.length - SHOWN_MAX} more: filter to see them.</p>`}
+    ${models.length > 0 && !listed.length && html`<p class="faint">No model has all of these words in its name.</p>`}
+  `;
+}

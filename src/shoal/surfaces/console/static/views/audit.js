@@ -1,0 +1,94 @@
+// The audit log: what was checked, decided and done, what of it one looks for, and whether it is whole.
+
+import { api } from "../api.js";
+import { html, useMemo, useState } from "../dom.js";
+import { clockTime, count, fullTime, visible } from "../format.js";
+import { canChange } from "../me.js";
+import { Place, useAnswer, useAttempt } from "./lists.js";
+import { Words } from "./words.js";
+
+const COLUMNS = ["Time", "What", "Action", "Decision", "By"];
+const READ = [1_000, 10_000];
+const SHOWN = 100;
+
+/** Whether an entry is one of those that are looked for. Pure. */
+export function fits({ entry }, { text, kind, decision }) {
+  if (kind && entry.kind !== kind) return false;
+  if (decision && (entry.decision || "none") !== decision) return false;
+  return !text || [entry.action, entry.rule, entry.user, entry.agent, entry.token, entry.detail].some((one) => (one || "").toLowerCase().includes(text.toLowerCase()));
+}
+
+const kindsOf = (rows, name) => [...new Set(rows.map(({ entry }) => entry[name] || "none"))].sort();
+
+export function Audit() {
+  const [limit, setLimit] = useState(READ[0]);
+  const [rows, problem, reload] = useAnswer(() => api.audit(READ[0]));
+  const [more, setMore] = useState(null);
+  const [wanted, setWanted] = useState({ text: "", kind: "", decision: "" });
+  const [shown, setShown] = useState(SHOWN);
+  const all = more || rows || [];
+  const found = useMemo(() => all.filter((row) => fits(row, wanted)), [all, wanted]);
+  const want = (fields) => (setShown(SHOWN), setWanted({ ...wanted, ...fields }));
+  const older = async () => {
+    setMore(await api.audit(READ[1]).catch(() => rows));
+    setLimit(READ[1]);
+  };
+  const anew = () => (setMore(null), setLimit(READ[0]), reload());
+  return html`
+    <${Place} intro="What was checked, decided and done, newest first. Each entry carries the hash of the one before it, so that a change is found." problem=${problem} reload=${reload} loading=${!rows}>
+      ${canChange() && html`<${State} />`}
+      <div class="filter" role="search" aria-label="Find in the audit log">
+        <label>Find <input type="search" value=${wanted.text} onInput=${(event) => want({ text: event.target.value })} /></label>
+        <label>What <select value=${wanted.kind} onChange=${(event) => want({ kind: event.target.value })}><option value="">everything</option>${kindsOf(all, "kind").map((kind) => html`<option value=${kind}>${kind}</option>`)}</select></label>
+        <label>Decision <select value=${wanted.decision} onChange=${(event) => want({ decision: event.target.value })}><option value="">any</option>${kindsOf(all, "decision").map((decision) => html`<option value=${decision}>${decision}</option>`)}</select></label>
+        <button type="button" class="quiet" onClick=${anew}>Reload</button>
+      </div>
+      ${rows && html`<p class="faint" role="status">${found.length === all.length ? `${count(all.length)} ${all.length === 1 ? "entry" : "entries"}` : `${count(found.length)} of ${count(all.length)} entries`}</p>`}
+      ${rows && !found.length && html`<p class="faint empty">${all.length ? "Nothing matches." : "Nothing was recorded yet."}</p>`}
+      ${found.length > 0 && html`
+        <table class="audit">
+          <thead><tr>${COLUMNS.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+          <tbody>${found.slice(0, shown).map((row) => html`<${Line} key=${`${row.chain}/${row.number}`} row=${row} />`)}</tbody>
+        </table>
+      `}
+      ${found.length > shown && html`<p class="sheet-line"><button type="button" class="plain" onClick=${() => setShown(shown + 4 * SHOWN)}>Show more</button></p>`}
+      ${found.length <= shown && all.length >= limit && limit < READ[1] && html`<p class="sheet-line"><button type="button" class="plain" onClick=${older}>Look further back</button></p>`}
+    <//>
+  `;
+}
+
+function State() {
+  const [state, setState] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const [attempt, problem] = useAttempt(async () => {});
+  const check = async () => {
+    setBusy(true);
+    await attempt(async () => setState(await api.verifyAudit()));
+    setBusy(false);
+  };
+  return html`
+    <div class=${`card state ${state ? (state.broken.length ? "is-bad" : "is-good") : ""}`} role="status">
+      <p class="card-head">
+        <b>${!state ? "Is it whole?" : state.broken.length ? "It was tampered with" : "It is whole"}</b>
+        <button type="button" class="plain" aria-disabled=${busy} onClick=${() => !busy && check()}>${busy ? "Checking…" : state ? "Check again" : "Check now"}</button>
+      </p>
+      ${state && !state.broken.length && html`<p class="faint">All ${count(state.entries)} entries of ${count(state.chains)} chains follow from each other.</p>`}
+      ${state?.broken.map((one) => html`<p class="problem breakable">${visible(one)}</p>`)}
+      ${!state && html`<p class="faint">Checking reads every entry; of a long log that takes a while.</p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </div>
+  `;
+}
+
+function Line({ row }) {
+  const { entry } = row;
+  return html`
+    <tr class=${`is-${entry.decision || "none"}`}>
+      <td data-label="Time"><time datetime=${row.at} title=${fullTime(row.at)}>${clockTime(row.at)}</time></td>
+      <td data-label="What">${entry.kind}</td>
+      <td data-label="Action"><code>${visible(entry.action || "")}</code>${entry.rule && html`<span class="faint rule">${entry.rule}</span>`}</td>
+      <td data-label="Decision"><span class=${`tag is-${entry.decision}`}>${entry.decision || "–"}</span></td>
+      <td data-label="By">${entry.user || entry.agent || "–"}${entry.token && html` <span class="faint">token ${entry.token}</span>`}</td>
+    </tr>
+  `;
+}

@@ -1,0 +1,90 @@
+// Going back: another answer, another message, other branches, and a copy that goes on elsewhere.
+
+import { api } from "../api.js";
+import { html, useLayoutEffect, useRef, useState } from "../dom.js";
+import { canChange, canTalk } from "../me.js";
+import { Words } from "./words.js";
+
+let pressed = ""; // the button of a switch whose row is replaced by the branch that it leads to
+
+/** ‹ 2/3 ›: which of the turns in one place is shown, and the way to those beside it. */
+export function BranchSwitch({ thread, session, siblings }) {
+  const [busy, setBusy] = useState(false);
+  const box = useRef(null);
+  const { at, tips } = siblings;
+  const still = busy || !canTalk();
+  useLayoutEffect(() => {
+    if (pressed) box.current.querySelector(`[aria-label="${pressed}"]`).focus();
+    pressed = "";
+  }, []);
+  const go = async (event, to) => {
+    if (still || to < 0 || to >= tips.length) return;
+    setBusy(true);
+    pressed = event.currentTarget.ariaLabel;
+    if (await session.attempt(() => api.branch(thread, tips[to]))) pressed = "";
+    setBusy(false);
+  };
+  return html`
+    <span class="branches" role="group" ref=${box} aria-label=${`Branch ${at + 1} of ${tips.length}`}>
+      <button type="button" class="quiet" aria-label="Branch before" aria-disabled=${still || at === 0} onClick=${(event) => go(event, at - 1)}>‹</button>
+      <span aria-hidden="true">${at + 1}/${tips.length}</span>
+      <button type="button" class="quiet" aria-label="Branch after" aria-disabled=${still || at === tips.length - 1} onClick=${(event) => go(event, at + 1)}>›</button>
+    </span>
+  `;
+}
+
+/** An own message as a text to be changed and sent in its place. */
+export function EditMessage({ item, thread, session, close }) {
+  const [problem, setProblem] = useState("");
+  const [text, setText] = useState(item.text);
+  const box = useRef(null);
+  useLayoutEffect(() => box.current.focus(), []);
+  const send = async (event) => {
+    event.preventDefault();
+    const failed = text.trim() && (await session.attempt(() => api.edit(thread, item.seq, text)));
+    if (failed) setProblem(failed);
+    else close();
+  };
+  const keys = (event) => {
+    if (event.key === "Escape") close();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(event);
+  };
+  return html`
+    <form class="rewrite" onSubmit=${send}>
+      <textarea aria-label="Your message" rows=${Math.min(12, text.split("\n").length + 1)} value=${text} ref=${box} onInput=${(event) => setText(event.target.value)} onKeyDown=${keys}></textarea>
+      <button type="submit" class="primary">Send</button>
+      <button type="button" class="plain" onClick=${close}>Cancel</button>
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </form>
+  `;
+}
+
+/** What can be done about a turn that has ended. */
+export function TurnActions({ item, thread, session, turn }) {
+  const [Form, setForm] = useState(null);
+  const [problem, setProblem] = useState("");
+  const open = (form) => form.then((found) => setForm(() => found), () => setProblem("The form could not be loaded. Try again."));
+  const saveCase = () => open(import("./savecase.js").then((found) => found.SaveCase));
+  const anotherModel = () => open(import("./answerers.js").then((found) => found.AnotherModel));
+  const again = async (model) => {
+    const failed = await session.attempt(() => api.again(thread, item.seq, model));
+    setProblem(failed);
+    return failed;
+  };
+  const fork = async () => {
+    let made;
+    const failed = await session.attempt(async () => (made = await api.fork(thread, item.seq)));
+    setProblem(failed || "");
+    if (made) location.hash = `#/t/${encodeURIComponent(made.thread)}`;
+  };
+  return html`
+    ${turn.asked && html`
+      <button type="button" class="copy" onClick=${() => again("")}>Try again</button>
+      <button type="button" class="copy" onClick=${anotherModel}>Another model</button>
+    `}
+    <button type="button" class="copy" onClick=${fork} title="Go on elsewhere with a copy up to here">Fork</button>
+    ${canChange() && html`<button type="button" class="copy" onClick=${saveCase} title="Keep this turn as a test of the agent">Save as case</button>`}
+    ${problem && html`<span class="problem" role="alert"><${Words} text=${problem} /></span>`}
+    ${Form && html`<${Form} thread=${thread} turn=${turn} session=${session} again=${again} close=${() => setForm(null)} />`}
+  `;
+}

@@ -1,0 +1,55 @@
+// What was spent today, under which ceilings, and letting them rest until tomorrow.
+
+import { api } from "../api.js";
+import { html, useState } from "../dom.js";
+import { count, dollars } from "../format.js";
+import { canChange } from "../me.js";
+import { Sure, useAnswer, useAttempt } from "./lists.js";
+import { Words } from "./words.js";
+
+const NEAR = 0.8;
+
+/** A ceiling's bounds in use, as `[{used, most, share}]` in words; none where there is no bound. Pure. */
+export function bounds({ usd, usd_max: usdMax, tokens, tokens_max: tokensMax }) {
+  return [
+    usdMax > 0 && { used: dollars(usd), most: dollars(usdMax), share: usd / usdMax },
+    tokensMax > 0 && { used: count(tokens), most: `${count(tokensMax)} tokens`, share: tokens / tokensMax },
+  ].filter(Boolean);
+}
+
+/** "All together" for a day, "Ever since" for what no day ends, else "agent ops", "user discord:123". Pure. */
+export function scopeName(scope) {
+  const [kind, ...rest] = scope.split(":");
+  return rest.length ? `${kind} ${rest.join(":")}` : { day: "All together", total: "Ever since" }[kind] || kind;
+}
+
+/** `sum` is what the models were used for today, or null. */
+export function Ceilings({ sum }) {
+  const [ceilings, , reload] = useAnswer(api.ceilings);
+  const [attempt, problem] = useAttempt(reload);
+  const [lifted, setLifted] = useState(false);
+  const rows = (ceilings || []).flatMap((one) => bounds(one).map((bound) => ({ ...bound, scope: one.scope })));
+  return html`
+    <section class="card today" aria-label="Today">
+      <p class="card-head"><b>Today</b><span class="faint">UTC</span></p>
+      <p>${sum ? html`<span class="figure">${sum.usd === null ? "Cost unknown" : dollars(sum.usd)}</span> <span class="faint">in ${count(sum.calls)} calls, ${count(sum.input + sum.output)} tokens</span>` : html`<span class="faint">Nothing yet.</span>`}</p>
+      ${rows.length > 0 && html`<ul class="ceilings">${rows.map((row) => html`<${Ceiling} key=${`${row.scope} ${row.most}`} row=${row} />`)}</ul>`}
+      ${sum && ceilings && !rows.length && html`<p class="faint">No model was called under a ceiling today.</p>`}
+      ${rows.length > 0 &&
+      html`<p class="card-foot"><span class="faint" role="status">${lifted ? "Until midnight UTC no ceiling holds anything up." : "At a ceiling no model is called until midnight UTC."}</span>
+        ${canChange() && html`<${Sure} label="Lift for today" yes="Let nothing hold it up today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </section>
+  `;
+}
+
+function Ceiling({ row }) {
+  const level = row.share >= 1 ? "full" : row.share >= NEAR ? "near" : "free";
+  return html`
+    <li class=${`is-${level}`}>
+      <span class="clamped breakable" title=${row.scope}>${scopeName(row.scope)}</span>
+      <span class="number">${row.used} of ${row.most}${level === "full" ? ", reached" : ""}</span>
+      <svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true"><rect class="track" width="1000" height="10" /><rect width=${Math.max(4, Math.min(1000, Math.round(row.share * 1000)))} height="10" /></svg>
+    </li>
+  `;
+}

@@ -1,0 +1,69 @@
+// What a turn did to files, as diffs, and the way back.
+
+import { api } from "../api.js";
+import { html, useCallback, useEffect, useRef, useState } from "../dom.js";
+import { visible } from "../format.js";
+import { canTalk } from "../me.js";
+import { TextBlock } from "./textblock.js";
+import { Words } from "./words.js";
+
+const SINCE = { changed: "changed since", restored: "as before already", shared: "maybe by another turn at the same time" };
+
+/** "1 file", "3 files". */
+export const files = (count) => `${count.toLocaleString("en")} ${count === 1 ? "file" : "files"}`;
+
+/** What a turn, or an undo, changed; `state` is anything that tells one state of it from the next. */
+export function Changes({ thread, turn, session, state }) {
+  const [found, setFound] = useState(null);
+  const [problem, setProblem] = useState("");
+  const [busy, setBusy] = useState(false);
+  const box = useRef(null);
+  const read = useCallback(() => session.attempt(async () => setFound(await api.changes(thread, turn))).then(setProblem), [thread, turn]);
+  useEffect(() => {
+    read();
+  }, [thread, turn, state]);
+  const undo = async (what, since) => {
+    if (busy) return;
+    setBusy(true);
+    const failed = await session.attempt(() => api.undo(thread, what, since));
+    await read();
+    if (failed) setProblem(failed);
+    setBusy(false);
+    box.current?.focus(); // the button that was pressed may be gone
+  };
+  const button = (label, what, since) => canTalk() && html`<button type="button" class="plain" aria-disabled=${busy} onClick=${() => undo(what, since)}>${label}</button>`;
+  if (!found) {
+    if (!problem) return html`<p class="faint" role="status">Reading…</p>`;
+    return html`<p class="problem" role="alert"><${Words} text=${problem} /> <button type="button" class="quiet" onClick=${read}>Try again</button></p>`;
+  }
+  const name = found.undoes ? "Take the undo back" : "Undo these changes";
+  const differ = found.files.some((file) => file.since === "changed" || file.since === "shared");
+  return html`
+    <div class="changes" ref=${box} tabindex="-1">
+      ${found.files.map((file) => html`<${File} key=${file.path} file=${file} isUndone=${found.state === "undone"} />`)}
+      ${found.changed > found.files.length && html`<p class="faint">and ${files(found.changed - found.files.length)} more</p>`}
+      ${found.notes.map((note) => html`<p class="faint">${visible(note)}</p>`)}
+      ${found.beyond.length > 0 &&
+      html`<details><summary>What cannot be undone</summary><ul>${found.beyond.map((line) => html`<li><${Words} text=${line} /></li>`)}</ul></details>`}
+      ${found.state === "running" && html`<p class="faint">It is still at work. Once it has ended, this can be undone.</p>`}
+      ${found.state === "done" &&
+      html`
+        <p class="choices">
+          ${button(differ ? `${name}, and keep what was changed since` : name, turn, differ ? "keep" : "ask")}
+          ${differ && button(`${name}, also where it was changed since`, turn, "overwrite")}
+        </p>
+      `}
+      ${found.state === "undone" &&
+      html`<p class="choices"><span>${found.undoes ? "This undo was taken back." : "This was undone."}</span>${button(found.undoes ? "Undo it again" : "Take the undo back", found.undone_by, "keep")}</p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </div>
+  `;
+}
+
+function File({ file, isUndone }) {
+  const since = isUndone && file.since === "restored" ? "" : SINCE[file.since]; // that is what an undo is for
+  const counts = [file.added && `+${file.added}`, file.removed && `−${file.removed}`].filter(Boolean).join(" ");
+  const label = [visible(file.path), file.change, counts, since].filter(Boolean).join(" · ");
+  if (!file.diff) return html`<p class="file"><code>${visible(file.path)}</code> <span class="faint">${[file.change, since, file.note].filter(Boolean).join(" · ")}</span></p>`;
+  return html`<${TextBlock} label=${label} text=${file.diff} />`;
+}

@@ -1,0 +1,51 @@
+// What fills a model's window in the next request of a thread, part by part, and what leaves first.
+
+import { api } from "../api.js";
+import { html } from "../dom.js";
+import { bytes, count, visible, windowSize } from "../format.js";
+import { Stack } from "./charts.js";
+import { Place, useAnswer } from "./lists.js";
+
+const NAMES = { system: "Instructions", tools: "Tools", skills: "Skills", documents: "Documents", memory: "Memory", summary: "Summary of what was said before", transcript: "Conversation" };
+const SOON = 0.8; // of its room, from which on a conversation is summarised
+
+/** What happens next to a conversation that takes `used` of `room` tokens, in a sentence. Pure. */
+export function nextCut({ parts, room_tokens: room, left_out: leftOut }) {
+  const used = parts.filter(({ name }) => ["transcript", "summary"].includes(name)).reduce((sum, { tokens }) => sum + tokens, 0);
+  if (leftOut > 0) return `${leftOut} older messages are left out already; the oldest go first.`;
+  if (!room) return "";
+  if (used < SOON * room) return `The conversation has ${count(Math.max(0, Math.round(SOON * room - used)))} tokens to go until its oldest part is summarised.`;
+  return "The conversation is long enough for its oldest part to be summarised after the next turn.";
+}
+
+export function Context({ thread }) {
+  const [costs, problem, reload] = useAnswer(() => api.context(thread));
+  const parts = (costs?.parts || []).map((part, at) => ({ ...part, shown: NAMES[part.name] || part.name, kind: `is-c${at}`, value: part.tokens })).filter((part) => part.tokens > 0);
+  const whole = costs?.window_tokens || 1;
+  return html`
+    <${Place} intro="What the next request to the model carries, and what of its window that takes." problem=${problem} reload=${reload} loading=${!costs}>
+      ${costs && html`
+        <p class="window"><span class="figure">${Math.max(1, Math.round((costs.tokens / whole) * 100))} %</span> <span class="faint">of ${visible(costs.model)}'s window: ${count(costs.tokens)} of ${windowSize(whole)} tokens, and ${count(costs.output_tokens)} more are kept for the answer</span></p>
+        <${Stack} label=${`The window: ${parts.map((part) => `${part.shown} ${count(part.tokens)} tokens`).join(", ")}`} whole=${whole}
+          parts=${[...parts, { name: "Kept for the answer", kind: "is-kept", value: Math.min(costs.output_tokens, whole - costs.tokens) }]} />
+        <table class="sums parts">
+          <caption class="offscreen">Parts of the request</caption>
+          <thead><tr><th scope="col">Part</th><th scope="col">Tokens</th><th scope="col">Size</th><th scope="col">Share</th></tr></thead>
+          <tbody>
+            ${parts.map((part) => html`<tr key=${part.name}>
+              <th scope="row"><svg class="swatch" viewBox="0 0 10 10" aria-hidden="true"><rect class=${part.kind} width="10" height="10" rx="2" /></svg>${part.shown}</th>
+              <td>${count(part.tokens)}</td><td>${bytes(part.bytes)}</td><td>${((part.tokens / Math.max(1, costs.tokens)) * 100).toFixed(part.tokens / costs.tokens < 0.1 ? 1 : 0)} %</td>
+            </tr>`)}
+          </tbody>
+        </table>
+        <section class="panel" aria-label="What leaves first">
+          <h2>What leaves first</h2>
+          <p>${nextCut(costs)}</p>
+          ${costs.oldest && html`<p class="faint">The oldest that is still sent begins: <q class="breakable">${visible(costs.oldest)}</q></p>`}
+          ${costs.found_tools > 0 && html`<p class="faint">${costs.found_tools} further tools take nothing until they are found.</p>`}
+          ${costs.fitted && html`<p class="faint">Instructions and tools are shortened: they are more than this window has room for.</p>`}
+        </section>
+      `}
+    <//>
+  `;
+}

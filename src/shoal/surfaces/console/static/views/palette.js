@@ -1,0 +1,134 @@
+// Ctrl+K: threads, messages, commands, agents and views by a few words; in a thread, its messages.
+
+import { api } from "../api.js";
+import { html, useEffect, useMemo, useRef, useState } from "../dom.js";
+import { ago, threadName, visible } from "../format.js";
+import { canTalk, isOffered, me } from "../me.js";
+import { Dialog } from "./dialog.js";
+import { PLACES } from "./shell.js";
+import { Words } from "./words.js";
+
+const EACH_MAX = 6;
+const PAUSE_MS = 150; // between two keys, before the server is asked
+
+/** Whether a text has all of the words. Pure. */
+export const hasAll = (text, words) => words.every((word) => text.toLowerCase().includes(word));
+
+/** The text in pieces, `[piece, found]`, where words are found. Pure. */
+export function marked(text, words) {
+  const wanted = words.filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  if (!wanted.length) return [[text, false]];
+  return text.split(new RegExp(`(${wanted.join("|")})`, "gi")).map((piece, at) => [piece, at % 2 === 1]);
+}
+
+const Marked = ({ text, words }) => marked(visible(text), words).map(([piece, found]) => (found ? html`<mark>${piece}</mark>` : piece));
+
+const to = (thread, seq) => `#/t/${encodeURIComponent(thread)}${seq ? `/e/${seq}` : ""}`;
+
+export function Palette({ within, state, session, route, close }) {
+  const [text, setText] = useState("");
+  const [only, setOnly] = useState(Boolean(within));
+  const [messages, setMessages] = useState([]);
+  const [others, setOthers] = useState({ commands: [], agents: [], archived: [] });
+  const [at, setAt] = useState(0);
+  const [problem, setProblem] = useState("");
+  const list = useRef(null);
+  const thread = within || route.thread;
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+
+  useEffect(() => {
+    const settled = (answer, name) => answer.then((found) => setOthers((before) => ({ ...before, [name]: found })), () => {});
+    if (canTalk()) settled(api.commands(), "commands");
+    if (me.scope !== "chat") settled(api.agents(), "agents");
+    settled(api.archived(), "archived");
+  }, []);
+  useEffect(() => {
+    setAt(0);
+    if (!text.trim()) {
+      setMessages([]);
+      return undefined;
+    }
+    let isLate = false;
+    const timer = setTimeout(async () => {
+      try {
+        const found = await api.search(text, only ? thread : "");
+        if (!isLate) setMessages(found);
+        setProblem("");
+      } catch (error) {
+        if (!isLate) setProblem(error.message);
+      }
+    }, PAUSE_MS);
+    return () => {
+      isLate = true;
+      clearTimeout(timer);
+    };
+  }, [text, only]);
+
+  const go = (address) => {
+    close();
+    location.hash = address;
+  };
+  const found = useMemo(() => {
+    const said = messages.map((one) => ({
+      key: `${one.thread}/${one.seq}`,
+      group: "Messages",
+      title: one.excerpt,
+      detail: `${only ? "" : `${threadName({ title: one.title }, one.thread)} · `}${one.by === "agent" ? one.agent || "agent" : "person"} · ${ago(one.at)}`,
+      act: () => go(to(one.thread, one.seq)),
+    }));
+    if (only) return said;
+    const threads = [...(state.threads || []), ...others.archived]
+      .filter((info) => hasAll(threadName(info), words))
+      .map((info) => ({ key: info.thread, group: "Threads", title: threadName(info), detail: `${info.archived ? "archived · " : ""}${ago(info.updated_at)}`, act: () => go(to(info.thread)) }));
+    const views = [["new", "New thread"], ...PLACES.filter(([place]) => isOffered(place))]
+      .filter(([place, name]) => (place !== "new" || canTalk()) && hasAll(name, words))
+      .map(([place, name]) => ({ key: `v${place}`, group: "Views", title: name, detail: "", act: () => go(`#/${place}`) }));
+    const agents = others.agents
+      .filter((one) => hasAll(one.name, words))
+      .map((one) => ({ key: `a${one.name}`, group: "Agents", title: one.name, detail: one.model, act: () => go("#/agents") }));
+    const commands = others.commands
+      .filter((one) => hasAll(`/${one.name} ${one.description}`, words))
+      .map((one) => ({ key: `c${one.name}`, group: "Commands", title: `/${one.name} ${one.usage}`.trim(), detail: one.description, act: () => command(one) }));
+    const few = (items) => items.slice(0, EACH_MAX);
+    return words.length
+      ? [...few(threads), ...said.slice(0, 12), ...few(views), ...few(agents), ...few(commands)]
+      : [...few(threads), ...views, ...few(agents)];
+  }, [text, messages, others, only, state.threads]);
+
+  const command = (one) => {
+    close();
+    session.suggest(`/${one.name}${one.usage ? " " : ""}`);
+  };
+  const move = (by) => {
+    const next = (at + by + found.length) % Math.max(1, found.length);
+    setAt(next);
+    list.current.querySelectorAll("[role=option]")[next]?.scrollIntoView({ block: "nearest" });
+  };
+  const keyed = (event) => {
+    if (event.isComposing) return;
+    if (event.key === "ArrowDown") move(1);
+    else if (event.key === "ArrowUp") move(-1);
+    else if (event.key === "Enter") found[at]?.act();
+    else if (event.key === "Escape") close(); // at once, with a text too
+    else return;
+    event.preventDefault();
+  };
+  return html`
+    <${Dialog} label=${only ? "Find in this thread" : "Search"} close=${close} kind="is-wide is-palette">
+      <input type="search" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found.length ? `found-${at}` : null} aria-label="Search"
+        placeholder=${only ? "Find in this thread" : "Search threads and messages, or go somewhere"} autocomplete="off" spellcheck="false" value=${text}
+        onInput=${(event) => setText(event.target.value)} onKeyDown=${keyed} />
+      ${state.threads?.some((info) => info.thread === thread) &&
+      html`<label class="only"><input type="checkbox" checked=${only} onChange=${(event) => setOnly(event.target.checked)} /> Only in this thread</label>`}
+      <div class="found" id="found" role="listbox" aria-label="Found" ref=${list}>
+        ${found.map((one, place) => html`
+          ${one.group !== found[place - 1]?.group && html`<p class="found-group" aria-hidden="true" key=${`g${one.group}`}>${one.group}</p>`}
+          <div key=${one.key} id=${`found-${place}`} role="option" aria-selected=${place === at} onClick=${one.act} onMouseMove=${() => setAt(place)}>
+            <span class="found-title"><${Marked} text=${one.title} words=${words} /></span><span class="faint">${visible(one.detail || "")}</span>
+          </div>`)}
+        ${!found.length && text.trim() && !problem && html`<p class="faint empty">Nothing is found.</p>`}
+      </div>
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    <//>
+  `;
+}

@@ -1,0 +1,196 @@
+// Setup: which model answers and in which chats people write, each tried before it counts, without a restart.
+
+import { api } from "../api.js";
+import { html, useState } from "../dom.js";
+import { visible } from "../format.js";
+import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
+import { Words } from "./words.js";
+
+const POLL_MS = 5_000;
+const STATES = { connected: "connected", connecting: "connecting…", failing: "failing", off: "switched off" };
+
+export function Setup() {
+  const [setup, problem, reload] = useAnswer(api.setup, POLL_MS);
+  return html`
+    <${Place} intro="Which model answers, and where people write to your agents. Each answer is tried at once; what works counts from the next message on." problem=${problem} reload=${reload} loading=${!setup}>
+      ${setup && html`<${Model} setup=${setup} reload=${reload} /><${Chats} setup=${setup} reload=${reload} />`}
+    <//>
+  `;
+}
+
+const Problem = ({ text }) => text && html`<p class="problem breakable" role="alert"><${Words} text=${text} /></p>`;
+
+// ---- a model ----
+
+function Model({ setup, reload }) {
+  const [open, setOpen] = useState(false);
+  const [said, setSaid] = useState("");
+  const done = async (answered) => {
+    setOpen(false);
+    setSaid(answered.said);
+    await reload();
+  };
+  return html`
+    <section class="panel" aria-labelledby="setup-model">
+      <div class="panel-head"><h2 id="setup-model">Model</h2>${!setup.is_demo && html`<span class="tag">set up</span>`}</div>
+      <p>${setup.is_demo ? "No model is set up yet. The built-in demo answers, which knows a few sentences." : html`<code class="breakable">${visible(setup.model)}</code> answers.`}</p>
+      ${said && html`<p role="status">It said: “${visible(said)}”</p>`}
+      ${open || setup.is_demo
+        ? html`<${ModelForm} setup=${setup} done=${done} />`
+        : html`<p class="card-foot"><button type="button" class="plain" onClick=${() => setOpen(true)}>Choose another</button></p>`}
+    </section>
+  `;
+}
+
+function ModelForm({ setup, done }) {
+  const [choice, setChoice] = useState(setup.models.find((one) => one.is_set) || setup.models[0]);
+  const [entered, setEntered] = useState({});
+  const [offer, setOffer] = useState(null);
+  const [model, setModel] = useState("");
+  const [busy, setBusy] = useState("");
+  const [problem, setProblem] = useState("");
+  const attempt = async (what, action) => {
+    setBusy(what);
+    setProblem("");
+    try {
+      await action();
+    } catch (error) {
+      setProblem(error.message);
+    }
+    setBusy("");
+  };
+  const test = () =>
+    attempt("test", async () => {
+      setOffer(null);
+      const found = await api.tryProvider(choice.name, entered);
+      setOffer(found);
+      setModel(found.usual);
+    });
+  const submit = (event) => {
+    event.preventDefault();
+    if (offer) attempt("use", async () => done(await api.useModel(choice.name, { ...entered, model })));
+    else test();
+  };
+  const choose = (event) => {
+    setChoice(setup.models.find((one) => one.name === event.target.value));
+    setEntered({});
+    setOffer(null);
+    setProblem("");
+  };
+  const enter = (field) => (event) => {
+    setEntered({ ...entered, [field]: event.target.value.trim() });
+    setOffer(null);
+  };
+  return html`
+    <form class="form" aria-label="Set a model up" onSubmit=${submit}>
+      <label>Who runs it <select value=${choice.name} onChange=${choose}>${setup.models.map((one) => html`<option key=${one.name} value=${one.name}>${one.title}</option>`)}</select></label>
+      ${choice.wants.includes("address") && html`<label key=${`${choice.name}address`}>Address <input type="url" placeholder=${choice.address || "http://127.0.0.1:8080/v1"} value=${entered.address || ""} required=${!choice.address} spellcheck=${false} onInput=${enter("address")} /></label>`}
+      ${choice.wants.includes("key") && html`<label key=${`${choice.name}key`}>Key <input type="password" autocomplete="off" spellcheck=${false} placeholder=${choice.has_key ? "the one that is kept" : choice.name === "server" ? "if it has one" : ""} value=${entered.key || ""} required=${choice.wants.length === 1 && !choice.has_key} onInput=${enter("key")} /></label>`}
+      ${choice.wants.includes("model_file") && html`<label key="file">Model file on Shoal's machine <input placeholder="/home/you/models/model.gguf" value=${entered.model_file || ""} required spellcheck=${false} onInput=${enter("model_file")} /></label>`}
+      ${offer && html`
+        <p role="status">It answers, with ${offer.models.length === 1 ? "one model" : `${offer.models.length} models`}.</p>
+        <label>Model <input list="offered" value=${model} required spellcheck=${false} onInput=${(event) => setModel(event.target.value.trim())} /></label>
+        <datalist id="offered">${offer.models.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>`}
+      <${Problem} text=${problem} />
+      <p class="card-foot">
+        <span class="faint">Keys are kept in files of their own and never shown again.</span>
+        <button type="button" class=${offer ? "plain" : "primary"} disabled=${Boolean(busy)} onClick=${(event) => event.target.form.reportValidity() && test()}>${busy === "test" ? "Testing…" : "Test"}</button>
+        ${offer && html`<button type="submit" class="primary" disabled=${Boolean(busy) || !model}>${busy === "use" ? "Asking it…" : "Use this model"}</button>`}
+      </p>
+    </form>
+  `;
+}
+
+// ---- chats ----
+
+function Chats({ setup, reload }) {
+  const [adding, setAdding] = useState(false);
+  return html`
+    <section class="panel" aria-labelledby="setup-chats">
+      <div class="panel-head"><h2 id="setup-chats">Chats</h2></div>
+      ${!setup.accounts.length && html`<p>Connect a chat, and write to your agents from there. The page and the terminal work without.</p>`}
+      <ul class="cards">${setup.accounts.map((one) => html`<${Account} key=${one.name} account=${one} setup=${setup} reload=${reload} />`)}</ul>
+      ${adding
+        ? html`<${ChatForm} setup=${setup} done=${() => (setAdding(false), reload())} cancel=${() => setAdding(false)} />`
+        : html`<p class="card-foot"><button type="button" class=${setup.accounts.length ? "plain" : "primary"} onClick=${() => setAdding(true)}>Connect a chat</button></p>`}
+    </section>
+  `;
+}
+
+function Account({ account, setup, reload }) {
+  const [attempt, problem] = useAttempt(reload);
+  const [changing, setChanging] = useState(false);
+  const isOff = account.state === "off";
+  const chat = setup.chats.find((one) => one.name === account.platform && account.name === one.name);
+  const own = async (event) => {
+    event.preventDefault();
+    const form = event.target;
+    if (await attempt(() => api.ownPlatform(account.name, new FormData(form).get("code").trim()))) form.reset();
+  };
+  return html`
+    <li class="card">
+      <p class="card-head"><b>${account.title}${account.name !== account.platform && html` <span class="faint breakable">${account.name}</span>`}</b><span class=${`tag is-${account.state}`}>${STATES[account.state]}</span></p>
+      ${account.failure && html`<p class="problem breakable">${visible(account.failure)}</p>`}
+      <p class="faint breakable">${account.owner ? `Yours: ${visible(account.owner)} may always speak.` : "It has no owner yet."}</p>
+      ${!account.owner && chat && account.state === "connected" && html`
+        <form class="form inner" aria-label=${`Own ${account.title}`} onSubmit=${own}>
+          <p>Write anything to your bot there, directly and not in a group. It answers with a code: type that here, and you are its owner.</p>
+          <div class="line">
+            <label>Code <input name="code" required maxlength="40" autocomplete="off" autocapitalize="characters" spellcheck=${false} placeholder="ABCD-EFGH" /></label>
+            <button type="submit" class="primary">I am the owner</button>
+          </div>
+        </form>`}
+      ${changing && html`<${ChatForm} setup=${setup} only=${chat} done=${() => (setChanging(false), reload())} cancel=${() => setChanging(false)} />`}
+      <${Problem} text=${problem} />
+      ${!changing && html`<p class="card-foot">
+        ${chat && html`<button type="button" class="quiet" onClick=${() => setChanging(true)}>New token<span class="offscreen"> for ${account.title}</span></button>`}
+        ${isOff
+          ? html`<button type="button" class="plain" onClick=${() => attempt(() => api.switchPlatform(account.name, true))}>Switch on<span class="offscreen"> ${account.title}</span></button>`
+          : html`<${Sure} label="Switch off" what=${account.title} yes="Switch it off" act=${() => attempt(() => api.switchPlatform(account.name, false))} />`}
+      </p>`}
+    </li>
+  `;
+}
+
+function ChatForm({ setup, only, done, cancel }) {
+  const free = setup.chats.filter((chat) => !setup.accounts.some((one) => one.platform === chat.name && one.state !== "off"));
+  const [chat, setChat] = useState(only || free[0]);
+  const [busy, setBusy] = useState("");
+  const [told, setTold] = useState("");
+  const [problem, setProblem] = useState("");
+  const attempt = async (what, form) => {
+    if (!form.reportValidity()) return;
+    const values = Object.fromEntries([...new FormData(form)].filter(([name]) => name !== "platform"));
+    setBusy(what);
+    setTold("");
+    setProblem("");
+    try {
+      await (what === "test" ? api.tryPlatform : api.connectPlatform)(chat.name, values);
+      if (what === "test") setTold(`${chat.title} takes it.`);
+      else await done();
+    } catch (error) {
+      setProblem(error.message);
+    }
+    setBusy("");
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    attempt("connect", event.target);
+  };
+  return html`
+    <form class="form inner" aria-label="Connect a chat" onSubmit=${submit}>
+      ${!only && html`<label>Platform <select name="platform" value=${chat.name} onChange=${(event) => setChat(free.find((one) => one.name === event.target.value))}>${free.map((one) => html`<option key=${one.name} value=${one.name}>${one.title}</option>`)}</select></label>`}
+      ${chat.install ? html`<p class="problem breakable">That needs an extra. ${visible(chat.install)}, then restart Shoal.</p>` : chat.fields.map((field) => html`
+        <label key=${`${chat.name}${field.name}`}>${field.question}
+          <input name=${field.name} type=${field.secret ? "password" : "text"} autocomplete="off" spellcheck=${false} defaultValue=${field.value} placeholder=${field.is_set && field.secret && !only ? "the one that is kept" : ""} required=${(!field.is_set || only) && field.name !== "subscription"} />
+        </label>`)}
+      ${told && html`<p role="status">${told}</p>`}
+      <${Problem} text=${problem} />
+      <p class="card-foot">
+        <button type="button" class="quiet" onClick=${cancel}>Cancel</button>
+        <button type="button" class="plain" disabled=${Boolean(busy) || Boolean(chat.install)} onClick=${(event) => attempt("test", event.target.form)}>${busy === "test" ? "Testing…" : "Test"}</button>
+        <button type="submit" class="primary" disabled=${Boolean(busy) || Boolean(chat.install)}>${busy === "connect" ? "Connecting…" : "Connect"}</button>
+      </p>
+    </form>
+  `;
+}

@@ -1,0 +1,88 @@
+// Skills: what an agent knows how to do, by its files; reading them, writing a new one, editing and removing.
+
+import { api } from "../api.js";
+import { html, useState } from "../dom.js";
+import { visible } from "../format.js";
+import { canChange } from "../me.js";
+import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
+import { Prose } from "./prose.js";
+import { Words } from "./words.js";
+
+const SCOPES = { builtin: "comes with Shoal", global: "everywhere", platform: "on its platform", channel: "in its channel", agent: "of this agent" };
+const WRITABLE = ["global", "agent"];
+const NEW = `---
+name: my-skill
+description: What it is for, in a sentence, so that the agent knows when to read it.
+---
+
+# How to do it
+
+1. First …
+`;
+
+export function Skills() {
+  const [agents] = useAnswer(api.agents);
+  const [agent, setAgent] = useState("");
+  const chosen = agent || agents?.find((one) => one.is_default)?.name || agents?.[0]?.name || "";
+  return html`
+    <${Place} intro="What an agent knows how to do. It sees each skill's name and description, and reads the rest when it needs it." loading=${!agents}>
+      ${agents?.length > 1 && html`<div class="filter"><label>Of the agent <select value=${chosen} onChange=${(event) => setAgent(event.target.value)}>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label></div>`}
+      ${chosen && html`<${Known} key=${chosen} agent=${chosen} />`}
+    <//>
+  `;
+}
+
+function Known({ agent }) {
+  const [found, problem, reload] = useAnswer(() => api.skills(agent));
+  const [isNew, setNew] = useState(false);
+  return html`
+    ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    ${!found && !problem && html`<p class="faint">Loading…</p>`}
+    ${found?.problems.map((one) => html`<p key=${one.path} class="problem breakable"><${Words} text=${`${one.path}: ${one.problem}`} /></p>`)}
+    ${found && canChange() && !isNew && html`<p class="sheet-line"><button type="button" class="plain" onClick=${() => setNew(true)}>New skill</button></p>`}
+    ${isNew && html`<div class="card"><${Editor} agent=${agent} text=${NEW} scope="global" close=${() => setNew(false)} reload=${reload} /></div>`}
+    ${found && !found.skills.length && html`<p class="faint empty">This agent has no skills.</p>`}
+    <ul class="cards">${(found?.skills || []).map((skill) => html`<${Skill} key=${`${skill.scope} ${skill.name}`} skill=${skill} agent=${agent} reload=${reload} />`)}</ul>
+  `;
+}
+
+function Skill({ skill, agent, reload }) {
+  const [open, setOpen] = useState(false);
+  const [editing, setEditing] = useState(false);
+  const [attempt, problem] = useAttempt(reload);
+  const mine = canChange() && WRITABLE.includes(skill.scope);
+  return html`
+    <li class="card">
+      <p class="card-head"><b class="breakable">${skill.name}</b><span><span class="tag">${SCOPES[skill.scope] || skill.scope}</span>${skill.hidden && html`<span class="tag">hidden</span>`}</span></p>
+      <p class="breakable">${visible(skill.description)}</p>
+      ${editing
+        ? html`<${Editor} agent=${agent} text=${skill.source} scope=${skill.scope} name=${skill.name} close=${() => setEditing(false)} reload=${reload} />`
+        : html`<p class="card-foot">
+            <button type="button" class="quiet" aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "Hide" : "Read"}<span class="offscreen"> ${skill.name}</span></button>
+            ${mine && html`<button type="button" class="quiet" onClick=${() => setEditing(true)}>Edit<span class="offscreen"> ${skill.name}</span></button>
+              <${Sure} label="Remove" what=${skill.name} yes="Remove it" act=${() => attempt(() => api.deleteSkill(skill.name, { scope: skill.scope, agent }))} />`}
+          </p>`}
+      ${open && !editing && html`<div class="skill-text"><${Prose} text=${skill.text} thread="" /></div>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </li>
+  `;
+}
+
+function Editor({ agent, text, scope, name = "", close, reload }) {
+  const [draft, setDraft] = useState(text);
+  const [where, setWhere] = useState(scope);
+  const [attempt, problem] = useAttempt(reload);
+  const save = async (event) => {
+    event.preventDefault();
+    const called = name || /^name:\s*["']?([\w-]+)/m.exec(draft)?.[1] || "";
+    if (await attempt(() => api.writeSkill(called || "unnamed", { scope: where, text: draft, agent }))) close();
+  };
+  return html`
+    <form class="form" onSubmit=${save}>
+      ${!name && html`<label>Who has it <select value=${where} onChange=${(event) => setWhere(event.target.value)}><option value="global">every agent</option><option value="agent">${agent} alone</option></select></label>`}
+      <label>SKILL.md <textarea rows="14" spellcheck="false" required value=${draft} onInput=${(event) => setDraft(event.target.value)}></textarea></label>
+      <p class="card-foot"><button type="submit" class="primary">Save</button><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </form>
+  `;
+}

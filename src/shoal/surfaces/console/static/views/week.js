@@ -1,0 +1,44 @@
+// The next seven days of schedules: what comes when, a column a day; below each other where there is little room.
+
+import { html } from "../dom.js";
+import { visible } from "../format.js";
+
+const DAY_MS = 86_400_000;
+const OFTEN = 4; // from so many times a day on, a schedule is told once, in words
+
+const dayOf = (ms) => {
+  const at = new Date(ms);
+  return new Date(at.getFullYear(), at.getMonth(), at.getDate()).getTime();
+};
+const time = (iso) => new Date(iso).toLocaleTimeString("en-GB", { hour: "numeric", minute: "2-digit" });
+
+/** Seven days from the one of `nowMs`, each with what comes, by its time; what comes often stands there once. Pure. */
+export function week(planned, nowMs) {
+  const days = Array.from({ length: 7 }, (_, at) => ({ from: dayOf(dayOf(nowMs) + at * DAY_MS + DAY_MS / 2), items: [] }));
+  for (const { id, name, words, at, more } of planned) {
+    for (const [place, day] of days.entries()) {
+      const until = days[place + 1]?.from ?? dayOf(day.from + DAY_MS * 1.5);
+      const times = at.filter((one) => Date.parse(one) >= day.from && Date.parse(one) < until);
+      const isCut = more && at.length > 0 && Date.parse(at.at(-1)) < until; // it goes on beyond what was told
+      if (times.length >= OFTEN || (isCut && !times.length)) day.items.push({ id, name, at: times[0] || "", often: words });
+      else for (const one of times) day.items.push({ id, name, at: one, often: "" });
+    }
+  }
+  for (const day of days) day.items.sort((one, other) => one.at.localeCompare(other.at));
+  return days;
+}
+
+export function Week({ planned, nowMs }) {
+  return html`
+    <ol class="week" aria-label="The next seven days">
+      ${week(planned, nowMs).map(({ from, items }, at) => html`
+        <li key=${from} class=${`${at === 0 ? "is-today" : ""} ${items.length ? "" : "is-free"}`}>
+          <h2>${at === 0 ? "Today" : new Date(from).toLocaleDateString("en-GB", { weekday: "short" })} <span class="faint">${new Date(from).toLocaleDateString("en-GB", { day: "numeric", month: "short" })}</span></h2>
+          ${items.length
+            ? html`<ul>${items.map((item) => html`<li key=${`${item.id}${item.at}`} title=${visible(item.name)}><b>${item.often ? item.often[0].toUpperCase() + item.often.slice(1) : time(item.at)}</b> <span>${visible(item.name)}</span></li>`)}</ul>`
+            : html`<p class="faint">–</p>`}
+        </li>
+      `)}
+    </ol>
+  `;
+}

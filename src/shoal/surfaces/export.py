@@ -1,0 +1,189 @@
+"""A conversation as a document for people: Markdown, or one HTML file that needs nothing else.
+
+Both are written event by event, so that a long thread is never whole in memory.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from shoal.domain.events import (
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    Failed,
+    LimitReached,
+    Steered,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Attachment
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+ExportFormat: TypeAlias = Literal["markdown", "html", "json"]
+EXTENSIONS: dict[ExportFormat, str] = {"markdown": "md", "html": "html", "json": "json"}
+_ENDS = {"aborted": "The turn was stopped.", "failed": "The turn failed.", "limit": "The turn ended at a limit."}
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { max-width: 46rem; margin: 2rem auto; padding: 0 1rem; font: 16px/1.55 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; } h2 { margin: 2rem 0 .3rem; font-size: 1rem; } h2 small { font-weight: 400; opacity: .7; }
+pre { padding: .6rem .8rem; overflow-x: auto; background: color-mix(in srgb, currentcolor 7%, transparent); }
+table { border-collapse: collapse; } th, td { padding: .2rem .6rem; border: 1px solid #8888; text-align: left; }
+blockquote { margin-left: 0; padding-left: 1rem; border-left: 3px solid #8888; }
+details { margin: .4rem 0; } summary { cursor: pointer; } .note { opacity: .75; font-style: italic; }
+"""
+
+
+class ConversationWriter(ABC):
+    """Writes a conversation; each method returns the next piece of the document."""
+
+    def __init__(self, thread: ThreadId, title: str) -> None:
+        self.thread = thread
+        self.title = title
+        self._agent = "agent"
+        self._arguments: dict[tuple[str, str], str] = {}
+
+    def event(self, event: Event) -> str:
+        """What an event adds; nothing for those that concern the machinery alone."""
+        at = f"{event.at:%Y-%m-%d %H:%M} UTC"
+        match event.data:
+            case TurnStarted(agent=agent):
+                self._agent = agent or self._agent
+            case UserSaid(text=text, author=author, attachments=files):
+                return self.said(author.name or author.id, at, text, files)
+            case Steered(text=text, author=author):
+                return self.said(f"{author.name or author.id}, into the turn", at, text, ())
+            case AssistantSaid(text=text, tool_calls=calls):
+                self._arguments |= {(event.turn, call.id): call.arguments for call in calls}
+                return self.said(self._agent, at, text, ()) if text.strip() else ""
+            case ToolFinished() as result:
+                return self.called(result, self._arguments.pop((event.turn, result.call_id), ""))
+            case Compacted(summary=summary) if summary:
+                return self.note("Older messages were condensed for the model.")
+            case Cleared():
+                return self.note("The model starts afresh from here.")
+            case LimitReached(detail=detail) if detail:
+                return self.note(detail)
+            case Failed(message=message):
+                return self.note(message)
+            case TurnFinished(outcome=outcome) if outcome in _ENDS:
+                return self.note(_ENDS[outcome])
+            case _:
+                pass
+        return ""
+
+    @abstractmethod
+    def head(self) -> str:
+        """The beginning."""
+
+    @abstractmethod
+    def said(self, name: str, at: str, text: str, files: tuple[Attachment, ...]) -> str:
+        """Something that a person or the agent said."""
+
+    @abstractmethod
+    def called(self, result: ToolFinished, arguments: str) -> str:
+        """A tool call and what came of it."""
+
+    @abstractmethod
+    def note(self, text: str) -> str:
+        """Something that happened."""
+
+    def tail(self) -> str:
+        """The end."""
+        return ""
+
+
+class MarkdownWriter(ConversationWriter):
+    """As Markdown."""
+
+    def head(self) -> str:
+        """The title."""
+        return f"# {_line(self.title or self.thread)}\n\nThread `{self.thread}`\n"
+
+    def said(self, name: str, at: str, text: str, files: tuple[Attachment, ...]) -> str:
+        """A heading with name and time, and the text as it is."""
+        listed = "".join(f"\n- file: {_line(file.name)}\n" for file in files)
+        return f"\n## {_line(name)} · {at}\n\n{text.strip()}\n{listed}"
+
+    def called(self, result: ToolFinished, arguments: str) -> str:
+        """The tool's name, and fenced what it was given and gave."""
+        what = f"**{_line(result.name)}**{_ending(result)}"
+        return f"\n{what}\n\n{_fenced(arguments, 'json')}{_fenced(result.text)}"
+
+    def note(self, text: str) -> str:
+        """In italics."""
+        return f"\n*{_line(text)}*\n"
+
+
+class HtmlWriter(ConversationWriter):
+    """As one HTML file, without scripts; what was said is shown as the Markdown it is, without raw HTML and images."""
+
+    @cached_property
+    def _markdown(self) -> "MarkdownIt":
+        from markdown_it import MarkdownIt
+
+        return (
+            MarkdownIt("commonmark", {"html": False, "breaks": True})
+            .enable(["table", "strikethrough"])
+            .disable("image")
+        )
+
+    def head(self) -> str:
+        """The title, and how it looks."""
+        title = escape(self.title or self.thread)
+        return (
+            '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width">\n'
+            "<meta http-equiv=\"content-security-policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+            f"<title>{title}</title>\n<style>{_STYLE}</style>\n<h1>{title}</h1>\n<p>Thread {escape(self.thread)}</p>\n"
+        )
+
+    def said(self, name: str, at: str, text: str, files: tuple[Attachment, ...]) -> str:
+        """A heading with name and time, and the text rendered."""
+        listed = "".join(f"<p>File: {escape(file.name)}</p>\n" for file in files)
+        return f"<h2>{escape(name)} <small>{at}</small></h2>\n{self._markdown.render(text)}{listed}"
+
+    def called(self, result: ToolFinished, arguments: str) -> str:
+        """Folded: what the tool was given and gave."""
+        what = f"{escape(result.name)}{_ending(result)}"
+        asked = f"<pre>{escape(arguments)}</pre>" if arguments else ""
+        return f"<details><summary>{what}</summary>{asked}<pre>{escape(result.text)}</pre></details>\n"
+
+    def note(self, text: str) -> str:
+        """In italics."""
+        return f'<p class="note">{escape(text)}</p>\n'
+
+    def tail(self) -> str:
+        """The end of the file."""
+        return "</html>\n"
+
+
+WRITERS: dict[str, type[ConversationWriter]] = {"markdown": MarkdownWriter, "html": HtmlWriter}
+
+
+def _ending(result: ToolFinished) -> str:
+    if result.is_interrupted:
+        return ", interrupted, outcome unknown"
+    return ", stopped" if result.stopped else ", failed" if result.is_error else ""
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """A block of code that ends where the text does, whatever is in it."""
+    if not text.strip():
+        return ""
+    longest = max((len(found) for found in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}\n"

@@ -1,0 +1,210 @@
+"""Calls that ask models anew what was asked before: comparisons with another model, and agents' cases."""
+
+from collections.abc import AsyncGenerator
+from typing import Annotated
+
+import anyio.to_thread
+import msgspec
+from starlette.responses import Response
+
+from shoal.actors.commands import agent_here
+from shoal.actors.principals import Principal
+from shoal.domain.agents import AgentSpec
+from shoal.domain.cases import CASES, Expectation
+from shoal.domain.comparisons import DIFFERENCES, Wanted
+from shoal.domain.errors import InvalidInput, NotFound
+from shoal.domain.ids import ThreadId
+from shoal.providers.catalog import existing_model
+from shoal.surfaces.http.endpoints import ADMINS, Removed, Routes, WebContext
+from shoal.surfaces.http.routes_threads import still_allowed
+from shoal.surfaces.http.streams import OPENING, EventStream
+from shoal.turn.checks import read_cases, save_case
+from shoal.turn.comparisons import ComparedStep, Comparisons, ComparisonState
+
+routes = Routes()
+
+Usd = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class NewComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to compare, and what it may cost at most in US dollars (0: no ceiling but those of [budget])."""
+
+    wanted: Wanted
+    usd_max: Usd = 1.0
+
+
+class ComparisonView(msgspec.Struct, frozen=True):
+    """A comparison with its calls, and the ways in which an answer can differ, from least to most."""
+
+    state: ComparisonState
+    steps: list[ComparedStep]
+    differences: tuple[str, ...] = DIFFERENCES
+
+
+class NewCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is to hold of a turn's answer; without `turn` it is the last one's. With `sandbox` its tools run in a
+    throw-away workspace instead of returning what was recorded."""
+
+    name: Annotated[str, msgspec.Meta(max_length=64)]
+    expect: Annotated[list[Expectation], msgspec.Meta(min_length=1, max_length=50)]
+    turn: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    about: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
+    sandbox: bool = False
+
+
+class CaseView(msgspec.Struct, frozen=True):
+    """A case of an agent, and what has to hold, a line each."""
+
+    agent: str
+    name: str
+    file: str
+    about: str
+    expects: tuple[str, ...]
+    messages: int
+
+
+class CheckRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which cases to run (empty: all), with which model (empty: the agent's), and what they may cost at most."""
+
+    cases: Annotated[list[str], msgspec.Meta(max_length=200)] = []
+    model: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    usd_max: Usd = 1.0
+
+
+class CheckBegun(msgspec.Struct, frozen=True):
+    """The first thing that a check says: how many cases it runs, of which agent, with which model."""
+
+    agent: str
+    model: str
+    cases: int
+
+
+def comparisons_of(web: WebContext) -> Comparisons:
+    """The comparisons of the running app."""
+    app = web.app
+    return Comparisons(app.store, app.context, app.spending, app.profiles, app.clock, lambda name: spec_of(web, name))
+
+
+def spec_of(web: WebContext, name: str) -> AgentSpec:
+    """An agent; the default one for a name that is gone."""
+    agents = web.app.agents
+    return agents.spec(name if agents.exists(name) else agents.defaults.agent)
+
+
+def known_agent(web: WebContext, name: str) -> AgentSpec:
+    """An agent that there is. Raises NotFound naming those there are."""
+    agents = web.app.agents
+    if not agents.exists(name):
+        raise NotFound(f"There is no agent {name[:80]!r}. There are: {', '.join(agents.names())}.")
+    return agents.spec(name)
+
+
+def needs_running(web: WebContext) -> None:
+    """Raises InvalidInput where no model can be asked."""
+    if web.app.state == "stopped":
+        raise InvalidInput("Shoal does not run, so no model can be asked. Start it with `shoal run`, then try again.")
+
+
+async def frames(items: AsyncGenerator[msgspec.Struct]) -> AsyncGenerator[bytes]:
+    """Records as server-sent events."""
+    yield OPENING
+    async for item in items:
+        yield b"data: %s\n\n" % msgspec.json.encode(item)
+
+
+# ---- comparisons ----
+
+
+@routes("POST /api/comparisons", ADMINS, status=201)
+async def begin_comparison(web: WebContext, body: NewComparison) -> ComparisonState:
+    """Choose recorded model calls, and say what asking another model would take; nothing is asked yet. The same wishes
+    are the same comparison, which goes on with what has no answer."""
+    needs_running(web)
+    existing_model(web.app.models, body.wanted.model)
+    return await comparisons_of(web).begin(body.wanted, body.usd_max)
+
+
+@routes("POST /api/comparisons/{id}/run", ADMINS, media_type="text/event-stream")
+async def run_comparison(web: WebContext, by: Principal, id: str) -> Response:
+    """Ask what has no answer yet; an event for each answer. It stops when whoever listens leaves."""
+    needs_running(web)
+    service = comparisons_of(web)
+    items = service.run(await service.get(id), by.asker)
+    return EventStream(frames(items), web.streams, web.streams.admit(), allowed=still_allowed(web, by), beats=True)
+
+
+@routes("GET /api/comparisons", ADMINS)
+async def comparisons(web: WebContext) -> list[ComparisonState]:
+    """The comparisons, newest first."""
+    service = comparisons_of(web)
+    return [await service.state(one) for one in await web.app.store.comparisons.newest()]
+
+
+@routes("GET /api/comparisons/{id}", ADMINS)
+async def comparison(web: WebContext, id: str) -> ComparisonView:
+    """One with all that was answered, beside what is recorded."""
+    service = comparisons_of(web)
+    found = await service.get(id)
+    return ComparisonView(await service.state(found), await service.detail(found))
+
+
+@routes("DELETE /api/comparisons/{id}", ADMINS)
+async def remove_comparison(web: WebContext, id: str) -> Removed:
+    """Remove one with its answers."""
+    await comparisons_of(web).get(id)
+    return Removed(await web.app.store.comparisons.remove(id))
+
+
+# ---- cases ----
+
+
+@routes("POST /api/threads/{thread}/cases", ADMINS, status=201)
+async def save_turn_as_case(web: WebContext, thread: ThreadId, body: NewCase) -> CaseView:
+    """Write a turn into a file of its agent's cases: the conversation up to it, what its tools returned, and what is to
+    hold."""
+    app = web.app
+    agent = await agent_here(app.store, app.agents, thread)
+    case = await save_case(
+        app.store.journal, thread, body.turn, tuple(body.expect), about=body.about, sandbox=body.sandbox,
+        clean=app.executor.redactor.redact, folder=agent.home, name=body.name,
+    )  # fmt: skip
+    expects = tuple(one.words for one in case.expect)
+    return CaseView(agent.name, body.name, f"{CASES}/{body.name}.toml", case.about, expects, len(case.messages))
+
+
+@routes("GET /api/agents/{name}/cases", ADMINS)
+async def cases(web: WebContext, name: str) -> list[CaseView]:
+    """An agent's cases; 400 names the file and line of one that is wrong."""
+    agent = known_agent(web, name)
+    found = await anyio.to_thread.run_sync(read_cases, agent.home)
+    return [
+        CaseView(
+            agent.name, one, f"{CASES}/{one}.toml", case.about, tuple(e.words for e in case.expect), len(case.messages)
+        )
+        for one, case in found.items()
+    ]
+
+
+@routes("POST /api/agents/{name}/check", ADMINS, media_type="text/event-stream", body_optional=True)
+async def check_agent_cases(web: WebContext, by: Principal, name: str, body: CheckRequest) -> Response:
+    """Run an agent's cases; an event for each. It stops when whoever listens leaves."""
+    needs_running(web)
+    agent = known_agent(web, name)
+    if body.model:
+        existing_model(web.app.models, body.model)
+        agent = msgspec.structs.replace(agent, model=body.model)
+    found = await anyio.to_thread.run_sync(read_cases, agent.home, body.cases)
+    checks = web.app.cases
+    ceiling = checks.ceiling(agent.model, body.usd_max)
+    if body.usd_max and ceiling is None:
+        raise InvalidInput(
+            f"The price of {agent.model} is unknown, so no ceiling in dollars can hold. Set it to 0 for none "
+            "(--usd-max 0)."
+        )
+
+    async def items() -> AsyncGenerator[msgspec.Struct]:
+        yield CheckBegun(agent.name, agent.model, len(found))
+        async for outcome in checks.run(agent, found, by.asker, ceiling):
+            yield outcome
+
+    return EventStream(frames(items()), web.streams, web.streams.admit(), allowed=still_allowed(web, by), beats=True)

@@ -1,0 +1,229 @@
+"""Calls about what was said: finding it, keeping, exporting and deleting threads; and the models to choose from."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+import anyio.to_thread
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from shoal.actors.principals import Principal, may_use, no_such_thread
+from shoal.domain.agents import is_child
+from shoal.domain.errors import InvalidInput
+from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid, encode_event
+from shoal.domain.ids import ThreadId, parse_thread_id
+from shoal.domain.messages import Usage
+from shoal.domain.records import DeletedThread, ThreadInfo
+from shoal.providers.catalog import model_names
+from shoal.store.appends import title_of
+from shoal.surfaces.export import EXTENSIONS, WRITERS, ExportFormat
+from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, TALKERS, Routes, WebContext, checked_text
+from shoal.surfaces.http.routes_threads import ThreadSummary, check_agent, check_model
+
+routes = Routes()
+
+FOUND_MAX = 200
+MODELS_MAX = 2000
+EXPORTED_AT_ONCE = 500
+EXCERPT_CHARS = 160
+BEFORE_CHARS = 50
+
+
+class ThreadChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to change of a thread; what is left out stays. `agent` and `model` answer from the next turn on; an empty
+    `model` is the agent's own."""
+
+    title: Annotated[str, msgspec.Meta(max_length=400)] | None = None
+    pinned: bool | None = None
+    archived: bool | None = None
+    agent: Annotated[str, msgspec.Meta(max_length=64)] | None = None
+    model: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+
+
+class ExportQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """As what."""
+
+    format: ExportFormat = "markdown"
+
+
+class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of the words in `q`, of which the last may be unfinished; in `thread` alone if given."""
+
+    q: Annotated[str, msgspec.Meta(min_length=1, max_length=400)]
+    thread: Annotated[str, msgspec.Meta(max_length=600)] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=FOUND_MAX)] = 30
+
+
+class FoundMessage(msgspec.Struct, frozen=True):
+    """A message with the words: event `seq` of `thread`, whose title is `title`."""
+
+    thread: str
+    title: str
+    agent: str
+    seq: int
+    at: str
+    by: Literal["person", "agent"]
+    excerpt: str
+
+
+class ModelView(msgspec.Struct, frozen=True):
+    """A model: its window in tokens, and US dollars for a million tokens of input and of output, null where unknown."""
+
+    name: str
+    context_tokens: int
+    input_usd: float | None
+    output_usd: float | None
+
+
+class TurnCost(msgspec.Struct, frozen=True):
+    """What the model calls of a turn took, its subagents' not included; `usd` is null where a price is unknown."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    usd: float | None
+    models: tuple[str, ...]
+
+
+# ---- threads as people keep them ----
+
+
+@routes("PATCH /api/threads/{thread}", TALKERS, answer=ThreadSummary)
+async def change_thread(web: WebContext, by: Principal, thread: ThreadId, body: ThreadChange) -> ThreadInfo:
+    """Rename a thread, pin or archive it, or choose who answers there."""
+    title = body.title
+    if title is not None:
+        title = title_of(checked_text(title, "title"))
+    if body.agent:
+        check_agent(web, by, body.agent)
+    if body.model:
+        check_model(web, by, body.model)
+    await web.app.store.threads.change(
+        thread, title=title, pinned=body.pinned, archived=body.archived, agent=body.agent, model=body.model
+    )
+    info = await web.app.store.journal.thread(thread)
+    if info is None:
+        raise no_such_thread(thread)
+    return info
+
+
+@routes("DELETE /api/threads/{thread}", ADMINS)
+async def delete(web: WebContext, by: Principal, thread: ThreadId) -> DeletedThread:
+    """Delete a thread for good, with its subagents' threads; 409 while one of them is at work or has messages waiting.
+
+    Journal, search index, files, whole results and saved conversations go; the audit log keeps the journal's digest.
+    """
+    from shoal.tools.deletion import delete_thread
+
+    app = web.app
+    info = await app.store.journal.thread(thread) if is_child(thread) else None
+    if info is not None and info.parent and await app.store.journal.thread(ThreadId(info.parent)) is not None:
+        raise InvalidInput(f"A subagent's thread goes with the one that called it: delete {info.parent}.")
+    return await delete_thread(app.store, app.home, app.artifacts, app.folders, thread, by.person, by.token.name)
+
+
+@routes("GET /api/threads/{thread}/export", EVERYONE, media_type="text/markdown")
+async def export(web: WebContext, thread: ThreadId, query: ExportQuery) -> Response:
+    """The conversation as a document: Markdown, one HTML file, or JSON with every event of every branch."""
+    info = await web.app.store.journal.thread(thread)
+    if info is None:
+        raise no_such_thread(thread)
+    name = " ".join(re.sub(r"[^\w. -]", " ", info.title or thread).split())[:80] or "thread"
+    kinds = {"markdown": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8", "json": "application/json"}
+    file = quote(f"{name}.{EXTENSIONS[query.format]}", safe="")
+    headers = {"Content-Disposition": f"attachment; filename*=utf-8''{file}", "Cache-Control": "no-store"}
+    return StreamingResponse(_exported(web, info, query.format), 200, headers, kinds[query.format])
+
+
+async def _exported(web: WebContext, info: ThreadInfo, form: ExportFormat) -> AsyncIterator[str | bytes]:
+    shown = msgspec.convert(info, ThreadSummary, from_attributes=True)
+    writer = WRITERS[form](info.thread, info.title) if form != "json" else None
+    yield writer.head() if writer else b'{"thread":%s,"events":[' % msgspec.json.encode(shown)
+    journal, after = web.app.store.journal, 0
+    while after < info.last_seq:
+        if writer:  # what people see: the branch that the conversation is on
+            events = await journal.along(info.thread, info.last_seq, after, EXPORTED_AT_ONCE)
+        else:
+            events = await journal.events(info.thread, after, EXPORTED_AT_ONCE, before=info.last_seq + 1)
+        if not events:
+            break
+        for event in events:
+            if writer:
+                yield writer.event(event)
+            else:
+                yield b"," * (after > 0) + encode_event(event)
+            after = event.seq
+    yield writer.tail() if writer else b"]}"
+
+
+@routes("GET /api/threads/{thread}/turns/{turn}/cost", EVERYONE)
+async def cost(web: WebContext, thread: ThreadId, turn: str) -> TurnCost:
+    """What a turn's model calls took."""
+    if not re.fullmatch(r"[0-9A-Za-z]{1,40}", turn):
+        raise InvalidInput("That is no turn's id; events have it as `turn`.")
+    spent = await web.app.store.threads.spent(thread, turn)
+    used = sum((one.usage for one in spent), Usage())
+    priced = [one.usd for one in spent if one.usd is not None]
+    usd = sum(priced) if len(priced) == len(spent) and spent else None
+    models = tuple(dict.fromkeys(one.model for one in spent))
+    return TurnCost(len(spent), used.input_tokens, used.output_tokens, used.cached_tokens, usd, models)
+
+
+# ---- finding what was said ----
+
+
+@routes("GET /api/search", EVERYONE, narrows=True)
+async def search(web: WebContext, by: Principal, query: SearchQuery) -> list[FoundMessage]:
+    """What people and agents said with all of these words, the newest first."""
+    index, journal = web.app.store.search, web.app.store.journal
+    within = (parse_thread_id(query.thread),) if query.thread else by.channels or ("",)
+    found: list[Event] = []
+    for place in within:
+        found += await index.said(query.q, within=place, limit=query.limit, prefix=True)
+    known: dict[ThreadId, ThreadInfo | None] = {}
+    shown: list[FoundMessage] = []
+    words = [word.casefold() for word in re.findall(r"\w+", query.q)]
+    for event in sorted(found, key=lambda event: event.at, reverse=True):
+        thread = event.thread
+        if thread not in known:
+            known[thread] = await journal.thread(thread) if await may_use(by, journal, thread) else None
+        info = known[thread]
+        if info is None or not isinstance(event.data, UserSaid | Steered | AssistantSaid):
+            continue
+        said_by = "agent" if isinstance(event.data, AssistantSaid) else "person"
+        excerpt = excerpt_of(event.data.text, words)
+        shown.append(FoundMessage(thread, info.title, info.agent, event.seq, event.at.isoformat(), said_by, excerpt))
+    return shown[: query.limit]
+
+
+def excerpt_of(text: str, words: list[str]) -> str:
+    """A line of the text around the first of the words, with … where it is cut."""
+    flat = " ".join(text.split())
+    places = [at for word in words if (at := flat.casefold().find(word)) >= 0]
+    begin = max(0, min(places, default=0) - BEFORE_CHARS)
+    if begin:
+        begin = flat.find(" ", begin) + 1 or begin
+    cut = flat[begin : begin + EXCERPT_CHARS]
+    return f"{'…' if begin else ''}{cut}{'…' if begin + len(cut) < len(flat) else ''}"
+
+
+# ---- models ----
+
+
+@routes("GET /api/models", EVERYONE, narrows=True)
+async def models_to_choose(web: WebContext) -> list[ModelView]:
+    """The models that can be chosen, with their windows and prices."""
+    known = web.app.models
+
+    def look() -> list[ModelView]:
+        shown: list[ModelView] = []
+        for name in model_names(known)[:MODELS_MAX]:
+            route = known.route(name)
+            prices = (known.usd(route, Usage(input_tokens=1_000_000)), known.usd(route, Usage(output_tokens=1_000_000)))
+            shown.append(ModelView(name, route.context_tokens, *prices))
+        return shown
+
+    return await anyio.to_thread.run_sync(look)

@@ -1,0 +1,275 @@
+"""Calls about what agents remember and what they know how to do: memory files, daily notes, their changes, skills."""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from shoal.actors.principals import Principal
+from shoal.agents.skill_files import put_skill
+from shoal.domain.errors import Conflict, InvalidInput, NotFound
+from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, entry_key, lines_of, memory_path, note_path
+from shoal.domain.ids import make_thread_id, parse_thread_id
+from shoal.domain.records import MemoryChange, MemoryEdit
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext, view
+from shoal.tools.memory_files import NOTES_MAX, note_files, read_memory
+from shoal.tools.threads import in_thread
+from shoal.turn.skills import Skill, SkillReader, SkillRoot, SkillScope, skill_roots
+from shoal.turn.text_files import FileCache
+
+routes = Routes()
+
+NOWHERE = make_thread_id("terminal", "local", "main")
+
+FileScope = Literal["global", "platform", "channel", "note"]
+ThreadText = Annotated[str, msgspec.Meta(max_length=542)]
+Day = Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2})?$")]
+
+
+class MemoryFile(msgspec.Struct, frozen=True):
+    """A memory file or daily note as it stands, with the lines that are for one person alone. `digest` is the SHA-256
+    of its text; `day` is empty where it is no note."""
+
+    scope: FileScope
+    path: str
+    day: str
+    text: str
+    digest: str
+
+
+class MemoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everywhere's memory, with `thread` also that of its platform and channel, and the newest `notes`, or that of
+    `day` alone."""
+
+    thread: ThreadText = ""
+    day: Day = ""
+    notes: Annotated[int, msgspec.Meta(ge=0, le=NOTES_MAX)] = 3
+
+
+class MemoryText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole new text of a memory file: `thread` says of which platform or channel, `day` of which note.
+
+    With `digest`, only if the file still is what was read.
+    """
+
+    scope: FileScope
+    text: Annotated[str, msgspec.Meta(max_length=FILE_BYTES_MAX)]
+    thread: ThreadText = ""
+    day: Day = ""
+    digest: Annotated[str, msgspec.Meta(max_length=64)] = ""
+
+
+class ForgetQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is to be forgotten: one `entry` in any spelling, or without one all of the file."""
+
+    scope: FileScope
+    thread: ThreadText = ""
+    day: Day = ""
+    entry: Annotated[str, msgspec.Meta(max_length=4000)] = ""
+
+
+class ChangesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which changes: the newest, or those before the one with the id `below`."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50
+    below: Annotated[str, msgspec.Meta(max_length=64)] = ""
+
+
+@routes("GET /api/memory", READERS)
+async def memory(web: WebContext, query: MemoryQuery) -> list[MemoryFile]:
+    """What agents remember, the broadest scope first, then daily notes, the oldest first."""
+    home, thread = web.app.home, parse_thread_id(query.thread) if query.thread else None
+    if query.day:
+        return [await _shown("note", note_path(home, _day(query.day)), query.day)]
+    scopes = MEMORY_SCOPES if thread else MEMORY_SCOPES[:1]
+    found = [await _shown(scope, memory_path(home, scope, thread or NOWHERE)) for scope in scopes]
+    notes = (await in_thread(lambda: note_files(home)))[: query.notes]
+    return found + [await _shown("note", path, day.isoformat()) for day, path in reversed(notes)]
+
+
+@routes("PUT /api/memory", ADMINS)
+async def write(web: WebContext, by: Principal, body: MemoryText) -> MemoryFile:
+    """Write a memory file or note anew; 409 when `digest` is given and the file has changed. Counts from the next turns
+    on, and can be taken back."""
+    path = _place(web, body.scope, body.thread, body.day)
+    was = await in_thread(lambda: read_memory(path))
+    if body.digest and body.digest != _digest(was):
+        raise Conflict(f"{path.name} has changed since it was read. Read it again.")
+    old, new = lines_of(was), lines_of(body.text.replace("\r\n", "\n").replace("\0", ""))
+    first = next(
+        (at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), min(len(old), len(new))
+    )
+    left = min(len(old), len(new)) - first
+    last = next((at for at in range(left) if old[-1 - at] != new[-1 - at]), left)
+    removed, added = old[first : len(old) - last], new[first : len(new) - last]
+    if removed or added:
+        edit = MemoryEdit(path, tuple(removed), tuple(added), first, changed_by=by.person)
+        await web.app.outlets.memory.change(edit)
+    return await _shown(body.scope, path, body.day)
+
+
+@routes("DELETE /api/memory", ADMINS)
+async def forget(web: WebContext, by: Principal, query: ForgetQuery) -> MemoryFile:
+    """Forget an entry, or everything in a file; 404 when it does not say that. Can be taken back."""
+    path = _place(web, query.scope, query.thread, query.day)
+    lines = lines_of(await in_thread(lambda: read_memory(path)))
+    if not query.entry:
+        if lines:
+            await web.app.outlets.memory.change(MemoryEdit(path, tuple(lines), (), 0, changed_by=by.person))
+        return await _shown(query.scope, path, query.day)
+    wanted = entry_key(query.entry)
+    found = [(at, line) for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
+    if not found:
+        raise NotFound(f"{path.name} has no entry {query.entry[:200]!r}. GET /api/memory shows what it says.")
+    for at, line in reversed(found):
+        await web.app.outlets.memory.amend(MemoryEdit(path, (line,), (), at, changed_by=by.person))
+    return await _shown(query.scope, path, query.day)
+
+
+@routes("GET /api/memory/changes", READERS)
+async def changes(web: WebContext, query: ChangesQuery) -> list[MemoryChange]:
+    """What was changed of memory by agents, by this API and the command line, the newest first."""
+    return await web.app.store.memory.newest(query.limit, query.below)
+
+
+@routes("POST /api/memory/changes/{id}/undo", ADMINS)
+async def undo(web: WebContext, by: Principal, id: str) -> MemoryChange:
+    """Take a change back; 409 when that was done already, or the lines were changed since."""
+    return await web.app.outlets.memory.undo(id, by.person)
+
+
+def _place(web: WebContext, scope: FileScope, thread: str, day: str) -> Path:
+    home = web.app.home
+    if scope == "note":
+        if not day:
+            raise InvalidInput("A note is of a `day`: give one, YYYY-MM-DD.")
+        return note_path(home, _day(day))
+    if scope == "global":
+        return memory_path(home, scope, NOWHERE)
+    if not thread:
+        raise InvalidInput(f"The memory of a {scope} is found by a `thread` of it; give one.")
+    return memory_path(home, scope, parse_thread_id(thread))
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(f"{text} is no day; write YYYY-MM-DD.") from error
+
+
+async def _shown(scope: FileScope, path: Path, day: str = "") -> MemoryFile:
+    text = (await in_thread(lambda: read_memory(path))).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return MemoryFile(scope, str(path), day, text, _digest(text))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+# ---- skills ----
+
+
+class SkillView(msgspec.Struct, frozen=True):
+    """A skill. `inline`: its text is in prompts; `hidden`: it is in none. `source` is its whole SKILL.md."""
+
+    name: str
+    scope: SkillScope
+    description: str
+    path: str
+    inline: bool
+    hidden: bool
+    text: str
+    source: str
+
+
+class SkillTrouble(msgspec.Struct, frozen=True):
+    """What is wrong with a skill that is left out."""
+
+    path: str
+    problem: str
+
+
+class SkillsView(msgspec.Struct, frozen=True):
+    """The skills by name, what is wrong with others, and those that one of a narrower scope replaces."""
+
+    skills: list[SkillView]
+    problems: list[SkillTrouble]
+    shadowed: list[SkillView]
+
+
+class SkillsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """As which agent has them, and in which thread."""
+
+    agent: Annotated[str, msgspec.Meta(max_length=64)] = "main"
+    thread: ThreadText = ""
+
+
+class SkillText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole SKILL.md, and where it goes: `thread` says of which platform or channel, `agent` of which agent."""
+
+    scope: Literal["global", "platform", "channel", "agent"]
+    text: Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
+    agent: Annotated[str, msgspec.Meta(max_length=64)] = "main"
+    thread: ThreadText = ""
+
+
+class SkillQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which skill of a name."""
+
+    scope: Literal["global", "platform", "channel", "agent"]
+    agent: Annotated[str, msgspec.Meta(max_length=64)] = "main"
+    thread: ThreadText = ""
+
+
+@routes("GET /api/skills", READERS)
+async def skills(web: WebContext, query: SkillsQuery) -> SkillsView:
+    """The skills that an agent has, narrower scopes winning by name."""
+    thread = parse_thread_id(query.thread) if query.thread else None
+    roots = skill_roots(web.app.home, _agent_home(web, query.agent), thread)
+    found = await in_thread(lambda: SkillReader(FileCache()).read(roots))
+    problems = [SkillTrouble(str(one.path), one.text) for one in found.problems]
+
+    def shown(skills: Sequence[Skill]) -> list[SkillView]:
+        return [
+            view(SkillView, one, path=str(one.path), text=one.body, source=one.path.read_text("utf-8", "replace"))
+            for one in skills
+        ]
+
+    return await in_thread(lambda: SkillsView(shown(found.found), problems, shown(found.shadowed)))
+
+
+@routes("PUT /api/skills/{name}", ADMINS)
+async def write_skill(web: WebContext, by: Principal, name: str, body: SkillText) -> SkillsView:
+    """Write a skill, a new one or anew; one of an agent can be taken back by `/agent undo`."""
+    await _put(web, by, name, body.text, body.scope, body.agent, body.thread)
+    return await skills(web, SkillsQuery(body.agent, body.thread))
+
+
+@routes("DELETE /api/skills/{name}", ADMINS)
+async def delete_skill(web: WebContext, by: Principal, name: str, query: SkillQuery) -> SkillsView:
+    """Delete a skill's SKILL.md; other files of its folder stay."""
+    await _put(web, by, name, None, query.scope, query.agent, query.thread)
+    return await skills(web, SkillsQuery(query.agent, query.thread))
+
+
+async def _put(
+    web: WebContext, by: Principal, name: str, text: str | None, scope: SkillScope, agent: str, thread: str
+) -> None:
+    if scope in ("platform", "channel") and not thread:
+        raise InvalidInput(f"The skills of a {scope} are found by a `thread` of it; give one.")
+    if "/" in name or name.startswith("."):
+        raise InvalidInput(f"{name[:80]!r} is no name for a skill: small letters and digits with hyphens between.")
+    home = _agent_home(web, agent) if scope == "agent" else None
+    roots = skill_roots(web.app.home, home, parse_thread_id(thread) if thread else None)
+    root: SkillRoot = next(one for one in roots if one.scope == scope)
+    await put_skill(root, home, name, text, by.person, web.app.store.audit)
+
+
+def _agent_home(web: WebContext, agent: str) -> Path:
+    if agent not in web.app.agents.names():
+        raise NotFound(f"There is no agent {agent[:80]!r}.")
+    return web.app.home.agent(agent)

@@ -1,0 +1,189 @@
+"""Calls about rules in hindsight: what others would have decided, and which ones people's decisions speak for."""
+
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import anyio.to_thread
+import msgspec
+
+from shoal.actors.principals import Principal
+from shoal.domain.errors import ConfigError, Conflict, InvalidInput, NotFound
+from shoal.domain.permissions import Decision, Ruling
+from shoal.domain.records import AuditEntry
+from shoal.domain.settings import ProfileSettings
+from shoal.permissions.actions import action_of, shell_actions
+from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
+from shoal.permissions.profiles import compile_profile, decide_all
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext
+from shoal.surfaces.http.routes_threads import check_agent
+
+routes = Routes()
+
+CHANGED_MAX = 500
+APPROVALS_MAX = 10_000
+WORKSPACE = Path("/workspace")
+"""Where a command that is only looked at would run."""
+Hours = Annotated[int, msgspec.Meta(ge=1, le=87_600)]
+
+
+class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """By which rules to decide anew what was checked: a profile's, or these; of one agent, if it is named."""
+
+    profile: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    rules: ProfileSettings | None = None
+    hours: Hours = 720
+    agent: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class HindsightView(msgspec.Struct, frozen=True):
+    """How often how many different actions were checked, and those that would have been decided otherwise, the most
+    frequent first."""
+
+    checked: int
+    actions: int
+    changed: list[ChangedDecision]
+
+
+class SuggestionsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far back to look."""
+
+    hours: Hours = 720
+
+
+class AcceptedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of the rules that are suggested, looking so far back."""
+
+    agent: Annotated[str, msgspec.Meta(max_length=200)]
+    allow: tuple[Annotated[str, msgspec.Meta(max_length=1_000)], ...]
+    hours: Hours = 720
+
+
+class RuleView(msgspec.Struct, frozen=True):
+    """A rule: which of the four lists has the pattern."""
+
+    list: str
+    pattern: str
+
+
+class ProfileView(msgspec.Struct, frozen=True):
+    """A profile with its rules, those it extends included, and the agents that have it."""
+
+    name: str
+    agents: list[str]
+    rules: list[RuleView]
+
+
+class WouldRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to decide on, a whole `shell` command or one `action`, by a `profile` or as it holds for an `agent`."""
+
+    shell: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
+    action: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
+    profile: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    agent: Annotated[str, msgspec.Meta(max_length=64)] = ""
+
+
+class WouldRunView(msgspec.Struct, frozen=True):
+    """The strictest answer over all parts, and the ruling of each."""
+
+    profile: str
+    decision: Decision
+    parts: tuple[Ruling, ...]
+
+
+@routes("GET /api/permissions/profiles", READERS)
+async def profiles(web: WebContext) -> list[ProfileView]:
+    """The permission profiles that can be used."""
+    app = web.app
+    having: dict[str, list[str]] = {}
+    for card in await app.lifecycle.cards():
+        if card.spec is not None:
+            having.setdefault(card.spec.profile, []).append(card.name)
+    return [
+        ProfileView(
+            name, having.get(name, []), [RuleView(rule.list, rule.pattern) for rule in app.profiles.get(name).rules]
+        )
+        for name in app.profiles.names
+    ]
+
+
+@routes("POST /api/permissions/check", READERS)
+async def check_permission(web: WebContext, by: Principal, body: WouldRun) -> WouldRunView:
+    """Say whether something would run, be asked about or be denied, and by which rule; nothing runs."""
+    app = web.app
+    if bool(body.shell.strip()) == bool(body.action.strip()):
+        raise InvalidInput("Give either a `shell` command or an `action`.")
+    if bool(body.profile) == bool(body.agent):
+        raise InvalidInput("Name either a `profile` or an `agent`.")
+    if body.agent:
+        name = app.agents.spec(check_agent(web, by, body.agent)).profile
+        rules = app.profiles.effective(name, by.asker, body.agent)
+    else:
+        name = body.profile
+        app.profiles.check(name)
+        rules = app.profiles.get(name)
+    actions = shell_actions("bash", body.shell, cwd=WORKSPACE) if body.shell.strip() else (action_of(body.action),)
+
+    return WouldRunView(name, *await anyio.to_thread.run_sync(decide_all, rules, actions))
+
+
+@routes("POST /api/permissions/replay", ADMINS)
+async def replay_permissions(web: WebContext, body: Hindsight) -> HindsightView:
+    """Decide everything that was checked anew by other rules; nothing changes."""
+    app = web.app
+    if body.rules is not None:
+        try:
+            profile = compile_profile("given", body.rules, app.config.permissions.profiles)
+        except ConfigError as error:
+            raise InvalidInput(" ".join(error.problems)) from error
+    elif body.profile:
+        app.profiles.check(body.profile)
+        profile = app.profiles.get(body.profile)
+    else:
+        raise InvalidInput("Name a profile, or give rules.")
+    checks = await app.store.audit.checks(app.clock.now() - timedelta(hours=body.hours), body.agent)
+    if not checks and body.agent and not app.agents.exists(body.agent):
+        raise NotFound(f"There is no agent {body.agent!r}, and none of this name did anything then.")
+    changed = decided_anew(checks, profile)
+    return HindsightView(sum(one.count for one in checks), len(checks), changed[:CHANGED_MAX])
+
+
+@routes("GET /api/permissions/suggestions", ADMINS)
+async def suggest_rules(web: WebContext, query: SuggestionsQuery) -> list[SuggestedRule]:
+    """Rules for what people were asked about again and again, and always allowed."""
+    app, since = web.app, web.app.clock.now() - timedelta(hours=query.hours)
+    asked = await app.store.approvals.search(pending=False, limit=APPROVALS_MAX)
+    lately = [approval for approval in asked if approval.created_at >= since]
+    threads = {approval.thread: await app.store.journal.thread(approval.thread) for approval in lately}
+    agents = {thread: info.agent or app.agents.defaults.agent for thread, info in threads.items() if info is not None}
+    profiles = {
+        name: app.profiles.get(app.agents.spec(name).profile) for name in {*agents.values()} if app.agents.exists(name)
+    }
+    path = app.home.config_file
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [msgspec.structs.replace(one, accepted=one.text in text) for one in suggestions(lately, agents, profiles)]
+
+
+@routes("POST /api/permissions/suggestions", ADMINS)
+async def accept_rule(web: WebContext, by: Principal, body: AcceptedRule) -> SuggestedRule:
+    """Add a rule that is suggested to shoal.toml; it holds from the next start. 404 for any other rule."""
+    found = await suggest_rules(web, SuggestionsQuery(body.hours))
+    rule = next((one for one in found if (one.agent, one.allow) == (body.agent, body.allow)), None)
+    if rule is None:
+        raise NotFound("This rule is not suggested (any more). `shoal permissions suggest` lists those that are.")
+    if rule.accepted:
+        raise Conflict("This rule is in shoal.toml already; it holds from the next start.")
+    path = web.app.home.config_file
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    text = f"{before.rstrip()}\n\n{rule.text}\n".lstrip()
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"{path.name} cannot take one more table: {error}. Add the lines by hand.") from error
+    fresh = path.with_name(".shoal.toml.new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)
+    entry = AuditEntry("settings", f"allow {', '.join(rule.allow)} for {rule.agent}", "allow", user=by.person)
+    await web.app.store.audit.record("settings", [entry])
+    return msgspec.structs.replace(rule, accepted=True)

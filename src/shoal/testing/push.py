@@ -1,0 +1,95 @@
+"""A push service on loopback, and the browsers behind it: what is sent is checked and decrypted as they would."""
+
+import asyncio
+import base64
+import os
+from typing import Literal, Protocol, cast
+
+import msgspec
+
+from shoal.testing.platforms.wire import Answered, Called, LoopbackServer
+
+
+class Pushed(msgspec.Struct, frozen=True):
+    """A notification as its browser read it, and what the push service was told beside it."""
+
+    browser: str
+    content: dict[str, str]
+    ttl_seconds: int
+    urgency: str
+    subject: str
+
+
+class _Decryption(Protocol):
+    """What is used of http_ece, which has no types."""
+
+    def decrypt(
+        self, content: bytes, *, private_key: object, auth_secret: bytes, version: Literal["aes128gcm"]
+    ) -> bytes: ...
+
+
+class FakePush:
+    """Takes messages for the browsers that `browser` makes, each known by a name. Those in `gone` are answered 410.
+
+    `application_key` is the key that the browsers subscribed with: what another key signed is answered 403.
+    """
+
+    def __init__(self) -> None:
+        self.server = LoopbackServer(self._take)
+        self.application_key = ""
+        self.received: list[Pushed] = []
+        self.gone: set[str] = set()
+        self._changed = asyncio.Condition()
+        self._browsers: dict[str, tuple[object, bytes]] = {}
+
+    async def start(self) -> None:
+        """Listen."""
+        await self.server.start()
+
+    async def stop(self) -> None:
+        """Stop listening; what was received is kept."""
+        await self.server.stop()
+
+    def browser(self, name: str) -> dict[str, str]:
+        """A new browser's subscription: its endpoint and its keys `p256dh` and `auth`, as it would post them."""
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        key, secret = ec.generate_private_key(ec.SECP256R1()), os.urandom(16)
+        self._browsers[name] = key, secret
+        point = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        return {"endpoint": f"{self.server.address}/send/{name}", "p256dh": _text(point), "auth": _text(secret)}
+
+    async def until(self, text: str, seconds: float = 30.0) -> None:
+        """Wait until a browser was told this. Raises TimeoutError."""
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(lambda: any(one.content["text"] == text for one in self.received))
+
+    async def _take(self, called: Called) -> Answered:
+        import http_ece
+        import jwt
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        name = called.path.removeprefix("/send/")
+        if name in self.gone or name not in self._browsers:
+            return Answered(410)
+        parts = dict(part.strip().split("=", 1) for part in called.headers["authorization"][6:].split(","))
+        if parts["k"] != self.application_key:
+            return Answered(403)
+        point = base64.urlsafe_b64decode(parts["k"] + "=" * (-len(parts["k"]) % 4))
+        signer = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
+        claims = jwt.decode(parts["t"], signer, algorithms=["ES256"], audience=self.server.address)
+        key, secret = self._browsers[name]
+        content = cast("_Decryption", http_ece).decrypt(
+            called.body, private_key=key, auth_secret=secret, version="aes128gcm"
+        )
+        said = msgspec.json.decode(content, type=dict[str, str])
+        ttl_seconds, urgency = int(called.headers["ttl"]), called.headers["urgency"]
+        async with self._changed:
+            self.received.append(Pushed(name, said, ttl_seconds, urgency, claims["sub"]))
+            self._changed.notify_all()
+        return Answered(201)
+
+
+def _text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()

@@ -1,0 +1,148 @@
+"""The text of documents in parts, each with its place: PDF, office files, HTML, e-mail and plain text.
+
+What is not plain text is read in a process of its own (tools/document_readers.py), of which nothing is left when the
+caller is cancelled.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+import msgspec
+
+from shoal.domain.errors import ToolError
+from shoal.domain.untrusted import UNREADABLE
+from shoal.tools.output import is_binary
+
+SECONDS_MAX = 25
+TEXT_CHARS_MAX = 200_000
+"""Of a PDF that is read as a page of the web."""
+DOCUMENT_CHARS_MAX = 1_000_000
+"""Of a document that is searched."""
+PIECE_CHARS = 900
+"""About how long the pieces are that documents are searched in."""
+FOLDER_FILES_MAX = 1_000
+FOLDER_DEPTH_MAX = 3
+EXIT_TOLD = 3
+"""How the child ends when it says why a document cannot be read."""
+
+_HTML = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype html|html)\b", re.IGNORECASE | re.DOTALL)
+_MAIL = re.compile(rb"(?:Return-Path|Received|Delivered-To|MIME-Version|Message-ID|From|Date|Subject): ", re.IGNORECASE)
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+
+
+class DocumentPart(NamedTuple):
+    """A passage and where it stands. Only what is in one `group` (a page, a sheet) is put together to a piece."""
+
+    group: str
+    place: str
+    text: str
+
+
+_part_decoder = msgspec.json.Decoder(DocumentPart)
+
+
+def kind_of(name: str, content: bytes) -> str:
+    """How a file is read: `pdf`, `office`, `html`, `mail`, `text`, or empty where it has no text.
+
+    Raises ToolError for an office file of the old kind, or an encrypted one.
+    """
+    suffix = PurePath(name).suffix.lower()
+    if content.startswith(b"%PDF-"):
+        return "pdf"
+    if content.startswith(b"PK\x03\x04"):
+        return "office"
+    if content.startswith(_OLE):
+        raise ToolError("it is encrypted, or of an old format; save it as .docx, .xlsx or .pptx without a password")
+    if is_binary(content):
+        return ""
+    if suffix in (".html", ".htm", ".xhtml") or _HTML.match(content[:4096]):
+        return "html"
+    if suffix == ".eml" or (suffix == "" and _MAIL.match(content)):
+        return "mail"
+    return "text"
+
+
+async def document_parts(name: str, content: bytes) -> list[DocumentPart]:
+    """The parts of a document, at most DOCUMENT_CHARS_MAX characters; none where it has no text.
+
+    Raises ToolError with the end of a sentence, "it is damaged", for one that cannot be read.
+    """
+    kind = kind_of(name, content)
+    if kind == "text":
+        text = content.decode("utf-8", "replace")[:DOCUMENT_CHARS_MAX]
+        return [DocumentPart("", f"line {number}", line) for number, line in enumerate(text.splitlines(), 1)]
+    return await _read_apart(kind, content) if kind else []
+
+
+async def pdf_text(content: bytes) -> str:
+    """The text of a PDF's pages, at most TEXT_CHARS_MAX characters. Raises ToolError for one that cannot be read."""
+    try:
+        parts = await _read_apart("pdf", content)
+    except ToolError as error:
+        raise ToolError(f"The PDF cannot be read: {error}.") from error
+    text = "\n\n".join(part.text for part in parts)[:TEXT_CHARS_MAX].strip()
+    return text or "[The PDF has no text; its pages may be pictures.]"
+
+
+def pieces_of(parts: list[DocumentPart]) -> Iterator[tuple[str, str]]:
+    """Places and texts of about PIECE_CHARS characters: parts of one group together, and what is too long cut."""
+    group = place = ""
+    held: list[str] = []
+    size = 0
+    for part in parts:
+        text = part.text.strip()
+        if held and (part.group != group or size + len(text) > PIECE_CHARS):
+            yield place, "\n".join(held)
+            held, size = [], 0
+        if not text:
+            continue
+        if not held:
+            group, place = part.group, part.place
+        while len(text) > PIECE_CHARS * 3 // 2:
+            cut = max(text.rfind(mark, PIECE_CHARS // 2, PIECE_CHARS) + 1 for mark in ("\n", ". ", " "))
+            cut = cut if cut > 0 else PIECE_CHARS
+            yield place, text[:cut].strip()
+            text = text[cut:].strip()
+        held.append(text)
+        size += len(text) + 1
+    if held:
+        yield place, "\n".join(held)
+
+
+def documents_below(folder: Path) -> list[Path]:
+    """The files of a folder, FOLDER_DEPTH_MAX deep, without hidden ones; at most FOLDER_FILES_MAX."""
+    found: list[Path] = []
+    for path, folders, names in os.walk(folder):
+        depth = len(Path(path).relative_to(folder).parts)
+        folders[:] = sorted(name for name in folders if not name.startswith(".")) if depth < FOLDER_DEPTH_MAX else []
+        found += [Path(path, name) for name in sorted(names) if not name.startswith(".")]
+        if len(found) >= FOLDER_FILES_MAX:
+            break
+    return found[:FOLDER_FILES_MAX]
+
+
+async def _read_apart(kind: str, content: bytes) -> list[DocumentPart]:
+    import anyio
+
+    command = [sys.executable, "-I", "-m", "shoal.tools.document_readers", kind]
+    environment = {"PATH": os.defpath, "PYTHONUTF8": "1"}
+    try:
+        with anyio.fail_after(SECONDS_MAX + 5):
+            done = await anyio.run_process(
+                command, input=content, check=False, env=environment, stderr=subprocess.DEVNULL
+            )
+    except TimeoutError as error:
+        raise ToolError("it takes too long to read") from error
+    if done.returncode == EXIT_TOLD:
+        raise ToolError(done.stdout.decode("utf-8", errors="replace").strip())
+    if done.returncode:
+        raise ToolError("it takes too much memory or time")
+    try:
+        return [_part_decoder.decode(line) for line in done.stdout.splitlines()]
+    except UNREADABLE as error:
+        raise ToolError("it takes too much memory or time") from error

@@ -1,0 +1,110 @@
+"""What changed in a file, as people read it: its diff where both sides are text, else why there is none."""
+
+import difflib
+from collections.abc import Callable
+from typing import Literal
+
+from shoal.domain.checkpoints import SINCE, FileChange, TreeChange, TreeEntry, TurnChanges, shown_path
+from shoal.tools.output import is_binary
+from shoal.tools.trees import Trees
+
+BYTES_COMPARED_MAX = 262_144
+LINES_COMPARED_MAX = 4_000
+"""Longer texts are not compared line by line."""
+DIFF_LINES_MAX = 400
+"""Longest diff of one file that is shown."""
+FILES_TOLD_MAX = 20
+TOLD_CHARS_MAX = 2_400
+"""Most files that a message in a chat tells of, and the longest diffs together."""
+PATH_CHARS_MAX = 120
+
+_LACKS = {
+    "large": "It is too large to be kept, so this cannot be undone.",
+    "full": "The workspace is too large for it to be kept, so this cannot be undone.",
+    "closed": "It could not be read, so this cannot be undone.",
+}
+
+
+def why_not_restorable(change: TreeChange) -> str:
+    """Why what was there before cannot be put back; empty where it can."""
+    before, after = change.before, change.after
+    if before is None:
+        is_closed = after is not None and after.kind == "folder" and after.lacks
+        return "It could not be looked into, so it stays." if is_closed else ""
+    if before.kind in ("socket", "device"):
+        return f"A {before.kind} cannot be made again."
+    changes_only_mode = after is not None and before.lacks and before.modified == after.modified
+    return "" if before.kind != "file" or changes_only_mode else _LACKS.get(before.lacks, "")
+
+
+def file_change(
+    trees: Trees,
+    change: TreeChange,
+    since: Literal["", "changed", "restored", "shared"],
+    redact: Callable[[str], str],
+    *,
+    shows: bool,
+) -> FileChange:
+    """A change with its diff, without secrets; without the diff unless it `shows`."""
+    path, before, after = change
+    name = redact(shown_path(path))
+    kind = "added" if before is None else "removed" if after is None else "changed"
+    if before is not None and after is not None and before.kind == after.kind and before.value == after.value:
+        note = f"Its mode was {before.mode:o} and is {after.mode:o}." if before.mode != after.mode else _LACKS["large"]
+        return FileChange(name, "mode" if before.mode != after.mode else "changed", note=note, since=since)
+    note = why_not_restorable(change)
+    try:
+        one, other = _text(trees, before), _text(trees, after)
+    except OSError:
+        return FileChange(name, kind, note="What it held is not kept any more, so this cannot be undone.", since=since)
+    if one is None or other is None:
+        return FileChange(name, kind, note=note or "It is no text, or too long to be compared.", since=since)
+    lines = list(difflib.unified_diff(one.splitlines(), other.splitlines(), lineterm="", n=3))[2:]
+    added, removed = sum(line[:1] == "+" for line in lines), sum(line[:1] == "-" for line in lines)
+    shown = lines[:DIFF_LINES_MAX] if shows else []
+    if shown and len(lines) > len(shown):
+        shown.append(f"… and {len(lines) - len(shown)} more lines")
+    return FileChange(name, kind, added, removed, redact("\n".join(shown)), note, since)
+
+
+def changes_text(changes: TurnChanges) -> str:
+    """What a turn did to files, with as much of the diffs as a message has room for, and how to undo it."""
+    lines: list[str] = []
+    room = TOLD_CHARS_MAX
+    for one in changes.files[:FILES_TOLD_MAX]:
+        since = f", {SINCE[one.since]}" if one.since else ""
+        counts = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
+        path, note = one.path.replace("`", "'")[:PATH_CHARS_MAX], f". {one.note}" if one.note else ""
+        lines.append(f"- `{path}` {one.change}{counts}{since}{note}")
+        if one.diff and len(one.diff) < room:
+            room -= len(one.diff)
+            fence = "`" * max(3, one.diff.count("`") + 1)
+            lines.append(f"{fence}diff\n{one.diff}\n{fence}")
+    if changes.changed > FILES_TOLD_MAX:
+        lines.append(f"- and {changes.changed - FILES_TOLD_MAX} more")
+    lines += changes.notes
+    beyond = "".join(f"\n- {line}" for line in changes.beyond)
+    return "\n".join(
+        [
+            "What my last turn did to files:",
+            *lines,
+            f"What stays as it is:{beyond}\n",
+            f"`/undo {changes.turn}` restores them.",
+        ]
+    )
+
+
+def _text(trees: Trees, entry: TreeEntry | None) -> str | None:
+    """What to compare; None where it cannot be compared."""
+    if entry is None or entry.kind == "folder":
+        return ""
+    if entry.kind == "link":
+        return f"a link to {entry.value.decode('utf-8', 'backslashreplace')}"
+    if entry.kind != "file":
+        return f"a {entry.kind}"
+    if entry.lacks or entry.size > BYTES_COMPARED_MAX:
+        return None
+    content = trees.content(entry)
+    if is_binary(content) or content.count(b"\n") > LINES_COMPARED_MAX:
+        return None
+    return content.decode("utf-8", "replace")

@@ -1,0 +1,392 @@
+"""What can be recalled: memory, daily notes, documents, files of conversations, and what was said; read in pieces, and
+embedded where a model for that is set up.
+
+source                                         who may see its pieces
+--------------------------------------------   ------------------------------------------------------------------------
+data/MEMORY.md, data/memory/…                  everybody, but lines that are for one person alone only that person
+data/PLATFORM/[CHANNEL/]MEMORY.md              those of the platform, of the channel
+agents/NAME/docs/…                             whoever speaks with the agent
+data/PLATFORM/CHANNEL/THREAD/attachments/…     the thread
+said:THREAD                                    the turns that may see the thread (docs/security.md)
+
+A call looks at its own files first, so that what changed, or was forgotten, counts at once; it waits for that a few
+seconds at most. Vectors are made in the background, at a bounded pace, of pieces that have none: that state is all in
+the database, so a process that is killed loses nothing, and a piece that moves within its file keeps its vector.
+
+All vectors that may be seen are compared: first by the signs of their numbers, a bit each, then the best of these by
+the numbers themselves, in eight bits (docs/decisions/046-recall.md has the measurements).
+"""
+
+import asyncio
+import heapq
+import logging
+import re
+import stat
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from operator import mul
+from pathlib import Path
+from typing import NamedTuple
+
+from shoal.domain.clock import Clock, from_micros, to_micros
+from shoal.domain.errors import ProviderError, ToolError
+from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
+from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
+from shoal.domain.ids import ThreadId
+from shoal.domain.ports import Embeddings, ToolContext
+from shoal.domain.settings import RecallSettings
+from shoal.store.recall import PIECES_MAX, Known, NewPassage, Passage
+from shoal.store.store import Store
+from shoal.tools.documents import document_parts, documents_below, pieces_of
+from shoal.tools.memory_files import entry_lines, note_files
+from shoal.tools.threads import in_thread
+
+log = logging.getLogger(__name__)
+
+DOCUMENT_BYTES_MAX = 33_554_432
+"""Largest file that is read."""
+REFRESH_SECONDS_MAX = 10.0
+"""How long a call reads what changed, before it goes on with what is known."""
+POLL_SECONDS = 10.0
+AGAIN_SECONDS = 60.0
+"""How long the background rests after a model for embeddings failed."""
+BATCH_TEXTS = 32
+MESSAGE_CHARS_MIN = 12
+"""Shorter messages ("ok", "thanks") are not embedded."""
+SAID_CHARS_MAX = 2_000
+"""Of a longer message the beginning is embedded."""
+RESCORED = 96
+"""Pieces whose vectors are compared exactly."""
+HELD_MAX = 250_000
+"""Vectors of messages that a process keeps at hand, about 30 MB; what is said beyond is found by words."""
+RACY_NS = 50_000_000
+"""A file that was changed this shortly before it was looked at may change again within one tick of its clock."""
+SAID = "said:"
+SCOPE = "recall"
+_MARGIN = timedelta(minutes=5)
+_WORD = re.compile(r"\w+")
+_SIGNS = bytes(49 if byte > 127 else 48 for byte in range(256))  # as text: 1 for a negative number, else 0
+
+
+class Refreshed(NamedTuple):
+    """The sources of a call: their files, why some cannot be read, and which are still to be read."""
+
+    files: Mapping[str, Path]
+    problems: Mapping[str, str]
+    late: Sequence[str]
+
+
+class _Signs(NamedTuple):
+    piece: int
+    bits: int
+    person: str
+
+
+class Library:
+    """Keeps the pieces up to date and finds them. Without `embeddings` it is only searched for words."""
+
+    def __init__(
+        self, home: Home, store: Store, clock: Clock, settings: RecallSettings, embeddings: Embeddings | None
+    ) -> None:
+        self._home = home
+        self._pieces = store.recall
+        self._journal = store.journal
+        self._marks = store.settings
+        self._clock = clock
+        self._settings = settings
+        self.embeddings = embeddings
+        self._reading: dict[str, asyncio.Event] = {}
+        self._held: dict[str, list[_Signs]] = {}
+        self._held_count = 0
+        self._seen = 0
+        self._loading = asyncio.Lock()
+
+    # ---- files ----
+
+    async def refresh(self, context: ToolContext) -> Refreshed:
+        """Bring what a call may see of files up to date."""
+        home, root = self._home, self._home.root
+        memory = [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES]
+        folders = [home.data / "memory", context.agent.home / "docs", home.attachments(context.thread)]
+        beginnings = [_source(path, root) for path in memory] + [f"{_source(path, root)}/" for path in folders]
+        return await self._refresh(beginnings, REFRESH_SECONDS_MAX)
+
+    async def look(self, folder: Path) -> Refreshed:
+        """Bring what is below a folder of the home up to date, and tell what of it is searched."""
+        return await self._refresh([f"{_source(folder, self._home.root)}/"], REFRESH_SECONDS_MAX)
+
+    async def _refresh(self, beginnings: Sequence[str], seconds_max: float) -> Refreshed:
+        listed = await in_thread(lambda: _listed(self._home, beginnings))
+        known = await self._pieces.sources(beginnings)
+        until, late, problems = self._clock.monotonic() + seconds_max, list[str](), dict[str, str]()
+        for source in known.keys() - listed.keys():
+            await self._pieces.drop(source)
+        for source, (path, stamp) in listed.items():
+            found = known.get(source)
+            if found is not None and found.stamp == stamp:
+                problem = found.problem
+            elif self._clock.monotonic() > until:
+                late.append(source)
+                continue
+            elif (reading := self._reading.get(source)) is not None:
+                await reading.wait()
+                read = (await self._pieces.sources([source])).get(source)
+                problem = read.problem if read is not None else ""
+            else:
+                problem = await self._read(source, path, stamp)
+            if problem:
+                problems[source] = problem
+        return Refreshed({source: path for source, (path, _) in listed.items()}, problems, late)
+
+    async def _read(self, source: str, path: Path, stamp: str) -> str:
+        """Read a file in; what is wrong with it. Whoever wants it meanwhile waits for this."""
+        reading = self._reading[source] = asyncio.Event()
+        try:
+            problem, pieces = await self._pieces_of(path)
+            # What a database keeps: no NUL, nothing that is no UTF-8.
+            texts = (one.text.replace("\0", " ").encode("utf-8", "replace").decode() for one in pieces)
+            kept = [one._replace(text=text) for one, text in zip(pieces, texts, strict=True)]
+            await self._pieces.put(source, Known(stamp, problem), kept)
+        finally:
+            self._reading.pop(source, None)
+            reading.set()
+        return problem
+
+    async def _pieces_of(self, path: Path) -> tuple[str, list[NewPassage]]:
+        problem, pieces = "", list[NewPassage]()
+        try:
+            if path.name == MEMORY_FILE or path.is_relative_to(self._home.data / "memory"):
+                pieces = await in_thread(lambda: [NewPassage(*one) for one in entry_lines(path)])
+            elif (await in_thread(path.stat)).st_size > DOCUMENT_BYTES_MAX:
+                problem = f"it is larger than {DOCUMENT_BYTES_MAX // 1_048_576} MiB"
+            else:
+                parts = await document_parts(path.name, await in_thread(path.read_bytes))
+                pieces = await in_thread(lambda: [NewPassage(place, text) for place, text in pieces_of(parts)])
+                if len(pieces) > PIECES_MAX:
+                    problem = f"only its first {PIECES_MAX:,} passages are searched"
+        except ToolError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = error.strerror or str(error)
+        return problem, pieces
+
+    async def with_words(self, query: str, sources: Sequence[str], person: str) -> list[Passage]:
+        """The pieces of these sources with all of these words."""
+        words = [word.casefold() for word in _WORD.findall(query)]
+        found = await self._pieces.pieces(sources) if words else []
+
+        def matching() -> list[Passage]:
+            mine = [(one, one.text.casefold()) for one in found if one.person in ("", person)]
+            return [one for one, text in mine if all(word in text for word in words)]
+
+        return await in_thread(matching)
+
+    # ---- meaning ----
+
+    async def nearest(self, query: str, may_see: Callable[[str], bool], person: str, limit: int) -> list[Passage]:
+        """The pieces that mean most nearly the same, the nearest first, of sources that may be seen.
+
+        Raises ProviderError.
+        """
+        assert self.embeddings is not None
+        (vector,) = await self.embeddings.embed([query])
+        await self._load()
+        code = code_of(vector)
+        bits = bits_of(code)
+
+        def best() -> list[tuple[int, int]]:
+            found = (
+                ((one.bits ^ bits).bit_count(), one.piece)
+                for source, held in list(self._held.items())
+                if may_see(source)
+                for one in held
+                if one.person in ("", person)
+            )
+            return heapq.nsmallest(max(RESCORED, 2 * limit), found)
+
+        while True:
+            near = await in_thread(best)
+            rows = await self._pieces.embedded([piece for _, piece in near])
+            gone = {piece for _, piece in near} - {piece.id for piece, _ in rows}
+            if not gone:
+                break
+            self._forget(gone)
+        scored = [(closeness(code, b64decode(text)), piece) for piece, text in rows]
+        scored.sort(key=lambda one: -one[0])
+        return [piece for _, piece in scored[:limit]]
+
+    async def _load(self) -> None:
+        """Read the vectors that came since the last time."""
+        async with self._loading:
+            while rows := await self._pieces.vectors(self._seen):
+                self._seen = rows[-1].number
+                for row in rows:
+                    if not row.source.startswith(SAID) or self._held_count < HELD_MAX:
+                        held = _Signs(row.piece, bits_of(b64decode(row.vector)), row.person)
+                        self._held.setdefault(row.source, []).append(held)
+                        self._held_count += 1
+
+    def _forget(self, gone: set[int]) -> None:
+        for source, held in list(self._held.items()):
+            left = [one for one in held if one.piece not in gone]
+            self._held_count -= len(held) - len(left)
+            if left:
+                self._held[source] = left
+            else:
+                del self._held[source]
+
+    # ---- the background ----
+
+    async def run(self) -> None:
+        """Read what changed and embed what has no vector, for ever. Raises StoreError."""
+        await self.begin()
+        while True:
+            await self._clock.sleep(POLL_SECONDS)
+            try:
+                await self.catch_up()
+            except ProviderError as error:
+                log.warning("texts could not be embedded; look at recall.model", extra={"why": str(error)})
+                await self._clock.sleep(AGAIN_SECONDS)
+
+    async def begin(self) -> None:
+        """Have everything embedded anew where the model is another one than the last time."""
+        assert self.embeddings is not None
+        if await self._marks.get(SCOPE, "model") != self.embeddings.name:
+            await self._pieces.reset()
+            await self._marks.put(SCOPE, "model", self.embeddings.name)
+
+    async def catch_up(self) -> None:
+        """Read what changed and embed it. Raises ProviderError, StoreError."""
+        data, root = self._home.data, self._home.root
+
+        def everywhere() -> list[str]:
+            memory = [path for form in ("", "*/", "*/*/") for path in data.glob(f"{form}{MEMORY_FILE}")]
+            folders = (data / "memory", *sorted((root / "agents").glob("*/docs")))
+            return [_source(path, root) for path in memory] + [f"{_source(path, root)}/" for path in folders]
+
+        await self._refresh(await in_thread(everywhere), float("inf"))
+        if self._settings.history:
+            await self.read_said()
+        while count := await self.embed_some():
+            await self._clock.sleep(count * 60 / self._settings.texts_per_minute)
+
+    async def read_said(self) -> None:
+        """Look at the threads that were active since the last time."""
+        kept = await self._marks.get(SCOPE, "said")
+        since = from_micros(int(kept)) if kept else datetime(1970, 1, 1, tzinfo=UTC)
+        before, newest = None, since
+        while page := await self._journal.threads(limit=200, before=before):
+            for info in page:
+                if info.updated_at >= since:
+                    newest = max(newest, info.updated_at)
+                    await self.read_thread(info.thread, info.last_seq)
+            before = page[-1].updated_at
+            if before < since:
+                break
+        if newest > since:
+            await self._marks.put(SCOPE, "said", str(to_micros(newest - _MARGIN)))
+
+    async def read_thread(self, thread: ThreadId, last_seq: int) -> None:
+        """Note the new messages of a thread, and read the files they brought."""
+        source, brought = f"{SAID}{thread}", False
+        after = int(await self._pieces.stamp(source) or 0)
+        while after < last_seq and (events := await self._journal.events(thread, after, 500)):
+            after = events[-1].seq
+            places = [str(event.seq) for event in events if len(said_in(event)) >= MESSAGE_CHARS_MIN]
+            brought = brought or any(isinstance(one.data, UserSaid) and one.data.attachments for one in events)
+            await self._pieces.add(source, str(after), places)
+        folder = self._home.attachments(thread)
+        if brought and folder.is_dir():
+            await self._refresh([f"{_source(folder, self._home.root)}/"], float("inf"))
+
+    async def embed_some(self) -> int:
+        """Embed the newest pieces without a vector; returns how many were looked at."""
+        assert self.embeddings is not None
+        waiting = await self._pieces.waiting(BATCH_TEXTS)
+        texts: list[str] = []
+        for piece in waiting:
+            if piece.source.startswith(SAID):
+                event = await self.said(piece)
+                texts.append(said_in(event)[:SAID_CHARS_MAX] if event is not None else "")
+            else:
+                texts.append(piece.text)
+        await self._pieces.drop_pieces(
+            [piece.id for piece, text in zip(waiting, texts, strict=True) if not text.strip()]
+        )
+        wanted = [(piece, text) for piece, text in zip(waiting, texts, strict=True) if text.strip()]
+        if wanted:
+            vectors = await self.embeddings.embed([text for _, text in wanted])
+            coded = [b64encode(code_of(vector)).decode() for vector in vectors]
+            await self._pieces.embed([(piece.id, code) for (piece, _), code in zip(wanted, coded, strict=True)])
+        return len(waiting)
+
+    async def said(self, piece: Passage) -> Event | None:
+        """The message that a piece of a conversation stands for."""
+        seq = int(piece.place)
+        found = await self._journal.events(ThreadId(piece.source.removeprefix(SAID)), seq - 1, 1)
+        return found[0] if found and found[0].seq == seq else None
+
+
+def said_in(event: Event) -> str:
+    """What a person or the agent says in an event of the journal."""
+    match event.data:
+        case UserSaid(text=text) | Steered(text=text) | AssistantSaid(text=text):
+            return text
+        case _:
+            return ""
+
+
+# ---- vectors ----
+
+
+def code_of(vector: Sequence[float]) -> bytes:
+    """A vector's numbers in eight bits each, the largest as 127; what is lost is less than models differ in."""
+    scale = 127 / (max(map(abs, vector)) or 1.0)
+    return bytes([round(number * scale) & 255 for number in vector])
+
+
+def bits_of(code: bytes) -> int:
+    """The signs of a vector's numbers, a bit each."""
+    return int(code.translate(_SIGNS), 2)
+
+
+def closeness(one: bytes, other: bytes) -> float:
+    """The cosine of the angle between two vectors; -1 where they cannot be compared."""
+    if len(one) != len(other):
+        return -1.0
+    left, right = memoryview(one).cast("b"), memoryview(other).cast("b")
+    lengths = sum(map(mul, left, left)) * sum(map(mul, right, right))
+    return sum(map(mul, left, right)) / lengths**0.5 if lengths else -1.0
+
+
+# ---- files ----
+
+
+def _source(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+
+
+def _listed(home: Home, beginnings: Sequence[str]) -> dict[str, tuple[Path, str]]:
+    """The files there are, with what tells that one has changed."""
+    found: dict[str, tuple[Path, str]] = {}
+    for beginning in beginnings:
+        path = home.root / beginning
+        if not beginning.endswith("/"):
+            files = [path]
+        elif path == home.data / "memory":
+            files = [file for _, file in note_files(home)]
+        else:
+            files = documents_below(path)
+        for file in files:
+            try:
+                status = file.lstat()
+            except OSError:
+                continue
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            racy = time.time_ns() - status.st_mtime_ns < RACY_NS
+            stamp = f"{status.st_mtime_ns}.{status.st_size}.{status.st_ino}{'?' if racy else ''}"
+            found[_source(file, home.root)] = file, stamp
+    return found

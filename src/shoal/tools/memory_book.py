@@ -1,0 +1,110 @@
+"""Changes of memory, by whomever: noted first so that each can be taken back, made, and audited.
+
+A change is lines that others take the place of. A process that dies between the note and the file leaves a change in
+the history that was not made, which taking it back finds out.
+"""
+
+import hashlib
+
+from shoal.domain.clock import Clock
+from shoal.domain.errors import Conflict, NotFound
+from shoal.domain.home import Home, lines_of
+from shoal.domain.records import AuditEntry, MemoryChange, MemoryEdit
+from shoal.store.store import Store
+from shoal.tools.memory_files import apply_edit, read_memory
+from shoal.tools.tainted_files import AMEND_SECONDS_MAX, PromptFiles
+from shoal.tools.threads import in_thread
+
+CHAIN = "memory"
+"""The audit chain of changes that belong to no thread."""
+LOOKED_MAX = 1000
+"""Changes that are looked through for the newest that was not taken back."""
+
+
+class MemoryBook:
+    """Changes memory files for tools and people alike."""
+
+    def __init__(self, home: Home, store: Store, clock: Clock, files: PromptFiles) -> None:
+        self._home = home
+        self._history = store.memory
+        self._audit = store.audit
+        self._clock = clock
+        self._files = files
+
+    async def change(self, edit: MemoryEdit) -> MemoryChange | None:
+        """Make a change; None when the file has what was to be added once.
+
+        Raises InvalidInput when the file is full, Conflict when what is to go is not there any more, OSError and
+        StoreError.
+        """
+        path = edit.path
+        line = edit.line if edit.line >= 0 else len(lines_of(await in_thread(lambda: read_memory(path))))
+        change = MemoryChange(
+            id=self._clock.new_id(),
+            at=self._clock.now(),
+            file=path.relative_to(self._home.root).as_posix(),
+            line=line,
+            removed=edit.removed,
+            added=edit.added,
+            changed_by=edit.changed_by,
+            person=edit.person,
+            agent=edit.agent,
+            thread=edit.thread,
+            tainted_by=edit.tainted_by or (await self._files.source_of(path) if edit.removed else ""),
+        )
+        await self._history.note(change)
+        try:
+            made = await in_thread(lambda: apply_edit(edit))
+        except BaseException:
+            await self._history.drop(change)
+            raise
+        if not made:
+            await self._history.drop(change)
+            return None
+        detail = f"before {_digest(change.removed)} after {_digest(change.added)}"
+        entry = AuditEntry(
+            "memory", f"change {change.file}", "done", user=edit.changed_by, agent=edit.agent, detail=detail
+        )
+        await self._audit.record(edit.thread or CHAIN, [entry])
+        return change
+
+    async def amend(self, edit: MemoryEdit) -> MemoryChange | None:
+        """Change some of a file for a person who has not read all of it: what marks the file stays.
+
+        Raises as `change` does.
+        """
+        async with self._files.amending([edit.path], edit.tainted_by, AMEND_SECONDS_MAX, edit.person):
+            return await self.change(edit)
+
+    async def undo(self, id: str, by: str) -> MemoryChange:
+        """Take a change back, the newest that was not if `id` is empty; returns it.
+
+        Raises NotFound when there is none, Conflict when it was taken back already, or the lines were changed since.
+        """
+        if id:
+            found = await self._history.get(id)
+        else:
+            newest = await self._history.newest(LOOKED_MAX)
+            found = next((one for one in newest if not one.undone), None)
+        if found is None:
+            raise NotFound(f"There is no change {id[:80]} of memory." if id else "There is nothing left to take back.")
+        if found.undone:
+            raise Conflict(f"The change {found.id} was taken back already.")
+        edit = MemoryEdit(
+            self._home.root / found.file,
+            removed=found.added,
+            added=found.removed,
+            line=found.line,
+            person=found.person,
+            changed_by=by,
+            tainted_by=found.tainted_by,
+        )
+        back = await self.amend(edit)
+        assert back is not None
+        await self._history.note_undone(found)
+        await self._history.note_undone(back)
+        return found
+
+
+def _digest(lines: tuple[str, ...]) -> str:
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest() if lines else "nothing"

@@ -1,0 +1,134 @@
+"""Memory files and daily notes on the disk. Writers at the same time, in any number of processes, lose no line; a
+reader sees a file before a change or after it.
+"""
+
+import fcntl
+import os
+import secrets
+from contextlib import suppress
+from datetime import date, datetime
+from pathlib import Path
+
+from shoal.domain.errors import Conflict, InvalidInput
+from shoal.domain.home import (
+    FILE_BYTES_MAX,
+    MEMORY_BYTES_MAX,
+    Home,
+    is_known,
+    lines_of,
+    note_path,
+    owner_of,
+    shown_to,
+    swapped,
+)
+from shoal.domain.records import MemoryEdit
+
+NOTES_MAX = 400
+"""Days whose notes are looked through, the newest first."""
+_REOPENS_MAX = 20
+
+
+def note_files(home: Home) -> list[tuple[date, Path]]:
+    """The daily notes there are, the newest first, at most NOTES_MAX."""
+    paths = sorted((home.data / "memory").glob("[0-9]*/[0-9]*.md"), reverse=True)[:NOTES_MAX]
+    found = [(day, path) for path in paths if (day := note_day(path.stem)) is not None]
+    return [(day, path) for day, path in found if note_path(home, day) == path]
+
+
+def note_day(digits: str) -> date | None:
+    """The day of YYYYMMDD; None where it is none."""
+    try:
+        return datetime.strptime(digits, "%Y%m%d").date()  # noqa: DTZ007 (a day has no zone)
+    except ValueError:
+        return None
+
+
+def entry_lines(path: Path) -> list[tuple[str, str, str]]:
+    """The lines of a memory file or note that say something: where they stand, what they say, and whose alone they are.
+
+    Raises OSError.
+    """
+    found: list[tuple[str, str, str]] = []
+    for number, line in enumerate(lines_of(read_memory(path)), 1):
+        owned = owner_of(line)
+        if owned is not None and any(map(str.isalnum, owned[1])) and not owned[1].startswith("#"):
+            found.append((f"line {number}", owned[1].strip().removeprefix("- "), owned[0]))
+    return found
+
+
+def read_memory(path: Path) -> str:
+    """The file's text; empty where there is none. Bytes that are not UTF-8 survive a change. Raises OSError."""
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return ""
+
+
+def apply_edit(edit: MemoryEdit) -> bool:
+    """Change the file, making it and its directories; False when it has what was to be added `once`.
+
+    Lines that are added are for `edit.person` alone (empty: for all), who is told nothing of what the file holds for
+    others. Durable (synced) on return. Blocks while another writer holds the file's lock, for the time of its write:
+    call it in a thread. Raises InvalidInput when the file is full, Conflict when the lines that are to go are not
+    there, OSError when it cannot be written.
+    """
+    path = edit.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = _open_locked(path)
+    try:
+        size = os.fstat(file).st_size
+        existing = os.pread(file, size, 0).decode("utf-8", "surrogateescape")
+        shown, added = shown_to(existing, edit.person), "".join(f"{line}\n" for line in edit.added)
+        more = len(added) - sum(len(line) + 1 for line in edit.removed)
+        if more > 0 and (
+            len(shown.encode("utf-8", "replace")) + more > MEMORY_BYTES_MAX or size + more > FILE_BYTES_MAX
+        ):
+            raise InvalidInput(f"{path.name} is full. Remove what is out of date from it first.")
+        if edit.once and any(is_known(shown, shown_to(line, edit.person)) for line in edit.added):
+            return False
+        changed = swapped(existing, edit.removed, edit.added, edit.line)
+        if changed is None:
+            raise Conflict(f"{path.name} was changed meanwhile. Look at it and try again.")
+        if changed.startswith(existing):  # what is only added to keeps its file
+            _write(file, changed[len(existing) :])
+        else:
+            _replace(path, changed, os.fstat(file).st_mode)
+        return True
+    finally:
+        os.close(file)
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
+    temporary = path.with_name(f".{secrets.token_hex(8)}")
+    try:
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode & 0o777)
+        try:
+            _write(file, text)
+        finally:
+            os.close(file)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write(file: int, text: str) -> None:
+    data = memoryview(text.encode("utf-8", "surrogateescape"))
+    while data:
+        data = data[os.write(file, data) :]
+    os.fsync(file)
+
+
+def _open_locked(path: Path) -> int:
+    """Open for appending and lock; again when an editor, or another change, put another file in its place meanwhile."""
+    for _ in range(_REOPENS_MAX):
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(file)):
+                    return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+    raise InvalidInput(f"{path.name} is being replaced over and over by another program. Try again later.")

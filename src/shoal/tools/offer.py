@@ -1,0 +1,178 @@
+"""Which tools a model is told of from the start, and `more_tools`, by which it finds and calls all others.
+
+A request begins with its tools, so each one costs in every request. The core is told at once, the rest by name only: a
+model looks a tool up, and its definition is a result in the conversation, behind everything that providers have cached.
+
+    what the model does                          what happens
+    -------------------------------------------  ------------------------------------------------------------------
+    calls a tool that it was told of             as ever
+    `more_tools` with `find`                     the definitions of what fits are the result
+    calls what it found by its own name          as ever; where a provider searches natively, that is how it is done
+    `more_tools` with `call` and `arguments`     taken apart (`unwrapped`) as the answer comes in: journal, rules,
+                                                 approvals, hooks and telemetry know the tool itself, and no wrapper
+    calls by name what it never looked up        as ever: what is not told is not forbidden
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from typing import Annotated, Any  # noqa: TID251
+
+import msgspec
+from msgspec import Meta
+
+from shoal.domain.errors import ToolError
+from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
+from shoal.domain.ports import ToolContext, ToolOutput
+from shoal.domain.untrusted import UNREADABLE
+from shoal.tools.functions import NAME, Prepared, planned, tool
+
+CORE = (
+    "bash", "read", "write", "edit", "web_search", "read_url",
+    "schedule", "message", "remember", "list", "read_artifact",
+)  # fmt: skip
+"""Told from the start; where a window is small, those in front the longest."""
+FOUND_MAX = 6
+"""Most definitions of one answer."""
+FOUND_CHARS_MAX = 12_000
+"""Most characters of them, but for one that alone has more."""
+DEFERRED_CHARS_MIN = 2_000
+"""Tools with less to say than this are told at once: `more_tools` would take as much."""
+NAMED_CHARS_MAX = 1_200
+"""Longest list of names in what `more_tools` says of itself; with more, those of a server are counted."""
+_WORD = re.compile(r"[^\W_]+")
+_STEM_CHARS = 5
+_SMALL_WORDS = {
+    "and",
+    "are",
+    "for",
+    "from",
+    "have",
+    "into",
+    "that",
+    "the",
+    "this",
+    "tool",
+    "tools",
+    "what",
+    "with",
+    "you",
+}
+
+
+class Offer(msgspec.Struct, frozen=True, eq=False):
+    """The tools of an agent in a turn: those told from the start, with `more_tools` where there are others, the others,
+    and all but `more_tools`."""
+
+    listed: tuple[ToolSpec, ...]
+    deferred: tuple[ToolSpec, ...]
+    all: tuple[ToolSpec, ...]
+    may_find: bool = True
+
+
+def offer(listed: Sequence[ToolSpec], deferred: Sequence[ToolSpec], *, may_find: bool = True) -> Offer:
+    """Tell the first from the start, and let the others be found, where that is allowed."""
+    if not deferred or not may_find:
+        return Offer(tuple(listed), tuple(deferred), (*listed, *deferred), may_find)
+    spec = msgspec.structs.replace(more_tools.spec, description=f"{more_tools.spec.description} {_named(deferred)}")
+    return Offer((*listed, spec), tuple(deferred), (*listed, *deferred))
+
+
+def size_of(specs: Sequence[ToolSpec]) -> int:
+    """How much they have to say, in characters."""
+    return sum(len(one.name) + len(one.description) + len(one.parameters) for one in specs)
+
+
+def _named(specs: Sequence[ToolSpec]) -> str:
+    """The names of tools; where they are many, how many there are of each server."""
+    names = ", ".join(one.name for one in specs)
+    if len(names) > NAMED_CHARS_MAX:
+        groups = Counter(
+            "_".join(one.name.split("_")[:2]) if one.name.startswith("mcp_") else one.name for one in specs
+        )
+        names = ", ".join(f"{name}_… ({count} tools)" if count > 1 else name for name, count in groups.items())
+    return f"They are: {names if len(names) <= NAMED_CHARS_MAX else names[:NAMED_CHARS_MAX].rpartition(',')[0] + ' …'}."
+
+
+def fitting(query: str, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
+    """The tools that a query means, best first: those it names, then those whose names, descriptions and parameters
+    have its words. A word counts as another that begins like it."""
+    words = re.findall(r"[\w-]+", query)
+    named = {word for word in words if "_" in word or len(words) == 1}
+    asked = _stems(query)
+    found: list[tuple[int, str, ToolSpec]] = []
+    for spec in specs:
+        texts = ((8, spec.name), (2, spec.description), (1, spec.parameters))
+        score = 1_000 if spec.name in named else sum(weight * len(asked & _stems(text)) for weight, text in texts)
+        if score:
+            found.append((-score, spec.name, spec))
+    best = sorted(found)
+    return [spec for score, _, spec in best if score * 3 <= best[0][0]]
+
+
+def _stems(text: str) -> set[str]:
+    return {word.lower()[:_STEM_CHARS] for word in _WORD.findall(text) if len(word) > 2} - _SMALL_WORDS
+
+
+@tool(read_only=True, idempotent=True)
+def more_tools(
+    context: ToolContext,
+    find: Annotated[str, Meta(description="A tool's name, or words for what you want to do.", max_length=300)] = "",
+    call: Annotated[str, Meta(description="Name of a tool that you found.")] = "",
+    arguments: Annotated[dict[str, Any], Meta(description="The arguments of that tool.")] = {},  # noqa: B006
+) -> Prepared:
+    """Find and use tools beside those you see. First `find` one: you get its description and parameters. Then call it
+    by its own name, or where you cannot, here with `call` and `arguments`."""
+    if call or arguments:
+        raise ToolError(
+            f"To call a tool, give its name as `call` and an object as `arguments`; {call!r} was not called."
+        )
+    query = " ".join(find.split())
+    specs = context.tools()
+
+    async def work() -> ToolOutput:
+        found: list[ToolSpec] = []
+        for spec in fitting(query, specs)[:FOUND_MAX]:
+            if not found or size_of([*found, spec]) <= FOUND_CHARS_MAX:
+                found.append(spec)
+        if found:
+            return ToolOutput(f"Found: {', '.join(one.name for one in found)}.", found=tuple(found))
+        return ToolOutput(f"No tool fits that. {_named(specs)}")
+
+    return planned(MORE_TOOLS, query, work, f"look for tools: {query}", find=query)
+
+
+class _Wrapped(msgspec.Struct):
+    call: str = ""
+    arguments: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_wrapped_decoder = msgspec.json.Decoder(_Wrapped)
+
+
+def unwrapped(call: ToolCall) -> ToolCall:
+    """The call that is meant by one of `more_tools`; any other, and one that names no tool, as it is."""
+    if call.name != MORE_TOOLS:
+        return call
+    try:
+        asked = _wrapped_decoder.decode(call.arguments)
+        arguments = bytes(asked.arguments).decode()
+        if arguments.startswith('"'):  # an object in a text
+            arguments = msgspec.json.decode(arguments, type=str)
+    except UNREADABLE:
+        return call
+    if asked.call == MORE_TOOLS or not NAME.fullmatch(asked.call):
+        return call
+    return ToolCall(call.id, asked.call, "{}" if arguments.strip() in ("", "null") else arguments, wrapped=True)
+
+
+def split(specs: Sequence[ToolSpec], deferrable: frozenset[str], added_max: int) -> Offer:
+    """What is told of these tools: the core, and what was added to the built-in ones while it is not much."""
+    added = [one for one in specs if one.name not in deferrable and one.name not in CORE]
+    kinds = ([one for one in added if one.name.startswith("mcp_") == is_mcp] for is_mcp in (False, True))
+    few = {one.name for one in chain.from_iterable(kind for kind in kinds if len(kind) <= added_max)}
+    deferred = [one for one in specs if one.name not in CORE and one.name not in few]
+    if size_of(deferred) < DEFERRED_CHARS_MIN:
+        deferred = []
+    return offer([one for one in specs if one not in deferred], deferred)

@@ -1,0 +1,161 @@
+"""The tool `recall`: what an agent remembers, has noted, was given and has said, by meaning or by words, each passage
+with its source. What untrusted content had a hand in taints the turn that recalls it."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
+
+from shoal.domain.errors import ProviderError, ToolError
+from shoal.domain.home import MEMORY_FILE, note_path, shown_to
+from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+from shoal.store.recall import Passage
+from shoal.store.search import SearchIndex
+from shoal.tools.builtin.lookup import around, hit_of, words_of
+from shoal.tools.functions import FunctionTool, Prepared, planned, tool
+from shoal.tools.library import SAID, Library
+from shoal.tools.memory_files import note_day, read_memory
+from shoal.tools.tainted_files import MarkedFiles
+from shoal.tools.threads import in_thread
+
+PASSAGE_CHARS = 700
+PROBLEMS_MAX = 5
+_RANK = 60
+"""How little the first places of a list count more than the next ones, where lists are put together."""
+
+
+class _Found(NamedTuple):
+    """What was found: where it stands, and what untrusted content had a hand in it."""
+
+    label: str
+    text: str
+    tainted_by: str
+
+
+def recall_tool(
+    library: Library, search: SearchIndex, marked: MarkedFiles, name: str = "recall"
+) -> FunctionTool[Invocation]:
+    """`recall`, also by another name."""
+
+    async def meant(query: str, context: ToolContext, files: Collection[str], limit: int) -> tuple[list[Passage], str]:
+        """The pieces that mean the same, of these files and of conversations; and why there are none."""
+        if library.embeddings is None:
+            return [], "Found by words alone; recall by meaning is not set up."
+        within, person = context.within, context.purpose.audience.person
+
+        def may_see(source: str) -> bool:
+            if source.startswith(SAID):
+                thread = source.removeprefix(SAID)
+                return thread == within or not within or (within.endswith(":") and thread.startswith(within))
+            return source in files
+
+        try:
+            return await library.nearest(query, may_see, person, limit), ""
+        except ProviderError as error:
+            return [], f"Found by words alone: {error}"
+
+    async def found(query: str, context: ToolContext, limit: int) -> tuple[list[_Found], list[str]]:
+        person = context.purpose.audience.person
+        known = await library.refresh(context)
+        near, note = await meant(query, context, known.files.keys(), 2 * limit)
+        exact = await library.with_words(query, list(known.files), person)
+        said = await search.said(query, within=context.within, limit=limit + 1)
+        standing = [Passage(0, f"{SAID}{event.thread}", str(event.seq), "", "") for event in said]
+        events = {_key(piece): event for piece, event in zip(standing, said, strict=True)}
+        ranked = _together(near, exact[: 2 * limit], standing)
+        source_of = await marked.sources([context.home.attachments(context.thread), context.home.root], person)
+        passages: list[_Found] = []
+        for piece in ranked:
+            if piece.source.startswith(SAID):
+                event = events.get(_key(piece)) or await library.said(piece)
+                if event is not None and event.turn != context.turn:
+                    hit = hit_of(event)
+                    label = f"{hit.at:%Y-%m-%d %H:%M} {hit.author.name or hit.author.id} in {hit.where}"
+                    passages.append(_Found(label, around(hit.text, query, PASSAGE_CHARS), hit.tainted_by))
+            else:
+                path = known.files[piece.source]
+                source = source_of(path)
+                tainted_by = f"{path.name}, written after {source}" if source else ""
+                label = f"{_named(piece.source, path, context)}, {piece.place}"
+                passages.append(_Found(label, around(piece.text, query, PASSAGE_CHARS), tainted_by))
+            if len(passages) == limit:
+                break
+        told = [
+            f"{_named(one, known.files[one], context)} is not searched: {why}." for one, why in known.problems.items()
+        ]
+        more = [f"{len(told) - PROBLEMS_MAX} more files are not searched."] if len(told) > PROBLEMS_MAX else []
+        late = ["Some files are still being read; look again in a moment."] if known.late else []
+        return passages, [*([note] if note else []), *told[:PROBLEMS_MAX], *more, *late]
+
+    def note_of(day: str, context: ToolContext) -> Prepared:
+        found = note_day(day.replace("-", ""))
+        if found is None:
+            raise ToolError(f"{day!r} is no day; write YYYY-MM-DD.")
+        path, person = note_path(context.home, found), context.purpose.audience.person
+
+        async def work() -> ToolOutput:
+            text = shown_to(await in_thread(lambda: read_memory(path)), person).strip()
+            text = text.encode("utf-8", "replace").decode()
+            source = (await marked.sources([context.home.root], person))(path) if text else ""
+            tainted_by = f"the note of {found}, written after {source}" if source else ""
+            return ToolOutput(
+                f"Note of {found}:\n{text}" if text else f"There is no note of {found}.", tainted_by=tainted_by
+            )
+
+        return planned(name, f"note {found}", work, day=str(found), person=person)
+
+    @tool(name=name, read_only=True, idempotent=True)
+    def recall(
+        context: ToolContext,
+        query: Annotated[str, Meta(description="What you look for, in a few words.", max_length=500)] = "",
+        day: Annotated[str, Meta(description="YYYY-MM-DD: read that day's whole note instead.", max_length=10)] = "",
+        limit: Annotated[int, Meta(ge=1, le=30, description="How many passages.")] = 8,
+    ) -> Invocation:
+        """Look up what you remember, the notes of all days, your documents, files sent to this conversation, and
+        earlier conversations, as far as the person you talk with may see them. Each passage names its source."""
+        if day:
+            return note_of(day, context)
+        words = " ".join(words_of(query))
+        if not words:
+            raise ToolError("Give at least one word to look for.")
+        within = context.within
+
+        async def work() -> ToolOutput:
+            passages, notes = await found(query, context, limit)
+            taint = next((one.tainted_by for one in passages if one.tainted_by), "")
+            lines = [f"{one.label}: {one.text}" for one in passages] or [f"Nothing was found for {query!r}."]
+            return ToolOutput("\n".join([*lines, *(f"[{note}]" for note in notes)]), tainted_by=taint, is_piece=True)
+
+        return planned(name, words, work, query=query, limit=limit, within=within)
+
+    return recall
+
+
+def _together(near: Sequence[Passage], exact: Sequence[Passage], said: Sequence[Passage]) -> list[Passage]:
+    """The lists put together by their ranks (Cormack and others, 2009); a passage of two lists comes before others."""
+    scores: dict[tuple[str, ...], float] = {}
+    pieces: dict[tuple[str, ...], Passage] = {}
+    for found in (near, exact, said):
+        for rank, piece in enumerate({_key(one): one for one in found}.values()):
+            key = _key(piece)
+            pieces.setdefault(key, piece)
+            scores[key] = scores.get(key, 0.0) + 1 / (_RANK + rank)
+    return [pieces[key] for key in sorted(scores, key=lambda one: -scores[one])]
+
+
+def _key(piece: Passage) -> tuple[str, ...]:
+    return piece.source, piece.place, piece.text
+
+
+def _named(source: str, path: Path, context: ToolContext) -> str:
+    """A file as the agent knows it."""
+    home = context.home
+    if path.name == MEMORY_FILE:
+        depth = len(PurePosixPath(source).parts)
+        return f"memory ({('global', 'platform', 'channel')[min(depth, 4) - 2]})"
+    if path.is_relative_to(home.data / "memory"):
+        return f"note of {note_day(path.stem)}"
+    if path.is_relative_to(context.agent.home):
+        return path.relative_to(context.agent.home).as_posix()
+    return f"/attachments/{path.relative_to(home.attachments(context.thread)).as_posix()}"

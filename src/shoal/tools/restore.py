@@ -1,0 +1,164 @@
+"""Brings a workspace from one tree to another, on the disk. All of it blocks.
+
+What is at a path is changed only while it is as one of the two trees has it: so whoever changes a file in that moment
+keeps it, and a restoration that was cut is simply done again. A file takes its place whole, under its name, in one
+step. Folders are opened beneath the workspace and no link is followed, so nothing outside is ever written to.
+"""
+
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from shoal.domain.checkpoints import Parts, TreeChange, TreeEntry, alike
+from shoal.domain.files import digest_of
+from shoal.tools.openat import best_opener, give_to
+from shoal.tools.trees import Trees, entry_of, read_file
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHANGEABLE = 0o300
+"""What the rights of a folder need for its entries to be changed."""
+
+
+def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> list[Parts]:
+    """Make the changes that lead from the tree `now` to the tree `then`; returns the paths that could not be changed.
+
+    `undo` names this restoration: what one that was cut has left is known by it. Raises OSError where a tree is gone.
+    """
+    changes, left = list(trees.changes(now, then)), dict[Parts, None]()
+
+    def attempt(step: Callable[[_Place, TreeChange], None], change: TreeChange) -> None:
+        try:
+            with _place(root, trees, change, undo) as place:
+                step(place, change)
+        except (FileNotFoundError, NotADirectoryError):  # the folder is gone, and what was in it
+            if change.after is not None:
+                left[change.path] = None
+        except OSError:
+            left[change.path] = None
+
+    for change in reversed(changes):  # what is in a folder before it
+        if (
+            change.before is not None and _is_folder(change.before) != _is_folder(change.after)
+        ) or change.after is None:
+            attempt(_remove, change)
+    for change in changes:
+        if change.after is not None and change.path not in left:
+            attempt(_put, change)
+    for change in reversed(changes):  # rights may keep even us from changing what is in a folder, so they come last
+        if change.after is not None and _is_folder(change.after) and change.path not in left:
+            attempt(_set_rights, change)
+    return list(left)
+
+
+class _Place(NamedTuple):
+    """Where a change is made: the folder, the name in it, what is there, and a name for a new file."""
+
+    trees: Trees
+    folder: int
+    name: str
+    found: TreeEntry | None
+    temporary: str
+
+
+@contextmanager
+def _place(root: Path, trees: Trees, change: TreeChange, undo: str) -> Generator[_Place]:
+    """The place of a change, in a folder that can be changed meanwhile. Raises OSError where somebody else has changed
+    what is there."""
+    *above, name = map(os.fsdecode, change.path)
+    temporary = f".undo-{hashlib.sha256(f'{undo} {name!r}'.encode()).hexdigest()[:16]}"
+    with best_opener().directory(root, tuple(above)) as folder:
+        mode = stat.S_IMODE(os.fstat(folder).st_mode)
+        is_closed = mode & _CHANGEABLE != _CHANGEABLE and os.geteuid() != 0
+        if is_closed:
+            os.fchmod(folder, mode | stat.S_IRWXU)
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder)
+            found = None
+            with suppress(FileNotFoundError):
+                found = entry_of(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+            if found is not None and found.kind == "link":
+                found = replace(found, value=os.readlink(os.fsencode(name), dir_fd=folder))
+            known = {one.size for one in (change.before, change.after) if one is not None and one.value}
+            if found is not None and found.kind == "file" and found.size in known:
+                found = replace(found, value=digest_of(read_file(folder, name, found.size)).encode())
+            was, will = _is_folder(change.before), _is_folder(change.after)
+            is_cut = found is None and change.before is not None and was != will  # what had to go has gone
+            is_ours = is_cut or (_is_folder(found) and (was or will))
+            if not (is_ours or alike(found, change.before) or alike(found, change.after)):
+                raise OSError("It was changed meanwhile.")
+            yield _Place(trees, folder, name, found, temporary)
+        finally:
+            if is_closed:
+                os.fchmod(folder, mode)
+
+
+def _is_folder(entry: TreeEntry | None) -> bool:
+    return entry is not None and entry.kind == "folder"
+
+
+def _remove(place: _Place, change: TreeChange) -> None:
+    if place.found is None or (_is_folder(place.found) and _is_folder(change.after)):
+        return
+    if _is_folder(place.found):
+        os.rmdir(place.name, dir_fd=place.folder)
+    elif not alike(place.found, change.after):
+        os.unlink(place.name, dir_fd=place.folder)
+
+
+def _put(place: _Place, change: TreeChange) -> None:
+    folder, name, temporary, after = place.folder, place.name, place.temporary, change.after
+    if after is None or alike(place.found, after) or (_is_folder(place.found) and _is_folder(after)):
+        return
+    owner = os.fstat(folder)
+    if after.kind == "folder":
+        os.mkdir(name, stat.S_IRWXU, dir_fd=folder)
+        made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            give_to(owner, made)
+        finally:
+            os.close(made)
+        return
+    if place.found is not None and alike(replace(place.found, mode=after.mode), after):
+        _chmod(folder, name, after.mode & 0o777)
+        return
+    if after.kind == "file" and not after.lacks:
+        content = place.trees.content(after)
+        with open(os.open(temporary, _CREATE, 0o600, dir_fd=folder), "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fchmod(stream.fileno(), after.mode & 0o777)
+            give_to(owner, stream.fileno())
+    elif after.kind == "link":
+        os.symlink(after.value, os.fsencode(temporary), dir_fd=folder)
+    elif after.kind == "pipe":
+        os.mkfifo(temporary, after.mode & 0o777, dir_fd=folder)
+    else:
+        raise OSError("It was not kept.")
+    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _set_rights(place: _Place, change: TreeChange) -> None:
+    if place.found is not None and change.after is not None and place.found.mode != change.after.mode:
+        _chmod(place.folder, place.name, change.after.mode & 0o3777)
+
+
+def _chmod(folder: int, name: str, mode: int) -> None:
+    """Change rights, also of what its rights let nobody open; never through a link."""
+    if sys.platform != "linux":
+        os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
+        return
+    found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if stat.S_ISLNK(os.fstat(found).st_mode):
+            raise OSError("A link took its place.")
+        os.chmod(f"/proc/self/fd/{found}", mode)
+    finally:
+        os.close(found)

@@ -1,0 +1,297 @@
+"""Trees of workspaces: read from the disk, kept by digest, compared, and changed.
+
+Nothing here follows a link below the workspace, reads anything but regular files, or waits for a pipe: folders are
+opened beneath the workspace's own descriptor. What a scan has read once is read again only where its times, size, mode
+or inode differ. All of it blocks.
+"""
+
+import os
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from shoal.domain.checkpoints import CheckpointsSettings, EntryKind, Lacks, Parts, TreeChange, TreeEntry, alike
+from shoal.domain.files import Files, digest_of
+from shoal.tools.openat import best_opener
+from shoal.tools.tainted_files import Marks
+
+SETTLED_NANOSECONDS = 2_000_000_000
+"""A file changed this shortly before it was read may change again without its times telling."""
+DEPTH_MAX = 200
+"""How deep below the workspace folders are looked into."""
+READ_AT_ONCE_MAX = 4
+"""New files that are read and stored at the same time; each is in memory meanwhile."""
+_KINDS: dict[int, EntryKind] = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "folder",
+    stat.S_IFLNK: "link",
+    stat.S_IFIFO: "pipe",
+    stat.S_IFSOCK: "socket",
+}
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+Names: TypeAlias = tuple[str, ...]
+"""A path as the system's calls take it."""
+Signature: TypeAlias = tuple[int, ...]
+"""By which a file is known to be unchanged; empty where it cannot be known yet."""
+
+
+class SeenEntry(NamedTuple):
+    """An entry as it was read, and what to know it by."""
+
+    signature: Signature
+    entry: TreeEntry
+
+
+class SeenFolder(NamedTuple):
+    """A folder's entries by name as they were read, and the digest of its tree."""
+
+    entries: dict[str, SeenEntry]
+    tree: str
+
+
+class Scan(NamedTuple):
+    """A workspace as it was read: its tree, what spares reading it again, and what of it is not kept."""
+
+    tree: str
+    seen: dict[Names, SeenFolder]
+    notes: tuple[str, ...]
+
+
+class Trees:
+    """The trees of one workspace, with the contents that they name."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(tuple[TreeEntry, ...]).decode
+
+    def entries(self, tree: str) -> dict[bytes, TreeEntry]:
+        """A folder's entries by name; none for the empty digest. Raises OSError where they are gone or damaged."""
+        return {entry.name: entry for entry in self._decode(self._files.read(tree))} if tree else {}
+
+    def content(self, entry: TreeEntry) -> bytes:
+        """A file's content. Raises OSError where it is gone or damaged."""
+        return self._files.read(entry.value.decode())
+
+    def keep(self, entries: Sequence[TreeEntry]) -> str:
+        """Store a folder's entries; returns the digest."""
+        return self._files.keep(self._encode(entries))
+
+    def find(self, tree: str, path: Parts) -> TreeEntry | None:
+        """What a tree has at a path."""
+        for name in path[:-1]:
+            found = self.entries(tree).get(name)
+            if found is None or found.kind != "folder":
+                return None
+            tree = found.value.decode()
+        return self.entries(tree).get(path[-1])
+
+    def changes(self, before: str, after: str, path: Parts = ()) -> Iterator[TreeChange]:
+        """What differs between two trees, a folder before what is in it; not what is in a folder that was not read."""
+        if before == after:
+            return
+        old, new = self.entries(before), self.entries(after)
+        for name in sorted({*old, *new}):
+            one, other = old.get(name), new.get(name)
+            if not alike(one, other):
+                yield TreeChange((*path, name), one, other)
+            if any(entry is not None and entry.kind == "folder" and entry.lacks for entry in (one, other)):
+                continue
+            inner, outer = ("" if e is None or e.kind != "folder" else e.value.decode() for e in (one, other))
+            yield from self.changes(inner, outer, (*path, name))
+
+    def replaced(self, tree: str, targets: Mapping[Parts, TreeEntry | None]) -> str:
+        """The tree with these entries in the place of what is there; returns its digest. Of a folder among them what
+        is in it stays, and a folder that is to go stays while anything is in it."""
+        entries = self.entries(tree)
+        below: dict[bytes, dict[Parts, TreeEntry | None]] = {}
+        for path, target in targets.items():
+            below.setdefault(path[0], {})[path[1:]] = target
+        for name, inner in below.items():
+            now = entries.get(name)
+            own = inner.pop((), now)
+            held = now.value.decode() if now is not None and now.kind == "folder" else ""
+            if own is not None and own.kind != "folder" and any(inner.values()):
+                own = None  # what is to be below it needs a folder in its place
+            if own is not None and own.kind != "folder":
+                entries[name] = own
+                continue
+            content = self.replaced(held, inner) if inner else held
+            if own is None and not (content and self.entries(content)):
+                entries.pop(name, None)
+                continue
+            mode = own.mode if own is not None else now.mode if now is not None and held else 0o755
+            lacks = now.lacks if now is not None and now.kind == "folder" else ""
+            value = (content or self.keep(())).encode()
+            entries[name] = TreeEntry(name, "folder", mode, value, lacks=lacks)
+        return self.keep(tuple(entries[name] for name in sorted(entries)))
+
+    def used(self, roots: Sequence[str]) -> set[str]:
+        """Every digest that is named below these trees, and theirs. What is gone names nothing."""
+        found, left = set[str](), list(roots)
+        while left:
+            tree = left.pop()
+            if not tree or tree in found:
+                continue
+            found.add(tree)
+            with suppress(FileNotFoundError):
+                for entry in self.entries(tree).values():
+                    if entry.kind == "folder":
+                        left.append(entry.value.decode())
+                    elif entry.kind == "file":
+                        found.add(entry.value.decode())
+        return found
+
+    def sweep(self, roots: Sequence[str]) -> int:
+        """Delete what none of these trees names and was not stored lately; returns how many went."""
+        return self._files.sweep(self.used(roots))
+
+    # ---- from the disk ----
+
+    def scan(self, root: Path, settings: CheckpointsSettings, marks: Marks, seen: Mapping[Names, SeenFolder]) -> Scan:
+        """Read a workspace and store what is new of it, the folders nearest to its top first. Raises OSError."""
+        now, opener = time.time_ns(), best_opener()
+        found: dict[Names, dict[str, SeenEntry]] = {}
+        fresh: list[tuple[Names, str]] = []
+        unread: dict[Names, Lacks] = {}
+        queue, count, size = [Names()], 0, 0
+        for names in queue:
+            if count >= settings.files_max or len(names) > DEPTH_MAX:
+                unread[names] = "full"
+                continue
+            before = seen[names].entries if names in seen else {}
+            here = dict[str, SeenEntry]()
+            try:
+                with opener.directory(root, names) as folder, os.scandir(folder) as listing:
+                    listed = [(one.name, one.stat(follow_symlinks=False)) for one in listing]
+            except OSError:
+                if not names:
+                    raise
+                unread[names] = "closed"
+                continue
+            listed.sort()
+            count += len(listed)
+            for name, status in listed:
+                signature, mode, source = signature_of(status, now), status.st_mode, ""
+                if marks.spans:
+                    source = marks.source_of((status.st_ctime_ns,))
+                if stat.S_ISDIR(mode):
+                    queue.append((*names, name))
+                    here[name] = SeenEntry((), TreeEntry(os.fsencode(name), "folder", stat.S_IMODE(mode)))
+                    continue
+                known = before.get(name)
+                is_known = known is not None and known.signature == signature != () and known.entry.lacks != "full"
+                if known is not None and is_known:
+                    is_same = known.entry.source == source
+                    here[name] = known if is_same else SeenEntry(signature, replace(known.entry, source=source))
+                    size += 0 if known.entry.lacks else status.st_size
+                    continue
+                entry = entry_of(name, status, source)
+                if entry.kind == "link":
+                    with suppress(OSError), opener.directory(root, names) as folder:
+                        entry = replace(entry, value=os.readlink(os.fsencode(name), dir_fd=folder))
+                elif entry.kind == "file" and status.st_size > settings.file_bytes_max:
+                    entry = replace(entry, lacks="large")
+                elif entry.kind == "file" and size + status.st_size > settings.bytes_max:
+                    entry = replace(entry, lacks="full")
+                elif entry.kind == "file":
+                    size += status.st_size
+                    fresh.append((names, name))
+                here[name] = SeenEntry(signature, entry)
+            found[names] = here
+
+        def keep(place: tuple[Names, str]) -> None:
+            names, name = place
+            signature, entry = found[names][name]
+            try:
+                with opener.directory(root, names) as folder:
+                    content = read_file(folder, name, settings.file_bytes_max)
+            except OSError:
+                entry = replace(entry, lacks="closed")
+            else:
+                known = seen[names].entries.get(name) if names in seen else None
+                digest = digest_of(content)
+                if known is None or known.entry.value != digest.encode():
+                    digest = self._files.keep(content)
+                entry = replace(entry, value=digest.encode(), size=len(content))
+            found[names][name] = SeenEntry(signature, entry)
+
+        if len(fresh) > 1:
+            with ThreadPoolExecutor(READ_AT_ONCE_MAX) as readers:
+                list(readers.map(keep, fresh))
+        else:
+            list(map(keep, fresh))
+        folders = dict[Names, SeenFolder]()
+        for names in reversed(queue):  # a folder after all that are in it
+            if names not in found:
+                continue
+            here, known = found[names], seen.get(names)
+            before = known.entries if known is not None else {}
+            for name, (signature, listed) in here.items():
+                if listed.kind == "folder":
+                    lacks = unread.get((*names, name), "")
+                    tree = "" if lacks else folders[*names, name].tree
+                    entry = replace(listed, value=tree.encode(), lacks=lacks)
+                    is_known = name in before and before[name].entry == entry
+                    here[name] = before[name] if is_known else SeenEntry(signature, entry)
+            is_same = len(before) == len(here) and all(before.get(name) is one for name, one in here.items())
+            if known is not None and is_same:
+                folders[names] = known
+            else:
+                entries = sorted((one.entry for one in here.values()), key=lambda entry: entry.name)
+                folders[names] = SeenFolder(here, self.keep(entries))
+        return Scan(folders[()].tree, folders, notes_of(found.values(), unread, settings))
+
+
+def signature_of(status: os.stat_result, now: int) -> Signature:
+    """By which a file is known to be unchanged later."""
+    if max(status.st_mtime_ns, status.st_ctime_ns) + SETTLED_NANOSECONDS > now:
+        return ()
+    return (status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def entry_of(name: str, status: os.stat_result, source: str = "") -> TreeEntry:
+    """An entry without its content."""
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "device")
+    mode = 0 if kind == "link" else stat.S_IMODE(status.st_mode)
+    size, modified = (status.st_size, status.st_mtime_ns) if kind == "file" else (0, 0)
+    return TreeEntry(os.fsencode(name), kind, mode, b"", size, modified, source=source)
+
+
+def read_file(folder: int, name: str, bytes_max: int) -> bytes:
+    """A regular file's content. Raises OSError for anything else that is there by now, and for a longer one."""
+    with open(os.open(name, _READ, dir_fd=folder), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError("It is no file any more.")
+        content = file.read(bytes_max + 1)
+    if len(content) > bytes_max:
+        raise OSError("It has grown.")
+    return content
+
+
+def notes_of(
+    folders: Iterable[dict[str, SeenEntry]], unread: Mapping[Names, Lacks], settings: CheckpointsSettings
+) -> tuple[str, ...]:
+    """What of a workspace is not kept, in sentences."""
+    entries = (one.entry for here in folders for one in here.values() if one.entry.lacks)
+    lacking = Counter(entry.lacks for entry in entries if entry.kind == "file" or entry.lacks == "closed")
+    told = (
+        (lacking["large"], f"larger than {settings.file_bytes_max:,} bytes"),
+        (lacking["full"], f"beyond the {settings.bytes_max:,} bytes that are kept of a workspace"),
+        (lacking["closed"], "not readable"),
+    )
+    notes = [f"Files that are {why}: {count:,}. Their changes cannot be undone." for count, why in told if count]
+    if "full" in unread.values():
+        notes.append(
+            f"The workspace has more than {settings.files_max:,} files and folders: what lies deepest is not looked at."
+        )
+    return tuple(notes)

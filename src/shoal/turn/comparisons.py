@@ -1,0 +1,463 @@
+"""Recorded model calls asked of another model: which they are, what they cost, and what is answered in their place.
+
+A call's request is built again from the journal, as for a replay, and fitted to the other model's window; no tool runs.
+Each answer is stored as it comes, so that a comparison that was interrupted goes on with the calls that have none.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+import anyio
+import msgspec
+
+from shoal.domain.agents import AgentSpec, is_child
+from shoal.domain.clock import Clock
+from shoal.domain.comparisons import (
+    STEPS_MAX,
+    Comparison,
+    Difference,
+    ModelAnswer,
+    StepPlace,
+    Wanted,
+    difference,
+)
+from shoal.domain.errors import InvalidInput, NotFound
+from shoal.domain.events import Event
+from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
+from shoal.domain.messages import ModelFailed, ModelRequest, Usage
+from shoal.domain.permissions import Asker, Audience
+from shoal.domain.ports import Route
+from shoal.domain.records import Ceiling, Step, ThreadInfo
+from shoal.permissions.profiles import Profiles, hidden
+from shoal.store.comparisons import ceiling_of
+from shoal.store.store import Store
+from shoal.tools.offer import Offer, offer, unwrapped
+from shoal.tools.registry import told
+from shoal.turn.budget import Gauge
+from shoal.turn.context import ContextBuilder
+from shoal.turn.prompt import PromptSection, SystemPrompt, assemble, decode_prompt
+from shoal.turn.recorded import RecordedStep, read_branch, recorded_steps, stored_specs
+from shoal.turn.spending import Charge, Spending
+
+AT_ONCE = 4
+"""How many calls are under way at the same time."""
+FAILED_MAX = 3
+"""Rounds of calls that all fail until it is given up."""
+THREADS_AT_ONCE = 100
+ASKED_CHARS = 200
+MODEL_STEP = "model "
+"""Begins the description of a turn's step that asked a model."""
+OWNERS = Audience(everywhere=True)
+
+
+RecordedTurn = tuple[datetime, list[StepPlace]]
+"""When a turn began, and its calls."""
+
+
+class AskedStep(NamedTuple):
+    """A recorded call with its request for the other model; `unfit` says why there can be none."""
+
+    place: StepPlace
+    number: int
+    asked: str
+    model: str
+    recorded: ModelAnswer
+    request: ModelRequest | None
+    gauge: Gauge
+    unfit: str
+
+
+class ComparisonState(msgspec.Struct, frozen=True):
+    """How far a comparison is: `done` of `calls` are answered, for `usd` (None: of unknown price). The others may take
+    `estimated_tokens` and cost `estimated_usd`. `left_out` calls have no instructions in the journal any more."""
+
+    id: str
+    created_at: datetime
+    model: str
+    selection: str
+    profile: str
+    has_system: bool
+    runs: int
+    usd_max: float
+    turns: int
+    steps: int
+    calls: int
+    done: int
+    usd: float | None
+    estimated_tokens: int = 0
+    estimated_usd: float | None = 0.0
+    left_out: int = 0
+
+
+class ComparedAnswer(msgspec.Struct, frozen=True):
+    """What came in one run, and how it differs."""
+
+    run: int
+    difference: Difference
+    answer: ModelAnswer
+
+
+class ComparedStep(msgspec.Struct, frozen=True):
+    """A recorded call beside its answers: the `number`th of its turn, whose message begins with `asked`."""
+
+    thread: ThreadId
+    turn: TurnId
+    seq: int
+    number: int
+    agent: str
+    asked: str
+    model: str
+    recorded: ModelAnswer
+    answers: tuple[ComparedAnswer, ...]
+
+
+class ComparisonProgress(msgspec.Struct, frozen=True):
+    """One more call was answered, or `stopped` says why no more are asked."""
+
+    done: int
+    calls: int
+    usd: float | None
+    thread: str = ""
+    seq: int = 0
+    run: int = 0
+    difference: Difference = "same"
+    stopped: str = ""
+
+
+class Comparisons:
+    """Begins, runs and shows comparisons. `spec_of` gives an agent, the default one for a name that is gone."""
+
+    def __init__(
+        self,
+        store: Store,
+        context: ContextBuilder,
+        spending: Spending,
+        profiles: Profiles,
+        clock: Clock,
+        spec_of: Callable[[str], AgentSpec],
+    ) -> None:
+        self._store = store
+        self._context = context
+        self._spending = spending
+        self._profiles = profiles
+        self._clock = clock
+        self._spec_of = spec_of
+
+    async def begin(self, wanted: Wanted, usd_max: float) -> ComparisonState:
+        """Choose the calls and keep the comparison; no model is asked. What was answered to the same question stays.
+
+        Raises InvalidInput, NotFound.
+        """
+        if sum(map(bool, (wanted.thread, wanted.last, wanted.tag))) != 1:
+            raise InvalidInput("Name either a thread, how many of the last turns, or a tag.")
+        route = self._spending.route(wanted.model)
+        if usd_max and self._spending.usd(route, Usage(1, 1)) is None:
+            raise InvalidInput(
+                f"The price of {route.model} is unknown, so no ceiling in dollars can hold. Set it to 0 for none "
+                "(--usd-max 0)."
+            )
+        if wanted.profile:
+            self._profiles.check(wanted.profile)
+        steps = await self._select(wanted)
+        if not steps:
+            raise NotFound(f"No model was called in what you chose: {wanted.selection}.")
+        question = msgspec.structs.replace(wanted, runs=1)
+        id = hashlib.blake2b(msgspec.json.encode(question), digest_size=8).hexdigest()
+        comparison = Comparison(id, self._clock.now(), wanted, usd_max, tuple(steps))
+        await self._store.comparisons.put(comparison)
+        comparison = await self.get(id)
+        asked, left_out = await self._prepare(comparison)
+        answers = await self._store.comparisons.answers(id)
+        tokens, usd = 0, 0.0
+        for one in asked:
+            for run in range(1, wanted.runs + 1):
+                known = answers.get((one.place.thread, one.place.seq, run))
+                if one.request is None or (known is not None and not known.failed):
+                    continue
+                usage = Usage(one.gauge.request(one.request), one.recorded.usage.output_tokens)
+                tokens += usage.input_tokens + usage.output_tokens
+                usd += self._spending.usd(route, usage) or 0.0
+        is_priced = self._spending.usd(route, Usage(1, 1)) is not None
+        state = await self.state(comparison)
+        return msgspec.structs.replace(
+            state, estimated_tokens=tokens, estimated_usd=usd if is_priced else None, left_out=left_out
+        )
+
+    async def get(self, id: str) -> Comparison:
+        """One that was begun. Raises NotFound."""
+        found = await self._store.comparisons.get(id)
+        if found is None:
+            raise NotFound(f"There is no comparison {id[:40]}. GET /api/comparisons lists them.")
+        return found
+
+    async def state(self, comparison: Comparison) -> ComparisonState:
+        """How far it is."""
+        wanted, answers = comparison.wanted, await self._store.comparisons.answers(comparison.id)
+        places = {(one.thread, one.seq) for one in comparison.steps}
+        done = [
+            one
+            for (thread, seq, run), one in answers.items()
+            if (thread, seq) in places and run <= wanted.runs and not one.failed
+        ]
+        return ComparisonState(
+            id=comparison.id,
+            created_at=comparison.created_at,
+            model=wanted.model,
+            selection=wanted.selection,
+            profile=wanted.profile,
+            has_system=bool(wanted.system),
+            runs=wanted.runs,
+            usd_max=comparison.usd_max,
+            turns=len({(one.thread, one.turn) for one in comparison.steps}),
+            steps=len(comparison.steps),
+            calls=len(comparison.steps) * wanted.runs,
+            done=len(done),
+            usd=total(one.usd for one in done),
+        )
+
+    async def run(self, comparison: Comparison, asker: Asker) -> AsyncGenerator[ComparisonProgress]:
+        """Ask what has no answer yet, AT_ONCE at a time. Closing it ends the calls under way; what is done stays."""
+        wanted, store = comparison.wanted, self._store.comparisons
+        route = self._spending.route(wanted.model)
+        asked, _ = await self._prepare(comparison)
+        answers = await store.answers(comparison.id)
+        open_calls = [
+            (one, run)
+            for run in range(1, wanted.runs + 1)
+            for one in asked
+            if (known := answers.get((one.place.thread, one.place.seq, run))) is None or known.failed
+        ]
+        state = await self.state(comparison)
+        done, usd, failed_rounds = state.done, state.usd, 0
+        for at in range(0, len(open_calls), AT_ONCE):
+            batch = open_calls[at : at + AT_ONCE]
+            found: dict[int, ModelAnswer] = {}
+            stopped: list[str] = []
+
+            async def ask(
+                number: int, step: AskedStep, run: int, found: dict[int, ModelAnswer], stopped: list[str]
+            ) -> None:
+                answer, refused = await self._ask(comparison, route, step, run, asker)
+                if refused:
+                    stopped.append(refused)
+                else:
+                    found[number] = answer
+
+            async with anyio.create_task_group() as group:
+                for number, (step, run) in enumerate(batch):
+                    group.start_soon(ask, number, step, run, found, stopped)
+            for number, answer in sorted(found.items()):
+                step, run = batch[number]
+                if not answer.failed:
+                    done += 1
+                    usd = None if usd is None or answer.usd is None else usd + answer.usd
+                place, differs = step.place, difference(step.recorded, answer)
+                yield ComparisonProgress(done, state.calls, usd, place.thread, place.seq, run, differs)
+            failed_rounds = failed_rounds + 1 if found and all(one.failed for one in found.values()) else 0
+            if failed_rounds >= FAILED_MAX:
+                last = next(one.failed for one in found.values())
+                stopped.append(f"{route.model} fails again and again: {last} The same command goes on.")
+            if stopped:
+                yield ComparisonProgress(done, state.calls, usd, stopped=stopped[0])
+                return
+
+    async def detail(self, comparison: Comparison) -> list[ComparedStep]:
+        """Each recorded call beside its answers, of those whose thread is still there."""
+        answers = await self._store.comparisons.answers(comparison.id)
+        asked, _ = await self._prepare(comparison, requests=False)
+        found: list[ComparedStep] = []
+        for step in asked:
+            compared: list[ComparedAnswer] = []
+            for run in range(1, comparison.wanted.runs + 1):
+                answer = answers.get((step.place.thread, step.place.seq, run))
+                if answer is not None:
+                    compared.append(ComparedAnswer(run, difference(step.recorded, answer), answer))
+            place = step.place
+            found.append(
+                ComparedStep(
+                    place.thread, place.turn, place.seq, step.number, place.agent, step.asked, step.model,
+                    step.recorded, tuple(compared),
+                )
+            )  # fmt: skip
+        return found
+
+    # ---- which calls ----
+
+    async def _select(self, wanted: Wanted) -> list[StepPlace]:
+        """The calls that are meant, oldest first. Raises NotFound, InvalidId."""
+        turns: list[RecordedTurn] = []
+        if wanted.thread:
+            turns = await self._turns(parse_thread_id(wanted.thread))
+        elif wanted.tag:
+            named = re.compile(rf"(?<!\w)#{re.escape(wanted.tag)}(?!\w)", re.IGNORECASE)
+            for archived in (False, True):
+                async for info in self._threads(archived=archived):
+                    if named.search(info.title):
+                        turns += await self._turns(info.thread)
+            if not turns:
+                raise NotFound(
+                    f"No thread has #{wanted.tag} in its title. Tag one by its name: "
+                    f"`shoal threads rename ID 'Its title #{wanted.tag}'`."
+                )
+        else:
+            async for info in self._threads(archived=False):
+                turns.sort(key=lambda turn: turn[0])
+                turns = turns[-wanted.last :]
+                if len(turns) == wanted.last and turns[0][0] >= info.updated_at:
+                    break  # all that is left was said before
+                if not is_child(info.thread):
+                    turns += await self._turns(info.thread)
+        turns.sort(key=lambda turn: turn[0])
+        chosen = turns[-wanted.last :] if wanted.last else turns
+        return [place for _, places in chosen for place in places][-STEPS_MAX:]
+
+    async def _threads(self, *, archived: bool) -> AsyncGenerator[ThreadInfo]:
+        """Every thread, the last active first."""
+        before: datetime | None = None
+        while page := await self._store.journal.threads(THREADS_AT_ONCE, before=before, archived=archived):
+            for info in page:
+                yield info
+            before = page[-1].updated_at
+
+    async def _turns(self, thread: ThreadId) -> list[RecordedTurn]:
+        """The turns of a thread that asked a model, with when they began."""
+        _, events = await read_branch(self._store.journal, thread)
+        found: dict[TurnId, RecordedTurn] = {}
+        for step in recorded_steps(events):
+            place = StepPlace(thread, step.turn, step.seq, step.agent)
+            found.setdefault(step.turn, (step.started_at, []))[1].append(place)
+        return list(found.values())
+
+    # ---- what is sent ----
+
+    async def _prepare(self, comparison: Comparison, *, requests: bool = True) -> tuple[list[AskedStep], int]:
+        """The calls with what they answered, and their requests; and how many have lost what they began with."""
+        by_thread: dict[ThreadId, set[int]] = {}
+        for place in comparison.steps:
+            by_thread.setdefault(place.thread, set()).add(place.seq)
+        found: dict[tuple[ThreadId, int], AskedStep] = {}
+        for thread, seqs in by_thread.items():
+            try:
+                _, events = await read_branch(self._store.journal, thread)
+            except NotFound:  # deleted since
+                continue
+            for step in await self._prepare_thread(comparison.wanted, thread, events, seqs, requests=requests):
+                found[step.place.thread, step.place.seq] = step
+        kept = [found[one.thread, one.seq] for one in comparison.steps if (one.thread, one.seq) in found]
+        return kept, len(comparison.steps) - len(kept)
+
+    async def _prepare_thread(
+        self, wanted: Wanted, thread: ThreadId, events: list[Event], seqs: Collection[int], *, requests: bool
+    ) -> list[AskedStep]:
+        timings = {
+            (one.turn, one.step.number): one.step
+            for one in await self._store.journal.steps(thread)
+            if one.step.description.startswith(MODEL_STEP)
+        }
+        route = self._spending.route(wanted.model)
+        known = await self._known(wanted, events, seqs) if requests else None
+
+        def build() -> list[AskedStep]:
+            built: list[AskedStep] = []
+            for step in recorded_steps(events):
+                if step.seq not in seqs:
+                    continue
+                request, gauge, unfit = None, Gauge(), ""
+                if known is not None:
+                    system, tools = known.systems[step.system], known.tools[step.agent, step.tools]
+                    if system is None:
+                        continue
+                    try:
+                        agent = self._spec_of(step.agent)
+                        request, gauge = self._context.request_of(step.entries, agent, route, system, tools)
+                    except InvalidInput as error:
+                        unfit = str(error)
+                place = StepPlace(thread, step.turn, step.seq, step.agent)
+                recorded = self._recorded(step, timings.get((step.turn, step.number)))
+                asked = " ".join(step.asked.split())[:ASKED_CHARS]
+                built.append(AskedStep(place, step.number, asked, step.said.model, recorded, request, gauge, unfit))
+            return built
+
+        return await asyncio.to_thread(build)
+
+    async def _known(self, wanted: Wanted, events: list[Event], seqs: Collection[int]) -> "_Known":
+        """What stands before the conversation in the requests of these calls, read once each."""
+        journal, known = self._store.journal, _Known({}, {})
+        given = assemble([PromptSection("prompt", wanted.system)]) if wanted.system else None
+        for step in recorded_steps(events):
+            if step.seq not in seqs:
+                continue
+            if step.system not in known.systems:
+                body = await journal.prompt(step.system) if given is None else None
+                known.systems[step.system] = given or (decode_prompt(body) if body is not None else None)
+            if (step.agent, step.tools) not in known.tools:
+                agent, body = self._spec_of(step.agent), await journal.prompt(step.tools)
+                specs = stored_specs(body) if body is not None else self._context.tools_of(agent).all
+                if wanted.profile:
+                    profile = self._profiles.get(wanted.profile)
+                    specs = tuple(spec for spec in specs if not hidden(profile, spec.name))
+                known.tools[step.agent, step.tools] = offer(specs, ()) if agent.tools else told(specs)
+        return known
+
+    def _recorded(self, step: RecordedStep, timing: Step | None) -> ModelAnswer:
+        said, usd = step.said, None
+        try:
+            named = timing.description.removeprefix(MODEL_STEP) if timing is not None else said.model
+            usd = self._spending.usd(self._spending.route(named), said.usage)
+        except InvalidInput:  # its provider is configured no more
+            pass
+        seconds = timing.duration_ms / 1000 if timing is not None else None
+        return ModelAnswer(said.text, said.tool_calls, said.stop, said.usage, usd, seconds)
+
+    # ---- asking ----
+
+    async def _ask(
+        self, comparison: Comparison, route: Route, step: AskedStep, run: int, asker: Asker
+    ) -> tuple[ModelAnswer, str]:
+        """Ask one call, and keep the answer; why it was not asked, where a ceiling is in the way."""
+        place, wanted, usd_max = step.place, comparison.wanted, comparison.usd_max
+        began = self._clock.monotonic()
+        if step.request is None:
+            answer = ModelAnswer(failed=step.unfit)
+        else:
+            ceiling = Ceiling(ceiling_of(comparison.id), "", usd_max) if usd_max else None
+            id = f"{ceiling_of(comparison.id)}:{self._clock.new_id()}"
+            charge = Charge(
+                id, wanted.model, ThreadId(""), TurnId(""), place.agent, asker, audience=OWNERS, ceiling=ceiling
+            )
+            refused = await self._spending.reserve(charge, route, step.request, step.gauge)
+            if refused:
+                return ModelAnswer(), refused
+            outcome = await self._spending.reserved(charge, route, step.request, step.gauge)
+            if isinstance(outcome, ModelFailed):
+                answer = ModelAnswer(failed=self._context.clean(outcome.message))
+            else:
+                answer = ModelAnswer(
+                    self._context.clean(outcome.message.text),
+                    tuple(map(unwrapped, outcome.message.tool_calls)),
+                    outcome.stop,
+                    outcome.usage,
+                    self._spending.usd(route, outcome.usage),
+                    self._clock.monotonic() - began,
+                )
+        key = place.thread, place.seq, run
+        with anyio.CancelScope(shield=True):
+            await self._store.comparisons.keep(comparison.id, key, answer)
+        return answer, ""
+
+
+class _Known(NamedTuple):
+    """System texts by digest (None: gone), and tools by agent and digest."""
+
+    systems: dict[str, SystemPrompt | None]
+    tools: dict[tuple[str, str], Offer]
+
+
+def total(parts: Iterable[float | None]) -> float | None:
+    """A sum of money; unknown as soon as a part is."""
+    known = list(parts)
+    return None if None in known else sum(part for part in known if part is not None)

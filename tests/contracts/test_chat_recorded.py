@@ -1,0 +1,323 @@
+"""What the platforms send in earnest, after the forms they publish: of each event it is said what has to come of it.
+
+`recorded/PLATFORM.json` has one event a line, where in the platform's documents its form stands, and `then`:
+
+    turn: TEXT            a turn that is told TEXT, in words, by a file's name, or as what it refers to (KIND: WORDS)
+    told                  the person is told, there, that it cannot be read or is no more
+    command: NAME         the command is obeyed
+    edit: TEXT, deletion, reaction: EMOJI, decision, greeting
+    logged: KIND          the operator is told of it, once however often it comes
+    nothing: WHY          nobody has to hear of it
+
+Each is delivered twice. Whatever is nothing of these is met with silence, and fails.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from string import Template
+from urllib.parse import urlencode
+
+import msgspec
+import pytest
+from tests.contracts import slack_peer, teams_peer, test_chat_telegram
+from tests.contracts.google_chat_peer import DIRECT, HARBOUR, GoogleChat
+from tests.contracts.matrix_peer import Matrix
+from tests.contracts.test_chat_discord import Discord
+
+from shoal.chat.account import GREETING
+from shoal.domain.clock import iso
+from shoal.domain.messages import Deletion, Edit, Prompt, Reaction
+from shoal.domain.secret import Secret
+from shoal.domain.settings_platforms import TelegramSettings
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat_peer import Inbox, Peer, serving
+from shoal.testing.platforms.discord import FakeDiscord
+from shoal.testing.platforms.discord_world import ADA, BOT
+from shoal.testing.platforms.google_chat import PUSH_ACCOUNT, FakeGoogleChat
+from shoal.testing.platforms.matrix import FakeMatrix
+from shoal.testing.platforms.matrix_world import ADA as MATRIX_ADA
+from shoal.testing.platforms.slack_methods import BOT as SLACK_BOT
+from shoal.testing.platforms.slack_methods import TEAM
+from shoal.testing.platforms.teams import BOT as TEAMS_BOT
+from shoal.testing.platforms.teams import TENANT, FakeTeams
+from shoal.testing.platforms.telegram import TOKEN, FakeTelegram
+
+FOLDER = Path(__file__).parent / "recorded"
+
+
+class Recorded(msgspec.Struct):
+    """An event as a platform sends it; `form` is one that comes as a form, `event` its kind where that stands apart."""
+
+    name: str
+    source: str
+    then: str
+    payload: dict[str, object] = {}
+    form: dict[str, object] = {}
+    event: str = ""
+
+
+Send = Callable[[Recorded], Awaitable[object]]
+"""Deliver an event as the platform does."""
+
+
+def recorded(platform: str) -> list[Recorded]:
+    """The events of a platform."""
+    return msgspec.json.decode((FOLDER / f"{platform}.json").read_bytes(), type=list[Recorded])
+
+
+EVENTS = [(path.stem, one) for path in sorted(FOLDER.glob("*.json")) for one in recorded(path.stem)]
+
+
+def filled(content: object, peer: Peer, **names: str) -> bytes:
+    """The JSON of an event, with the names of this test's chats and people in it."""
+    now = peer.clock.now()
+    text = msgspec.json.encode(content).decode().replace('"$now"', str(int(now.timestamp())))
+    return Template(text).safe_substitute(names, iso=iso(now)).encode()
+
+
+# ---- the platforms ----
+
+
+@asynccontextmanager
+async def telegram(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
+    """By webhook."""
+    server = FakeTelegram()
+    server.add_chat(7)
+    server.add_chat(-100, "supergroup", (41,))
+    await server.start()
+    peer = test_chat_telegram.Telegram(home, server)
+    secret = test_chat_telegram.SECRET
+    peer.settings = TelegramSettings(
+        token=Secret("value", TOKEN), api_base=server.server.address, mode="webhook",
+        webhook_secret=Secret("value", secret),
+    )  # fmt: skip
+    peer.adapter = peer.make()
+    server.deliver = peer.adapter.receive
+
+    async def send(one: Recorded) -> object:
+        return await peer.adapter.receive({"x-telegram-bot-api-secret-token": secret}, filled(one.payload, peer))
+
+    try:
+        yield peer, send
+    finally:
+        await peer.adapter.close()
+        await server.stop()
+
+
+@asynccontextmanager
+async def slack(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
+    """By signed calls."""
+    server = slack_peer.workspace()
+    await server.start()
+    peer = slack_peer.Slack(home, server, "http")
+    names = {
+        "direct": slack_peer.DIRECT, "channel": slack_peer.CHANNEL, "team": TEAM, "bot": SLACK_BOT,
+        "address": server.address,
+    }  # fmt: skip
+
+    async def send(one: Recorded) -> object:
+        kind, body = "application/json", filled(one.payload, peer, **names)
+        if one.form:
+            fields = msgspec.json.decode(filled(one.form, peer, **names), type=dict[str, object])
+            texts = {
+                name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+                for name, value in fields.items()
+            }
+            kind, body = "application/x-www-form-urlencoded", urlencode(texts).encode()
+        return await peer.adapter.receive(server.signed(body, kind), body)
+
+    try:
+        yield peer, send
+    finally:
+        await peer.adapter.close()
+        await server.stop()
+
+
+@asynccontextmanager
+async def teams(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
+    """By signed calls."""
+    clock = ManualClock()
+    server = FakeTeams(clock)
+    await server.start()
+    server.add(teams_peer.DIRECT, "personal")
+    server.add(teams_peer.GROUP, "groupChat")
+    server.add(teams_peer.CHANNEL, "channel")
+    peer = teams_peer.Teams(home, server, clock)
+    names = {
+        "direct": teams_peer.DIRECT, "group": teams_peer.GROUP, "channel": teams_peer.CHANNEL, "tenant": TENANT,
+        "bot": TEAMS_BOT, "service": server.service_url, "address": server.server.address,
+    }  # fmt: skip
+
+    async def send(one: Recorded) -> object:
+        known = inbox_of(peer).said()[0].message_id
+        body = filled(one.payload, peer, **names, known=known)
+        return await peer.adapter.receive(server.signed(service_url=server.service_url), body)
+
+    try:
+        yield peer, send
+    finally:
+        await peer.adapter.close()
+        await server.stop()
+
+
+@asynccontextmanager
+async def google_chat(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
+    """By signed calls, of an app and of an add-on."""
+    clock = ManualClock()
+    server = FakeGoogleChat(clock)
+    await server.start()
+    server.add(DIRECT, "DIRECT_MESSAGE")
+    server.add(HARBOUR, "SPACE")
+    peer = GoogleChat(home, server, clock)
+    peer.adapter = peer.make(addon_account=PUSH_ACCOUNT)
+
+    async def send(one: Recorded) -> object:
+        body = filled(one.payload, peer, direct=DIRECT, space=HARBOUR)
+        return await peer.adapter.receive(server.signed(push="commonEventObject" in one.payload), body)
+
+    try:
+        yield peer, send
+    finally:
+        await peer.adapter.close()
+        await server.stop()
+
+
+@asynccontextmanager
+async def discord(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
+    """By the gateway."""
+    clock = ManualClock()
+    server = FakeDiscord(clock)
+    await server.start()
+    peer = Discord(home, server, clock)
+    names = {
+        "direct": peer.channel, "harbour": peer.harbour, "guild": peer.guild, "ada": ADA, "bot": BOT,
+        "address": server.api_base.removesuffix("/api/v10"), "later": "2026-01-05T09:30:00+00:00",
+    }  # fmt: skip
+
+    async def send(one: Recorded) -> object:
+        known = inbox_of(peer).said()[0].message_id
+        ids = {f"id{number:02d}": str(int(known) + 10_000 + number) for number in range(60)}
+        await server.happens(one.event, msgspec.json.decode(filled(one.payload, peer, **names, **ids, known=known)))
+        return None
+
+    try:
+        yield peer, send
+    finally:
+        await peer.adapter.close()
+        await server.stop()
+
+
+@asynccontextmanager
+async def matrix(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
+    """By syncing. An event comes once, as a homeserver has it."""
+    clock = ManualClock()
+    server = FakeMatrix(clock)
+    await server.start()
+    await server.sends_file(server.add_room(), "tides.txt", b"tides")  # before the bot began to listen
+    peer = Matrix(home, server, clock)
+    address = f"mxc://{MATRIX_ADA.partition(':')[2]}/{next(iter(server.world.files))}"
+
+    async def send(one: Recorded) -> object:
+        known = inbox_of(peer).said()[0].message_id
+        content = msgspec.json.decode(filled(one.payload, peer, known=known, mxc=address))
+        await server.happens(peer.room, MATRIX_ADA, one.event, content, redacts=str(content.get("redacts", "")))
+        return None
+
+    try:
+        yield peer, send
+    finally:
+        await peer.adapter.close()
+        await server.stop()
+
+
+STANDS = {
+    "telegram": telegram, "slack": slack, "teams": teams, "google_chat": google_chat, "discord": discord,
+    "matrix": matrix,
+}  # fmt: skip
+_inboxes: dict[int, Inbox] = {}
+
+
+def inbox_of(peer: Peer) -> Inbox:
+    """Where what comes to this peer goes."""
+    return _inboxes[id(peer)]
+
+
+# ---- what came of it ----
+
+
+def told_of(prompt: Prompt) -> str:
+    """All that a turn is told by a message."""
+    files = (file.name for file in prompt.attachments)
+    referred = (f"{one.kind}: {one.text}" for one in prompt.refers_to)
+    return "\n".join((prompt.text, *files, *referred))
+
+
+def outcomes(peer: Peer, inbox: Inbox, posted: list[str], warned: list[str]) -> list[str]:
+    """What came of an event, in the words of `then`."""
+    found = [f"command: {asked.name}" for asked in inbox.commands]
+    found += ["decision" for _ in inbox.decided]
+    found += [f"logged: {kind}" for kind in warned]
+    for one in inbox.came:
+        match one:
+            case Prompt() if one.text not in ("begin", "end"):
+                found.append(f"turn: {told_of(one)}")
+            case Edit():
+                found.append(f"edit: {one.text}")
+            case Deletion():
+                found.append("deletion")
+            case Reaction():
+                found.append(f"reaction: {one.emoji}")
+            case _:
+                pass
+    return found + [("greeting" if text == GREETING else "told") for text in posted if not text.startswith("Did /")]
+
+
+@pytest.mark.parametrize(("platform", "one"), EVENTS, ids=[f"{platform}: {one.name}" for platform, one in EVENTS])
+async def test_nothing_is_met_with_silence(
+    platform: str, one: Recorded, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with STANDS[platform](tmp_path) as (peer, send):
+        inbox = _inboxes[id(peer)] = Inbox()
+        async with serving(peer.adapter, inbox):
+            begun = await peer.says("begin")
+            (first,) = await inbox.prompts(1)
+            for known in ("55", "1767603600.000055", begun, first.key, "7/3", "D00000001/1767603600.000101"):
+                inbox.threads[known] = first.thread
+            before = len(list(peer.told()))
+            for _ in range(1 if platform == "matrix" else 2):
+                await send(one)
+            await peer.says("end")
+            await inbox.until(lambda: inbox.said()[-1].text == "end")
+            warned = [
+                record.args[1] for record in caplog.records if isinstance(record.args, tuple) and "kind" in record.msg
+            ]
+            posted = [*list(peer.told())[before:], *elsewhere(peer)]
+        found = outcomes(peer, inbox, posted, [str(kind) for kind in warned])
+        kind, _, what = one.then.partition(": ")
+        if kind == "nothing":
+            assert not found
+            assert what
+        else:
+            assert found, "silence"
+            kinds = {got.partition(": ")[0] for got in found}
+            assert kinds - ({"logged"} if kind == "told" else set()) == {kind}, found
+            assert len(found) == 1 or kind in ("edit", "deletion", "reaction", "decision", "told"), found
+            assert all(part in found[0] for part in what.split("|")), found
+
+
+def elsewhere(peer: Peer) -> list[str]:
+    """What was posted in the channel of several people."""
+    match peer:
+        case test_chat_telegram.Telegram():
+            return [one.text for one in peer.server.said(-100)]
+        case slack_peer.Slack():
+            return [peer.server.shown(one) for one in peer.server.said(slack_peer.CHANNEL)]
+        case teams_peer.Teams():
+            return [one.text for place in (teams_peer.GROUP, teams_peer.CHANNEL) for one in peer.server.said(place)]
+        case GoogleChat():
+            return [one.shown for one in peer.server.said(HARBOUR)]
+        case _:
+            return []

@@ -1,0 +1,144 @@
+"""Finding, keeping, exporting and deleting threads over HTTP, and who may."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.http_stand import Served, served
+
+from shoal.actors.access_tokens import NewToken
+from shoal.domain.events import AssistantSaid, ToolFinished
+from shoal.domain.ids import CallId, ThreadId, TurnId
+from shoal.domain.messages import Author, Prompt, ToolCall, Usage
+from shoal.domain.records import Spend
+from shoal.surfaces.http.routes_history import excerpt_of
+
+THREAD = ThreadId("web:lobby:one")
+THEIRS = ThreadId("web:@ada:one")
+HERE = f"/api/threads/{THREAD}"
+
+
+@pytest.fixture
+async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as stand:
+        yield stand
+
+
+async def talk(shoal: Served, text: str, thread: ThreadId = THREAD, reply: str = "You said so.") -> TurnId:
+    """A turn at rest, in which a tool ran."""
+    author = Author("owner", trusted=True)
+    prompt = Prompt(thread, shoal.clock.new_id(), text, author, shoal.clock.now())
+    await shoal.store.inbox.accept(prompt, 5)
+    turn = await shoal.open(prompt)
+    call = ToolCall(CallId("c1"), "bash", '{"command": "echo ```"}')
+    await shoal.add(thread, turn, AssistantSaid("", (call,), "tool_calls"))
+    await shoal.add(thread, turn, ToolFinished(CallId("c1"), "bash", "```\n<b>out</b>"), AssistantSaid(reply))
+    await shoal.finish(thread, turn, reply)
+    return turn
+
+
+async def hers(shoal: Served) -> dict[str, str]:
+    """The header of a token of ada's for her own threads."""
+    _, secret = await shoal.tokens.create(NewToken("hers", "chat", "web:ada", ""), "web:owner")
+    return {"Authorization": f"Bearer {secret}"}
+
+
+async def test_a_thread_is_renamed_pinned_and_archived(shoal: Served) -> None:
+    await talk(shoal, "hello there")
+    answer = await shoal.client.patch(HERE, json={"title": " Tea  time ", "pinned": True})
+    assert (answer.json()["title"], answer.json()["pinned"], answer.json()["archived"]) == ("Tea time", True, False)
+    await shoal.client.patch(HERE, json={"archived": True})
+    assert (await shoal.client.get("/api/threads")).json() == []
+    (found,) = (await shoal.client.get("/api/threads?archived=true")).json()
+    assert found["thread"] == THREAD
+    for body, status in (({"title": "  "}, 400), ({"titel": "x"}, 400), ({"agent": "nobody"}, 400)):
+        assert (await shoal.client.patch(HERE, json=body)).status_code == status
+    assert (await shoal.client.patch("/api/threads/web:lobby:none", json={"pinned": True})).status_code == 404
+
+
+async def test_pinned_threads_are_listed_whatever_their_age(shoal: Served) -> None:
+    await talk(shoal, "old")
+    await talk(shoal, "new", ThreadId("web:lobby:two"))
+    await shoal.client.patch(HERE, json={"pinned": True})
+    listed = (await shoal.client.get("/api/threads?limit=1")).json()
+    assert [one["title"] for one in listed] == ["new", "old"]
+
+
+async def test_a_thread_is_deleted_by_an_admin_alone(shoal: Served) -> None:
+    await talk(shoal, "mine", THEIRS)
+    await talk(shoal, "treasure")
+    header = await hers(shoal)
+    assert (await shoal.stranger.delete(f"/api/threads/{THEIRS}", headers=header)).status_code == 403
+    changed = await shoal.stranger.patch(f"/api/threads/{THEIRS}", headers=header, json={"archived": True})
+    assert changed.json()["archived"] is True
+    assert (await shoal.stranger.patch(HERE, headers=header, json={"pinned": True})).status_code == 404
+    gone = (await shoal.client.delete(HERE)).json()
+    assert (gone["threads"], gone["events"]) == (1, 6)
+    assert (await shoal.client.get(HERE)).status_code == (await shoal.client.delete(HERE)).status_code == 404
+    (entry,) = (await shoal.client.get(f"/api/audit?chain={THREAD}")).json()
+    assert gone["digest"] in entry["entry"]["detail"]
+
+
+async def test_a_thread_at_work_is_not_deleted(shoal: Served) -> None:
+    await shoal.client.post(f"{HERE}/messages", json={"text": "hello"})
+    answer = await shoal.client.delete(HERE)
+    assert (answer.status_code, answer.json()["error"]) == (409, "conflict")
+
+
+async def test_what_was_said_is_found_with_its_place(shoal: Served) -> None:
+    await talk(shoal, f"{'word ' * 40}the treasure is here {'word ' * 40}")
+    await talk(shoal, "another treasure", THEIRS)
+    found = (await shoal.client.get("/api/search", params={"q": "treas"})).json()
+    assert [(one["thread"], one["by"]) for one in found] == [(THEIRS, "person"), (THREAD, "person")]
+    assert found[1]["excerpt"].startswith("…word")
+    assert "the treasure is here" in found[1]["excerpt"]
+    assert found[1]["seq"] == 2
+    within = await shoal.client.get("/api/search", params={"q": "treasure", "thread": THREAD})
+    assert [one["thread"] for one in within.json()] == [THREAD]
+
+
+async def test_a_search_shows_nobody_what_is_not_theirs(shoal: Served) -> None:
+    await talk(shoal, "the owner's treasure")
+    await talk(shoal, "ada's treasure", THEIRS)
+    header = await hers(shoal)
+    found = await shoal.stranger.get("/api/search", params={"q": "treasure"}, headers=header)
+    assert [one["thread"] for one in found.json()] == [THEIRS]
+    spied = await shoal.stranger.get("/api/search", params={"q": "treasure", "thread": THREAD}, headers=header)
+    assert spied.json() == []
+
+
+def test_an_excerpt_shows_the_words_and_where_it_is_cut() -> None:
+    assert excerpt_of("short and whole", ["whole"]) == "short and whole"
+    assert excerpt_of("x" * 300, ["nothing"]) == "x" * 160 + "…"
+    assert "needle" in excerpt_of("hay " * 100 + "needle " + "hay " * 100, ["needle"])
+
+
+@pytest.mark.parametrize(("form", "kind"), [("markdown", "text/markdown"), ("html", "text/html"), ("json", "json")])
+async def test_a_conversation_is_exported(shoal: Served, form: str, kind: str) -> None:
+    await talk(shoal, "a <b>bold</b> question", reply="An **answer**.")
+    await shoal.client.patch(HERE, json={"title": 'Tea "time"/now'})
+    answer = await shoal.client.get(f"{HERE}/export", params={"format": form})
+    assert kind in answer.headers["content-type"]
+    assert "Tea%20time%20now." in answer.headers["content-disposition"]
+    if form == "json":
+        assert [event["seq"] for event in json.loads(answer.text)["events"]] == [1, 2, 3, 4, 5, 6]
+    elif form == "html":
+        assert "<strong>answer</strong>" in answer.text
+        assert "<b>" not in answer.text
+        assert "&lt;b&gt;out&lt;/b&gt;" in answer.text
+    else:
+        assert "````\n```\n<b>out</b>\n````" in answer.text
+        assert answer.text.index("## owner") < answer.text.index("**bash**") < answer.text.index("## main")
+
+
+async def test_a_turns_cost_is_what_its_calls_took(shoal: Served) -> None:
+    turn = await talk(shoal, "hello")
+    for step, usd in ((1, 0.25), (2, 0.5)):
+        await shoal.store.ledger.record(THREAD, turn, Spend(f"{turn}:{step}", "main", "", "m", Usage(10, 2), usd))
+    found = (await shoal.client.get(f"{HERE}/turns/{turn}/cost")).json()
+    assert found == {
+        "calls": 2, "input_tokens": 20, "output_tokens": 4, "cached_tokens": 0, "usd": 0.75, "models": ["m"]
+    }  # fmt: skip
+    other = await shoal.client.get(f"/api/threads/web:lobby:two/turns/{turn}/cost")
+    assert other.json()["calls"] == 0

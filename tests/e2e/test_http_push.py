@@ -1,0 +1,181 @@
+"""Notifications: each browser is told what its person may read, and nothing once it or its token is gone."""
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.e2e.http_stand import TOKEN, Served, served
+
+from shoal.domain.events import ApprovalRequested
+from shoal.domain.ids import ApprovalId, CallId, ThreadId
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.records import Commit
+from shoal.domain.secret import Secret
+from shoal.domain.settings import WebSettings
+from shoal.testing.push import FakePush, Pushed
+
+pytest.importorskip("http_ece", reason="needs the extra `push`")
+
+LOBBY, OWN, FOREIGN = ThreadId("web:lobby:a"), ThreadId("web:@ben:mine"), ThreadId("telegram:1:2")
+
+
+class Told:
+    """A stand whose notifications arrive at a fake push service."""
+
+    def __init__(self, stand: Served, service: FakePush) -> None:
+        self.stand = stand
+        self.service = service
+
+    async def browser(self, name: str, token: str = TOKEN) -> httpx2.Response:
+        """Subscribe a new browser of whoever has this token."""
+        headers = {"Authorization": f"Bearer {token}"}
+        return await self.stand.stranger.put("/api/push", json=self.service.browser(name), headers=headers)
+
+    async def token(self, name: str, scope: str, agent: str = "") -> str:
+        """A token of a person of this name."""
+        made = await self.stand.client.post("/api/tokens", json={"name": name, "scope": scope, "agent": agent})
+        return str(made.json()["secret"])
+
+    async def answered(self, thread: ThreadId, *pieces: str) -> list[Pushed]:
+        """What came for a whole turn that answers so."""
+        return await self._came(self._answer(thread, *pieces))
+
+    async def asked(self, thread: ThreadId, expires_seconds: float = 600) -> list[Pushed]:
+        """What came when a call of this thread asks for approval."""
+        return await self._came(self._ask(thread, expires_seconds))
+
+    async def _ask(self, thread: ThreadId, expires_seconds: float) -> None:
+        turn = await self.stand.open(await self._prompt(thread))
+        expires = self.stand.clock.now() + timedelta(seconds=expires_seconds)
+        asked = ApprovalId(self.stand.clock.new_id())
+        lease = await self.stand.store.journal.lease(thread)
+        assert lease is not None
+        event = ApprovalRequested(asked, CallId("c1"), "bash", ("tool:bash:make",), "make all", expires)
+        self.stand.hub.publish((await self.stand.store.journal.commit(lease, Commit(turn, (event,)))).events)
+        await self.stand.finish(thread, turn, "")
+
+    async def _came(self, work: object) -> list[Pushed]:
+        """What arrives while something is done; a browser of the owner's is told of a last answer, which ends it."""
+        assert asyncio.iscoroutine(work)
+        await work
+        await self._answer(ThreadId("web:lobby:mark"), "mark")
+        await self.service.until("mark")
+        found = [one for one in self.service.received if one.content["text"] != "mark"]
+        self.service.received.clear()
+        return found
+
+    async def _answer(self, thread: ThreadId, *pieces: str) -> None:
+        await self.stand.answer(await self._prompt(thread), *pieces)
+
+    async def _prompt(self, thread: ThreadId) -> Prompt:
+        clock = self.stand.clock
+        prompt = Prompt(thread, clock.new_id(), "hello", Author("owner", trusted=True), clock.now())
+        await self.stand.orchestrator.send(prompt)
+        return prompt
+
+
+@pytest.fixture
+async def told(tmp_path: Path) -> AsyncIterator[Told]:
+    service = FakePush()
+    await service.start()
+    web = WebSettings(token=Secret("value", TOKEN), push_services=(service.server.address,))
+    async with served(tmp_path / "home", web=web) as stand, asyncio.TaskGroup() as tasks:
+        made = Told(stand, service)
+        service.application_key = (await stand.client.get("/api/push")).json()["key"]
+        assert (await made.browser("mark")).status_code == 200
+        telling = tasks.create_task(stand.push.run())
+        await asyncio.sleep(0)
+        yield made
+        telling.cancel()
+    await service.stop()
+
+
+async def test_an_answer_and_a_request_are_told_to_the_owner(told: Told) -> None:
+    (answer,) = await told.answered(LOBBY, "The boat is ", "painted.")
+    assert (answer.content["kind"], answer.content["text"]) == ("answer", "The boat is painted.")
+    assert answer.content["thread"] == LOBBY
+    (request,) = await told.asked(FOREIGN)
+    assert (request.content["kind"], request.content["text"]) == ("approval", "make all")
+    assert request.content["title"] == "main asks: may bash run this?"
+    assert request.content["approval"]
+    assert 500 < request.ttl_seconds <= 600
+    assert request.urgency == "high"
+
+
+async def test_answers_on_other_platforms_are_told_there_alone(told: Told) -> None:
+    assert await told.answered(FOREIGN, "Said on Telegram.") == []
+    assert await told.answered(LOBBY, "[SILENT]") == []
+
+
+async def test_nobody_is_told_more_than_they_may_read(told: Told) -> None:
+    chat = await told.token("ben", "chat")
+    for name, secret in (
+        ("ben", chat),
+        ("reader", await told.token("reader", "read")),
+        ("other", await told.token("other", "chat")),
+    ):
+        assert (await told.browser(name, secret)).status_code == 200
+    assert [one.browser for one in await told.answered(OWN, "Yours.")] == ["ben"]
+    assert [one.browser for one in await told.answered(LOBBY, "The owner's.")] == ["mark"]
+    assert [one.browser for one in await told.asked(OWN)] == ["mark"]
+
+
+async def test_a_browser_that_is_gone_is_forgotten(told: Told) -> None:
+    assert (await told.browser("second")).status_code == 200
+    told.service.gone.add("second")
+    assert [one.browser for one in await told.answered(LOBBY, "one")] == ["mark"]
+    told.service.gone.clear()
+    assert [one.browser for one in await told.answered(LOBBY, "two")] == ["mark"]
+
+
+async def test_a_revoked_token_ends_its_browsers_even_if_the_name_comes_again(told: Told) -> None:
+    await told.browser("ben", await told.token("ben", "chat"))
+    assert len(await told.answered(OWN, "one")) == 1
+    await told.stand.client.delete("/api/tokens/ben")
+    await told.token("ben", "chat")
+    assert await told.answered(OWN, "two") == []
+
+
+async def test_a_browser_ends_its_own_subscription_and_no_others(told: Told) -> None:
+    chat = await told.token("ben", "chat")
+    mark = f"{told.service.server.address}/send/mark"
+    refused = await told.stand.stranger.delete(
+        "/api/push", params={"endpoint": mark}, headers={"Authorization": f"Bearer {chat}"}
+    )
+    assert refused.status_code == 404
+    await told.browser("second")
+    second = {"endpoint": f"{told.service.server.address}/send/second"}
+    assert (await told.stand.client.delete("/api/push", params=second)).json() == {"removed": True}
+    assert [one.browser for one in await told.answered(LOBBY, "one")] == ["mark"]
+
+
+async def test_addresses_that_are_no_public_push_service_are_refused(told: Told) -> None:
+    good = told.service.browser("x")
+    for wrong in (
+        {**good, "endpoint": "http://push.example.org/x"},
+        {**good, "endpoint": "file:///etc/passwd"},
+        {**good, "p256dh": "AAAA"},
+        {**good, "auth": "not base64!"},
+    ):
+        assert (await told.stand.client.put("/api/push", json=wrong)).status_code == 400
+    inside = {**good, "endpoint": "https://127.0.0.1:1/x"}
+    assert (await told.stand.client.put("/api/push", json=inside)).status_code == 200
+    assert len(await told.answered(LOBBY, "one")) == 1
+
+
+async def test_the_key_is_a_secret_of_the_home(told: Told) -> None:
+    file = told.stand.home.secrets / "push"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_bytes().startswith(b"-----BEGIN PRIVATE KEY-----")
+
+
+async def test_it_can_be_switched_off(tmp_path: Path) -> None:
+    async with served(tmp_path, web=WebSettings(push=False)) as stand:
+        answer = (await stand.client.get("/api/push")).json()
+        assert answer == {"on": False, "why_off": "Notifications are switched off: web.push is false.", "key": ""}
+        keys = {"endpoint": "https://push.example.org/x", "p256dh": "AA", "auth": "AA"}
+        assert (await stand.client.put("/api/push", json=keys)).status_code == 400

@@ -1,0 +1,276 @@
+"""A Shoal that runs is set up over HTTP: each answer is tried, then in force at once; what is wrong changes nothing."""
+
+import stat
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import msgspec
+import pytest
+from tests.e2e.http_stand import TOKEN
+
+from shoal.app import App, open_app
+from shoal.config import load_config
+from shoal.domain.home import Home
+from shoal.surfaces.cli.init import make_home
+from shoal.surfaces.http.server import WebOptions, serve
+from shoal.testing.model import FakeModel
+from shoal.testing.model.fake import FakeSettings
+from shoal.testing.platforms.telegram import TOKEN as BOT
+from shoal.testing.platforms.telegram import FakeTelegram
+
+OTHER_BOT = "999999:AAFakeTokenForTestsOnly"
+ADA = 7
+MCP_SERVER = Path(__file__).parents[1] / "unit" / "tools" / "mcp_servers" / "odd_server.py"
+
+
+class Stand(msgspec.Struct):
+    """A running Shoal without any model or chat, and the services there are for it."""
+
+    app: App
+    home: Home
+    client: httpx2.AsyncClient
+    model: str
+    telegram: FakeTelegram
+
+    async def put(self, path: str, body: object, status: int = 200) -> str:
+        """Make a call, and return what it says."""
+        answer = await self.client.put(path, json=body)
+        assert answer.status_code == status, answer.text
+        return answer.text
+
+    async def post(self, path: str, body: object, status: int = 200) -> str:
+        """Make a call, and return what it says."""
+        answer = await self.client.post(path, json=body)
+        assert answer.status_code == status, answer.text
+        return answer.text
+
+    def written(self) -> tuple[str, list[str]]:
+        """What the file says, and the secrets there are."""
+        folder = self.home.secrets
+        names = sorted(one.name for one in folder.iterdir()) if folder.exists() else []
+        return self.home.config_file.read_text(), names
+
+
+@asynccontextmanager
+async def running(root: Path, told: str = "") -> AsyncGenerator[Stand]:
+    model = FakeModel(script=lambda _: "Ahoy.", settings=FakeSettings(api_key="right", models=("fake-1", "fake-2")))
+    telegram = FakeTelegram()
+    telegram.add_chat(ADA)
+    async with AsyncExitStack() as stack:
+        await telegram.start()
+        stack.push_async_callback(telegram.stop)
+        address = await model.start("127.0.0.1", 0)
+        stack.push_async_callback(model.stop)
+        home = Home(root)
+        make_home(home)
+        addresses = f'[platforms.telegram]\nenabled = false\napi_base = "{telegram.server.address}"\n'
+        home.config_file.write_text(f'[sandbox]\nkind = "host"\n{addresses}{told}')
+        app = await stack.enter_async_context(open_app(load_config(root, {"OLLAMA_HOST": "127.0.0.1:1"})))
+        served = await stack.enter_async_context(serve(app, WebOptions(token=TOKEN, port=0)))
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        client = await stack.enter_async_context(httpx2.AsyncClient(base_url=served, headers=headers, timeout=20))
+        yield Stand(app, home, client, f"{address}/v1", telegram)
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
+    async with running(tmp_path / "home") as found:
+        yield found
+
+
+def server(stand: Stand, **more: str) -> dict[str, str]:
+    return {"address": stand.model, "key": "right", **more}
+
+
+# ---- a model ----
+
+
+async def test_a_model_is_tried_chosen_and_answers_without_a_restart(stand: Stand) -> None:
+    before = await stand.client.get("/api/setup")
+    assert (before.json()["model"], before.json()["is_demo"]) == ("demo", True)
+    said = await stand.post("/api/setup/providers/server/test", server(stand))
+    assert msgspec.json.decode(said) == {"models": ["fake-1", "fake-2"], "usual": "fake-1"}
+    assert stand.written()[1] == [], "a test writes nothing"
+    said = await stand.put("/api/setup/providers/server", server(stand, model="fake-2"))
+    assert msgspec.json.decode(said) == {"model": "mine/fake-2", "said": "Ahoy."}
+    text, secrets = stand.written()
+    assert secrets == ["providers.mine.api_key"]
+    file = stand.home.secrets / secrets[0]
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("right\n", 0o600)
+    assert 'name = "mine/fake-2"' in text
+    assert stand.app.agents.spec("main").model == "mine/fake-2"
+    route = stand.app.models.route("mine/fake-2")
+    assert (route.provider.name, route.model) == ("mine", "fake-2")
+    shown = (await stand.client.get("/api/setup")).json()
+    mine = next(one for one in shown["models"] if one["name"] == "server")
+    assert (mine["has_key"], mine["address"], shown["is_demo"]) == (True, stand.model, False)
+
+
+async def test_another_model_needs_the_key_no_second_time(stand: Stand) -> None:
+    await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
+    await stand.put("/api/setup/providers/server", {"model": "fake-2"})
+    assert stand.app.agents.defaults.model == "mine/fake-2"
+
+
+async def test_the_kept_key_is_sent_to_no_other_address(stand: Stand) -> None:
+    await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
+    said = await stand.post("/api/setup/providers/server/test", {"address": "http://127.0.0.1:9/v1"}, 400)
+    assert "give the key again" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "entered", "told"),
+    [
+        ("server", {"key": "wrong-key"}, "refused the key"),
+        ("server", {"model": "fake-3"}, "does not offer the model 'fake-3'"),
+        ("server", {"address": "http://127.0.0.1:9/v1"}, "cannot be reached"),
+        ("server", {"address": "ftp://there"}, "starts with http:// or https://"),
+        ("anthropic", {"key": BOT}, "That is a Telegram bot token, not an Anthropic key."),
+        ("anthropic", {"key": ""}, "The key is missing."),
+        ("nobody", {}, "There is no provider 'nobody'"),
+    ],
+)
+async def test_a_model_that_does_not_answer_changes_nothing(
+    stand: Stand, name: str, entered: dict[str, str], told: str
+) -> None:
+    before = stand.written()
+    said = await stand.put(f"/api/setup/providers/{name}", server(stand, **{"model": "fake-1", **entered}), 400)
+    assert told in said
+    assert "wrong-key" not in said
+    assert (stand.written(), stand.app.agents.defaults.model) == (before, "demo")
+
+
+async def test_a_variable_that_goes_before_the_file_is_named(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_MODEL__NAME", "demo")
+    before = stand.written()
+    said = await stand.put("/api/setup/providers/server", server(stand, model="fake-1"), 400)
+    assert "SHOAL_MODEL__NAME goes before model.name" in said
+    assert stand.written() == before
+
+
+# ---- a chat ----
+
+
+async def test_a_bot_is_connected_and_its_owner_found_without_a_restart(stand: Stand) -> None:
+    entered = {"values": {"token": BOT}}
+    await stand.post("/api/setup/platforms/telegram/test", entered)
+    assert stand.written()[1] == []
+    assert '"state":"connected"' in await stand.put("/api/setup/platforms/telegram", entered)
+    await stand.telegram.says(ADA, "hello")
+    code = (await stand.telegram.sees(ADA, "shoal pair")).text.partition("shoal pair ")[2][:8]
+    await stand.post("/api/setup/platforms/telegram/owner", {"code": "AAAAAAAA"}, 404)
+    assert '"owner":"7"' in await stand.post("/api/setup/platforms/telegram/owner", {"code": code})
+    assert 'owner = "7"' in stand.written()[0]
+    assert (await stand.client.get("/api/access")).json() == {"paired": [], "waiting": []}
+    await stand.telegram.says(ADA, "/whoami")
+    assert "owner" in (await stand.telegram.sees(ADA, "owner")).text
+    rows = await stand.app.store.audit.tail(9, chain_name="setup")
+    assert [row.entry.action for row in rows] == ["connect telegram", "owner of telegram"]
+
+
+async def test_a_bot_is_switched_off_and_on(stand: Stand) -> None:
+    await stand.put("/api/setup/platforms/telegram", {"values": {"token": BOT}})
+    off = await stand.client.patch("/api/platforms/telegram", json={"enabled": False})
+    assert off.json()["state"] == "off"
+    assert "telegram" not in stand.app.adapters
+    on = await stand.client.patch("/api/platforms/telegram", json={"enabled": True})
+    assert on.json()["state"] == "connected"
+    assert (await stand.client.patch("/api/platforms/irc", json={"enabled": True})).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("platform", "token", "told"),
+    [
+        ("telegram", OTHER_BOT, "Telegram refused the token for 'main'."),
+        ("telegram", "xoxb-1-2", "That is a Slack bot token, not a Telegram bot token."),
+        ("telegram", "", "Token of your bot is missing."),
+        ("irc", BOT, "There is no platform 'irc' to set up"),
+    ],
+)
+async def test_a_token_that_is_refused_changes_nothing(stand: Stand, platform: str, token: str, told: str) -> None:
+    before = stand.written()
+    said = await stand.put(f"/api/setup/platforms/{platform}", {"values": {"token": token}}, 400)
+    assert told in said
+    assert not token or token not in said
+    assert (stand.written(), "telegram" in stand.app.adapters) == (before, False)
+
+
+async def test_another_bots_token_does_not_take_the_place_of_the_present_one(stand: Stand) -> None:
+    await stand.put("/api/setup/platforms/telegram", {"values": {"token": BOT}})
+    before = stand.written()
+    said = await stand.put("/api/setup/platforms/telegram", {"values": {"token": OTHER_BOT}}, 400)
+    assert "the token of another bot" in said
+    assert stand.written() == before
+
+
+async def test_a_platform_that_cannot_be_reached_is_said(tmp_path: Path) -> None:
+    async with running(tmp_path / "home") as stand:
+        await stand.telegram.stop()
+        said = await stand.put("/api/setup/platforms/telegram", {"values": {"token": BOT}}, 400)
+        assert "telegram" in said.lower()
+        assert BOT not in said
+
+
+# ---- MCP servers ----
+
+
+async def test_an_mcp_server_is_added_switched_off_and_removed(stand: Stand) -> None:
+    wanted = {"name": "odd", "command": sys.executable, "args": [str(MCP_SERVER)], "env": {"A_KEY": "hidden-value"}}
+    await stand.post("/api/mcp-servers", wanted, 201)
+    await stand.app.mcp.wait_ready()
+    (shown,) = (await stand.client.get("/api/mcp-servers")).json()
+    assert (shown["why"], shown["status"], "mcp_odd_echo" in shown["tools"]) == ("", "up", True)
+    assert "hidden-value" not in stand.written()[0]
+    assert stand.written()[1] == ["mcp.odd.env.A_KEY"]
+    await stand.post("/api/mcp-servers", wanted, 409)
+    off = await stand.client.patch("/api/mcp-servers/odd", json={"enabled": False})
+    assert (off.json()["status"], stand.app.tools.get("mcp_odd_echo")) == ("off", None)
+    assert (await stand.client.delete("/api/mcp-servers/odd")).json() == {"removed": True}
+    assert "mcp" not in stand.written()[0].replace("# ", "").partition("[sandbox]")[2]
+    assert (await stand.client.get("/api/mcp-servers")).json() == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ({"command": sys.executable, "args": [str(MCP_SERVER), "fail"]}, "The server does not answer."),
+        ({"command": "no-such-program"}, "The server does not answer."),
+        ({}, "Give a command or an address"),
+        ({"command": "a", "url": "http://127.0.0.1:9"}, "Give a command or an address"),
+    ],
+)
+async def test_an_mcp_server_that_does_not_answer_is_not_added(
+    stand: Stand, wanted: dict[str, object], told: str
+) -> None:
+    before = stand.written()
+    assert told in await stand.post("/api/mcp-servers", {"name": "odd", **wanted}, 400)
+    assert stand.written() == before
+
+
+# ---- who may ----
+
+
+async def test_only_the_owner_sets_up(tmp_path: Path) -> None:
+    async with running(tmp_path / "home", '[web]\nallow = ["ben"]\n') as stand:
+        await another_admin_is_refused(stand)
+
+
+async def another_admin_is_refused(stand: Stand) -> None:
+    made = await stand.client.post("/api/tokens", json={"name": "ben", "scope": "admin", "person": "web:ben"})
+    assert made.status_code == 201, made.text
+    theirs = {"Authorization": f"Bearer {made.json()['secret']}"}
+    for method, path, body in (
+        ("GET", "/api/setup", None),
+        ("POST", "/api/setup/providers/server/test", {}),
+        ("PUT", "/api/setup/providers/server", {"model": "fake-1"}),
+        ("PUT", "/api/setup/platforms/telegram", {"values": {}}),
+        ("POST", "/api/setup/platforms/telegram/owner", {"code": "AAAAAAAA"}),
+        ("PATCH", "/api/platforms/telegram", {"enabled": True}),
+        ("POST", "/api/mcp-servers", {"name": "x", "command": "true"}),
+        ("DELETE", "/api/mcp-servers/x", None),
+    ):
+        answer = await stand.client.request(method, path, json=body, headers=theirs)
+        assert (answer.status_code, answer.json()["error"]) == (403, "owner"), path

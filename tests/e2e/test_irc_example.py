@@ -1,0 +1,207 @@
+"""A platform by others: examples/irc as a wheel beside Shoal's in a fresh environment, and on a real IRC server."""
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.test_wheel import ROOT, python, run
+
+from shoal.testing.model import Call, FakeModel, Reply
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("wheel")]
+EXAMPLE = ROOT / "examples/irc"
+WAIT_SECONDS = 60.0
+CONFIG = """
+[model]
+name = "fake/fake-1"
+[providers.fake]
+kind = "openai"
+base_url = "{model}/v1"
+api_key = "x"
+[sandbox]
+kind = "host"
+[platforms.irc.main]
+server = "127.0.0.1"
+port = {port}
+tls = false
+join = ["#harbour"]
+owner = "~olga@127.0.0.1"
+"""
+NGIRCD = """
+[Global]
+Name = irc.example.net
+Info = Tides
+Listen = 127.0.0.1
+Ports = {port}
+MotdPhrase = Hello
+[Limits]
+MaxConnectionsIP = 0
+MaxNickLength = 16
+[Options]
+DNS = no
+Ident = no
+PAM = no
+"""
+__all__ = ["python"]
+
+
+@pytest.fixture(scope="module")
+def installed(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of that environment, with the example beside the product."""
+    dist, uv = tmp_path_factory.mktemp("irc"), Path(sys.executable).with_name("uv")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist, cwd=EXAMPLE)
+    run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", *dist.glob("*.whl"))
+    run(uv, "pip", "install", "--quiet", "--python", python, "hypothesis")
+    return python
+
+
+def test_the_contract_and_the_examples_own_tests_run_against_the_installed_plugin(
+    installed: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(EXAMPLE / "tests", tmp_path / "tests")
+    options = ("-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto")
+    said = run(installed, "-m", "pytest", *options, "tests", cwd=tmp_path)
+    assert re.search(r"[4-9]\d passed", said), said
+
+
+class Person:
+    """Somebody with a plain socket, and what was said to them."""
+
+    def __init__(self, nick: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.nick = nick
+        self.heard: list[str] = []
+        self._reader = reader
+        self._writer = writer
+        self._changed = asyncio.Condition()
+
+    def send(self, line: str) -> None:
+        self._writer.write(f"{line}\r\n".encode())
+
+    async def listen(self) -> None:
+        while line := (await self._reader.readline()).decode().rstrip("\r\n"):
+            if line.startswith("PING"):
+                self.send(line.replace("PING", "PONG", 1))
+            async with self._changed:
+                self.heard.append(line)
+                self._changed.notify_all()
+
+    async def hears(self, part: str) -> str:
+        """Wait for a line with this in it; it and those before it are then forgotten."""
+        async with asyncio.timeout(WAIT_SECONDS), self._changed:
+            await self._changed.wait_for(lambda: any(part in line for line in self.heard))
+        at = next(number for number, line in enumerate(self.heard) if part in line)
+        line, self.heard = self.heard[at], self.heard[at + 1 :]
+        return line
+
+
+@pytest.fixture
+async def port(tmp_path: Path) -> AsyncIterator[int]:
+    """The port of a real server that is running."""
+    fetched = await asyncio.to_thread(
+        subprocess.run, [ROOT / "scripts/ngircd.sh"], capture_output=True, text=True, check=False
+    )
+    if fetched.returncode:
+        pytest.skip(fetched.stderr.strip())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = int(taken.getsockname()[1])
+    root = ROOT / "build/ngircd/root"
+    (tmp_path / "ngircd.conf").write_text(NGIRCD.format(port=port))
+    libraries = os.pathsep.join(str(path.parent) for path in root.rglob("libident.so*"))
+    server = await asyncio.create_subprocess_exec(
+        root / "usr/sbin/ngircd", "-n", "-f", tmp_path / "ngircd.conf", env={"LD_LIBRARY_PATH": libraries},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    yield port
+    server.terminate()
+    await server.wait()
+
+
+@contextlib.asynccontextmanager
+async def person(nick: str, port: int) -> AsyncGenerator[Person]:
+    """Somebody who is on the server."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                break
+            except OSError:
+                await asyncio.sleep(0)
+    made = Person(nick, reader, writer)
+    listening = asyncio.ensure_future(made.listen())
+    made.send(f"NICK {nick}")
+    made.send(f"USER {nick} 0 * :{nick}")
+    await made.hears(" 001 ")
+    try:
+        yield made
+    finally:
+        listening.cancel()
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def shoal(python: Path, home: Path) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """`shoal run`; ready when it says so."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    command = (python.with_name("shoal"), "--home", home, "run", "--port", "0")
+    with (home / "log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=environ, stdout=asyncio.subprocess.PIPE, stderr=log
+        )
+    assert process.stdout is not None
+    async with asyncio.timeout(WAIT_SECONDS):
+        assert (await process.stdout.readline()).startswith(b"ready ")
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        await process.wait()
+
+
+async def test_on_a_real_server_a_stranger_is_let_in_a_card_is_decided_in_words_and_a_kill_loses_nothing(
+    installed: Path, port: int, tmp_path: Path
+) -> None:
+    asks = Reply(calls=(Call("bash", '{"command": "echo six > tide.txt"}'),))
+    model = FakeModel("High at six.", asks, "It stands in tide.txt.", "Still here.", "In the harbour.")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "shoal.toml").write_text(CONFIG.format(model=await model.start(), port=port))
+    async with person("olga", port) as olga, person("ada", port) as ada:
+        ada.send("JOIN #harbour")
+        async with shoal(installed, home) as process:
+            await ada.hears(":shoal!")
+            ada.send("PRIVMSG shoal :When is the tide?")
+            code = re.search(r"shoal pair (\w+)", await ada.hears("give this code to my owner"))
+            assert code is not None
+            olga.send(f"PRIVMSG shoal :pair {code[1]}")
+            await olga.hears("~ada@127.0.0.1 may speak with me now.")
+            ada.send("PRIVMSG shoal :When is the tide?")
+            await ada.hears("High at six.")
+            ada.send("PRIVMSG shoal :Write it down")
+            card = re.search(r"`?allow (\w+)", (await ada.hears("To decide, write")).replace("\x11", ""))
+            assert card is not None
+            process.kill()
+            await process.wait()
+        await ada.hears("QUIT")
+        async with shoal(installed, home):
+            await ada.hears("JOIN")
+            ada.send(f"PRIVMSG shoal :allow {card[1]}")
+            await ada.hears("It stands in tide.txt.")
+            ada.send("PRIVMSG shoal :!status")
+            await ada.hears("messages in this conversation")
+            ada.send("PRIVMSG #harbour :just talk")
+            ada.send("PRIVMSG #harbour :shoal: are you there?")
+            line = await ada.hears("PRIVMSG #harbour")
+            assert line.endswith("Still here.")
+    await model.stop()
+    assert not [line for line in (home / "log").read_text().splitlines() if "Traceback" in line]

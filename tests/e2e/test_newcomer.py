@@ -1,0 +1,65 @@
+"""From an empty home to a first answer of a real model on this machine, typed at a terminal; and no line that lies."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.terminal import Terminal
+from tests.tidy.source import ROOT, project_files, where
+
+PROGRAM = str(Path(sys.executable).with_name("shoal"))
+LOCAL = ROOT / "build" / "local-model"
+COMMANDS_MAX = 4
+"""`make setup` and `scripts/local-model.sh` are two of them."""
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> dict[str, str]:
+    """The environment of somebody who has nothing yet; skips where no small model can be had."""
+    made = subprocess.run([ROOT / "scripts" / "local-model.sh"], capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(made.stderr.strip())
+    (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "systemctl").chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    return {"HOME": str(tmp_path), "PATH": path, "TERM": "xterm", "PYTHONPATH": str(LOCAL / "python"),
+            "OLLAMA_HOST": "127.0.0.1:1", "SHOAL_MODEL__MAX_OUTPUT_TOKENS": "24"}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_model_on_this_machine_answers_after_four_commands(newcomer: dict[str, str], tmp_path: Path) -> None:
+    typed = ["make setup", "scripts/local-model.sh", "shoal setup"]
+    setup = Terminal([PROGRAM, "setup"], newcomer, tmp_path)
+    try:
+        for seen, answer in (("Number [1]: ", "7"), ("Path of the GGUF file: ", str(LOCAL / "model.gguf"))):
+            setup.sees(seen)
+            setup.types(answer)
+        setup.sees("local/model answers: ", 240)
+        setup.sees("Number [1]: ")
+        setup.types("none")
+        assert setup.ends() == 0, setup.screen
+    finally:
+        setup.kill()
+    typed.append('shoal ask "Say hello."')
+    ask = [PROGRAM, "ask", "Say hello."]
+    asked = subprocess.run(ask, env=newcomer, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+    assert asked.returncode == 0, asked.stderr
+    assert asked.stdout.strip()
+    assert len(typed) <= COMMANDS_MAX
+
+
+def lines() -> Iterator[tuple[Path, str]]:
+    for path in project_files():
+        parts = path.relative_to(ROOT).parts
+        if path.suffix in (".md", ".py", ".sh") and parts[0] in ("docs", "src", "scripts", "README.md"):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                yield path, line
+
+
+def test_nothing_tells_to_install_from_an_index() -> None:
+    """Whoever follows it would get another package, or none; `shoal.domain.installation` knows the right line."""
+    wrong = [where(path) for path, line in lines() if re.search(r"install [^`]*(?<!/)shoal(\[|['\"`]|$)", line)]
+    assert [one for one in wrong if "decisions" not in one and "installation.py" not in one] == []

@@ -1,0 +1,184 @@
+"""Answers as people read them: code in colours, tables, formulas, tasks, footnotes, pictures; how little is loaded."""
+
+import re
+
+import pytest
+from playwright.async_api import Browser, expect
+from tests.e2e.page_api import PageApi
+from tests.e2e.page_kit import PHONE, THREAD, opened, violations
+from tests.e2e.test_page_layout import CONTRAST, assert_fits
+
+from shoal.domain.events import AssistantSaid, Failed, TextStreamed, ToolFinished, TurnFinished, TurnStarted, UserSaid
+from shoal.domain.ids import CallId
+from shoal.domain.messages import Author, ToolCall
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+
+ANSWER = r"""See the note[^one] and one that is not there[^two].
+
+- [x] done
+- [ ] to do
+
+```python
+def f(x):
+    return "a <b> string"  # a comment
+```
+
+```nosuchlanguage
+plain
+```
+
+Inline $x^2 + y_i$ and \(z\); it costs $5 or $10.
+
+$$
+\frac{a}{b}
+$$
+
+| wide | table |
+|---|---|
+| averylongwordwithoutanyplacetobreakitaverylongwordwithoutanyplace | averylongwordwithoutanyplacetobreakit |
+
+[^one]: The **first** note.
+"""
+FIRST_PAINT_BYTES_MAX = 250_000
+PIXEL = (
+    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89\x00\x00"
+    b"\x00\rIDATx\x9cc\xfc\xcf\xc0P\x0f\x00\x04\x85\x01\x80\x84\xa9\x8c!\x00\x00\x00\x00IEND\xaeB`\x82"
+)
+
+
+def answer(api: PageApi, text: str) -> None:
+    api.append(THREAD, UserSaid("Hello", Author("owner", trusted=True)))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    api.append(THREAD, AssistantSaid(text))
+    api.append(THREAD, TurnFinished("done", text))
+
+
+async def test_an_answer_looks_finished(browser: Browser, api: PageApi) -> None:
+    answer(api, ANSWER)
+    async with opened(browser, api.address) as page:
+        await expect(page.locator(".hljs-keyword").first).to_have_text("def")
+        await expect(page.locator(".code").first).to_contain_text("python")
+        await expect(page.locator(".code code").first).to_have_text(
+            'def f(x):\n    return "a <b> string"  # a comment\n'
+        )
+        await expect(page.locator(".code").nth(1)).to_contain_text("plain")
+        await expect(page.locator(".katex")).to_have_count(3)
+        await expect(page.locator(".formula.is-block .mfrac")).to_be_visible()
+        await expect(page.get_by_text("it costs $5 or $10.")).to_be_visible()
+        await expect(page.locator(".check.is-done")).to_have_count(1)
+        await expect(page.locator(".notes li")).to_contain_text("The first note.")
+        await expect(page.get_by_text("one that is not there[^two].")).to_be_visible()
+        await page.get_by_role("button", name="Note 1").click()
+        await expect(page.locator(".notes li")).to_be_focused()
+        await page.get_by_role("button", name="Back to the text").click()
+        await expect(page.locator("sup.note-ref")).to_be_focused()
+        await expect(page.locator(".row.begin")).to_contain_text("main")
+        assert await violations(page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_it_fits_a_phone_and_can_be_read(browser: Browser, api: PageApi, scheme: str) -> None:
+    answer(api, ANSWER)
+    async with opened(browser, api.address, viewport=PHONE, scheme="dark" if scheme == "dark" else "light") as page:
+        await expect(page.locator(".katex").last).to_be_visible()
+        await expect(page.locator(".hljs-keyword").first).to_be_visible()
+        await assert_fits(page)
+        assert (await page.evaluate(CONTRAST))[1] == []
+
+
+async def test_formulas_can_do_nothing(browser: Browser, api: PageApi) -> None:
+    attacks = (
+        r"\href{javascript:window.pwned=1}{x}",
+        r"\includegraphics{https://evil.example/x.png}",
+        r"\htmlStyle{color:red}{x}",
+        r"<img src=x onerror=window.pwned=1>",
+        r"\def\a{\a\a}\a",
+        r"\url{javascript:window.pwned=1}",
+        r"\rule{99999em}{99999em}",
+    )
+    answer(api, "\n\n".join(f"${attack}$" for attack in attacks) + "\n\nAnd $1+1$, the end.")
+    requests: list[str] = []
+    async with opened(browser, api.address) as page:
+        page.on("request", lambda request: requests.append(request.url))
+        await page.reload()
+        await expect(page.get_by_text("the end.")).to_be_visible()
+        await expect(page.locator(".katex").last).to_be_visible()
+        assert await page.evaluate("window.pwned") == 0
+        assert await page.locator(".formula a, .formula img").count() == 0
+        assert await violations(page) == []
+        assert not [url for url in requests if "evil.example" in url]
+
+
+@pytest.mark.parametrize("path", ["scratch/plot.png", "/scratch/deep/plot.png", "attachments/01-plot.png"])
+async def test_the_threads_own_pictures_are_shown(browser: Browser, api: PageApi, path: str) -> None:
+    answer(api, f"![the plot]({path})")
+    async with opened(browser, api.address) as page:
+        await page.route("**/files/**", lambda route: route.fulfill(body=PIXEL, content_type="image/png"))
+        await page.reload()
+        picture = page.get_by_role("img", name="the plot")
+        served = re.compile(f"/api/threads/web%3Alobby%3Atest/files/{path.lstrip('/')}$")
+        await expect(picture).to_have_attribute("src", served)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "scratch/../../secret.png",
+        "../scratch/x.png",
+        "/etc/x.png",
+        "scratch/x.svg",
+        "scratch/x.png?a=1",
+        "scratch/%2e%2e/x.png/..",
+    ],
+)
+async def test_other_paths_are_only_names(browser: Browser, api: PageApi, path: str) -> None:
+    answer(api, f"![the plot]({path}) end")
+    async with opened(browser, api.address) as page:
+        await expect(page.get_by_text("image: the plot end")).to_be_visible()
+        assert await page.locator(".prose img").count() == 0
+
+
+async def test_a_growing_answer_is_coloured_once_a_piece_is_finished(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("Hello", Author("owner", trusted=True)))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        api.live(THREAD, TextStreamed("```python\ndef f(): pass\n"))
+        await expect(page.locator(".live code")).to_have_text("def f(): pass\n")
+        assert await page.locator(".hljs-keyword").count() == 0
+        api.live(THREAD, TextStreamed("```\n\nThat is $x$"))
+        await expect(page.locator(".live .hljs-keyword").first).to_be_visible()
+        await expect(page.locator(".row.begin")).to_contain_text("main")
+
+
+async def test_little_is_loaded_before_the_first_thread(browser: Browser, api: PageApi) -> None:
+    async with opened(browser, api.address, place="new") as page:
+        await expect(page.get_by_role("heading", name="What shall we do?")).to_be_visible()
+        await page.wait_for_load_state("networkidle")
+        loaded: dict[str, int] = await page.evaluate(
+            """() => Object.fromEntries(performance.getEntriesByType("resource")
+                 .filter((one) => one.name.includes("/console/")).map((one) => [one.name, one.decodedBodySize]))"""
+        )
+    assert not [name for name in loaded if any(part in name for part in ("katex", "highlight", "marked", "purify"))]
+    assert 50_000 < sum(loaded.values()) < FIRST_PAINT_BYTES_MAX
+
+
+async def test_names_in_sentences_are_set_as_code(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("Hello", Author("owner", trusted=True)))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    api.append(THREAD, Failed("auth", "The model refused the API key. Check it with `shoal doctor`."))
+    async with opened(browser, api.address) as page:
+        await expect(page.locator(".row.error code")).to_have_text("shoal doctor")
+        await expect(page.locator(".row.error")).not_to_contain_text("`")
+
+
+async def test_an_interrupted_call_says_that_its_outcome_is_unknown(browser: Browser, api: PageApi) -> None:
+    call = ToolCall(CallId("c1"), "bash", '{"command": "make"}')
+    api.append(THREAD, UserSaid("Hello", Author("owner", trusted=True)))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    api.append(THREAD, AssistantSaid("", (call,), "tool_calls"))
+    text = "Interrupted: the outcome is unknown. Check before repeating."
+    api.append(THREAD, ToolFinished(call.id, "bash", text, is_error=True))
+    async with opened(browser, api.address) as page:
+        await expect(page.locator(".tool-state")).to_have_text("interrupted, outcome unknown")

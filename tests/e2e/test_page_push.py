@@ -1,0 +1,152 @@
+"""Notifications in a real browser: what the service worker shows, and what it does when somebody answers on it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, Worker, expect
+from tests.e2e.http_stand import TOKEN, Served, served
+
+from shoal.domain.events import ApprovalRequested
+from shoal.domain.ids import ApprovalId, CallId, ThreadId
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.records import Commit, NewApproval
+from shoal.domain.secret import Secret
+from shoal.domain.settings import WebSettings
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+
+THREAD = ThreadId("web:lobby:a")
+SHOWN = """async () => (await self.registration.getNotifications())
+  .map(({ title, body, tag, actions }) => ({ title, body, tag, actions: actions.map((one) => one.title) }))"""
+PAGES = "self.clients.matchAll({ includeUncontrolled: true }).then((all) => all.length)"
+DISPATCH = """
+  const done = [];
+  event.waitUntil = (work) => done.push(work);
+  self.dispatchEvent(event);
+  await Promise.all(done);
+}"""
+PUSH = f"async (data) => {{ const event = new PushEvent('push', {{ data }}); {DISPATCH}"
+CLICK = f"""async (action) => {{
+  const [notification] = await self.registration.getNotifications();
+  const event = new NotificationEvent('notificationclick', {{ notification, action }}); {DISPATCH}"""
+
+
+class Notified:
+    """A browser that is signed in, and its service worker, to which the push service hands messages."""
+
+    def __init__(self, stand: Served, context: BrowserContext, page: Page, worker: Worker) -> None:
+        self.stand = stand
+        self.page = page
+        self.worker = worker
+        self._context = context
+
+    async def ask(self) -> ApprovalId:
+        """A call that waits for a decision."""
+        stand = self.stand
+        prompt = Prompt(THREAD, stand.clock.new_id(), "hello", Author("owner", trusted=True), stand.clock.now())
+        await stand.orchestrator.send(prompt)
+        turn = await stand.open(prompt)
+        lease = await stand.store.journal.lease(THREAD)
+        assert lease is not None
+        asked, expires = ApprovalId(stand.clock.new_id()), stand.clock.now() + timedelta(hours=1)
+        actions = ("tool:bash:make",)
+        event = ApprovalRequested(asked, CallId("c1"), "bash", actions, "make all", expires)
+        approval = NewApproval(asked, CallId("c1"), "bash", actions, "d", "make all", "web:owner", expires)
+        await stand.store.journal.commit(lease, Commit(turn, (event,), approval=approval))
+        return asked
+
+    async def leave(self) -> None:
+        """Close the page, as its service worker sees it."""
+        await self.page.goto("about:blank")
+        async with asyncio.timeout(20):
+            while await self.worker.evaluate(
+                "self.clients.matchAll({ includeUncontrolled: true }).then((all) => all.length)"
+            ):
+                pass
+
+    async def push(self, **content: str) -> None:
+        """Hand the browser a message, as its push service would, and wait until it is dealt with."""
+        await self.worker.evaluate(PUSH, json.dumps(content))
+
+    async def shown(self) -> list[dict[str, object]]:
+        """The notifications."""
+        found: list[dict[str, object]] = await self.worker.evaluate(SHOWN)
+        return found
+
+
+# What a browser with a push service has; the one that tests run in has none.
+PUSH_SERVICE = """
+let made = null;
+const keys = { p256dh: "BN" + "A".repeat(85), auth: "A".repeat(22) };
+PushManager.prototype.getSubscription = async () => made;
+PushManager.prototype.subscribe = async () => (made = {
+  endpoint: "https://push.example.org/a",
+  toJSON: () => ({ endpoint: made.endpoint, keys }),
+  unsubscribe: async () => ((made = null), true),
+});
+"""
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def notified(browser: Browser, tmp_path: Path) -> AsyncIterator[Notified]:
+    async with served(tmp_path, web=WebSettings(token=Secret("value", TOKEN))) as stand:
+        context = await browser.new_context()
+        await context.grant_permissions(["notifications"], origin=stand.address)
+        await context.add_init_script(PUSH_SERVICE)
+        page = await context.new_page()
+        async with context.expect_event("serviceworker") as coming:
+            await page.goto(f"{stand.address}/?token={TOKEN}")
+        await page.evaluate("navigator.serviceWorker.ready.then(() => null)")
+        yield Notified(stand, context, page, await coming.value)
+        await context.close()
+
+
+@pytest.mark.parametrize(("action", "state"), [("allow", "allow"), ("deny", "deny")])
+async def test_a_request_is_answered_on_its_notification(notified: Notified, action: str, state: str) -> None:
+    asked = await notified.ask()
+    await notified.leave()
+    await notified.push(kind="approval", title="May bash run this?", text="make all", thread=THREAD, approval=asked)
+    (note,) = await notified.shown()
+    assert note == {
+        "title": "May bash run this?", "body": "make all", "tag": asked, "actions": ["Allow once", "Deny"],
+    }  # fmt: skip
+    await notified.worker.evaluate(CLICK, action)
+    assert await notified.shown() == []
+    found = await notified.stand.store.approvals.get(asked)
+    assert found is not None
+    assert (found.state, found.scope) == (state, "once")
+
+
+async def test_an_answer_that_came_too_late_is_said(notified: Notified) -> None:
+    asked = await notified.ask()
+    await notified.leave()
+    await notified.push(kind="approval", title="May bash run this?", text="make", thread=THREAD, approval=asked)
+    await notified.stand.client.post(f"/api/approvals/{asked}", json={"decision": "deny"})
+    await notified.worker.evaluate(CLICK, "allow")
+    (note,) = await notified.shown()
+    assert note["title"] == "Not decided: May bash run this?"
+    assert note["actions"] == []
+
+
+async def test_nothing_is_shown_while_the_page_is_looked_at(notified: Notified) -> None:
+    await notified.push(kind="answer", title="Boats", text="first", thread=THREAD, approval="")
+    await notified.leave()
+    await notified.push(kind="answer", title="Boats", text="second", thread=THREAD, approval="")
+    assert [note["body"] for note in await notified.shown()] == ["second"]
+
+
+async def test_a_browser_is_told_after_its_person_asked_for_it(notified: Notified) -> None:
+    page = notified.page
+    await page.get_by_role("button", name="Notifications off").click()
+    await expect(page.get_by_role("button", name="Notifications on")).to_be_visible()
+    ((_, kept),) = await notified.stand.store.settings.page("push")
+    assert json.loads(kept)["endpoint"] == "https://push.example.org/a"
+    assert json.loads(kept)["origin"] == notified.stand.address
+    await page.get_by_role("button", name="Notifications on").click()
+    await expect(page.get_by_role("button", name="Notifications off")).to_be_visible()
+    assert await notified.stand.store.settings.page("push") == []

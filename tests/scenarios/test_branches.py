@@ -1,0 +1,375 @@
+"""Going back: an answer tried again, a message said anew, other branches, and copies that go on elsewhere.
+
+The rule: what the model is sent on a branch is what it would be sent had only that branch ever happened.
+"""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.scenarios.kit import echo, echoes
+
+from shoal.domain.branches import spans_to
+from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
+from shoal.domain.events import Branched, Forked, UserSaid
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Author, ModelRequest, Prompt
+from shoal.domain.permissions import Asker
+from shoal.permissions.access import AccessRules
+from shoal.permissions.taint import taint_of
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen, Step
+from shoal.testing.scenario import World, scenario
+
+OWNER = Asker(trust="owner", user="owner")
+ADA = Author("ada", trusted=True)
+
+
+def counting() -> Callable[[Seen], Step | str]:
+    """Answers with how many messages it was sent."""
+    return lambda seen: f"heard {len(seen.messages)}"
+
+
+async def turn(world: World, text: str) -> None:
+    """One message and the end of its turn."""
+    done = (await world.types()).count("turn_finished")
+    await world.ada.says(text)
+    await world.happens(world.ada.thread, "turn_finished", done + 1)
+
+
+async def again(world: World, seq: int = 0, asker: Asker | None = None) -> None:
+    """The answer to a message tried again."""
+    done = (await world.types()).count("turn_finished")
+    await world.app.orchestrator.try_again(world.ada.thread, asker or world.ada.asker, seq)
+    await world.happens(world.ada.thread, "turn_finished", done + 1)
+
+
+def said(request: ModelRequest) -> list[str]:
+    """The words of a request's messages, without the block that tells the time."""
+    return [message.text.partition("\n\n<context>")[0] for message in request.messages]
+
+
+async def test_an_answer_tried_again_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    model = FakeModel(script=counting())
+    async with scenario(tmp_path, model) as world:
+        await turn(world, "one")
+        await turn(world, "two")
+        await again(world)
+        assert said(model.requests[2]) == said(model.requests[1]) == ["[ada] one", "heard 1", "[ada] two"]
+        await turn(world, "three")
+        assert said(model.requests[3]) == ["[ada] one", "heard 1", "[ada] two", "heard 3", "[ada] three"]
+        assert (await world.types()).count("user_message") == 4, "nothing leaves the journal"
+
+
+async def test_an_answer_tried_again_twice_is_the_third_in_one_place(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=counting())) as world:
+        await turn(world, "one")
+        await again(world)
+        await again(world)
+        assert [event.data.after for event in await world.journal() if isinstance(event.data, Branched)] == [0, 0]
+
+
+async def test_an_earlier_turn_tried_again_leaves_what_followed_on_another_branch(tmp_path: Path) -> None:
+    model = FakeModel(script=counting())
+    async with scenario(tmp_path, model) as world:
+        for text in ("one", "two", "three"):
+            await turn(world, text)
+        events = await world.journal()
+        second = [event for event in events if isinstance(event.data, UserSaid)][1]
+        tip = events[-1].seq
+        await again(world, second.seq)
+        await turn(world, "four")
+        assert said(model.requests[-1]) == ["[ada] one", "heard 1", "[ada] two", "heard 3", "[ada] four"]
+        await world.app.orchestrator.go_to(world.ada.thread, tip, "ada")
+        await turn(world, "five")
+        assert said(model.requests[-1])[2:] == ["[ada] two", "heard 3", "[ada] three", "heard 5", "[ada] five"]
+
+
+async def test_another_message_in_the_place_of_ones_own(tmp_path: Path) -> None:
+    model = FakeModel(script=counting())
+    async with scenario(tmp_path, model) as world:
+        await turn(world, "one")
+        clock, thread = world.app.clock, world.ada.thread
+        instead = Prompt(thread, "k", "uno", ADA, clock.now(), message_id="k")
+        await world.app.orchestrator.say_instead(instead, 0)
+        await world.happens(thread, "turn_finished", 2)
+        assert said(model.requests[-1]) == ["uno"]
+        eve = Prompt(thread, "e", "mine now", Author("eve", trusted=True), clock.now())
+        with pytest.raises(Forbidden, match="your own"):
+            await world.app.orchestrator.say_instead(eve, 0)
+
+
+async def test_only_its_author_and_the_owner_have_a_message_answered_again(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=counting())) as world:
+        await turn(world, "one")
+        with pytest.raises(Forbidden, match="Only whoever wrote"):
+            await again(world, asker=Asker(trust="trusted", user="eve", platform="fake"))
+        await again(world, asker=OWNER)
+        authors = [event.data.author.id for event in await world.journal() if isinstance(event.data, UserSaid)]
+        assert authors == ["ada", "ada"], "it stays its author's"
+
+
+async def test_a_strangers_message_tried_again_by_the_owner_is_still_a_strangers(tmp_path: Path) -> None:
+    model = FakeModel(script=counting())
+    async with scenario(tmp_path, model, access=AccessRules(allow=("ada", "*"))) as world:
+        eve = world.person("eve", "7")
+        await eve.says("give me the keys")
+        await world.happens(eve.thread, "turn_finished")
+        await world.app.orchestrator.try_again(eve.thread, OWNER)
+        await world.happens(eve.thread, "turn_finished", 2)
+        first, second = (event.data for event in await world.journal(eve.thread) if isinstance(event.data, UserSaid))
+        assert (second.author, second.author.trusted) == (first.author, False)
+        assert "<untrusted" in model.requests[-1].messages[0].text
+        copy = ThreadId("web:lobby:copy")
+        await world.app.snapshots.fork(eve.thread, copy, "owner")
+        assert taint_of(await world.journal(copy)).active, "a copy is as tainted as its original"
+
+
+async def test_nothing_is_tried_again_while_something_is_to_be_done(tmp_path: Path) -> None:
+    gate = Gate()
+    async with scenario(tmp_path, FakeModel(Reply("done", gate=gate))) as world:
+        with pytest.raises(NotFound):
+            await again(world)
+        await world.ada.says("one")
+        await world.happens(world.ada.thread, "turn_started")
+        with pytest.raises(Conflict, match="has something to do"):
+            await again(world)
+        assert not [event for event in await world.journal() if isinstance(event.data, Branched)]
+        gate.open()
+        await world.happens(world.ada.thread, "turn_finished")
+
+
+@pytest.mark.parametrize("after", [-1, 99])
+async def test_an_event_that_there_is_not(tmp_path: Path, after: int) -> None:
+    async with scenario(tmp_path, FakeModel(script=counting())) as world:
+        await turn(world, "one")
+        before = await world.types()
+        with pytest.raises(InvalidInput, match="none of number"):
+            await world.app.orchestrator.go_to(world.ada.thread, after, "ada")
+        with pytest.raises(InvalidInput, match="within a turn"):
+            await world.app.orchestrator.go_to(world.ada.thread, 2, "ada")
+        assert await world.types() == before
+
+
+async def test_a_fork_has_what_was_said_and_what_it_says_never_reaches_the_original(tmp_path: Path) -> None:
+    model = FakeModel(echoes("sea"), "one done", "two done", "in the copy", "here")
+    async with scenario(tmp_path, model, tools=(echo,)) as world:
+        await turn(world, "one")
+        events, copy = await world.journal(), ThreadId("web:lobby:copy")
+        await turn(world, "two")
+        await world.app.snapshots.fork(world.ada.thread, copy, "owner", events[-1].seq)
+        copied = await world.journal(copy)
+        assert [event.data for event in copied[:-1]] == [event.data for event in events]
+        assert copied[-1].data == Forked(world.ada.thread, events[-1].seq, "owner")
+        owner, clock = Author("owner", trusted=True), world.app.clock
+        await world.app.orchestrator.send(Prompt(copy, "c1", "and here?", owner, clock.now(), direct=True))
+        await world.happens(copy, "turn_finished", 2)
+        assert said(model.requests[-1])[:-1] == ["[ada] one", "", "sea", "one done"]
+        await turn(world, "three")
+        assert said(model.requests[-1])[-3:] == ["[ada] two", "two done", "[ada] three"]
+        with pytest.raises(Conflict, match="already"):
+            await world.app.snapshots.fork(world.ada.thread, copy, "owner")
+        with pytest.raises(NotFound):
+            await world.app.snapshots.fork(ThreadId("fake:harbour:none"), ThreadId("web:lobby:x"), "owner")
+
+
+async def test_a_fork_within_a_turn_ends_that_turn(tmp_path: Path) -> None:
+    model = FakeModel(echoes("sea"), "done", "so what")
+    async with scenario(tmp_path, model, tools=(echo,)) as world:
+        await turn(world, "one")
+        called = next(event for event in await world.journal() if event.type == "assistant_message")
+        copy = ThreadId("web:lobby:copy")
+        await world.app.snapshots.fork(world.ada.thread, copy, "owner", called.seq)
+        assert [event.type for event in await world.journal(copy)][-2:] == ["turn_finished", "forked"]
+        owner = Author("owner", trusted=True)
+        await world.app.orchestrator.send(Prompt(copy, "c1", "well?", owner, world.app.clock.now(), direct=True))
+        await world.happens(copy, "turn_finished", 2)
+        assert said(model.requests[-1])[2].startswith("Interrupted")
+
+
+async def test_a_fork_has_no_grant_of_the_original(tmp_path: Path) -> None:
+    touch = Reply(calls=(Call("bash", '{"command": "touch made"}'),))
+    async with scenario(tmp_path, FakeModel(touch, "done", touch, "x"), profile="standard") as world:
+        await world.ada.says("one")
+        asked = await world.ada.is_asked()
+        await world.ada.decides(asked.id, allow=True, whole_thread=True)
+        await world.happens(world.ada.thread, "turn_finished")
+        copy = ThreadId("fake:harbour:copy")
+        await world.app.snapshots.fork(world.ada.thread, copy, "ada")
+        await world.chat.says("harbour", "copy", "again", user="ada")
+        await world.happens(copy, "approval_requested", 2)
+
+
+async def test_a_fork_keeps_its_files_when_the_original_is_gone(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=counting())) as world:
+        await turn(world, "one")
+        folder = world.app.home.attachments(world.ada.thread)
+        folder.mkdir(parents=True)
+        (folder / "map.png").write_bytes(b"png")
+        copy = ThreadId("web:lobby:copy")
+        await world.app.snapshots.fork(world.ada.thread, copy, "owner")
+        (folder / "map.png").unlink()
+        assert (world.app.home.attachments(copy) / "map.png").read_bytes() == b"png"
+
+
+async def test_the_owner_in_a_chat_without_threads_gets_the_copy_on_the_page(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("hi"), access=AccessRules(owners=("ada",), allow=("bob",))) as world:
+        ada, bob = (world.person(name, name, channel=name, direct=True) for name in ("ada", "bob"))
+        for person in (ada, bob):
+            await person.says("hello")
+            await world.happens(person.thread, "turn_finished")
+            world.model.add("hi")
+        assert "has no place for a copy" in await bob.asks("/fork")
+        answer = await ada.asks("/fork")
+        assert answer.startswith("The copy is on the page: `web:lobby:")
+        copy = ThreadId(answer.split("`")[1])
+        assert (await world.types(copy))[-1] == "forked"
+
+
+async def test_the_commands(tmp_path: Path) -> None:
+    model = FakeModel(script=counting())
+    async with scenario(tmp_path, model) as world:
+        for command in ("/retry", "/fork", "/undo"):
+            assert await world.ada.asks(command) == "Nothing was said here yet."
+        await turn(world, "one")
+        assert await world.ada.asks("/retry") == "Trying again."
+        await world.happens(world.ada.thread, "turn_finished", 2)
+        assert said(model.requests[-1]) == ["[ada] one"]
+
+
+class Stop(NamedTuple):
+    """Where a conversation was at rest, and what had happened on the branch that led there: what was said (what begins
+    with `f` has the model write a file), and the names of the files that were restored."""
+
+    seq: int
+    happened: tuple[str | tuple[str, ...], ...]
+
+
+KINDS = ["say", "say", "write", "write", "again", "edit", "go", "fork", "undo", "clear"]
+ACTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 30)), max_size=12)
+
+
+def alone(happened: tuple[str | tuple[str, ...], ...]) -> list[str]:
+    """What a thread in which only this happened sends last."""
+    found, told = list[str](), ""
+    for one in happened:
+        if isinstance(one, tuple):
+            told += (
+                "[ada undid something that was done to them: these files of the workspace are as they were before it: "
+            )
+            told += f"{', '.join(one)}. Read them again before you rely on what you know of them.]\n\n"
+        else:
+            found += [f"{told}[ada] {one}", *(["", "wrote"] if one[0] == "f" else []), f"after {one}"]
+            told = ""
+    return found[:-1]
+
+
+@given(acts=ACTS)
+@settings(max_examples=15, deadline=None)
+def test_a_branch_is_what_it_would_be_if_only_it_had_happened(acts: list[tuple[str, int]]) -> None:
+    async def drive(root: Path) -> None:
+        def answer(seen: Seen) -> Reply | str:
+            word = seen.messages[-1 - 2 * seen.rounds].text.partition("[ada] ")[2].split()[0]
+            if word[0] == "f" and not seen.rounds:
+                given = {"path": f"{word}.txt", "content": str(len(model.requests))}
+                return Reply(calls=(Call("write", json.dumps(given)),))
+            return f"after {word}"
+
+        model = FakeModel(script=answer)
+        async with scenario(root, model, clock=ManualClock()) as world:
+            orchestrator, person = world.app.orchestrator, world.ada
+            stops, happened, forks = [Stop(0, ())], tuple[str | tuple[str, ...], ...](), 0
+            for number, (act, pick) in enumerate([*acts, ("say", 0)]):
+                said_at = [place for place, one in enumerate(happened) if isinstance(one, str)]
+                done = (await world.types(person.thread)).count("turn_finished")
+                begins = act in ("say", "write") or (act in ("again", "edit") and bool(said_at))
+                if act in ("say", "write"):
+                    happened = (*happened, f"{'f' if act == 'write' else 'w'}{number}")
+                    await person.says(str(happened[-1]))
+                elif act == "again" and said_at:
+                    happened = happened[: said_at[-1] + 1]
+                    await orchestrator.try_again(person.thread, person.asker)
+                elif act == "edit" and said_at:
+                    happened = (*happened[: said_at[-1]], f"w{number}")
+                    ada = Author("ada", name="ada", trusted=True)
+                    clock = world.app.clock
+                    await orchestrator.say_instead(
+                        Prompt(person.thread, f"edit{number}", f"w{number}", ada, clock.now()), 0
+                    )
+                elif act == "go" and len(stops) > 1:
+                    seq, happened = stops[pick % len(stops)]
+                    await orchestrator.go_to(person.thread, seq, "ada")
+                elif act == "fork" and len(stops) > 1:
+                    forks += 1
+                    copy = world.person("ada", f"copy{forks}")
+                    await world.app.snapshots.fork(person.thread, copy.thread, "owner")
+                    person = copy
+                elif act == "undo" and len(stops) > 1:
+                    try:
+                        undone = await orchestrator.undo.undo(person.thread, "last", person.asker, "overwrite")
+                    except (NotFound, InvalidInput):
+                        continue
+                    happened = (*happened, undone.files)
+                elif act == "clear" and len(stops) > 1:
+                    await orchestrator.clear(person.thread, "ada")
+                    happened = ()
+                else:
+                    continue
+                if begins:
+                    await world.happens(person.thread, "turn_finished", done + 1)
+                    texts = ["wrote" if text.startswith("Wrote ") else text for text in said(model.requests[-1])]
+                    assert texts == alone(happened)
+                stops.append(Stop((await world.journal(person.thread))[-1].seq, happened))
+
+    with tempfile.TemporaryDirectory() as root:
+        asyncio.run(drive(Path(root)))
+
+
+@given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 12))
+def test_spans_are_the_way_back_by_parents(jumps: list[int], gap: int) -> None:
+    parents, branchings = dict[int, int](), list[tuple[int, int]]()
+    for number, jump in enumerate(jumps, 1):
+        at = number * (gap + 1)
+        branchings.append((at, jump % at))
+    last = (len(jumps) + 1) * (gap + 1)
+    for seq in range(1, last + 1):
+        parents[seq] = dict(branchings).get(seq, seq - 1)
+    for tip in range(last + 1):
+        way, at = list[int](), tip
+        while at:
+            way.append(at)
+            at = parents[at]
+        spans = spans_to(tip, branchings)
+        assert [seq for span in spans for seq in range(span.first, span.last + 1)] == way[::-1]
+
+
+async def test_a_restart_goes_on_with_the_branch(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=counting())) as world:
+        for text in ("one", "two"):
+            await turn(world, text)
+        await again(world)
+    model = FakeModel(script=counting())
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("three")
+        await world.happens(world.ada.thread, "turn_finished", 4)
+        assert said(model.requests[0]) == ["[ada] one", "heard 1", "[ada] two", "heard 3", "[ada] three"]
+    context = (world.app.home.thread(world.ada.thread) / "context.jsonl").read_text()
+    assert context.count('"role":"user"') == 3, "the readable context is the branch's too"
+
+
+async def test_a_snapshot_begins_a_new_thread(tmp_path: Path) -> None:
+    model = FakeModel(script=lambda seen: "boats" if "Describe" in seen.user_text else f"heard {len(seen.messages)}")
+    async with scenario(tmp_path, model) as world:
+        await turn(world, "one")
+        saved = await world.app.snapshots.save(world.ada.thread)
+        new = ThreadId("fake:harbour:2")
+        await world.app.snapshots.restore(new, saved.id, "ada")
+        await world.chat.says("harbour", "2", "go on", user="ada")
+        await world.happens(new, "turn_finished")
+        assert [text.rpartition(") ")[2] for text in said(model.requests[-1])] == ["one", "heard 1", "[ada] go on"]

@@ -1,0 +1,187 @@
+"""Recorded model calls asked of another model: no tool runs, the ceiling holds, and what is done stays."""
+
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.comparisons import Wanted
+from shoal.domain.errors import InvalidInput, NotFound
+from shoal.domain.messages import ModelRequest, Usage
+from shoal.domain.permissions import Asker
+from shoal.domain.ports import Route
+from shoal.domain.records import Ceiling
+from shoal.testing.model import Call, FakeModel, Refusal, Reply
+from shoal.testing.scenario import FakeModels, World, scenario
+from shoal.tools.functions import tool
+from shoal.turn.comparisons import ComparedStep, ComparisonProgress, Comparisons
+
+OWNER = Asker(trust="owner", user="owner", platform="web")
+LIST = Reply(calls=(Call("list", '{"path": "."}'),))
+
+
+class PricedModels(FakeModels):
+    """Every token costs a thousandth of a dollar."""
+
+    def usd(self, route: Route, usage: Usage) -> float | None:
+        return (usage.input_tokens + usage.output_tokens) / 1000
+
+
+def comparisons(world: World, *, priced: bool = False) -> Comparisons:
+    app = world.app
+    if priced:
+        app.spending._models = PricedModels(world.model)
+    return Comparisons(app.store, app.context, app.spending, app.profiles, app.clock, app.agents.spec)
+
+
+def told(request: ModelRequest) -> list[tuple[str, str, str]]:
+    """What a model was told of its tools."""
+    return [(one.name, one.description, one.parameters) for one in request.tools]
+
+
+async def run(service: Comparisons, wanted: Wanted, usd_max: float = 0.0) -> list[ComparisonProgress]:
+    state = await service.begin(wanted, usd_max)
+    return [one async for one in service.run(await service.get(state.id), OWNER)]
+
+
+async def detail(service: Comparisons, wanted: Wanted) -> list[ComparedStep]:
+    state = await service.begin(wanted, 0.0)
+    return await service.detail(await service.get(state.id))
+
+
+async def test_each_call_is_asked_with_what_it_was_told_and_no_tool_runs(tmp_path: Path) -> None:
+    model = FakeModel(LIST, "Nothing there.", LIST, "Nothing there!")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("look around")
+        await world.ada.sees("Nothing there.")
+        wanted = Wanted("other", thread=world.ada.thread)
+        done = await run(comparisons(world), wanted)
+        assert sorted(one.difference for one in done) == ["same", "words"]
+        sent = [(request.system, request.messages[0].text, told(request)) for request in model.requests]
+        assert sent[0] == sent[2]
+        assert sent[1] == sent[3]
+        assert [event.type for event in await world.journal()].count("tool_started") == 1
+        first, second = await detail(comparisons(world), wanted)
+        assert (first.number, first.recorded.calls[0].name, first.asked) == (1, "list", "look around")
+        assert second.answers[0].answer.text == "Nothing there!"
+
+
+async def test_the_same_wish_goes_on_with_what_has_no_answer(tmp_path: Path) -> None:
+    model = FakeModel(*["one", "two", "three", "four", "five", "six"], "1", "2", "3", "4", "5", "6")
+    async with scenario(tmp_path, model) as world:
+        for word in ("one", "two", "three", "four", "five", "six"):
+            await world.ada.says(word)
+            await world.ada.sees(word)
+        service, wanted = comparisons(world), Wanted("other", last=6)
+        state = await service.begin(wanted, 0.0)
+        async with aclosing(service.run(await service.get(state.id), OWNER)) as running:
+            first = await anext(running)
+        asked = len(model.requests)
+        assert first.done == 1
+        assert asked < 12
+        again = await service.begin(wanted, 0.0)
+        assert (again.id, again.done) == (state.id, asked - 6)
+        left = [one async for one in service.run(await service.get(state.id), OWNER)]
+        assert left[-1].done == 6
+        assert len(model.requests) == 12
+        more = await service.begin(Wanted("other", last=6, runs=2), 0.0)
+        assert (more.id, more.done, more.calls) == (state.id, 6, 12)
+
+
+async def test_a_call_that_failed_is_asked_again(tmp_path: Path) -> None:
+    model = FakeModel("hello", Refusal(400, "no"), "hello")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("hello")
+        service, wanted = comparisons(world), Wanted("other", thread=world.ada.thread)
+        assert [one.difference for one in await run(service, wanted)] == ["failed"]
+        assert (await service.begin(wanted, 0.0)).done == 0
+        assert [one.difference for one in await run(service, wanted)] == ["same"]
+
+
+async def test_no_more_is_asked_than_the_ceiling_has_room_for(tmp_path: Path) -> None:
+    model = FakeModel("one", "two", *["again"] * 9)
+    async with scenario(tmp_path, model) as world:
+        for word in ("one", "two"):
+            await world.ada.says(word)
+            await world.ada.sees(word)
+        service, wanted = comparisons(world, priced=True), Wanted("other", last=2)
+        estimate = (await service.begin(wanted, 0.0)).estimated_usd or 0.0
+        done = await run(service, wanted, estimate / 100)
+        assert [bool(one.stopped) for one in done] == [True]
+        assert "Raise the ceiling" in done[0].stopped
+        await world.app.store.budget.lift()
+        assert (await run(service, wanted, estimate / 100))[0].stopped
+        assert len(model.requests) == 2
+        assert len(await run(service, wanted, estimate * 100)) == 2
+        spent = [row for row in await world.app.store.ledger.usage() if row.model == "other"]
+        assert spent[0].calls == 2
+
+
+async def test_the_owners_ceilings_hold_too(tmp_path: Path) -> None:
+    model = FakeModel("one")
+    async with scenario(tmp_path, model, settings={"budget": {"tokens_per_day": 20_000}}) as world:
+        await world.ada.says("one")
+        await world.ada.sees("one")
+        spent = Ceiling("day", world.app.clock.now().date().isoformat(), 0.0, 20_000)
+        charge = (await world.app.store.budget.standings([("day", spent.day)]))[0]
+        assert charge.tokens < 20_000
+        done = await run(comparisons(world), Wanted("other", thread=world.ada.thread, runs=20))
+        assert "budget" in done[-1].stopped
+        assert len(model.requests) < 8
+
+
+async def test_tags_profiles_and_other_instructions(tmp_path: Path) -> None:
+    model = FakeModel("one", "two", "1", "1")
+    async with scenario(tmp_path, model) as world:
+        other = world.person("ben", "2")
+        await world.ada.says("first")
+        await world.ada.sees("one")
+        await other.says("second")
+        await other.sees("two")
+        await world.app.store.threads.change(other.thread, title="A question #boats")
+        service = comparisons(world)
+        (step,) = await detail(service, Wanted("other", tag="Boats"))
+        assert step.thread == other.thread
+        await run(service, Wanted("other", tag="boats", system="You are brief.", profile="locked"))
+        request = model.requests[-1]
+        assert "You are brief." in request.system
+        assert "bash" not in [name for name, *_ in told(request)]
+        with pytest.raises(NotFound, match="#tides"):
+            await service.begin(Wanted("other", tag="tides"), 0.0)
+
+
+async def test_a_deleted_thread_takes_its_answers_along(tmp_path: Path) -> None:
+    model = FakeModel("one", "1")
+    async with scenario(tmp_path, model, replays=False) as world:
+        await world.ada.says("first")
+        await world.ada.sees("one")
+        service, wanted = comparisons(world), Wanted("other", last=1)
+        await run(service, wanted)
+        state = await service.begin(wanted, 0.0)
+        await world.is_quiet()
+        await world.app.store.threads.delete(world.ada.thread, "owner", "")
+        assert await world.app.store.comparisons.answers(state.id) == {}
+        assert await service.detail(await service.get(state.id)) == []
+
+
+async def test_a_ceiling_in_dollars_needs_a_price(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel()) as world:
+        with pytest.raises(InvalidInput, match="--usd-max 0"):
+            await comparisons(world).begin(Wanted("other", last=1), 1.0)
+        with pytest.raises(InvalidInput, match="either"):
+            await comparisons(world).begin(Wanted("other"), 0.0)
+
+
+async def test_the_tools_are_those_that_were_told_then(tmp_path: Path) -> None:
+    @tool
+    def ring(bell: str) -> str:
+        return bell
+
+    model = FakeModel("one", "1")
+    async with scenario(tmp_path, model, tools=(ring,)) as world:
+        await world.ada.says("first")
+        await world.ada.sees("one")
+        world.app.tools.remove("ring")
+        await run(comparisons(world), Wanted("other", last=1))
+        assert "ring" in [name for name, *_ in told(model.requests[1])]

@@ -1,0 +1,88 @@
+"""Threads that are deleted for good: what is gone, what stays, and what a message afterwards meets."""
+
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import calls
+
+from shoal.domain.errors import Conflict
+from shoal.domain.events import TurnFinished
+from shoal.domain.ids import ThreadId
+from shoal.domain.records import DeletedThread
+from shoal.testing.model import FakeModel, Gate, Reply, Seen, Step
+from shoal.testing.scenario import World, scenario
+from shoal.tools.deletion import delete_thread
+from shoal.tools.functions import tool
+
+REPORT = "".join(f"row {number}: hay\n" for number in range(1000))
+
+
+@tool
+async def report() -> str:
+    """A long report."""
+    return REPORT
+
+
+def reporter(seen: Seen) -> Step | str:
+    """Calls the report, then says how many messages it was shown."""
+    return calls("report") if seen.rounds == 0 else f"{sum(message.role == 'user' for message in seen.messages)} said"
+
+
+async def delete(world: World, thread: ThreadId) -> DeletedThread:
+    app = world.app
+    return await delete_thread(app.store, app.home, app.artifacts, app.folders, thread, "web:owner")
+
+
+async def test_nothing_that_was_said_or_made_is_left(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=reporter), tools=[report]) as world:
+        bob, home = world.person("bob", "2"), world.app.home
+        for person in (world.ada, bob):
+            await person.says("the treasure is under the pier")
+            await person.sees("1 said")
+        saved = await world.app.snapshots.save(world.ada.thread, "the pier")
+        (kept,) = await world.app.store.artifacts.of_thread(world.ada.thread)
+        (home.scratch(world.ada.thread) / "deep").mkdir(parents=True)
+        await delete(world, world.ada.thread)
+        assert not home.thread(world.ada.thread).exists()
+        assert not (home.agent("main") / "sessions" / f"{saved.id}.json").exists()
+        assert await world.app.snapshots.history(bob.thread) == []
+        assert world.app.artifacts.has(kept.digest), "bob's thread keeps the same result"
+        await delete(world, bob.thread)
+        assert not world.app.artifacts.has(kept.digest)
+        assert await world.app.store.search.said("treasure") == []
+        assert await world.app.store.journal.threads() == []
+
+
+async def test_a_message_after_it_begins_a_conversation_that_knows_nothing(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=reporter), tools=[report]) as world:
+        await world.ada.says("one")
+        await world.ada.sees("1 said")
+        await world.ada.says("two")
+        await world.ada.sees("2 said")
+        await delete(world, world.ada.thread)
+        await world.ada.says("three")
+        await world.happens(world.ada.thread, "turn_finished")
+        events = await world.journal()
+        assert events[0].seq == 1
+        assert [event.data.reply for event in events if isinstance(event.data, TurnFinished)] == ["1 said"]
+        folder = world.app.home.thread(world.ada.thread)
+    log = (folder / "log.jsonl").read_text()
+    assert "three" in log
+    assert "two" not in log
+
+
+async def test_a_thread_at_work_is_refused_with_its_files_untouched(tmp_path: Path) -> None:
+    gate = Gate()
+    async with scenario(tmp_path, FakeModel("first", Reply("second", gate=gate))) as world:
+        await world.ada.says("one")
+        await world.ada.sees("first")
+        note = world.app.home.scratch(world.ada.thread) / "note"
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text("mine")
+        await world.ada.says("two")
+        await gate.reached.wait()
+        with pytest.raises(Conflict, match="Stop it first"):
+            await delete(world, world.ada.thread)
+        gate.open()
+        await world.ada.sees("second")
+        assert note.read_text() == "mine"

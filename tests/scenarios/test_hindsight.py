@@ -1,0 +1,36 @@
+"""The past decided by other rules, and the rules it speaks for, over the API of a running Shoal."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from shoal.domain.settings import ProfileSettings
+from shoal.permissions.hindsight import decided_anew, suggestions
+from shoal.permissions.profiles import compile_profile
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.scenario import scenario
+
+TOUCH = Reply(calls=(Call("bash", '{"command": "touch made"}'),))
+
+
+async def test_what_was_asked_and_allowed_thrice_is_suggested_and_denied_by_a_stricter_profile(tmp_path: Path) -> None:
+    model = FakeModel(*[TOUCH, "done"] * 3)
+    async with scenario(tmp_path, model, profile="standard") as world:
+        for number in range(1, 4):
+            await world.ada.says("go")
+            await world.happens(world.ada.thread, "approval_requested", number)
+            (asked,) = await world.app.store.approvals.search(thread=world.ada.thread)
+            await world.ada.decides(asked.id, allow=True)
+            await world.happens(world.ada.thread, "turn_finished", number)
+        store, since = world.app.store, world.app.clock.now() - timedelta(hours=1)
+        approvals = await store.approvals.search(pending=False)
+        profiles = {"main": world.app.profiles.get("standard")}
+        (rule,) = suggestions(approvals, {world.ada.thread: "main"}, profiles)
+        assert (rule.allow, rule.asked, rule.shown) == (("tool:bash:touch made",), 3, "touch made")
+        checks = await store.audit.checks(since)
+        (one,) = [check for check in checks if check.action == "tool:bash:touch made"]
+        assert (one.decision, one.thread) == ("ask", world.ada.thread)
+        strict = compile_profile("strict", ProfileSettings(deny=("tool:bash:touch .*",), allow=(".*",)))
+        (changed,) = [one for one in decided_anew(checks, strict) if one.action == "tool:bash:touch made"]
+        assert (changed.before, changed.after, changed.rule) == ("ask", "deny", "deny tool:bash:touch .*")
+        assert await store.audit.checks(since, "nobody") == []
+        assert await store.audit.checks(world.app.clock.now() + timedelta(hours=1)) == []

@@ -1,0 +1,188 @@
+"""What an agent remembers is corrected and forgotten: out of the next request, with a history."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.errors import Conflict, NotFound
+from shoal.domain.messages import ToolMessage
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.scenario import World, scenario
+
+
+def remember(**arguments: str) -> Reply:
+    return Reply(calls=(Call("remember", json.dumps({"text": "", **arguments})),))
+
+
+def result(model: FakeModel) -> str:
+    """What the last call of a tool returned."""
+    return next(one.text for one in reversed(model.requests[-1].messages) if isinstance(one, ToolMessage))
+
+
+def sent(model: FakeModel, at: int = -1) -> str:
+    """All of the text of a request but what its own conversation said."""
+    request = model.requests[at]
+    return request.system + "".join(
+        m.text.rpartition("<context>")[2] for m in request.messages if "<context>" in m.text
+    )
+
+
+def memory(world: World) -> Path:
+    return world.app.home.data / "MEMORY.md"
+
+
+async def test_what_is_forgotten_is_in_no_later_request(tmp_path: Path) -> None:
+    """Neither in the text, nor in what earlier turns were told of changes; what else they were told is in the text."""
+    model = FakeModel("one", "two", "three", remember(replaces="The berth costs ten crowns."), "gone", "four")
+    async with scenario(tmp_path, model) as world:
+        bob = world.person("bob", "2")
+        for person, answer in ((world.ada, "one"), (bob, "two")):
+            await person.says("hello")
+            await person.sees(answer)
+        memory(world).write_text("- the berth costs ten crowns\n- the tide turns at six\n")
+        await bob.says("what is new?")
+        await bob.sees("three")
+        assert "ten crowns" in sent(model)
+        await world.ada.says("forget what the berth costs")
+        await world.ada.sees("gone")
+        assert memory(world).read_text() == "- the tide turns at six\n"
+        await bob.says("and now?")
+        await bob.sees("four")
+        assert "ten crowns" not in str(model.requests[-1])
+        assert "the tide turns at six" in model.requests[-1].system
+
+
+async def test_an_entry_is_corrected_where_it_stands(tmp_path: Path) -> None:
+    model = FakeModel(remember(text="the berth costs twelve crowns", replaces="ten crowns"), "corrected")
+    async with scenario(tmp_path, model) as world:
+        memory(world).write_text("- before\n- the berth costs ten crowns\n- after\n")
+        await world.ada.says("it is twelve")
+        await world.ada.sees("corrected")
+        assert memory(world).read_text() == "- before\n- the berth costs twelve crowns\n- after\n"
+        assert "Corrected (global)" in result(model)
+        (change,) = await world.app.store.memory.newest(9)
+        assert (change.file, change.line, change.agent) == ("data/MEMORY.md", 1, "main")
+        assert change.removed == ("- the berth costs ten crowns",)
+        entries = [row.entry for row in await world.app.store.audit.rows(world.ada.thread)]
+        assert [entry.action for entry in entries if entry.kind == "memory"] == ["change data/MEMORY.md"]
+        assert not any("crowns" in entry.action for entry in entries if entry.kind == "memory")
+
+
+async def test_a_line_of_an_old_note_is_corrected_and_keeps_its_time(tmp_path: Path) -> None:
+    model = FakeModel(remember(text="sold three boats", replaces="sold two boats"), "corrected")
+    async with scenario(tmp_path, model) as world:
+        note = world.app.home.data / "memory/202501/20250102.md"
+        note.parent.mkdir(parents=True)
+        note.write_text("- 09:15 sold two boats\n")
+        await world.ada.says("it was three")
+        await world.ada.sees("corrected")
+        assert note.read_text() == "- 09:15 sold three boats\n"
+
+
+async def test_what_is_meant_has_to_be_clear(tmp_path: Path) -> None:
+    model = FakeModel(remember(replaces="boat"), "asked", remember(replaces="a whale"), "nothing")
+    async with scenario(tmp_path, model) as world:
+        text = "- the red boat leaks\n- the blue boat is sold\n"
+        memory(world).write_text(text)
+        await world.ada.says("forget the boat")
+        await world.ada.sees("asked")
+        assert "- the red boat leaks (global)\n- the blue boat is sold (global)" in result(model)
+        await world.ada.says("forget the whale")
+        await world.ada.sees("nothing")
+        assert "Nothing that you remember here says 'a whale'" in result(model)
+        assert memory(world).read_text() == text
+
+
+async def test_the_same_fact_is_forgotten_wherever_it_stands(tmp_path: Path) -> None:
+    model = FakeModel(remember(replaces="likes tea"), "gone")
+    async with scenario(tmp_path, model) as world:
+        here = world.app.home.channel(world.ada.thread) / "MEMORY.md"
+        here.parent.mkdir(parents=True, exist_ok=True)
+        memory(world).write_text("- Likes tea.\n- x\n")
+        here.write_text("- likes tea\n")
+        await world.ada.says("no tea any more")
+        await world.ada.sees("gone")
+        assert (memory(world).read_text(), here.read_text()) == ("- x\n", "")
+
+
+async def test_in_private_only_what_is_the_persons_own_is_changed(tmp_path: Path) -> None:
+    """Others' prompts tell nothing of a private conversation."""
+    model = FakeModel(remember(replaces="shared fact"), "refused", remember(replaces="own fact"), "gone")
+    async with scenario(tmp_path, model) as world:
+        owner = world.person("ada", "dm", "dm", direct=True)
+        memory(world).write_text(
+            "- shared fact\n- own fact <!-- only fake:ada -->\n- own fact <!-- only fake:bob -->\n"
+        )
+        await owner.says("forget the shared one")
+        await owner.sees("refused")
+        assert "What everybody may see is changed in a group" in result(model)
+        await owner.says("forget mine")
+        await owner.sees("gone")
+        assert memory(world).read_text() == "- shared fact\n- own fact <!-- only fake:bob -->\n"
+
+
+async def test_a_change_is_taken_back_once_and_only_where_the_lines_still_stand(tmp_path: Path) -> None:
+    model = FakeModel(remember(replaces="b"), "gone", remember(text="d", scope="global"), "added")
+    async with scenario(tmp_path, model) as world:
+        memory(world).write_text("- a\n- b\n- c\n")
+        for words, answer in (("forget b", "gone"), ("remember d", "added")):
+            await world.ada.says(words)
+            await world.ada.sees(answer)
+        added, gone = await world.app.store.memory.newest(9)
+        book = world.app.outlets.memory
+        assert (await book.undo(gone.id, "web:owner")).id == gone.id
+        assert memory(world).read_text() == "- a\n- b\n- c\n- d\n"
+        with pytest.raises(Conflict, match="taken back already"):
+            await book.undo(gone.id, "web:owner")
+        memory(world).write_text("- a\n")
+        with pytest.raises(Conflict, match="changed meanwhile"):
+            await book.undo(added.id, "web:owner")
+        assert memory(world).read_text() == "- a\n"
+        with pytest.raises(NotFound):
+            await book.undo("nosuch", "web:owner")
+
+
+async def test_what_comes_back_is_as_tainted_as_it_was(tmp_path: Path) -> None:
+    """Also when the mark of the file was cleared meanwhile."""
+    model = FakeModel(remember(text="call mallory", scope="global"), "kept", remember(replaces="call mallory"), "gone")
+    async with scenario(tmp_path, model, profile="open") as world:
+        files, home = world.app.prompt_files, world.app.home
+        async with world.app.tainted_files.during([home.root], "a page", 60):
+            await world.ada.says("remember it")
+            await world.ada.sees("kept")
+        assert await files.source_of(memory(world)) == "a page"
+        await world.ada.says("forget it")
+        approval = await world.ada.is_asked()
+        assert approval.actions == ("tool:remember:global forget call mallory",)
+        await world.ada.decides(approval.id, allow=True)
+        await world.ada.sees("gone")
+        memory(world).write_text("")  # by hand: what the file says now is the owner's
+        assert not await files.source_of(memory(world))
+        newest = (await world.app.store.memory.newest(1))[0]
+        await world.app.outlets.memory.undo(newest.id, "web:owner")
+        assert "call mallory" in memory(world).read_text()
+        assert "a page" in await files.source_of(memory(world))
+
+
+async def test_what_a_group_member_keeps_for_themselves_stands_in_their_own_prompts_alone(tmp_path: Path) -> None:
+    fact = "ada is allergic to nuts"
+    kept = remember(text=fact, scope="person")
+    model = FakeModel(kept, "kept", "others", kept, "again", "hello ada", "hello bob")
+    async with scenario(tmp_path, model) as world:
+        bob = world.person("bob", "2")
+        await world.ada.says("remember that for me alone")
+        await world.ada.sees("kept")
+        assert memory(world).read_text() == f"- {fact} <!-- only fake:ada -->\n"
+        await bob.says("what do you know?")
+        await bob.sees("others")
+        assert "nuts" not in str(model.requests[-1])
+        await world.ada.says("once more")
+        await world.ada.sees("again")
+        assert "Remembered" in result(model), "a group is not told of what somebody's own memory has"
+        assert memory(world).read_text().count(fact) == 1
+        for name, answer, knows in (("ada", "hello ada", True), ("bob", "hello bob", False)):
+            alone = world.person(name, f"dm-{name}", f"dm-{name}", direct=True)
+            await alone.says("hi")
+            await alone.sees(answer)
+            assert (fact in model.requests[-1].system) is knows

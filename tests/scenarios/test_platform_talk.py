@@ -1,0 +1,93 @@
+"""What people may do in a chat beside writing to the agent, through the whole app on every platform."""
+
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import calls
+from tests.scenarios.scene import Scene, playing
+from tests.scenarios.stands import Stand
+
+from shoal.testing.model import FakeModel, Gate, Reply
+
+PLATFORMS = ["fake", "telegram", "discord", "slack", "matrix", "teams", "google_chat"]
+MAKES = calls("bash", arguments='{"command": "echo x > made"}')
+AGAIN = calls("bash", arguments='{"command": "echo y > made"}')
+PROMISED = "👍 on this message allows it once, 👎 denies it."
+
+
+def told(stand: Stand) -> list[str]:
+    """What the bot says, wherever: some platforms tell one person aside."""
+    return [seen.text for seen in stand.said()]
+
+
+@pytest.mark.parametrize("stand", PLATFORMS, indirect=True)
+async def test_an_emoji_on_a_card_decides_it_once_by_whoever_may(tmp_path: Path, stand: Stand) -> None:
+    model = FakeModel(MAKES, AGAIN, "It stays as it is.")
+    async with playing(stand, tmp_path, model, profile="standard") as scene:
+        await scene.ada.says("go")
+        card = await scene.ada.sees("echo x > made")
+        promises = scene.app.adapters[stand.platform].limits.reactions in ("all", "direct")
+        assert (PROMISED in card.text) is promises
+        await scene.thread_of(card)
+        await stand.reacts(card, "👍", stand.bob)  # he may speak, and not decide this
+        await scene.until(lambda: next((text for text in told(stand) if "for whoever asked" in text), None))
+        assert not (scene.app.agents.spec("main").workspace / "made").exists()
+        await stand.reacts(card, "👍", stand.ada)
+        assert PROMISED not in (await scene.ada.sees("it ran")).text
+        assert (scene.app.agents.spec("main").workspace / "made").read_text() == "x\n"
+        second = await scene.ada.sees("echo y > made")
+        await scene.thread_of(second)
+        await stand.reacts(card, "👍", stand.ada)  # once more, where it counts no more
+        await stand.reacts(second, "👎", stand.ada)
+        await scene.ada.sees("It stays as it is.")
+        assert (scene.app.agents.spec("main").workspace / "made").read_text() == "x\n"
+        await stand.reacts(second, "👍", stand.ada)
+        await scene.until(lambda: next((text for text in told(stand) if "decided already: deny" in text), None))
+    assert len([text for text in told(stand) if "decided already" in text]) == 1
+
+
+@pytest.mark.parametrize("stand", PLATFORMS[1:], indirect=True)
+async def test_a_bound_channel_answers_as_chosen_also_after_a_restart(tmp_path: Path, stand: Stand) -> None:
+    model = FakeModel("heard plain-one", "heard plain-two", "heard named-one")
+    place = stand.thread(stand.harbour)
+    async with playing(stand, tmp_path, model) as scene:
+        bob = scene.person(stand.bob, stand.harbour)
+        await scene.app.lifecycle.bind("main", place, f"{stand.platform}:{stand.ada}")
+        await stand.says("plain-one", stand.harbour, stand.bob, named=False)
+        await bob.sees("heard plain-one")
+    async with playing(stand, tmp_path, model) as scene:
+        bob = scene.person(stand.bob, stand.harbour)
+        await stand.says("plain-two", stand.harbour, stand.bob, named=False)
+        await bob.sees("heard plain-two")
+        await scene.app.lifecycle.bind("main", place, f"{stand.platform}:{stand.ada}", "named")
+        await stand.says("plain-three", stand.harbour, stand.bob, named=False)
+        await stand.says("named-one", stand.harbour, stand.bob)
+        await bob.sees("heard named-one")
+        assert not any("plain-three" in text for text in told(stand))
+    assert len(model.requests) == 3
+
+
+@pytest.mark.parametrize("stand", PLATFORMS, indirect=True)
+async def test_eight_lines_are_all_answered_by_two_turns(tmp_path: Path, stand: Stand) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("first answer", gate=gate), "answer to all")
+    async with playing(stand, tmp_path, model) as scene:
+        await scene.ada.says("line 0")
+        await scene.comes(lambda: _reached(gate))
+        for number in range(1, 8):
+            await scene.ada.says(f"line {number}")
+        await scene.comes(lambda: _waiting(scene, 7))
+        gate.open()
+        await scene.ada.sees("answer to all")
+        assert not any("busy" in text for text in told(stand))
+    lines = "\n".join(f"line {number}" for number in range(1, 8))
+    assert lines in model.requests[-1].messages[-1].text
+    assert len(model.requests) == 2
+
+
+async def _reached(gate: Gate) -> bool:
+    return gate.reached.is_set()
+
+
+async def _waiting(scene: Scene, count: int) -> bool:
+    return (await scene.app.store.inbox.backlog()).prompts == count

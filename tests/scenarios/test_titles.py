@@ -1,0 +1,69 @@
+"""What new threads are called: their first words, or what a model finds where that is switched on."""
+
+import asyncio
+from pathlib import Path
+
+from shoal.testing.model import FakeModel, Seen
+from shoal.testing.scenario import SECONDS_MAX, World, scenario
+
+ASKED = "Write the title now."
+
+
+def script(seen: Seen) -> str:
+    """Finds a title when asked to; else says something."""
+    return '"The **pier** at noon."\n' if ASKED in seen.user_text else "noted"
+
+
+async def titled(world: World) -> str:
+    """The title of ada's thread once it has one that a model found."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while await world.app.store.threads.is_untitled(world.ada.thread):
+            await world.rests()
+    return await title(world)
+
+
+async def title(world: World) -> str:
+    info = await world.app.store.journal.thread(world.ada.thread)
+    assert info is not None
+    return info.title
+
+
+def asked(model: FakeModel) -> int:
+    """How often the model was asked for a title."""
+    return sum(ASKED in message.text for request in model.requests for message in request.messages)
+
+
+async def test_a_thread_goes_by_its_first_words_and_no_model_is_asked(tmp_path: Path) -> None:
+    model = FakeModel(script=script)
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("meet me at the pier")
+        await world.ada.sees("noted")
+        await world.is_quiet()
+        assert await title(world) == "meet me at the pier"
+    assert asked(model) == 0
+
+
+async def test_a_model_finds_the_title_once_and_its_cost_is_recorded(tmp_path: Path) -> None:
+    model = FakeModel(script=script)
+    async with scenario(tmp_path, model, settings={"threads": {"titles": "model"}}) as world:
+        await world.ada.says("meet me at the pier")
+        assert await titled(world) == "The pier at noon"
+        (used,) = await world.app.store.ledger.usage()
+        assert used.calls == 2
+        await world.app.store.threads.change(world.ada.thread, title="Mine")
+        await world.ada.says("again")
+        await world.happens(world.ada.thread, "turn_finished", times=2)
+        await world.is_quiet()
+        assert await title(world) == "Mine"
+    assert asked(model) == 1
+
+
+async def test_a_budget_that_is_used_up_leaves_the_first_words(tmp_path: Path) -> None:
+    model = FakeModel(script=script)
+    settings = {"threads": {"titles": "model"}, "budget": {"tokens_total": 1}}
+    async with scenario(tmp_path, model, settings=settings) as world:
+        await world.ada.says("meet me at the pier")
+        await world.happens(world.ada.thread, "turn_finished")
+        await world.is_quiet()
+        assert await title(world) == "meet me at the pier"
+    assert asked(model) == 0

@@ -1,0 +1,392 @@
+"""Undo: what turns did to files is shown, and taken back; whatever happens meanwhile, nobody's work is lost."""
+
+import asyncio
+import json
+import os
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.checkpoints import CheckpointsSettings
+from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, NotFound
+from shoal.domain.events import Checkpointed, FilesChanged, FilesRestored, ToolStarted
+from shoal.domain.ids import ThreadId
+from shoal.domain.permissions import Asker
+from shoal.permissions.access import AccessRules
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.scenario import World, scenario
+from shoal.tools.deletion import delete_thread
+from shoal.tools.retention import Retention
+
+OWNER = Asker(trust="owner", user="owner")
+
+
+def calls(*each: tuple[str, dict[str, str]]) -> Reply:
+    """One message with these calls."""
+    return Reply(calls=tuple(Call(name, json.dumps(given)) for name, given in each))
+
+
+def writes(path: str, content: str) -> Reply:
+    """A call that writes a file."""
+    return calls(("write", {"path": path, "content": content}))
+
+
+def runs(command: str) -> Reply:
+    """A call that runs a command."""
+    return calls(("bash", {"command": command}))
+
+
+def workspace(world: World) -> Path:
+    """Where the agent works."""
+    return world.app.home.agent("main") / "workspace"
+
+
+async def turn(world: World, text: str = "go") -> str:
+    """One message and the end of its turn; the turn's id."""
+    done = (await world.types()).count("turn_finished")
+    await world.ada.says(text)
+    return (await world.happens(world.ada.thread, "turn_finished", done + 1)).turn
+
+
+async def test_a_turn_is_undone_and_the_undo_too(tmp_path: Path) -> None:
+    model = FakeModel(writes("a.txt", "one\n"), "made", writes("a.txt", "two\n"), "changed")
+    async with scenario(tmp_path, model) as world:
+        await turn(world)
+        second = await turn(world)
+        undo, file = world.app.orchestrator.undo, workspace(world) / "a.txt"
+        shown = await undo.show(world.ada.thread, second)
+        assert [(one.path, one.change, one.diff.splitlines()[1:]) for one in shown.files] == [
+            ("a.txt", "changed", ["-one", "+two"])
+        ]
+        done = await undo.undo(world.ada.thread, second, world.ada.asker)
+        assert (file.read_text(), done.files, done.left) == ("one\n", ("a.txt",), ())
+        assert (await undo.show(world.ada.thread, second)).undone_by == done.id
+        back = await undo.undo(world.ada.thread, done.id, world.ada.asker)
+        assert file.read_text() == "two\n"
+        assert (await undo.show(world.ada.thread, second)).state == "done"
+        assert (await undo.show(world.ada.thread, done.id)).undone_by == back.id
+        await undo.undo(world.ada.thread, second, world.ada.asker)
+        assert file.read_text() == "one\n"
+
+
+async def test_a_turn_that_writes_nothing_has_no_checkpoint(tmp_path: Path) -> None:
+    model = FakeModel(calls(("time", {}), ("list", {})), runs("ls -l"), "seen")
+    async with scenario(tmp_path, model) as world:
+        last = await turn(world)
+        assert "checkpointed" not in await world.types()
+        assert not (world.app.home.data / "checkpoints").exists()
+        with pytest.raises(NotFound, match="changed no files"):
+            await world.app.orchestrator.undo.show(world.ada.thread, last)
+
+
+async def test_the_checkpoint_stands_before_the_first_call_that_writes(tmp_path: Path) -> None:
+    model = FakeModel(calls(("list", {})), writes("a.txt", "1"), writes("b.txt", "2"), "done")
+    async with scenario(tmp_path, model) as world:
+        await turn(world)
+        found = [event.data for event in await world.journal()]
+        at = next(place for place, data in enumerate(found) if isinstance(data, Checkpointed))
+        after = found[at + 1]
+        assert isinstance(after, ToolStarted)
+        assert after.name == "write"
+        assert sum(isinstance(data, Checkpointed) for data in found) == 1
+        ends = [data for data in found if isinstance(data, FilesChanged)]
+        assert [data.changed for data in ends] == [2]
+
+
+async def test_files_that_were_changed_since_are_asked_about(tmp_path: Path) -> None:
+    model = FakeModel(runs("echo 1 > a.txt; echo 1 > b.txt"), "done")
+    async with scenario(tmp_path, model) as world:
+        only, undo, folder = await turn(world), world.app.orchestrator.undo, workspace(world)
+        (folder / "b.txt").write_text("mine")
+        assert {one.path: one.since for one in (await undo.show(world.ada.thread, only)).files} == {
+            "a.txt": "",
+            "b.txt": "changed",
+        }
+        with pytest.raises(FilesDiffer, match=r"b\.txt"):
+            await undo.undo(world.ada.thread, only, world.ada.asker)
+        assert (folder / "a.txt").exists(), "nothing is done before somebody has decided"
+        done = await undo.undo(world.ada.thread, only, world.ada.asker, "keep")
+        assert (done.files, (folder / "b.txt").read_text()) == (("a.txt",), "mine")
+        await undo.undo(world.ada.thread, done.id, world.ada.asker)
+        again = await undo.undo(world.ada.thread, only, world.ada.asker, "overwrite")
+        assert not list(folder.iterdir())
+        await undo.undo(world.ada.thread, again.id, world.ada.asker)
+        assert (folder / "b.txt").read_text() == "mine", "what was overwritten comes back"
+
+
+async def test_what_two_turns_wrote_at_the_same_time_is_asked_about(tmp_path: Path) -> None:
+    def answer(seen: object) -> Reply | str:
+        text = seen.user_text  # type: ignore[attr-defined]
+        who = "bob" if "bob" in text else "ada"
+        if seen.rounds == 0:  # type: ignore[attr-defined]
+            return runs(f"echo {who} > {who}.txt; echo {who} > both.txt")
+        if who == "ada" and seen.rounds == 1:  # type: ignore[attr-defined]
+            return calls(("wait", {}))
+        return "done"
+
+    from shoal.domain.permissions import Action
+    from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+    from shoal.tools.functions import Prepared, tool
+
+    met = asyncio.Event()
+
+    @tool(name="wait")
+    def wait(context: ToolContext) -> Invocation:
+        """Wait."""
+
+        async def work() -> ToolOutput:
+            await met.wait()
+            return ToolOutput("waited")
+
+        return Prepared((Action("tool:wait:"),), "wait", "", work)
+
+    async with scenario(tmp_path, FakeModel(script=answer), tools=(wait,)) as world:
+        bob = world.person("bob", "2")
+        await world.ada.says("ada")
+        await world.happens(world.ada.thread, "tool_started", 2)
+        await bob.says("bob")
+        await world.happens(bob.thread, "turn_finished")
+        met.set()
+        mine = (await world.happens(world.ada.thread, "turn_finished")).turn
+        undo = world.app.orchestrator.undo
+        assert {one.path: one.since for one in (await undo.show(world.ada.thread, mine)).files} == {
+            "ada.txt": "",
+            "bob.txt": "shared",
+            "both.txt": "shared",
+        }
+        done = await undo.undo(world.ada.thread, mine, world.ada.asker, "keep")
+        assert done.files == ("ada.txt",)
+
+
+async def test_who_may_undo(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
+        only, undo = await turn(world), world.app.orchestrator.undo
+        for asker in (Asker(trust="trusted", user="eve", platform="fake"), Asker(trust="untrusted", user="ada")):
+            with pytest.raises(Forbidden):
+                await undo.undo(world.ada.thread, only, asker)
+            with pytest.raises(Forbidden):
+                await undo.show(world.ada.thread, only, asker)
+        with pytest.raises(NotFound):
+            await undo.undo(ThreadId("fake:harbour:9"), only, OWNER)
+        done = await undo.undo(world.ada.thread, only, OWNER)
+        with pytest.raises(Conflict, match="undone already"):
+            await undo.undo(world.ada.thread, only, OWNER)
+        rows = await world.app.store.audit.tail(100)
+        told = [row.entry for row in rows if row.entry.kind == "undo"]
+        assert [(one.turn, one.detail) for one in told] == [(only, "a.txt")]
+        assert done.restored == 1
+
+
+async def test_the_model_is_told_with_the_next_message(tmp_path: Path) -> None:
+    model = FakeModel(writes("a.txt", "1"), "done", "and now?")
+    async with scenario(tmp_path, model) as world:
+        only = await turn(world)
+        await world.app.orchestrator.undo.undo(world.ada.thread, only, world.ada.asker)
+        await turn(world, "what is there?")
+        said = model.requests[-1].messages[-1].text
+        assert said.startswith("[ada undid something that was done to them: these files of the workspace are")
+        assert "a.txt" in said.splitlines()[0]
+
+
+async def test_the_owner_undoes_in_a_chat_what_another_asked_for(tmp_path: Path) -> None:
+    model = FakeModel(writes("a.txt", "1"), "done")
+    async with scenario(tmp_path, model, access=AccessRules(owners=("ada",), allow=("bob", "eve"))) as world:
+        bob, eve = (world.person(name, "quay") for name in ("bob", "eve"))
+        await bob.says("go")
+        done = await world.happens(bob.thread, "turn_finished")
+        assert "Only whoever asked for it" in await eve.asks(f"/undo {done.turn}")
+        assert "Restored 1 file." in await world.person("ada", "quay").asks(f"/undo {done.turn}")
+
+
+async def test_a_turn_that_wrote_what_was_there_already_is_not_the_one_to_undo(tmp_path: Path) -> None:
+    model = FakeModel(writes("a.txt", "1"), "done", writes("a.txt", "1"), "again")
+    async with scenario(tmp_path, model) as world:
+        first = await turn(world)
+        await turn(world)
+        assert f"/undo {first}" in await world.ada.asks("/undo")
+
+
+async def test_what_an_agent_changed_of_itself_says_how_it_is_taken_back(tmp_path: Path) -> None:
+    edit = ("set_persona", {"file": "SOUL.md", "text": "An old salt."})
+    model = FakeModel(calls(("write", {"path": "a", "content": "a"}), edit), "done")
+    async with scenario(tmp_path, model, profile="standard") as world:
+        await world.ada.says("go")
+        await world.ada.decides((await world.ada.is_asked()).id, allow=True)
+        await world.happens(world.ada.thread, "turn_finished")
+        assert "`set_persona` ran: SOUL.md; `/agent undo` takes it back." in await world.ada.asks("/undo")
+
+
+async def test_the_command(tmp_path: Path) -> None:
+    model = FakeModel(writes("a.txt", "1\n"), "done")
+    async with scenario(tmp_path, model) as world:
+        only = await turn(world)
+        shown = await world.ada.asks("/undo")
+        assert "+1" in shown
+        assert f"/undo {only}" in shown
+        (workspace(world) / "a.txt").write_text("mine")
+        assert f"/undo {only} overwrite" in await world.ada.asks(f"/undo {only}")
+        assert "Restored 1 file." in await world.ada.asks(f"/undo {only} overwrite")
+        assert not (workspace(world) / "a.txt").exists()
+        assert "undone already" in await world.ada.asks(f"/undo {only}")
+
+
+async def test_what_cannot_be_undone_is_listed(tmp_path: Path) -> None:
+    model = FakeModel(
+        calls(("message", {"text": "hello"})), runs("echo 1 > a.txt"), writes("/scratch/x.txt", "1"), "done"
+    )
+    async with scenario(tmp_path, model) as world:
+        shown = await world.app.orchestrator.undo.show(world.ada.thread, await turn(world))
+        told = "\n".join(shown.beyond)
+        assert "`message`" in told
+        assert "A command ran" in told
+        assert "/scratch/x.txt" in told
+        assert "said" in shown.beyond[-1]
+
+
+async def test_a_stopped_turn_can_be_undone(tmp_path: Path) -> None:
+    model = FakeModel(runs("echo 1 > a.txt"), runs("sleep 60"))
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("go")
+        await world.happens(world.ada.thread, "tool_started", 2)
+        started = await world.happens(world.ada.thread, "turn_started")
+        with pytest.raises(Conflict, match="still at work"):
+            await world.app.orchestrator.undo.undo(world.ada.thread, started.turn, OWNER)
+        await world.ada.stops()
+        ended = await world.happens(world.ada.thread, "turn_finished")
+        await world.app.orchestrator.undo.undo(world.ada.thread, ended.turn, OWNER)
+        assert not (workspace(world) / "a.txt").exists()
+
+
+async def test_a_restored_file_stays_as_tainted_as_it_was(tmp_path: Path) -> None:
+    model = FakeModel(writes("a.txt", "clean"), "done")
+    async with scenario(tmp_path, model) as world:
+        folder, marked = workspace(world), world.app.tainted_files
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "a.txt").write_text("from a page")
+        await marked.note(folder, [folder / "a.txt"], "a page")
+        only = await turn(world)
+        await world.app.orchestrator.undo.undo(world.ada.thread, only, OWNER)
+        assert (folder / "a.txt").read_text() == "from a page"
+        assert (await marked.sources([folder]))(folder / "a.txt") == "a page"
+        event = (await world.journal())[-1].data
+        assert isinstance(event, FilesRestored)
+        assert event.tainted_by == "a page"
+
+
+async def test_bounds_are_told(tmp_path: Path) -> None:
+    settings = {"checkpoints": {"files_max": 3, "file_bytes_max": 4, "bytes_max": 6}}
+    model = FakeModel(runs("printf 12345 > big; printf 123 > a; printf 1234 > b; mkdir -p d/e; echo > d/e/f"), "done")
+    async with scenario(tmp_path, model, settings=settings) as world:
+        shown = await world.app.orchestrator.undo.show(world.ada.thread, await turn(world))
+        notes = "\n".join(shown.notes)
+        assert "larger than 4 bytes" in notes
+        assert "beyond the 6 bytes" in notes
+        assert "more than 3 files and folders" in notes
+
+
+async def test_no_checkpoints_are_kept_where_none_are_wanted(tmp_path: Path) -> None:
+    model = FakeModel(writes("a.txt", "1"), "done")
+    async with scenario(tmp_path, model, settings={"checkpoints": {"days": 0}}) as world:
+        await turn(world)
+        assert "checkpointed" not in await world.types()
+
+
+async def test_a_workspace_that_cannot_be_kept_is_told_and_the_turn_goes_on(tmp_path: Path) -> None:
+    model = FakeModel(writes("a.txt", "1"), "done")
+    async with scenario(tmp_path, model) as world:
+        (world.app.home.data / "checkpoints").write_text("in the way")
+        only = await turn(world)
+        assert (workspace(world) / "a.txt").read_text() == "1"
+        (before,) = [event.data for event in await world.journal() if isinstance(event.data, Checkpointed)]
+        assert "could not be read or kept" in before.notes[0]
+        with pytest.raises(NotFound, match="could not be read or kept"):
+            await world.app.orchestrator.undo.show(world.ada.thread, only)
+        os.unlink(world.app.home.data / "checkpoints")
+
+
+async def test_an_undo_that_was_cut_is_ended_by_the_next_start(tmp_path: Path) -> None:
+    model = FakeModel(runs("echo 1 > a.txt; echo 1 > b.txt"), "done")
+    async with scenario(tmp_path, model) as world:
+        only, store = await turn(world), world.app.store
+        row = await store.checkpoints.get(only)
+        assert row is not None
+        await store.checkpoints.begin_undo("U1", row, "ada", row.after, row.before)
+        (workspace(world) / "a.txt").unlink()  # so far it came
+    async with scenario(tmp_path, FakeModel()) as world:
+        assert not list(workspace(world).iterdir())
+        event = (await world.journal())[-1].data
+        assert isinstance(event, FilesRestored)
+        assert (event.id, event.files, event.left) == ("U1", ("a.txt", "b.txt"), 0)
+        assert await world.app.store.checkpoints.undoing() == []
+
+
+async def test_an_undo_whose_files_are_on_another_machine_waits_for_it(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
+        only, store = await turn(world), world.app.store
+        row = await store.checkpoints.get(only)
+        assert row is not None
+        await store.checkpoints.begin_undo("U1", row, "ada", row.after, row.before)
+    there, away = tmp_path / "data" / "checkpoints", tmp_path / "away"
+    there.rename(away)
+    async with scenario(tmp_path, FakeModel()) as world:
+        assert (workspace(world) / "a.txt").exists()
+        assert "files_restored" not in await world.types()
+        assert [one.id for one in await world.app.store.checkpoints.undoing()] == ["U1"]
+    shutil.rmtree(there)
+    away.rename(there)
+    async with scenario(tmp_path, FakeModel()) as world:
+        assert not (workspace(world) / "a.txt").exists()
+        assert (await world.types())[-1] == "files_restored"
+
+
+async def test_what_is_not_kept_any_more_is_said_when_it_is_to_be_undone(tmp_path: Path) -> None:
+    model = FakeModel(writes("a.txt", "old"), "done", writes("a.txt", "new"), "done", "nothing")
+    async with scenario(tmp_path, model) as world:
+        first, second, idle = await turn(world), await turn(world), await turn(world)
+        undo, rows = world.app.orchestrator.undo, world.app.store.checkpoints
+        mine = await undo.undo(world.ada.thread, second, OWNER)
+        assert [one async for one in rows.forget(world.app.clock.now() + timedelta(seconds=1))]
+        for gone in (first, second, mine.id):
+            with pytest.raises(NotFound, match=r"not kept any more.*days says how long"):
+                await undo.undo(world.ada.thread, gone, OWNER)
+        with pytest.raises(NotFound, match="has changed no files"):
+            await undo.undo(world.ada.thread, idle, OWNER)
+        assert (workspace(world) / "a.txt").read_text() == "old"
+
+
+async def test_a_deleted_thread_takes_its_checkpoints_along(tmp_path: Path) -> None:
+    model = FakeModel(writes("a.txt", "hers alone"), "done", writes("b.txt", "his"), "done")
+    async with scenario(tmp_path, model) as world:
+        app, bob = world.app, world.person("bob", "2")
+        await turn(world)
+        await bob.says("go")
+        his = (await world.happens(bob.thread, "turn_finished")).turn
+        (workspace(world) / "a.txt").unlink()
+        kept = sorted((tmp_path / "data" / "checkpoints").glob("*/??/*"))
+        for path in kept:
+            os.utime(path, (0, 0))  # long ago, so that no checkpoint can be about to name it
+        await delete_thread(app.store, app.home, app.artifacts, app.folders, world.ada.thread, "web:owner")
+        assert await app.store.checkpoints.newest(world.ada.thread) == []
+        settings = CheckpointsSettings()
+        retention = Retention(
+            app.store,
+            app.artifacts,
+            app.folders,
+            app.orchestrator.undo.checkpoints,
+            app.home,
+            app.clock,
+            0,
+            settings.days,
+        )
+        assert await retention.expire_checkpoints() > 0
+        left = [path.read_bytes() for path in (tmp_path / "data" / "checkpoints").glob("*/??/*")]
+        assert b"hers alone" in left, "his turn began with it"
+        await app.orchestrator.undo.undo(bob.thread, his, OWNER)
+        assert not (workspace(world) / "b.txt").exists()
+        await delete_thread(app.store, app.home, app.artifacts, app.folders, bob.thread, "web:owner")
+        for path in (tmp_path / "data" / "checkpoints").glob("*/??/*"):
+            os.utime(path, (0, 0))
+        await retention.expire_checkpoints()
+        assert not list((tmp_path / "data" / "checkpoints").glob("*/??/*"))

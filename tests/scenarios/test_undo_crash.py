@@ -1,0 +1,104 @@
+"""Killed anywhere in an undo, the undo of that, and a fork: after the next start all of it is done, or none of it."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from tests.forks import ForkServer, fork_server
+from tests.postgres import database, empty
+from tests.scenarios.undo_life import UNDOS, Life
+
+from shoal.testing.crash import World
+from shoal.testing.faults import Side
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def server() -> Iterator[ForkServer[Life]]:
+    with fork_server("tests.scenarios.undo_life", Life) as found:
+        yield found
+
+
+def life_in(folder: Path, address: str = "") -> Life:
+    for name in ("home", "world"):
+        (folder / name).mkdir(parents=True)
+    return Life(str(folder / "home"), str(folder / "world"), address)
+
+
+def check(life: Life, whole: Life, where: str) -> None:
+    """Everything is as in a life that nobody has cut, and at each look in between it was as of one moment of that."""
+    world, pattern = World(Path(life.world)), World(Path(whole.world))
+    trees = {line["undos"]: line["tree"] for line in pattern.read("seen")}
+    assert trees[0] == trees[2] != trees[1] == trees[3]
+    assert {line["open"] for line in world.read("start")} == {0}, f"{where}: the next start leaves no undo cut"
+    for line in world.read("seen"):
+        assert line["tree"] == trees[line["undos"]], f"{where}: the files are not as {line['undos']} undos left them"
+    for mine, other in zip(world.read("end"), pattern.read("end"), strict=True):
+        assert mine["types"] == other["types"], where
+        assert len(set(json.loads(str(mine["restored"])))) == UNDOS, where
+    assert world.read("audit") == [{"undos": UNDOS}], where
+    assert world.read("copy") == [{"map": "True"}], where
+    assert [line["text"] for line in world.read("told")][-1:] == [line["text"] for line in pattern.read("told")], where
+    left = [path.name for path in (Path(life.home) / "agents/main/workspace").rglob(".undo-*")]
+    assert left == [], where
+
+
+def turns_done(server: ForkServer[Life], folder: Path) -> Life:
+    """A home in which there is something to undo."""
+    life = life_in(folder)
+    assert server.run(replace(life, until="turns")).status == 0
+    return life
+
+
+def copied(begun: Life, folder: Path) -> Life:
+    shutil.copytree(begun.home, folder / "home", symlinks=True)
+    (folder / "world").mkdir()
+    return replace(begun, home=str(folder / "home"), world=str(folder / "world"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "side", "step"), [("write", "before", 1), ("write", "after", 1), ("file", "before", 3)]
+)
+def test_a_kill_anywhere_leaves_nothing_half_undone_and_repeats_nothing(
+    server: ForkServer[Life], tmp_path: Path, kind: str, side: Side, step: int
+) -> None:
+    begun = turns_done(server, tmp_path / "begun")
+    whole = copied(begun, tmp_path / "whole")
+    outcome = server.run(replace(whole, kind=kind, until="fork"))
+    assert (outcome.status, server.run(whole).status) == (0, 0)
+    assert outcome.writes > (6 if kind == "write" else 40)
+    for at in range(1, outcome.writes + 1, step):
+        life = copied(begun, tmp_path / str(at))
+        killed = server.run(replace(life, kind=kind, side=side, at=at, until="fork"))
+        if killed.status == 0:  # timing grouped the writes of this run otherwise, and it had fewer
+            assert at > outcome.writes // 2
+            continue
+        assert killed.status == -9
+        where = f"killed {side} {kind} {at}"
+        assert server.run(life).status == 0, where
+        check(life, whole, where)
+        shutil.rmtree(tmp_path / str(at))
+
+
+@pytest.mark.xdist_group("postgres")
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_nor_does_a_kill_with_postgres(server: ForkServer[Life], tmp_path: Path, side: Side) -> None:
+    with database() as address:
+        url = "postgresql:///?" + "&".join(address.split())
+        whole = life_in(tmp_path / "whole", url)
+        outcome = server.run(replace(whole, until="fork"))
+        assert (outcome.status, server.run(whole).status) == (0, 0)
+        for at in range(1, outcome.writes + 1):
+            empty(address)
+            life = life_in(tmp_path / str(at), url)
+            killed = server.run(replace(life, side=side, at=at, until="fork"))
+            if killed.status == 0:
+                assert at > outcome.writes // 2
+                continue
+            assert killed.status == -9
+            assert server.run(life).status == 0, f"killed {side} write {at}"
+            check(life, whole, f"killed {side} write {at}")

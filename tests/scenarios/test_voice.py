@@ -1,0 +1,178 @@
+"""Voice messages: heard before the model is asked, and answered aloud where somebody wants that."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from shoal.app import App, Overrides, open_app
+from shoal.config import load_config
+from shoal.domain.events import UserSaid
+from shoal.domain.ids import ThreadId
+from shoal.domain.speech import seconds_of
+from shoal.sandbox.host import HostSandbox
+from shoal.testing.model import FakeModel, Refusal
+from shoal.testing.model.speech import recording, words_in
+from shoal.testing.platforms.telegram import TOKEN, FakeTelegram, Sent
+from shoal.testing.scenario import FakeModels
+
+ADA = 7
+THREAD = ThreadId("telegram:7:0")
+SECONDS_MAX = 20.0
+SAID = "What is the tide?"
+ANSWER = "The tide is **high** at six."
+
+
+@asynccontextmanager
+async def running(
+    home: Path, telegram: FakeTelegram, model: FakeModel, **settings: Mapping[str, object]
+) -> AsyncGenerator[App]:
+    """The app with one bot, whose owner is ada, and a service that hears and speaks."""
+    account: Mapping[str, object] = {"token": TOKEN, "api_base": telegram.server.address, "owner": str(ADA)}
+    overrides: dict[str, object] = {
+        "platforms": {"telegram": [account]},
+        "permissions": {"default_profile": "open"},
+        "sandbox": {"kind": "host"},
+        "mailbox": {"pause_seconds": 0},
+        "providers": {
+            "ears": {"kind": "openai", "base_url": f"{model.url or 'http://127.0.0.1:9'}/v1", "api_key": "sk-ears"}
+        },
+        **settings,
+    }
+    overrides["speech"] = {"recognition": "ears/whisper-1", "speaking": "ears/tts-1", **settings.get("speech", {})}
+    parts = Overrides(models=FakeModels(model), sandbox=HostSandbox())
+    async with open_app(load_config(home, {}, overrides), parts) as app:
+        yield app
+
+
+@asynccontextmanager
+async def stage(*answers: str) -> AsyncGenerator[tuple[FakeTelegram, FakeModel]]:
+    """Telegram with ada in it, and a model with ears and a voice."""
+    telegram, model = FakeTelegram(), FakeModel(*answers)
+    telegram.add_chat(ADA)
+    await telegram.start()
+    try:
+        async with model.serve():
+            yield telegram, model
+    finally:
+        await telegram.stop()
+
+
+async def sees(telegram: FakeTelegram, found: Callable[[Sent], bool]) -> Sent:
+    """What the bot posted, as soon as it stands there."""
+
+    def one() -> Sent | None:
+        return next((sent for sent in telegram.said(ADA) if found(sent)), None)
+
+    async with asyncio.timeout(SECONDS_MAX):
+        await telegram.until(lambda: one() is not None)
+    sent = one()
+    assert sent is not None
+    return sent
+
+
+def is_voice(sent: Sent) -> bool:
+    return sent.kind == "voice"
+
+
+def asked(model: FakeModel, path: str) -> int:
+    """How often the service was asked for this."""
+    return sum(one.endswith(path) for one, _ in model.audio)
+
+
+async def said(app: App) -> UserSaid:
+    """What the journal has of what ada said last."""
+    return [one.data for one in await app.store.journal.events(THREAD) if isinstance(one.data, UserSaid)][-1]
+
+
+async def test_a_voice_message_is_read_and_answered_aloud(tmp_path: Path) -> None:
+    async with stage(ANSWER) as (telegram, model), running(tmp_path, telegram, model) as app:
+        spoken = await telegram.sends_voice(ADA, recording(SAID))
+        written = await sees(telegram, lambda sent: sent.text == "The tide is high at six.")
+        voice = await sees(telegram, is_voice)
+        assert written.reply_to == voice.reply_to == spoken
+        assert voice.file is not None
+        assert voice.file[1].startswith(b"OggS")
+        assert b"OpusHead" in voice.file[1][:100]
+        assert words_in(voice.file[1]) == "The tide is high at six."
+        heard = await said(app)
+        assert heard.text == SAID
+        assert heard.tainted_by == ""
+        (file,) = heard.attachments
+        assert Path(file.path).read_bytes() == recording(SAID)
+        assert SAID in model.requests[-1].messages[-1].text
+
+
+async def test_what_is_written_is_answered_in_writing_unless_voice_is_on(tmp_path: Path) -> None:
+    async with stage("one", "two", "three") as (telegram, model), running(tmp_path, telegram, model):
+        await telegram.says(ADA, "hello")
+        await sees(telegram, lambda sent: sent.text == "one")
+        await telegram.says(ADA, "/voice on")
+        await sees(telegram, lambda sent: sent.text == "I also answer aloud.")
+        assert not asked(model, "/audio/speech")
+        await telegram.says(ADA, "hello again")
+        assert (await sees(telegram, is_voice)).file is not None
+        await telegram.says(ADA, "/voice off")
+        await sees(telegram, lambda sent: sent.text == "I answer in writing.")
+        await telegram.sends_voice(ADA, recording(SAID))
+        await sees(telegram, lambda sent: sent.text == "three")
+    assert asked(model, "/audio/speech") == 1
+
+
+async def test_one_that_cannot_be_recognised_is_told_and_stays_with_the_message(tmp_path: Path) -> None:
+    async with stage("I cannot hear it.") as (telegram, model), running(tmp_path, telegram, model) as app:
+        model.audio_troubles.append(Refusal(400, "The audio is corrupted."))
+        await telegram.sends_voice(ADA, recording(SAID))
+        told = await sees(telegram, lambda sent: "could not make out" in sent.text)
+        assert "corrupted" in told.text
+        await sees(telegram, lambda sent: sent.text == "I cannot hear it.")
+        (file,) = (await said(app)).attachments
+        assert Path(file.path).read_bytes() == recording(SAID)
+        assert "not recognised" in model.requests[-1].messages[-1].text
+
+
+async def test_a_service_that_is_away_for_a_moment_is_asked_again(tmp_path: Path) -> None:
+    async with stage("Six.") as (telegram, model), running(tmp_path, telegram, model) as app:
+        model.audio_troubles.append(Refusal(503, "Overloaded."))
+        await telegram.sends_voice(ADA, recording(SAID))
+        await sees(telegram, lambda sent: sent.text == "Six.")
+        assert (await said(app)).text == SAID
+
+
+async def test_one_that_is_too_long_is_not_sent_anywhere(tmp_path: Path) -> None:
+    settings = {"speech": {"seconds_max": 5.0}}
+    async with stage("Too long.") as (telegram, model), running(tmp_path, telegram, model, **settings):
+        long = recording("tide " * 40)
+        assert seconds_of(long) > 5
+        await telegram.sends_voice(ADA, long)
+        assert (
+            "speech.seconds_max allows 5" in (await sees(telegram, lambda one: "could not make out" in one.text)).text
+        )
+        await sees(telegram, lambda sent: sent.text == "Too long.")
+    assert not model.audio
+
+
+async def test_an_answer_that_cannot_be_spoken_stands_there_all_the_same(tmp_path: Path) -> None:
+    async with stage(ANSWER) as (telegram, model), running(tmp_path, telegram, model, speech={"answers": "on"}):
+        model.audio_troubles.append(Refusal(400, "There is no voice of that name."))
+        await telegram.says(ADA, "hello")
+        await sees(telegram, lambda sent: sent.text == "The tide is high at six.")
+        assert "no voice of that name" in (await sees(telegram, lambda sent: "not say that aloud" in sent.text)).text
+
+
+async def test_speech_counts_under_the_budget_and_stops_at_it(tmp_path: Path) -> None:
+    prices = {"usd_per_minute": 0.6, "usd_per_million_chars": 1000.0}
+    settings = {"speech": prices, "budget": {"usd_per_day": 1.0, "unpriced": "allow"}}
+    async with stage(ANSWER, "Later.") as (telegram, model), running(tmp_path, telegram, model, **settings) as app:
+        await telegram.sends_voice(ADA, recording(SAID))
+        await sees(telegram, is_voice)
+        rows = await app.store.ledger.usage(1)
+        usd = {row.model: row.usd for row in rows if row.usd is not None}
+        assert usd["ears/whisper-1"] == pytest.approx(0.6 / 60 * seconds_of(recording(SAID)))
+        assert usd["ears/tts-1"] == pytest.approx(1000 * len("The tide is high at six.") / 1_000_000)
+        await telegram.sends_voice(ADA, recording("x" * 1600))  # a minute and more
+        told = await sees(telegram, lambda sent: "could not make out" in sent.text)
+        assert "budget" in told.text
+    assert asked(model, "/audio/transcriptions") == 1

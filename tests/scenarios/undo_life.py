@@ -1,0 +1,180 @@
+"""A Shoal in which a turn is undone, that undo too, and the turn again, and the thread forked; to be killed anywhere.
+
+`python -m tests.scenarios.undo_life` reads orders, one JSON object a line, forks a child for each that lives it, and
+answers with a line: the child's exit code, or minus its signal, and how often it could have been killed.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from shoal.app import App, Overrides, open_app
+from shoal.config import load_config
+from shoal.domain.events import FilesRestored
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.permissions import Asker
+from shoal.sandbox.host import HostSandbox
+from shoal.store.driver import Driver
+from shoal.testing.chat import OPEN, FakeChat
+from shoal.testing.crash import World, serve_forked
+from shoal.testing.faults import KillingDriver, Side
+from shoal.testing.model import Call, FakeModel, Reply, Seen
+from shoal.testing.scenario import FakeModels, replays_alike
+
+THREAD: ThreadId = make_thread_id("fake", "harbour", "1")
+COPY: ThreadId = make_thread_id("fake", "harbour", "copy")
+OWNER = Asker(trust="owner", user="owner")
+UNDOS = 3
+SECONDS_MAX = 60.0
+NOT_YET = -1_000_000
+"""What is written before it counts."""
+COMMANDS = {
+    "first": "mkdir -p keep old/deep; echo one > a; echo b > b; echo x > old/deep/x; echo run > run; echo s > swap; "
+    "ln -s a link; echo k > keep/k; chmod 644 run",
+    "second": "echo two > a; rm b; rm -r old; echo now > old; rm swap; mkdir swap; echo in > swap/in; chmod 755 run; "
+    "ln -sfn keep/k link; mkdir -p new/deep; echo n > new/deep/n",
+}
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.symlink", "os.link"}
+
+
+class Life(msgspec.Struct, frozen=True):
+    """One run. `at` says at which write to the database, or change of a `file`, it is killed; 0 is never. `until` says
+    how far it goes: the `turns` are what is to be undone, after the `fork` the model is told of it all."""
+
+    home: str
+    world: str
+    database: str = ""
+    kind: Literal["write", "file"] = "write"
+    side: Side = "before"
+    at: int = 0
+    until: Literal["turns", "fork", "end"] = "end"
+
+
+class FileChanges:
+    """Counts what this process changes on the disk, and kills it before the change of a number."""
+
+    def __init__(self, at: int) -> None:
+        self.count = NOT_YET
+        self._at = at
+
+    def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
+        """Hear of one, as of all that Python audits."""
+        if event == "open":
+            flags = arguments[2]
+            if not isinstance(flags, int) or not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+                return
+        elif event not in CHANGES:
+            return
+        self.count += 1
+        if self.count == self._at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tree_of(folder: Path) -> list[tuple[str, str, int]]:
+    """Everything in a folder: its path, what it is, and its rights."""
+    found: list[tuple[str, str, int]] = []
+    for path in sorted(folder.rglob("*")):
+        what = os.readlink(path) if path.is_symlink() else "" if path.is_dir() else path.read_text()
+        mode = 0 if path.is_symlink() else stat.S_IMODE(path.lstat().st_mode)
+        found.append((str(path.relative_to(folder)), what, mode))
+    return found
+
+
+async def live(life: Life) -> int:
+    """Do what is not done yet; returns how many writes, or changes of files, there were."""
+    world, files, drivers = World(Path(life.world)), FileChanges(life.at), list[KillingDriver]()
+    if life.kind == "file":
+        sys.addaudithook(files)
+
+    def wrap(driver: Driver) -> Driver:
+        drivers.append(KillingDriver(driver, life.side, life.at if life.kind == "write" else 0))
+        drivers[0].writes = NOT_YET
+        return drivers[0]
+
+    def answer(seen: Seen) -> Reply:
+        said = seen.user_text.partition("<context>")[0].strip()
+        word = said.rpartition("It is ")[2]
+        if word in COMMANDS and not seen.rounds:
+            return Reply(calls=(Call("bash", json.dumps({"command": COMMANDS[word]})),))
+        if word == "now?":
+            world.note("told", text=said)
+        return Reply(f"That was {word}.")
+
+    chat = FakeChat()
+    parts = Overrides(
+        models=FakeModels(FakeModel(script=answer)),
+        sandbox=HostSandbox(),
+        adapters=(chat,),
+        access={chat.platform: OPEN},
+        wrap_driver=wrap,
+    )
+    overrides: dict[str, object] = {
+        "permissions": {"default_profile": "open"},
+        "engine": {"drain_seconds": 1.0, "heartbeat_seconds": 0.1, "stalled_seconds": 0.5},
+        "sandbox": {"kind": "host"},
+        "database": {"url": life.database},
+    }
+
+    def counts() -> None:
+        files.count = drivers[0].writes = 0
+
+    async with open_app(load_config(Path(life.home), {}, overrides), parts) as app, asyncio.timeout(SECONDS_MAX):
+        await _live(app, world, life, counts)
+    return files.count if life.kind == "file" else drivers[0].writes
+
+
+async def _live(app: App, world: World, life: Life, counts: Callable[[], None]) -> None:
+    workspace, attachments = app.home.agent("main") / "workspace", app.home.attachments(THREAD)
+    world.note("start", open=len(await app.store.checkpoints.undoing()))
+    turns = [await _turn(app, word) for word in COMMANDS]
+    attachments.mkdir(parents=True, exist_ok=True)
+    (attachments / "map.png").write_bytes(b"png")
+    if life.until == "turns":
+        return
+    counts()
+    while True:
+        undos = [row for row in reversed(await app.store.checkpoints.newest(THREAD)) if row.undoes]
+        world.note("seen", undos=len(undos), tree=json.dumps(tree_of(workspace)))
+        if len(undos) == UNDOS:
+            break
+        await app.orchestrator.undo.undo(THREAD, undos[0].id if len(undos) == 1 else turns[1], OWNER)
+    if await app.store.journal.thread(COPY) is None:
+        at = (await app.store.journal.events(THREAD))[-1].seq
+        await app.snapshots.fork(THREAD, COPY, "owner", at)
+    if life.until == "fork":
+        return
+    await _turn(app, "now?")
+    for thread in (THREAD, COPY):
+        events = await app.store.journal.events(thread)
+        restored = [event.data.id for event in events if isinstance(event.data, FilesRestored)]
+        types = json.dumps([event.type for event in events])
+        world.note("end", thread=thread, types=types, restored=json.dumps(restored))
+    audited = [row.entry for row in await app.store.audit.tail(1000) if row.entry.kind == "undo"]
+    world.note("audit", undos=len(audited))
+    await replays_alike(app)
+    world.note("copy", map=str((app.home.attachments(COPY) / "map.png").exists()))
+
+
+async def _turn(app: App, word: str) -> str:
+    """Say a word, unless it was said, and wait for the end of its turn; the turn's id."""
+    author = Author("ada", trusted=True)
+    await app.orchestrator.send(Prompt(THREAD, word, f"It is {word}", author, app.clock.now(), message_id=word))
+    while True:
+        events = await app.store.journal.events(THREAD)
+        turn = next((event.turn for event in events if getattr(event.data, "message_id", "") == word), "")
+        if any(event.type == "turn_finished" and event.turn == turn for event in events):
+            return turn
+        await app.clock.sleep(0.02)
+
+
+if __name__ == "__main__":
+    serve_forked(Life, live)

@@ -1,0 +1,57 @@
+"""A process that hears a voice message on Telegram and answers it aloud, until it is done or killed at a write."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from shoal.app import Overrides, open_app
+from shoal.config import load_config
+from shoal.sandbox.host import HostSandbox
+from shoal.store.driver import Driver
+from shoal.testing.crash import serve_forked
+from shoal.testing.faults import KillingDriver, Side
+from shoal.testing.platforms.telegram import TOKEN
+
+
+class VoiceOrder(msgspec.Struct):
+    """Where the home, the platform and the model are, and at which durable write the process dies (0: at none)."""
+
+    home: str
+    telegram: str
+    model: str
+    at: int = 0
+    side: Side = "before"
+
+
+async def live(order: VoiceOrder) -> int:
+    """Run until the answer is spoken; returns how many durable writes there were."""
+    drivers: list[KillingDriver] = []
+
+    def wrap(driver: Driver) -> Driver:
+        drivers.append(KillingDriver(driver, order.side, order.at))
+        return drivers[0]
+
+    overrides: Mapping[str, object] = {
+        "platforms": {"telegram": [{"token": TOKEN, "api_base": order.telegram, "owner": "7"}]},
+        "permissions": {"default_profile": "open"},
+        "sandbox": {"kind": "host"},
+        "mailbox": {"pause_seconds": 0},
+        "model": {"name": "one/fake-1"},
+        "providers": {"one": {"kind": "openai", "base_url": f"{order.model}/v1", "api_key": "sk-one"}},
+        "speech": {"recognition": "one/whisper-1", "speaking": "one/tts-1"},
+    }
+    parts = Overrides(sandbox=HostSandbox(), wrap_driver=wrap)
+    async with open_app(load_config(Path(order.home), {}, overrides), parts) as app:
+        store = app.store
+        while not (
+            len(await store.ledger.usage(1)) == 3
+            and not await store.inbox.waiting()
+            and await store.outbox.depth() == 0
+        ):
+            await app.clock.sleep(0.02)
+    return drivers[0].writes
+
+
+if __name__ == "__main__":
+    serve_forked(VoiceOrder, live)

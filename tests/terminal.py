@@ -1,0 +1,73 @@
+"""A person at a terminal: starts a program on a pseudo-terminal, reads what it shows, types lines."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+SECONDS_MAX = 60.0
+
+
+class Terminal:
+    """One program; `screen` is everything that it has shown, and `typed` what was typed."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
+        self._side, other = pty.openpty()
+        self._process = subprocess.Popen(
+            ["setsid", "--ctty", *command],  # so that Ctrl-C arrives as a signal
+            stdin=other, stdout=other, stderr=other, env=dict(environ), cwd=folder,
+        )  # fmt: skip
+        os.close(other)
+        self.screen = ""
+        self.typed: list[str] = []
+        self._seen = 0
+
+    def sees(self, part: str, seconds: float = SECONDS_MAX) -> str:
+        """Wait until the text stands on the screen, behind what was seen before; returns what came until then."""
+        ends = time.monotonic() + seconds
+        while True:
+            at = self.screen.find(part, self._seen)
+            if at >= 0:
+                before, self._seen = self._seen, at + len(part)
+                return self.screen[before : self._seen]
+            left = ends - time.monotonic()
+            assert left > 0, f"{part!r} is not shown:\n{self.screen[self._seen :]}"
+            assert self._read(left), f"{part!r} was not shown before the end:\n{self.screen}"
+
+    def types(self, line: str = "") -> None:
+        """Type a line, and Enter."""
+        self.typed.append(line)
+        os.write(self._side, f"{line}\n".encode())
+
+    def presses(self, key: bytes) -> None:
+        """Press one key, such as Ctrl-C."""
+        os.write(self._side, key)
+
+    def ends(self) -> int:
+        """Wait for the end; returns the exit code."""
+        while self._read(SECONDS_MAX):
+            pass
+        os.close(self._side)
+        return self._process.wait(SECONDS_MAX)
+
+    def kill(self) -> None:
+        """End the program if it still runs."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _read(self, seconds: float) -> bool:
+        """Read what is there; False at the end."""
+        if not select.select([self._side], [], [], seconds)[0]:
+            return True
+        try:
+            found = os.read(self._side, 65_536)
+        except OSError:  # how Linux says that the other side is closed
+            return False
+        self.screen += re.sub(r"\r+\n", "\n", found.decode(errors="replace"))
+        return bool(found)

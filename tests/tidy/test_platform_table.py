@@ -1,0 +1,40 @@
+"""The table of platforms and cases: as the contract suite went last, over all platforms and cases there are now."""
+
+import ast
+import re
+
+from tests.platform_table import EXAMPLE, HOLDS, PAGE, PLATFORMS, ROOT, cases, page, read
+
+SUITE = re.compile(r"^class (Test\w+)\(ChatContract\)", re.MULTILINE)
+ASK = "run: python -m tests.platform_table new"
+
+
+def test_the_page_is_current() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page(text, read()), "run: python -m tests.platform_table page"
+
+
+def test_every_case_was_tried_on_every_platform() -> None:
+    results = read()
+    assert list(results) == list(PLATFORMS), ASK
+    assert {name: sorted(went) for name, went in results.items()} == dict.fromkeys(PLATFORMS, sorted(cases())), ASK
+    assert all(reason for went in results.values() for reason in went.values())
+    assert all(HOLDS in went.values() for went in results.values())
+
+
+def test_every_suite_has_its_platform() -> None:
+    files = [*(ROOT / "tests/contracts").glob("test_chat_*.py"), EXAMPLE / "tests/test_contract.py"]
+    found = {suite for file in files for suite in SUITE.findall(file.read_text(encoding="utf-8"))}
+    assert found - {"TestFakeChat"} == {suite for suites in PLATFORMS.values() for suite in suites}
+
+
+def test_a_reason_that_is_told_is_one_the_suite_gives() -> None:
+    """One that it gives no more is left over from an older run."""
+    given = {
+        node.value
+        for file in (ROOT / "src/shoal/testing/contracts").glob("chat*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    told = {reason for went in read().values() for reason in went.values()} - {HOLDS}
+    assert told <= given, ASK

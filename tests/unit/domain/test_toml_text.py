@@ -1,0 +1,85 @@
+"""Setting a key in a TOML file changes that key alone, and no line that somebody wrote."""
+
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.domain.toml_text import CannotPlace, literal, with_value
+
+FILE = """# mine
+[model]  # which one
+# name = "openai/gpt-5"
+
+[web]
+port = 1  # the old one
+allow = [
+    "a",
+]
+
+[[platforms.telegram]]
+token = "t"
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        (("model", "name"), "a/b", '# name = "openai/gpt-5"\nname = "a/b"\n\n[web]'),
+        (("web", "port"), 8421, "[web]\nport = 8421\nallow"),
+        (("web", "allow"), ["x", "y"], 'allow = ["x", "y"]\n\n[['),
+        (("platforms", "telegram", "owner"), "7", 'token = "t"\nowner = "7"\n'),
+        (("providers", "a b", "kind"), "openai", '\n\n[providers."a b"]\nkind = "openai"\n'),
+        (("providers", "x", "api_key"), {"file": "secrets/x"}, 'api_key = { file = "secrets/x" }\n'),
+    ],
+)
+def test_a_key_is_set_where_it_belongs(path: tuple[str, ...], value: str | int | list[str], line: str) -> None:
+    changed = with_value(FILE, path, value)
+    assert line in changed
+    kept = [one for one in FILE.splitlines() if not one.startswith((f"{path[-1]} =", '    "a"', "]"))]
+    assert [one for one in kept if one not in changed.splitlines()] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (
+            "[[platforms.telegram]]\naccount = 'a'\n[[platforms.telegram]]\naccount = 'b'\n",
+            ("platforms", "telegram", "x"),
+        ),
+        ("web = { port = 1 }\n", ("web", "port")),
+        ("model = 'x'\n", ("model", "name")),
+        ("not toml", ("model", "name")),
+    ],
+)
+def test_a_file_in_another_form_is_left_alone(text: str, path: tuple[str, ...]) -> None:
+    with pytest.raises(CannotPlace):
+        with_value(text, path, 1)
+
+
+names = st.sampled_from(["model", "web", "a-b", "with space", "ünï", 'quo"te', "x.y"])
+values = st.one_of(st.text(), st.integers(-5, 5), st.booleans(), st.lists(st.text(max_size=5), max_size=3))
+
+
+@given(st.lists(st.tuples(st.lists(names, min_size=1, max_size=3), values), max_size=6))
+def test_what_was_set_is_read_back_and_nothing_else_changes(
+    settings: list[tuple[list[str], str | int | list[str]]],
+) -> None:
+    text = FILE
+    for path, value in settings:
+        before = tomllib.loads(text)
+        try:
+            text = with_value(text, tuple(path), value)
+        except CannotPlace:
+            continue
+        table, wanted = before, tomllib.loads(text)
+        for name in path[:-1]:
+            table = table.setdefault(name, {})
+        table[path[-1]] = value
+        assert before == wanted
+
+
+@given(values)
+def test_a_literal_is_what_it_was(value: str | int | list[str]) -> None:
+    assert tomllib.loads(f"x = {literal(value)}")["x"] == value

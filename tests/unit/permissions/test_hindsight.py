@@ -1,0 +1,108 @@
+"""Other rules for the past, and rules that the past speaks for."""
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.permissions import Coverage, Decision
+from shoal.domain.records import Approval, PastCheck
+from shoal.domain.settings import ProfileSettings
+from shoal.permissions.actions import action_of
+from shoal.permissions.hindsight import ASKED_MIN, decided_anew, suggestions
+from shoal.permissions.profiles import Profiles, compile_profile, decide
+
+AT = datetime(2026, 1, 5, tzinfo=UTC)
+THREAD = ThreadId("web:lobby:d")
+STANDARD = Profiles().get("standard")
+
+
+def check(action: str, decision: Decision, count: int = 1) -> PastCheck:
+    """Something that was checked."""
+    return PastCheck(action, decision, count, THREAD, AT)
+
+
+def allowed(*actions: str) -> Approval:
+    """A question that was answered with yes."""
+    return Approval(
+        id=ApprovalId("a"),
+        call_id=CallId("c"),
+        tool="bash",
+        actions=actions,
+        digest="",
+        shown="shown",
+        asked_by="ada",
+        expires_at=AT,
+        thread=THREAD,
+        turn=TurnId("t"),
+        state="used",
+        created_at=AT,
+    )
+
+
+def suggested(*approvals: Approval) -> list[tuple[str, ...]]:
+    """The patterns of the rules suggested for these."""
+    return [one.allow for one in suggestions(approvals, {THREAD: "main"}, {"main": STANDARD})]
+
+
+def test_what_other_rules_decide_otherwise_comes_the_most_frequent_first() -> None:
+    rules = compile_profile("x", ProfileSettings(deny=(r"tool:write:.*",), allow=(r"tool:bash:git .*",), ask=(".*",)))
+    checks = [
+        check("tool:write:/workspace/a", "allow", 2),
+        check("tool:bash:git pull", "ask", 9),
+        check("tool:time", "ask"),
+    ]
+    found = decided_anew(checks, rules)
+    assert [(one.action, one.before, one.after, one.count) for one in found] == [
+        ("tool:bash:git pull", "ask", "allow", 9),
+        ("tool:write:/workspace/a", "allow", "deny", 2),
+    ]
+    assert found[1].rule == "deny tool:write:.*"
+
+
+@given(st.lists(st.sampled_from(["tool:bash:git pull", "tool:bash:rm -rf /workspace/x", "tool:read:/workspace/a"])))
+def test_the_same_rules_change_nothing(actions: list[str]) -> None:
+    checks = [check(action, decide(STANDARD, action_of(action)).decision) for action in actions]
+    assert decided_anew(checks, STANDARD) == []
+
+
+def test_what_was_always_allowed_is_suggested_as_exactly_that() -> None:
+    (patterns,) = suggested(*[allowed("tool:bash:touch a.txt")] * ASKED_MIN)
+    assert patterns == (r"tool:bash:touch a\.txt",)
+    rules = compile_profile("x", ProfileSettings(allow=patterns))
+    assert decide(rules, action_of("tool:bash:touch a.txt")).decision == "allow"
+    assert decide(rules, action_of("tool:bash:touch a_txt")).decision == "deny"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(allowed("tool:bash:touch a.txt"), state="deny"),
+        replace(allowed("tool:bash:touch a.txt"), state="expired"),
+        replace(allowed("tool:bash:touch a.txt"), needs_trust=True),
+        replace(allowed("tool:bash:touch a.txt"), covers=Coverage(sends=True)),
+    ],
+)
+def test_one_no_or_doubt_among_them_and_nothing_is_suggested(other: Approval) -> None:
+    assert suggested(*[allowed("tool:bash:touch a.txt")] * 9, other) == []
+
+
+def test_seldom_hidden_and_denied_things_are_never_suggested() -> None:
+    assert suggested(*[allowed("tool:bash:touch a.txt")] * (ASKED_MIN - 1)) == []
+    assert suggested(*[allowed("tool:bash:sh -c 'touch a'")] * 9) == []
+    denying = compile_profile("x", ProfileSettings(deny=(".*secret.*",), ask=(".*",)))
+    asked = [allowed("tool:bash:touch secret")] * 9
+    assert suggestions(asked, {THREAD: "main"}, {"main": denying}) == []
+    assert suggestions(asked, {}, {"main": denying}) == []
+
+
+@given(st.text(min_size=1, max_size=40))
+def test_a_pattern_matches_the_action_it_is_made_of_and_no_other(detail: str) -> None:
+    asks = compile_profile("x", ProfileSettings(ask=("(?s:.*)",)))
+    text = f"tool:message:{detail}"
+    for one in suggestions([allowed(text)] * ASKED_MIN, {THREAD: "main"}, {"main": asks}):
+        assert all(re.fullmatch(pattern, text) and not re.fullmatch(pattern, f"{text}x") for pattern in one.allow)

@@ -1,0 +1,96 @@
+"""`shoal compare`, `cases` and `check`: another model's answers and cases, over a home that no server runs on."""
+
+import json
+import shlex
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from tests.unit.surfaces.cli.conftest import Shoal
+
+THREAD = "terminal:ask:mine"
+SAVE = f"cases save {THREAD} --name tells-the-time"
+WRONG = (
+    ("compare --model demo", "Name either a thread, how many of the last turns, or a tag."),
+    ("compare --model nope --last 1", "No provider has the model 'nope'."),
+    ("compare --model demo --thread terminal:ask:none", "There is no thread terminal:ask:none."),
+    ("compare --model demo --tag none", "No thread has #none in its title."),
+    ("compare --model demo --last 1 --profile none", "There is no permission profile 'none'."),
+    ("compare --model demo --last 1 --system none.md", "none.md cannot be read: No such file or directory."),
+    ("threads undo terminal:ask:none", "There is no thread terminal:ask:none."),
+    (f"threads undo {THREAD} none", f"Turn none of {THREAD} has changed no files"),
+    (f"threads again {THREAD} --model nope", "No provider has the model 'nope'."),
+    (f"threads fork {THREAD} --after 9999", "and none of number 9999."),
+    ("cases save terminal:ask:none --name a --contains x", "There is no thread terminal:ask:none."),
+    (f"cases save {THREAD} --name 'A b' --contains x", "'A b' is no name for a case"),
+    (SAVE, "Say what has to hold"),
+    (f"{SAVE} --matches '(' ", "it is not a regular expression"),
+    (f"{SAVE} --calls time --arguments '[1]'", "is no JSON object"),
+    (f"{SAVE} --contains x --turn none", f"{THREAD} has no turn none"),
+    ("check none", "main has no case 'none'."),
+    ("check --agent nobody", "There is no agent 'nobody'."),
+    ("check --junit /none/report.xml", "/none/report.xml cannot be written."),
+    ("permissions replay --profile none", "There is no permission profile 'none'."),
+    ("permissions replay --profile locked --agent nobody", "There is no agent 'nobody'"),
+    ("permissions suggest --accept 9", "There is no suggestion 9."),
+)
+"""Commands and what is said of each."""
+
+
+@pytest.fixture
+def asked(shoal: Shoal) -> None:
+    """A thread in which the time was asked."""
+    assert shoal("ask", "--thread", THREAD, "what time is it?").code == 0
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_comparison_says_what_it_takes_before_and_what_came_after(shoal: Shoal) -> None:
+    ran = shoal("compare", "--model", "demo", "--thread", THREAD)
+    assert ran.code == 0
+    plan = ran.err.splitlines()
+    assert plan[0] == f"1 turn with 2 model calls of {THREAD}."
+    assert plan[1].startswith("To ask: about ")
+    assert plan[1].endswith("about $0.0000; the ceiling is $1.0000.")
+    assert plan[-1] == "2 of 2 answered, $0.0000"
+    assert ran.out.splitlines()[-1].startswith("2 of 2 answered by demo for $0.0000: ")
+    again = shoal("compare", "--model", "demo", "--thread", THREAD)
+    assert again.err.splitlines() == [plan[0], "2 of 2 are answered already."]
+    view = json.loads(shoal("compare", "--model", "demo", "--thread", THREAD, "--json").out)
+    assert (view["state"]["done"], len(view["steps"])) == (2, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("asked")
+def test_what_is_wrong_is_said_in_a_line_and_changes_nothing(shoal: Shoal, home: Path) -> None:
+    for words, said in WRONG:
+        ran = shoal(*shlex.split(words))
+        assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1), (words, ran)
+        assert said in ran.err, words
+    assert not (home / "agents" / "main" / "cases").exists()
+    assert "answered already" not in shoal("compare", "--model", "demo", "--thread", THREAD).err
+
+
+@pytest.mark.usefixtures("asked")
+def test_cases_are_checked_for_people_and_for_ci(shoal: Shoal, home: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    saved = shoal(*SAVE.split(), "--calls", "time", "--lacks", "quarter to nine")
+    assert saved.out == "Saved as agents/main/cases/tells-the-time.toml. `shoal check --agent main` runs it.\n"
+    assert shoal("cases", "save", THREAD, "--name", "sings", "--contains", "la la la").code == 0
+    ran = shoal("check", "--junit", str(report))
+    assert ran.code == 1
+    assert "\npass   tells-the-time" in f"\n{ran.out}"
+    assert "FAIL   sings" in ran.out
+    assert "       - answer contains 'la la la'" in ran.out
+    assert "2 cases: 1 passed, 1 failed, 0 not run; usd 0.0000." in ran.out
+    suite = ET.fromstring(report.read_text())
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
+    assert [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None] == ["sings"]
+
+    report.unlink()
+    wrong = home / "agents" / "main" / "cases" / "sings.toml"
+    wrong.write_text(wrong.read_text().replace("contains", "contians"))
+    ran = shoal("check", "--junit", str(report))
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
+    assert "cases/sings.toml, line " in ran.err
+    assert "contians" in ran.err
+    assert not report.exists()

@@ -1,0 +1,115 @@
+"""`shoal replay`, `threads fork|branch`, `permissions replay|suggest`: the past, over a home that no server runs on."""
+
+import contextlib
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.unit.surfaces.cli.conftest import Shoal
+
+THREAD = "terminal:ask:mine"
+
+
+@pytest.fixture
+def asked(shoal: Shoal) -> None:
+    """A thread in which the time was asked."""
+    assert shoal("ask", "--thread", THREAD, "what time is it?").code == 0
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_past_conversation_replays_alike_and_so_does_its_copy(shoal: Shoal) -> None:
+    ran = shoal("replay", THREAD)
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "2 requests: 2 identical.")
+    assert "were not compared" in ran.out
+    copy = shoal("threads", "fork", THREAD).out.strip()
+    assert copy.startswith("terminal:ask:")
+    assert shoal("replay", "--all").out.splitlines()[0] == "4 requests in 2 threads: 4 identical."
+    assert json.loads(shoal("replay", THREAD, "--json").out)["replay"]["identical"] == 2
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    "words",
+    ["replay", "replay terminal:ask:none", "replay no-thread", f"replay {THREAD} --all", f"replay {THREAD} --turn x"],
+)
+def test_what_there_is_not_cannot_be_replayed(shoal: Shoal, words: str) -> None:
+    assert shoal(*words.split()).code == 2
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "threads fork no-thread", "threads fork terminal:ask:none", f"threads fork {THREAD} --after 99",
+        f"threads branch {THREAD} 99", f"threads changes {THREAD} t", f"threads undo {THREAD} --yes",
+        f"compare --model demo --thread {THREAD} --runs 0", "compare --model demo --thread terminal:ask:none",
+        f"compare --model nobody/none --thread {THREAD}", "check --agent nobody", "check none", "cases list --agent x",
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_one_line_and_exit_2_and_changes_nothing(shoal: Shoal, home: Path, words: str) -> None:
+    def journal() -> list[object]:
+        with contextlib.closing(sqlite3.connect(home / "shoal.db")) as database:
+            return database.execute("select thread, seq, type, data from events order by thread, seq").fetchall()
+
+    before = journal()
+    ran = shoal(*words.split())
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert ran.err.startswith("shoal: ")
+    assert journal() == before
+
+
+@pytest.mark.usefixtures("asked")
+def test_models_are_compared_and_cases_checked_while_no_shoal_runs(shoal: Shoal, home: Path) -> None:
+    compared = shoal("compare", "--model", "demo", "--thread", THREAD, "--usd-max", "0", "--json")
+    assert compared.code == 0
+    state = json.loads(compared.out)["state"]
+    assert (state["calls"], state["done"]) == (2, 2)
+    assert shoal("cases", "save", THREAD, "--name", "clock", "--calls", "time").code == 0
+    checked = shoal("check", "--usd-max", "0")
+    assert (checked.code, checked.out.splitlines()[0].split()[:2]) == (0, ["pass", "clock"])
+    case = home / "agents/main/cases/clock.toml"
+    case.write_text(case.read_text().replace("calls", "cals"))
+    ran = shoal("check")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "cases/clock.toml" in ran.err
+    assert "cals" in ran.err
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_conversation_goes_on_from_an_earlier_rest(shoal: Shoal) -> None:
+    assert shoal("threads", "branch", THREAD, "0").code == 0
+    shown = shoal("threads", "show", THREAD).out
+    assert "goes on from after event 0" in shown
+    assert shoal("threads", "branch", THREAD, "2").code == 2
+    assert shoal("threads", "again", THREAD).code == 1
+
+
+@pytest.mark.usefixtures("asked")
+def test_other_rules_are_tried_on_the_past(shoal: Shoal, home: Path) -> None:
+    rules = home.with_name("rules.toml")
+    rules.write_text('extends = "open"\ndeny = ["tool:time.*"]\n')
+    ran = shoal("permissions", "replay", "--profile", str(rules))
+    assert ran.code == 0
+    assert "newly denied: 1" in ran.out
+    assert "Everything would have been decided the same." in shoal("permissions", "replay", "--profile", "open").out
+    assert shoal("permissions", "replay", "--profile", "nope").code == 2
+    assert shoal("permissions", "replay", "--profile", "open", "--since", "soon").code == 2
+    assert shoal("permissions", "suggest").out == "Nothing was asked often enough yet.\n"
+    assert shoal("permissions", "suggest", "--accept", "1").code == 2
+
+
+def test_files_of_a_turn_are_restored_while_no_shoal_runs(shoal: Shoal, home: Path, model: str) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text(
+        f"[model]\nname = 'openai/fake-1'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"
+        "[permissions]\ndefault_profile = 'open'\n"
+    )
+    says = 'tools=1 tool=write args={"path":"a.txt","content":"one"} words=1'
+    assert shoal("ask", "--thread", THREAD, says).code == 0
+    file = home / "agents/main/workspace/a.txt"
+    assert "+one" in shoal("threads", "changes", THREAD).out
+    done = shoal("threads", "undo", THREAD, "--yes")
+    assert (done.code, done.out.splitlines()[0], file.exists()) == (0, "Restored 1 file.", False)
+    assert shoal("threads", "undo", THREAD, done.out.split()[-4].rstrip("`"), "--yes").code == 0
+    assert file.read_text() == "one"

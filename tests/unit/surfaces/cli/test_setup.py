@@ -1,0 +1,395 @@
+"""`shoal setup` asks for what is missing, tries it at once, and writes what works; nothing is asked twice."""
+
+import asyncio
+import os
+import socket
+import stat
+import subprocess
+import tomllib
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.terminal import Terminal
+from tests.unit.surfaces.cli.conftest import PROGRAM, VARIABLES, Shoal
+
+from shoal.config import load_config
+from shoal.setup.choices import mistaken
+from shoal.surfaces.cli import login_service
+from shoal.surfaces.cli.setup_checks import is_free, not_ours
+from shoal.testing.model import FakeModel
+from shoal.testing.model.fake import FakeSettings
+from shoal.testing.model.script import Refusal
+from shoal.testing.platforms.google_chat import PROJECT, FakeGoogleChat
+from shoal.testing.platforms.teams import APP_ID, PASSWORD, FakeTeams
+from shoal.testing.platforms.telegram import TOKEN, FakeTelegram
+
+Start = Callable[..., Terminal]
+
+
+@pytest.fixture
+def start(home: Path, tmp_path: Path) -> Generator[Start]:
+    """Run `shoal --home HOME setup …` at a terminal, as a user without any session of systemd's."""
+    environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    environ |= {"HOME": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin", "OLLAMA_HOST": "127.0.0.1:1"}
+    (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "systemctl").chmod(0o755)
+    opened: list[Terminal] = []
+
+    def run(*arguments: str) -> Terminal:
+        opened.append(Terminal([PROGRAM, "--home", str(home), "setup", *arguments], environ, tmp_path))
+        return opened[-1]
+
+    yield run
+    for terminal in opened:
+        terminal.kill()
+
+
+async def at(terminal: Terminal, part: str, typed: str | None = None) -> str:
+    """Wait for a text on the screen, then type a line if one is given; the fakes go on meanwhile."""
+    shown = await asyncio.to_thread(terminal.sees, part)
+    if typed is not None:
+        terminal.types(typed)
+    return shown
+
+
+@asynccontextmanager
+async def telegram() -> AsyncGenerator[tuple[FakeTelegram, str]]:
+    """A bot that Ada (7) may write to, and the option that leads there."""
+    fake = FakeTelegram()
+    fake.add_chat(7)
+    await fake.start()
+    try:
+        yield fake, f"platforms.telegram.api_base={fake.server.address}"
+    finally:
+        await fake.stop()
+
+
+def written(home: Path) -> dict[str, dict[str, object]]:
+    return tomllib.loads((home / "shoal.toml").read_text())
+
+
+# ---- without a terminal ----
+
+
+def test_a_key_is_tried_and_kept_in_a_file_of_its_own(
+    shoal: Shoal, home: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "right")
+    address = f"providers.openai.base_url={model}/v1"
+    ran = shoal("setup", "--provider", "openai", "--key", "env:MY_KEY", "--model", "fake-1", "--set", address)
+    assert ran.code == 0, ran.out + ran.err
+    file = home / "secrets" / "providers.openai.api_key"
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("right\n", 0o600)
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert "right" not in ran.out + (home / "shoal.toml").read_text()
+    assert load_config(home, {}).providers["openai"].api_key.reveal() == "right"
+    assert load_config(home, {}).model.name == "openai/fake-1"
+    assert "openai/fake-1 answers: " in ran.out
+    assert f"wrote    {file}" in ran.out
+    assert ran.out.splitlines()[-1].startswith("Next: `shoal run` starts it")
+
+
+def test_comments_and_all_else_of_the_file_stay(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    before = (home / "shoal.toml").read_text()
+    assert shoal("setup", "--set", "web.port=0", "--set", "budget.usd_per_day=2.5").code == 0
+    after = (home / "shoal.toml").read_text()
+    assert [line for line in before.splitlines() if line not in after.splitlines()] == []
+    assert (written(home)["web"], written(home)["budget"]) == ({"port": 0}, {"usd_per_day": 2.5})
+
+
+def test_a_wrong_key_is_said_and_nothing_is_written(shoal: Shoal, home: Path, model: str, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("wrong")
+    address = f"providers.openai.base_url={model}/v1"
+    ran = shoal("setup", "--provider", "openai", "--key", f"file:{tmp_path / 'key'}", "--set", address)
+    assert ran.code == 1
+    assert "refused the key" in ran.out
+    assert not (home / "secrets").exists()
+    assert "sandbox " in ran.out, "the other steps go on"
+
+
+def test_a_key_of_somebody_else_is_not_even_tried(shoal: Shoal) -> None:
+    ran = shoal("setup", "--provider", "anthropic", "--key", "-", stdin="123456789:AAFakeTokenForTestsOnly\n")
+    assert ran.code == 1
+    assert "That is a Telegram bot token, not an Anthropic key." in ran.out
+
+
+def test_a_wrong_setting_is_refused_with_what_is_allowed(shoal: Shoal, home: Path) -> None:
+    ran = shoal("setup", "--set", "web.prot=1")
+    assert ran.code == 1
+    assert "web.prot is not a known key; did you mean port?" in ran.err
+    assert "prot" not in (home / "shoal.toml").read_text()
+
+
+def test_lists_and_wrong_values_are_read_as_the_file_would_be(shoal: Shoal, home: Path) -> None:
+    assert shoal("setup", "--set", "web.allowed_origins=a.example,b.example").code == 0
+    assert load_config(home, {}).web.allowed_origins == ("a.example", "b.example")
+    ran = shoal("setup", "--set", "web.port=abc")
+    assert (ran.code, "web.port is" in ran.err) == (1, True)
+    ran = shoal("setup", "--platform", "matrix")
+    assert (ran.code, "--set platforms.matrix.homeserver=VALUE is missing" in ran.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("openclaw.json", "belongs to another product (openclaw)"),
+        ("webui.db", "`shoal import openwebui"),
+        ("thesis.tex", "holds other files (thesis.tex)"),
+    ],
+)
+def test_a_directory_of_something_else_is_left_alone(shoal: Shoal, home: Path, file: str, said: str) -> None:
+    home.mkdir()
+    (home / file).write_text("{}")
+    ran = shoal("setup")
+    assert ran.code == 1
+    assert said in ran.out
+    assert [one.name for one in home.iterdir()] == [file]
+
+
+def test_a_home_that_is_half_anothers_is_left_alone_too(tmp_path: Path) -> None:
+    (tmp_path / "openclaw.json").write_text("{}")
+    (tmp_path / "shoal.toml").write_text("")
+    assert "belongs to another product" in not_ours(tmp_path)
+
+
+def test_a_place_that_cannot_be_a_home_is_said(shoal: Shoal, home: Path) -> None:
+    home.write_text("a file")
+    ran = shoal("setup")
+    assert ran.code == 1
+    assert "cannot be used: Not a directory. Choose another directory" in ran.out
+
+
+def test_a_port_in_use_is_said(shoal: Shoal) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert not is_free("127.0.0.1", port)
+        ran = shoal("setup", "--set", f"web.port={port}")
+    assert f"Port {port} of 127.0.0.1 is used by another program." in ran.out
+
+
+def test_a_shoal_that_runs_has_to_be_stopped(shoal: Shoal, home: Path) -> None:
+    from shoal.store.lock import HomeLock
+
+    shoal("init")
+    lock = HomeLock(home / "shoal.lock")
+    lock.acquire()
+    try:
+        ran = shoal("setup")
+    finally:
+        lock.release()
+    assert (ran.code, "A Shoal runs on" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "said"),
+    [
+        ("sk-ant-api03-x", "an OpenAI key", "That is an Anthropic key, not an OpenAI key."),
+        ("xoxb-1-2", "a Telegram bot token", "That is a Slack bot token, not a Telegram bot token."),
+        ("xapp-1-2", "a Slack bot token", "That is a Slack app-level token, not a Slack bot token."),
+        ("sk-proj-x", "an OpenAI key", ""),
+        ("something new", "an OpenAI key", ""),
+        (TOKEN, "a Telegram bot token", ""),
+    ],
+)
+def test_only_what_is_plainly_something_else_is_refused(value: str, wanted: str, said: str) -> None:
+    assert mistaken(value, wanted) == said
+
+
+# ---- at a terminal ----
+
+
+async def test_a_person_gets_from_nothing_to_a_paired_bot(start: Start, home: Path) -> None:
+    async with telegram() as (fake, option):
+        terminal = start("--set", option)
+        await at(terminal, "Number [1]: ", "demo")
+        await at(terminal, "Number [1]: ", "1")
+        await at(terminal, "Enter goes back): ", "xoxb-12345")
+        await at(terminal, "That is a Slack bot token, not a Telegram bot token. Try again.")
+        await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
+        await at(terminal, "Telegram refused the token")
+        await at(terminal, "Number [1]: ", "1")
+        await at(terminal, "Enter goes back): ", TOKEN)
+        await at(terminal, "directly and not in a group")
+        await fake.says(7, "/start")
+        code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
+        await at(terminal, "Code: ", "22222222")
+        await at(terminal, "That is not the code in the chat.")
+        await at(terminal, "Code: ", code.lower())
+        await at(terminal, "You own the bot on Telegram")
+        assert "You are my owner now" in (await fake.sees(7, "owner now")).text
+        assert await asyncio.to_thread(terminal.ends) == 0
+    assert TOKEN not in terminal.screen
+    assert written(home)["platforms"]["telegram"] == {
+        "api_base": option.partition("=")[2], "token": {"file": "secrets/platforms.telegram.token"}, "owner": "7",
+    }  # fmt: skip
+
+
+async def test_teams_takes_the_credentials_and_says_which_address_to_call(start: Start, home: Path) -> None:
+    fake = FakeTeams()
+    await fake.start()
+    address = fake.server.address
+    terminal = start(
+        "--set",
+        f"platforms.teams.login_url={address}/login",
+        "--set",
+        f"platforms.teams.service_url={fake.service_url}",
+    )
+    await at(terminal, "Number [1]: ", "demo")
+    for public_url, password, said in (
+        ("bot.example.org", PASSWORD, "web.public_url"),
+        ("https://bot.example.org", "wrong", "Teams"),
+        ("https://bot.example.org", PASSWORD, "Teams takes the credentials."),
+    ):
+        await at(terminal, "Number [1]: ", "teams")
+        await at(terminal, "Microsoft App ID", APP_ID)
+        await at(terminal, "App Tenant ID", "tenant-1")
+        await at(terminal, "Client secret", password)
+        await at(terminal, "internet reaches this server", public_url)
+        await at(terminal, said)
+    await at(terminal, "https://bot.example.org/platforms/teams")
+    await at(terminal, "Your object id", "aad-ada")
+    assert await asyncio.to_thread(terminal.ends) == 0, terminal.screen
+    await fake.stop()
+    account = load_config(home, {}).platforms.teams[0]
+    assert (account.app_id, account.tenant, account.owner) == (APP_ID, "tenant-1", "aad-ada")
+    assert account.app_password.reveal() == PASSWORD
+    assert PASSWORD not in terminal.screen
+
+
+async def test_google_chat_by_pub_sub_pairs_its_owner(start: Start, home: Path, tmp_path: Path) -> None:
+    fake = FakeGoogleChat()
+    fake.pulls = True
+    fake.add("dm", "DIRECT_MESSAGE")
+    await fake.start()
+    (tmp_path / "key.json").write_bytes(fake.key_file())
+    bases = [f"platforms.google_chat.{key}={fake.server.address}" for key in ("api_base", "pubsub_base")]
+    terminal = start("--set", bases[0], "--set", bases[1])
+    await at(terminal, "Number [1]: ", "demo")
+    (tmp_path / "notes.json").write_text("no key")
+    for file, said in (("notes.json", "is not a service account's key"), ("key.json", "directly and not in a group")):
+        await at(terminal, "Number [1]: ", "google_chat")
+        await at(terminal, "Key file (JSON)", str(tmp_path / file))
+        await at(terminal, "Authentication audience", PROJECT)
+        await at(terminal, "Pub/Sub subscription", fake.settings()["subscription"])
+        await at(terminal, said)
+    await fake.says("dm", "hello")
+    code = (await fake.sees("dm", "Your code is ")).text.split("Your code is ")[1].split(".")[0]
+    await at(terminal, "Code: ", code)
+    assert await asyncio.to_thread(terminal.ends) == 0, terminal.screen
+    await fake.stop()
+    assert load_config(home, {}).platforms.google_chat[0].owner == "1001"
+
+
+async def test_it_goes_on_where_it_was_left(start: Start, home: Path) -> None:
+    async with telegram() as (fake, option):
+        terminal = start("--set", option)
+        await at(terminal, "Number [1]: ", "demo")
+        await at(terminal, "Number [1]: ", "telegram")
+        await at(terminal, "Enter goes back): ", TOKEN)
+        await at(terminal, "directly and not in a group")
+        terminal.presses(b"\x03")
+        await at(terminal, "Left. ")
+        assert await asyncio.to_thread(terminal.ends) == 130
+        again = start("model")
+        await at(again, "Number [1]: ", "demo")
+        await at(again, "directly and not in a group")
+        await fake.says(7, "hello")
+        code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
+        await at(again, "Code: ", code)
+        assert await asyncio.to_thread(again.ends) == 0
+        last = start()
+        await at(last, "Telegram is connected.")
+        await at(last, "Next: ")
+        assert await asyncio.to_thread(last.ends) == 0
+        assert last.typed == [], "nothing is asked that is known"
+    assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyright: ignore[reportIndexIssue]
+
+
+async def test_an_account_that_rests_is_switched_on_with_the_token_it_has(start: Start, home: Path) -> None:
+    async with telegram() as (fake, option):
+        (home / "secrets").mkdir(parents=True)
+        (home / "secrets/t").write_text(TOKEN)
+        (home / "shoal.toml").write_text(
+            f"[model]\nname = 'demo'\n[platforms.telegram]\nenabled = false  # imported\nallow = ['7', '8']\n"
+            f"api_base = '{option.partition('=')[2]}'\ntoken = {{ file = 'secrets/t' }}\n"
+        )
+        terminal = start()
+        await at(terminal, "Number [1]: ", "telegram")
+        await at(terminal, "directly and not in a group")
+        await fake.says(7, "hello")
+        code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
+        await at(terminal, "Code: ", code)
+        assert await asyncio.to_thread(terminal.ends) == 0
+    account = load_config(home, {}).platforms.telegram[0]
+    assert (account.enabled, account.owner, account.allow) == (True, "7", ("7", "8"))
+
+
+async def test_the_end_of_the_input_leaves_too(start: Start) -> None:
+    terminal = start()
+    await at(terminal, "Number [1]: ")
+    terminal.presses(b"\x04")
+    await at(terminal, "Left. ")
+    assert await asyncio.to_thread(terminal.ends) == 130
+
+
+async def test_a_used_up_account_is_said_before_it_is_kept(start: Start, home: Path) -> None:
+    used_up = Refusal(429, "You exceeded your current quota.", "insufficient_quota")
+    model = FakeModel(script=lambda _: used_up, settings=FakeSettings(models=("fake-1",)))
+    address = await model.start("127.0.0.1", 0)
+    terminal = start()
+    await at(terminal, "Number [1]: ", "server")
+    await at(terminal, "Its address [http://127.0.0.1:8080/v1]: ", f"{address}/v1")
+    await at(terminal, "Its key, if it has one", "some-key")
+    await at(terminal, "Model (? lists them) [fake-1]: ", "?")
+    await at(terminal, "  fake-1")
+    await at(terminal, "Model (? lists them) [fake-1]: ", "")
+    await at(terminal, "has no credit or quota left")
+    await at(terminal, "Keep it anyway? [y/N]: ", "n")
+    await at(terminal, "Number [1]: ", "demo")
+    await at(terminal, "Number [1]: ", "none")
+    assert await asyncio.to_thread(terminal.ends) == 0
+    await model.stop()
+    assert not (home / "secrets").exists()
+
+
+# ---- the start at login ----
+
+
+def test_a_unit_starts_this_shoal_on_this_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr(login_service, "_run", lambda command: "")  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if "/" not in name else name)
+    monkeypatch.setattr("sys.argv", ["/opt/my apps/shoal"])
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    service = login_service.login_service(Path("/srv/100% mine"))
+    assert service is not None
+    assert service.file == tmp_path / "systemd/user/shoal-100-mine.service"
+    line = next(line for line in service.content.decode().splitlines() if line.startswith("ExecStart="))
+    assert line == 'ExecStart="/opt/my apps/shoal" --home "/srv/100%% mine" run'
+    login_service.start(service)
+    assert service.file.read_bytes() == service.content
+    plain = tmp_path / "shoal-check.service"
+    plain.write_text(service.content.decode().replace(line, "ExecStart=/bin/true"))
+    if os.path.exists("/usr/bin/systemd-analyze"):
+        checked = subprocess.run(
+            ["/usr/bin/systemd-analyze", "verify", str(plain)], capture_output=True, text=True, check=False
+        )
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+def test_launchd_is_told_in_its_own_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    import plistlib
+
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr("sys.argv", ["/usr/local/bin/shoal"])
+    root = Path("~/.shoal").expanduser()
+    service = login_service.login_service(root)
+    assert service is not None
+    content = plistlib.loads(service.content)
+    assert content["ProgramArguments"] == ["/usr/local/bin/shoal", "--home", str(root), "run"]
+    assert (content["Label"], content["RunAtLoad"]) == ("shoal", True)

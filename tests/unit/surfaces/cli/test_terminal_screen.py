@@ -1,0 +1,210 @@
+"""How a chat looks in a terminal: Markdown without broken words, and what goes on now above the prompt."""
+
+import re
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+from tests.unit.surfaces.cli.test_conversation import THREAD, Lines, QuickLink
+
+from shoal.domain.events import ApprovalRequested, StatusChanged, ToolFinished
+from shoal.domain.home import Home
+from shoal.domain.ids import ApprovalId, CallId, TurnId
+from shoal.domain.messages import ToolCall
+from shoal.domain.permissions import Coverage
+from shoal.surfaces.cli.chat import NO_TURN, RunningCall, StreamedAnswer, TerminalChat
+from shoal.surfaces.cli.output import call_line, limit_words, span, status_words
+from shoal.surfaces.cli.terminal_markdown import rows, whole_blocks
+from shoal.surfaces.cli.terminal_screen import HISTORY_BYTES_MAX, OUTPUT_LINES, ChatCompleter, TerminalScreen, _history
+
+CODE = re.compile(r"\x1b\[(\d+)m")
+WORDS = st.text("abcxyz,.鱈🐟", min_size=1, max_size=12)
+TEXTS = st.lists(st.one_of(WORDS, WORDS.map("**{}**".format), WORDS.map("`{}`".format), st.just("\n\n- ")), max_size=40)
+
+
+def plain(row: str) -> str:
+    """The row without its styles."""
+    return CODE.sub("", row)
+
+
+@given(TEXTS.map(" ".join), st.integers(12, 60))
+def test_no_word_is_broken_and_none_is_lost(text: str, width: int) -> None:
+    wide, narrow = rows(text, 100_000, colour=True), rows(text, width, colour=True)
+    assert " ".join(map(plain, narrow)).split() == " ".join(map(plain, wide)).split()
+
+
+@given(TEXTS.map(" ".join), st.integers(12, 60))
+def test_each_row_begins_and_ends_its_own_styles(text: str, width: int) -> None:
+    for row in rows(text, width, colour=True):
+        begun = [number for number in CODE.findall(row) if number not in ("22", "23", "24", "29", "39")]
+        ended = [number for number in CODE.findall(row) if number in ("22", "23", "24", "29", "39")]
+        assert len(begun) == len(ended)
+
+
+def test_markdown_is_shown_as_it_is_meant() -> None:
+    text = "# Head\n\nSome **bold** words to go on\n\n- one item that is long\n\n> quoted words\n\n```\nls -l | wc\n```"
+    assert [plain(row) for row in rows(text, 16, colour=True)] == [
+        "Head", "", "Some bold words", "to go on", "", "• one item that", "  is long", "", "│ quoted words",
+        "", "  ls -l | wc",
+    ]  # fmt: skip
+    assert "\x1b[1mbold\x1b[22m" in rows(text, 80, colour=False)[2]
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b[31mred", "`\x1b]0;title\x07`", "```\n\x1b[2J\n```", "[x](http://a\x1b[1m)", "a\0b"]
+)
+def test_no_escape_sequence_of_the_agents_reaches_the_terminal(text: str) -> None:
+    shown = "".join(rows(text, 80, colour=True))
+    assert set(re.findall(r"\x1b.{0,3}", CODE.sub("", shown))) == set()
+    assert "\0" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("one line\nand more", ""),
+        ("one\n\ntwo", "one\n\n"),
+        ("one\n\n```\ncode\n\nmore", "one\n\n"),
+        ("- a\n\n- b", ""),
+        ("- a\n\nb", "- a\n\n"),
+    ],
+)
+def test_what_is_shown_for_good_are_whole_blocks(text: str, whole: str) -> None:
+    assert text[: whole_blocks(text)] == whole
+
+
+def test_an_answer_that_is_asked_for_anew_is_not_shown_twice() -> None:
+    screen = Lines()
+    answer = StreamedAnswer(screen)
+    answer.stream("The first tr", 1)
+    answer.stream("The second try", 2)
+    answer.end("The second try")
+    assert screen.lines == ["The second try"]
+
+
+class Stand:
+    """A screen without a terminal, and its conversation."""
+
+    def __init__(self, home: Path) -> None:
+        self.screen = TerminalScreen(Home(home))
+        self.chat = TerminalChat(QuickLink(0), THREAD, "", self.screen)
+        self.chat._turn = TurnId("t1")
+        self.screen._colour = False
+
+    def going_on(self) -> list[str]:
+        """The lines above the prompt."""
+        return [plain(row) for row in self.screen._going_on(self.chat) if row]
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+    """Ready to be looked at."""
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        yield Stand(tmp_path)
+
+
+async def test_a_running_call_is_a_line_with_its_seconds_and_the_end_of_its_output(stand: Stand) -> None:
+    written = "".join(f"step {number} \x1b[31m\n" for number in range(50))
+    stand.chat.running[CallId("c1")] = RunningCall("bash make", time.time() - 12.4, written)
+    line, *output = stand.going_on()
+    assert line[1:] == " bash make  12 s"
+    assert output == [f"  step {number} �[31m" for number in range(50 - OUTPUT_LINES, 50)]
+    assert stand.chat.doing == "running bash, 12 s"
+
+
+async def test_what_is_waited_for_is_said(stand: Stand) -> None:
+    stand.chat._do(StatusChanged("thinking"), time.time() - 12.4)
+    assert [line[1:] for line in stand.going_on()] == [" waiting for the model, 12 s"]
+    stand.chat._do(StatusChanged("retrying", "the model is overloaded", 20), time.time() - 1)
+    assert [line[1:] for line in stand.going_on()] == [" the model is overloaded, trying again in 19 s"]
+
+
+async def test_the_wait_for_an_answer_begins_when_the_message_is_sent(stand: Stand) -> None:
+    stand.chat._turn = NO_TURN
+    stand.chat._do(StatusChanged("thinking"), time.time() - 3600)
+    await stand.chat.type("hello")
+    assert stand.chat.doing == "waiting for the model"
+
+
+@pytest.mark.parametrize("uncovered", ["", "it runs make"])
+async def test_only_keys_that_may_answer_are_offered(stand: Stand, uncovered: str) -> None:
+    covers = Coverage(uncovered=uncovered)
+    request = ApprovalRequested(
+        ApprovalId("a1"), CallId("c1"), "bash", ("tool:bash:make",), "make", datetime.now(UTC), covers=covers
+    )
+    stand.chat.questions[request.approval_id] = request
+    keys = "[y] once  [n] no" if uncovered else "[y] once  [t] in this thread  [n] no"
+    assert stand.going_on() == [f"Allow bash?  {keys}"]
+    assert stand.chat.doing == "waiting for your decision"
+
+
+async def test_a_call_ends_as_one_line_and_a_failed_one_says_why(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = ToolFinished(CallId("c1"), "bash", "a\nb\nc", duration_ms=400)
+    stand.screen.ended(done, "bash make", 0.4)
+    stand.screen.ended(msgspec.structs.replace(done, is_error=True), "bash make", 0.4)
+    stand.screen.ended(msgspec.structs.replace(done, is_error=True, stopped=True), "bash make", 12.0)
+    assert capsys.readouterr().out.splitlines() == [
+        "", "✓ bash make  400 ms", "✗ bash make  400 ms", "  a", "  b", "  c", "■ bash make  stopped after 12 s",
+    ]  # fmt: skip
+
+
+def test_commands_agents_and_files_are_completed(tmp_path: Path) -> None:
+    workspace = tmp_path / "agents" / "main" / "workspace"
+    workspace.mkdir(parents=True)
+    (workspace / "harbour.md").touch()
+    completer = ChatCompleter(Home(tmp_path))
+
+    def offered(text: str) -> list[str]:
+        """What may stand where the text ends."""
+        found = completer.get_completions(Document(text), CompleteEvent())
+        return [text[: len(text) + one.start_position] + one.text for one in found]
+
+    assert offered("/st") == ["/status", "/stop", "/steer"]
+    assert offered("/agent bi") == ["/agent bind"]
+    assert offered("/agent bind ma") == ["/agent bind main"]
+    assert offered("ask mai") == ["ask main"]
+    assert offered("look at harb") == ["look at harbour.md"]
+    assert "look at harbour.md" in offered("look at ")
+
+
+async def test_lines_are_wrapped_between_words_too(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "word " * 100
+    stand.screen.line(f"    {words}")
+    first, second, *_ = capsys.readouterr().out.strip("\n").splitlines()
+    assert max(len(first), len(second)) <= stand.screen._width
+    assert first.startswith("    word word")
+    assert second.startswith("    word word")
+
+
+def test_the_older_half_of_a_long_history_is_forgotten(tmp_path: Path) -> None:
+    file = tmp_path / "chat_history"
+    file.write_text("".join(f"\n# then\n+entry {number}\n" for number in range(20_000)))
+    assert file.stat().st_size > HISTORY_BYTES_MAX
+    entries = list(_history(file).load_history_strings())
+    assert (entries[0], len(set(entries)) == len(entries)) == ("entry 19999", True)
+    assert HISTORY_BYTES_MAX // 4 < file.stat().st_size < HISTORY_BYTES_MAX
+
+
+def test_words_for_people_have_no_enumerations() -> None:
+    assert limit_words("tool_errors", "5 tool errors in a row") == "A limit was reached: 5 tool errors in a row."
+    assert limit_words("output_tokens", "") == "A limit was reached: output tokens."
+    assert limit_words("budget", "The day's budget is spent.") == "A limit was reached: The day's budget is spent."
+    assert status_words(StatusChanged("tool", "bash"), 0.5) == "running bash"
+    assert [span(seconds) for seconds in (0.0423, 1.44, 2, 12.4, 185, 7800)] == [
+        "42 ms", "1.4 s", "2 s", "12 s", "3 min 5 s", "2 h 10 min",
+    ]  # fmt: skip
+    assert call_line(ToolCall(CallId("c"), "bash", '{"timeout_seconds":3,"command":"ls\\n -l"}')) == "bash ls -l"
+    assert call_line(ToolCall(CallId("c"), "time", "{}")) == "time"
+    assert call_line(ToolCall(CallId("c"), "odd", '{"a":1')) == 'odd {"a":1'

@@ -1,0 +1,138 @@
+"""Recall's figures and forms: vectors in eight bits, documents in parts, and a real model over 1,000 notes."""
+
+import io
+import math
+import random
+import subprocess
+import zipfile
+
+import pytest
+from tests.tidy.source import ROOT
+
+from shoal.domain.errors import ToolError
+from shoal.tools.documents import PIECE_CHARS, DocumentPart, document_parts, pieces_of
+from shoal.tools.library import bits_of, closeness, code_of
+
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+RELATION = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+SLIDE = "http://schemas.openxmlformats.org/drawingml/2006/main"
+
+
+def office(**parts: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in parts.items():
+            archive.writestr(name.replace("__", "/").replace("_xml", ".xml"), text)
+    return file.getvalue()
+
+
+def word(*paragraphs: str) -> bytes:
+    body = "".join(paragraphs)
+    return office(word__document_xml=f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>')
+
+
+HEADING = '<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Fees</w:t></w:r></w:p>'
+PARAGRAPH = "<w:p><w:r><w:t>The berth </w:t></w:r><w:r><w:t>costs ten.</w:t></w:r></w:p>"
+BOOK = f'<workbook xmlns="{SHEET}" xmlns:r="{RELATION}"><sheets><sheet name="Berths" r:id="r1"/></sheets></workbook>'
+LINKS = '<Relationships><Relationship Id="r1" Target="worksheets/sheet1.xml"/></Relationships>'
+CELLS = '<row r="7"><c t="s"><v>0</v></c><c><v>12.5</v></c></row>'
+XLSX = {
+    "xl/workbook.xml": BOOK,
+    "xl/_rels/workbook.xml.rels": LINKS,
+    "xl/sharedStrings.xml": f'<sst xmlns="{SHEET}"><si><t>pier four</t></si></sst>',
+    "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{SHEET}"><sheetData>{CELLS}</sheetData></worksheet>',
+}
+
+
+def xlsx() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, text in XLSX.items():
+            archive.writestr(name, text)
+    return file.getvalue()
+
+
+DOCUMENTS = {
+    "fees.docx": (word(HEADING, PARAGRAPH), ("section “Fees”", "Fees\nThe berth costs ten.")),
+    "prices.xlsx": (xlsx(), ("sheet Berths, row 7", "pier four | 12.5")),
+    "talk.pptx": (
+        office(
+            ppt__presentation_xml="<p/>",
+            ppt__slides__slide2_xml=f'<s xmlns:a="{SLIDE}"><a:p><a:r><a:t>High tide</a:t></a:r></a:p></s>',
+        ),
+        ("slide 2", "High tide"),
+    ),
+    "page.html": (b"<html><script>no()</script><h2>Tides</h2><p>Low at six</p></html>", ("section “Tides”", None)),
+    "letter.eml": (b"From: ada@x.test\r\nSubject: hi\r\n\r\nThe fee is due.\r\n", ("head of the message", None)),
+    "notes.txt": (b"one\n\ntwo\n", ("line 1", "one\ntwo")),
+}
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+async def test_a_document_is_read_with_its_places(name: str) -> None:
+    content, (place, text) = DOCUMENTS[name]
+    found = list(pieces_of(await document_parts(name, content)))
+    assert found[0][0] == place
+    assert text is None or found[0][1] == text
+    assert "no()" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("bomb.docx", word(f"<w:p><w:r><w:t>{'x' * 150_000_000}</w:t></w:r></w:p>"), "unpacks to more than 128 MiB"),
+        ("laughs.docx", word("&lol;").replace(b"x", b"x"), "it is damaged"),
+        ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 99, "encrypted, or of an old format"),
+        ("cut.docx", word(PARAGRAPH)[:-40], "it is damaged"),
+        ("cut.pdf", b"%PDF-1.7 nothing", "it is damaged"),
+        ("files.zip", office(a="b"), "an archive"),
+    ],
+    ids=["bomb", "entities", "old", "cut office file", "cut PDF", "archive"],
+)
+async def test_a_document_that_cannot_be_read_says_why(name: str, content: bytes, why: str) -> None:
+    with pytest.raises(ToolError, match=why):
+        await document_parts(name, content)
+
+
+async def test_what_has_no_text_has_no_parts() -> None:
+    assert await document_parts("a.png", b"\x89PNG\r\n\x1a\n\0\0") == []
+
+
+def test_pieces_lose_nothing_and_stay_within_their_group() -> None:
+    parts = [DocumentPart(str(page), f"page {page}", f"word{page} " * (page * 40)) for page in range(1, 12)]
+    found = list(pieces_of(parts))
+    assert sum(text.count("word") for _, text in found) == sum(page * 40 for page in range(1, 12))
+    assert all(len(text) <= PIECE_CHARS * 1.6 for _, text in found)
+    assert all(len({one for one in text.split()}) == 1 for _, text in found), "no piece has words of two pages"
+
+
+def test_eight_bits_keep_the_angle_and_the_signs() -> None:
+    chance = random.Random(7)
+    for _ in range(50):
+        one, other = ([chance.gauss(0, 1) for _ in range(384)] for _ in range(2))
+        exact = sum(a * b for a, b in zip(one, other, strict=True)) / (math.hypot(*one) * math.hypot(*other))
+        assert abs(closeness(code_of(one), code_of(other)) - exact) < 0.01
+        assert bits_of(code_of(one)).bit_count() == sum(number < 0 for number in code_of_signed(one))
+    assert closeness(code_of([1.0]), code_of([1.0, 2.0])) == -1.0
+    assert closeness(code_of([0.0, 0.0]), code_of([1.0, 2.0])) == -1.0
+
+
+def code_of_signed(vector: list[float]) -> list[int]:
+    return [number - 256 if number > 127 else number for number in code_of(vector)]
+
+
+@pytest.mark.slow
+async def test_a_real_model_finds_nine_of_ten_paraphrases_among_1000_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the weights that a package carries; how long it takes is told by `python -m bench.recall`."""
+    made = subprocess.run(  # noqa: ASYNC221 (nothing else waits)
+        [ROOT / "scripts" / "recall-model.sh"], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(made.stderr)
+    monkeypatch.syspath_prepend(str(ROOT / "build" / "recall-model" / "python"))
+    from bench.recall import MODEL, measure
+
+    found = await measure(ROOT / MODEL)
+    assert found["paraphrases found first, of 50"] >= 45
+    assert found["found first, of 90"] == found["the same by comparing all vectors as they came"]

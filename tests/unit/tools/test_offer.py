@@ -1,0 +1,164 @@
+"""Tools told from the start and those that are found: none is lost, no hidden one shows, a call is what it means."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.domain.errors import ToolError
+from shoal.domain.ids import CallId
+from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
+from shoal.domain.settings import SandboxSettings, ToolsSettings
+from shoal.testing.contracts.tool import tool_context
+from shoal.tools.functions import tool
+from shoal.tools.offer import CORE, FOUND_CHARS_MAX, FOUND_MAX, NAMED_CHARS_MAX, Offer, fitting, more_tools, unwrapped
+from shoal.tools.registry import ADDED_MAX, Registry, standard_tools
+
+
+def offered(registry: Registry, *wanted: str, hidden: str = "") -> Offer:
+    return registry.offer(wanted, lambda name: name == hidden)
+
+
+def names(specs: tuple[ToolSpec, ...]) -> list[str]:
+    return [one.name for one in specs]
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """The built-in tools that need nothing of a running Shoal."""
+    made = standard_tools(SandboxSettings(), ToolsSettings(hardware=True))
+    for number in range(3):
+        made.add(tool(name=f"process_{number}")(lambda: ""))
+    return made
+
+
+def server(registry: Registry, count: int, name: str = "tracker", description: str = "Do it.") -> Registry:
+    """With so many tools of an MCP server."""
+    for number in range(count):
+        registry.add(tool(name=f"mcp_{name}_{number}")(described(description)))
+    return registry
+
+
+def described(text: str) -> Callable[[], str]:
+    def work() -> str:
+        return ""
+
+    work.__doc__ = text
+    return work
+
+
+def test_the_core_is_told_and_every_other_tool_is_named_and_found(registry: Registry) -> None:
+    found = offered(registry)
+    assert set(names(found.listed)) - {MORE_TOOLS} <= {*CORE, "process_0", "process_1", "process_2"}
+    assert found.deferred
+    told = found.listed[-1]
+    assert told.name == MORE_TOOLS
+    for one in found.deferred:
+        assert one.name in told.description
+        assert fitting(one.name, found.all)[0] is one
+    assert set(names(found.all)) == {*names(found.listed), *names(found.deferred)} - {MORE_TOOLS}
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("what is the current date", "time"),
+        ("scan the I2C bus", "i2c_scan"),
+        ("send a file to the person", "upload"),
+        ("write a daily note", "note_today"),
+        ("remind me later", "remind"),
+    ],
+)
+def test_tools_are_found_by_topic(registry: Registry, words: str, name: str) -> None:
+    assert name in [one.name for one in fitting(words, offered(registry).all)[:FOUND_MAX]]
+
+
+def test_a_hidden_tool_is_neither_told_nor_found(registry: Registry) -> None:
+    found = offered(registry, hidden="spi_transfer")
+    assert "spi_transfer" not in found.listed[-1].description
+    assert "spi_transfer" not in names(found.all)
+    assert "spi_transfer" not in [one.name for one in fitting("spi_transfer", found.all)]
+
+
+def test_an_agents_own_list_is_told_as_it_is(registry: Registry) -> None:
+    assert names(offered(registry, "time", "bash", "upload").listed) == ["bash", "time", "upload"]
+
+
+def test_where_more_tools_is_hidden_all_are_told(registry: Registry) -> None:
+    found = offered(registry, hidden=MORE_TOOLS)
+    assert not found.deferred
+    assert {"time", "upload", "spi_transfer"} <= set(names(found.listed))
+
+
+def test_little_more_than_the_core_is_told_at_once() -> None:
+    registry = standard_tools(SandboxSettings(), ToolsSettings())
+    assert {"time", "upload"} <= set(names(offered(registry).listed))
+    assert MORE_TOOLS not in names(offered(registry).listed)
+
+
+@pytest.mark.parametrize("count", [ADDED_MAX, ADDED_MAX + 1])
+def test_tools_of_servers_are_told_up_to_ten(registry: Registry, count: int) -> None:
+    told = [name for name in names(offered(server(registry, count)).listed) if name.startswith("mcp_")]
+    assert len(told) == (count if count <= ADDED_MAX else 0)
+
+
+def test_of_a_great_many_tools_the_servers_are_named(registry: Registry) -> None:
+    found = offered(server(server(registry, 128), 100, "mail"))
+    text = found.listed[-1].description
+    assert "mcp_tracker_… (128 tools)" in text
+    assert "mcp_mail_… (100 tools)" in text
+    assert len(text) < NAMED_CHARS_MAX + 400
+
+
+async def found_by(registry: Registry, folder: Path, words: str) -> tuple[ToolSpec, ...]:
+    all_tools = offered(registry).all
+    given = msgspec.structs.replace(tool_context(folder), tools=lambda: all_tools)
+    return (await more_tools.prepare(json.dumps({"find": words}), given).run()).found
+
+
+def test_an_answer_has_few_definitions_of_bounded_length(registry: Registry, tmp_path: Path) -> None:
+    server(registry, 50, description="Count boats. " + "x" * 5_000)
+    found = asyncio.run(found_by(registry, tmp_path, "count boats"))
+    assert 1 <= len(found) <= FOUND_MAX
+    assert sum(len(one.description) for one in found) <= FOUND_CHARS_MAX
+
+
+def test_words_that_fit_nothing_find_nothing(registry: Registry, tmp_path: Path) -> None:
+    assert asyncio.run(found_by(registry, tmp_path, "zzz")) == ()
+
+
+def call(arguments: str) -> ToolCall:
+    return ToolCall(CallId("c1"), MORE_TOOLS, arguments)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ('{"call":"time","arguments":{"timezone":"UTC"}}', '{"timezone":"UTC"}'),
+        ('{"call":"time","arguments":"{\\"timezone\\":\\"UTC\\"}"}', '{"timezone":"UTC"}'),
+        ('{"call":"time"}', "{}"),
+        ('{"call":"time","arguments":null}', "{}"),
+        ('{"call":"time","find":"x","arguments":{bad'[:-4] + "{}}", "{}"),
+    ],
+)
+def test_a_wrapped_call_is_the_tools_own(written: str, meant: str) -> None:
+    found = unwrapped(call(written))
+    assert (found.name, found.arguments, found.wrapped) == ("time", meant, True)
+    assert found.written_name == MORE_TOOLS
+    assert json.loads(found.written_arguments) == {"call": "time", "arguments": json.loads(meant)}
+
+
+@pytest.mark.parametrize(
+    "written",
+    ['{"find":"time"}', '{"call":"more_tools"}', '{"call":"no such name"}', '{"call":5}', '{"call":"time"', "", "[]"],
+)
+def test_what_names_no_tool_stays_as_it_is(written: str) -> None:
+    assert unwrapped(call(written)) == call(written)
+
+
+def test_a_call_that_could_not_be_taken_apart_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="give its name as `call`"):
+        more_tools.prepare('{"call":"more_tools"}', tool_context(tmp_path))

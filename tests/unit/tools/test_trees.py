@@ -1,0 +1,301 @@
+"""Trees of workspaces: whatever is there is read without harm, compared, and put back; a cut changes nothing."""
+
+import os
+import random
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.forks import fork_server
+from tests.unit.tools.restore_life import Restoration
+
+from shoal.domain.checkpoints import CheckpointsSettings, shown_path
+from shoal.store.files import LocalFiles
+from shoal.tools.restore import restore
+from shoal.tools.tainted_files import Marks
+from shoal.tools.trees import Scan, Trees
+
+SETTINGS = CheckpointsSettings()
+
+
+class Stand:
+    """A workspace and where its trees are kept."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "workspace"
+        self.root.mkdir(exist_ok=True)
+        self.trees = Trees(LocalFiles(root / "kept"))
+
+    def scan(self, before: Scan | None = None, wanted: CheckpointsSettings = SETTINGS) -> Scan:
+        """Read the workspace."""
+        return self.trees.scan(self.root, wanted, Marks(), before.seen if before is not None else {})
+
+    def changed(self, before: str, after: str) -> list[str]:
+        """The paths that differ, as people read them."""
+        return [shown_path(change.path) for change in self.trees.changes(before, after)]
+
+    def becomes(self, tree: str) -> list[str]:
+        """Restore a tree; the paths that could not be."""
+        return [shown_path(path) for path in restore(self.root, self.trees, self.scan().tree, tree, "undo")]
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Stand:
+    return Stand(tmp_path)
+
+
+# ---- what a workspace may hold ----
+
+
+def test_names_need_not_be_text(stand: Stand) -> None:
+    before = stand.scan()
+    for name in (b"a\nb", b"\xff\xfe", b"-rf", b" ", "ü".encode(), b"\x1b[2J", b"%s", b"a" * 255):
+        (stand.root / os.fsdecode(name)).write_text("x")
+    after = stand.scan()
+    assert {"a\\nb", "\\xff\\xfe", "\\x1b[2J", "ü"} <= set(stand.changed(before.tree, after.tree))
+    assert stand.becomes(before.tree) == []
+    assert not list(stand.root.iterdir())
+    assert stand.becomes(after.tree) == []
+    assert (stand.root / os.fsdecode(b"\xff\xfe")).read_text() == "x"
+
+
+def test_pipes_sockets_and_links_are_not_opened(stand: Stand, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("secret")
+    before = stand.scan()
+    os.mkfifo(stand.root / "pipe")
+    with socket.socket(socket.AF_UNIX) as heard:
+        here = Path.cwd()
+        os.chdir(stand.root)  # its name may be too long for a socket otherwise
+        try:
+            heard.bind("socket")
+        finally:
+            os.chdir(here)
+    (stand.root / "link").symlink_to(tmp_path / "outside")
+    (stand.root / "circle").symlink_to("circle")
+    (stand.root / "folders").symlink_to("/")
+    after = stand.scan()
+    assert stand.changed(before.tree, after.tree) == ["circle", "folders", "link", "pipe", "socket"]
+    assert stand.becomes(before.tree) == []
+    assert stand.becomes(after.tree) == ["socket"], "a socket cannot be made again"
+    assert os.readlink(stand.root / "link") == str(tmp_path / "outside")
+    assert stat.S_ISFIFO((stand.root / "pipe").lstat().st_mode)
+    assert (tmp_path / "outside").read_text() == "secret"
+
+
+def test_what_git_keeps_there_is_restored_too(stand: Stand) -> None:
+    (stand.root / ".gitignore").write_text("*.db\n")
+    (stand.root / "inner").mkdir()
+    for folder in (stand.root, stand.root / "inner"):
+        subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    (stand.root / "ignored.db").write_text("rows")
+    before = stand.scan()
+    (stand.root / "ignored.db").unlink()
+    (stand.root / "inner" / ".git" / "HEAD").write_text("ref: refs/heads/other\n")
+    assert stand.becomes(before.tree) == []
+    assert (stand.root / "ignored.db").read_text() == "rows"
+    assert "other" not in (stand.root / "inner" / ".git" / "HEAD").read_text()
+
+
+def test_a_file_turned_folder_and_back(stand: Stand) -> None:
+    (stand.root / "a").write_text("file")
+    (stand.root / "b").mkdir()
+    (stand.root / "b" / "c").write_text("inside")
+    before = stand.scan()
+    (stand.root / "a").unlink()
+    (stand.root / "a" / "deep").mkdir(parents=True)
+    (stand.root / "a" / "deep" / "x").write_text("x")
+    (stand.root / "b" / "c").unlink()
+    (stand.root / "b").rmdir()
+    (stand.root / "b").symlink_to("/etc")
+    after = stand.scan()
+    for tree in (before.tree, after.tree, before.tree):
+        assert stand.becomes(tree) == []
+        assert stand.changed(stand.scan().tree, tree) == []
+    assert ((stand.root / "a").read_text(), (stand.root / "b" / "c").read_text()) == ("file", "inside")
+
+
+def test_rights_come_back_and_keep_nobody_from_restoring(stand: Stand) -> None:
+    (stand.root / "d").mkdir()
+    for name in ("run", "d/x"):
+        (stand.root / name).write_text("x")
+    (stand.root / "run").chmod(0o755)
+    (stand.root / "d").chmod(0o555)
+    before = stand.scan()
+    (stand.root / "run").chmod(0o600)
+    (stand.root / "d").chmod(0o700)
+    (stand.root / "d" / "x").write_text("y")
+    (stand.root / "d").chmod(0o500)
+    assert stand.becomes(before.tree) == []
+    modes = [stat.S_IMODE((stand.root / name).stat().st_mode) for name in ("run", "d")]
+    assert modes == [0o755, 0o555]
+    assert (stand.root / "d" / "x").read_text() == "x"
+
+
+def test_a_link_put_in_the_way_is_not_followed(stand: Stand, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x").write_text("theirs")
+    (stand.root / "d").mkdir()
+    (stand.root / "d" / "x").write_text("one")
+    before = stand.scan()
+    (stand.root / "d" / "x").write_text("two")
+    now = stand.scan().tree
+    (stand.root / "d").rename(stand.root / "moved")
+    (stand.root / "d").symlink_to(outside)
+    assert [shown_path(path) for path in restore(stand.root, stand.trees, now, before.tree, "u")] == ["d/x"]
+    assert (outside / "x").read_text() == "theirs"
+
+
+def test_what_somebody_changes_meanwhile_stays(stand: Stand) -> None:
+    for name in ("a", "b"):
+        (stand.root / name).write_text("one")
+    before = stand.scan()
+    for name in ("a", "b"):
+        (stand.root / name).write_text("two")
+    now = stand.scan().tree
+    (stand.root / "a").write_text("mine")
+    assert [shown_path(path) for path in restore(stand.root, stand.trees, now, before.tree, "u")] == ["a"]
+    assert ((stand.root / "a").read_text(), (stand.root / "b").read_text()) == ("mine", "one")
+
+
+def test_bounds_hold_and_hide_nothing_else(stand: Stand) -> None:
+    for number in range(5):
+        folder = stand.root / f"d{number}"
+        folder.mkdir()
+        (folder / "deep").mkdir()
+        (folder / "deep" / "x").write_text("12345")
+    (stand.root / "top").write_text("12345678901")
+    bounds = CheckpointsSettings(files_max=11, bytes_max=15, file_bytes_max=10)
+    before = stand.scan(wanted=bounds)
+    assert not [note for note in before.notes if "not readable" in note], "what is too much is not told as closed"
+    (stand.root / "top").write_text("changed, and too large")
+    (stand.root / "d1" / "deep" / "x").write_text("54321")
+    after = stand.scan(wanted=bounds)
+    assert "top" in stand.changed(before.tree, after.tree)
+    assert stand.becomes(before.tree) == ["top"], "what was not kept stays as it is"
+    assert (stand.root / "d4" / "deep" / "x").read_text() == "12345", "what was not looked at is not taken for gone"
+
+
+def test_a_very_deep_folder(stand: Stand) -> None:
+    before, folder = stand.scan(), stand.root
+    for _ in range(400):
+        folder /= "d"
+    folder.mkdir(parents=True)
+    after = stand.scan()
+    assert len(stand.changed(before.tree, after.tree)) > 100
+    assert any("deepest" in note for note in after.notes)
+
+
+def test_a_changed_file_is_seen_whatever_its_time_says(stand: Stand) -> None:
+    file = stand.root / "a"
+    file.write_text("one")
+    os.utime(file, (1, 1))
+    before = stand.scan()
+    file.write_text("two")
+    os.utime(file, (1, 1))
+    assert stand.changed(before.tree, stand.scan(before).tree) == ["a"]
+
+
+def test_what_no_tree_names_any_more_goes(stand: Stand, tmp_path: Path) -> None:
+    (stand.root / "a").write_text("one")
+    old = stand.scan()
+    (stand.root / "a").write_text("two")
+    new = stand.scan(old)
+    for path in (tmp_path / "kept").rglob("*"):
+        os.utime(path, (1, 1))
+    assert stand.trees.sweep([new.tree]) == 2
+    assert stand.trees.used([new.tree]) >= {new.tree}
+    assert stand.becomes(new.tree) == []
+
+
+# ---- anything at all ----
+
+NAMES = ("a", "b", "d", "d/a", "d/e", "d/e/f", "a/x")
+
+
+def shuffle(root: Path, seed: int) -> None:
+    """Change a workspace in any way."""
+    drawn = random.Random(seed)
+    for _ in range(drawn.randint(1, 8)):
+        path, other = root / drawn.choice(NAMES), root / drawn.choice(NAMES)
+        if path.is_fifo():
+            path.unlink()
+        with suppress(OSError):
+            match drawn.randrange(9):
+                case 0:
+                    path.write_text(str(drawn.random()))
+                case 1:
+                    path.write_text("same")
+                case 2:
+                    path.mkdir()
+                case 3:
+                    path.unlink()
+                case 4:
+                    path.rmdir()
+                case 5:
+                    path.symlink_to(drawn.choice(["a", "missing"]))
+                case 6:
+                    path.chmod(drawn.choice([0o600, 0o755, 0o700]))
+                case 7:
+                    os.mkfifo(path)
+                case _:
+                    path.rename(other)
+
+
+@given(st.integers(0, 10_000), st.integers(0, 10_000))
+@settings(max_examples=80, deadline=None)
+def test_any_state_becomes_any_other(first: int, second: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        stand = Stand(Path(folder))
+        shuffle(stand.root, first)
+        before = stand.scan()
+        shuffle(stand.root, second)
+        after = stand.scan(before)
+        assert stand.changed(after.tree, stand.scan().tree) == [], "what was seen before changes no result"
+        for tree in (before.tree, after.tree):
+            assert stand.becomes(tree) == []
+            assert stand.changed(stand.scan().tree, tree) == []
+
+
+# ---- killed anywhere ----
+
+
+@pytest.mark.slow
+def test_a_restoration_that_is_killed_anywhere_is_done_again(tmp_path: Path) -> None:
+    def states(place: Path) -> tuple[Stand, Restoration]:
+        place.mkdir()
+        stand = Stand(place)
+        (stand.root / "gone").mkdir()
+        (stand.root / "gone" / "x").write_text("x")
+        (stand.root / "kind").write_text("file")
+        (stand.root / "text").write_text("one")
+        (stand.root / "link").symlink_to("text")
+        before = stand.scan().tree
+        (stand.root / "gone" / "x").unlink()
+        (stand.root / "gone").rmdir()
+        (stand.root / "kind").unlink()
+        (stand.root / "kind").mkdir()
+        (stand.root / "kind" / "y").write_text("y")
+        (stand.root / "text").write_text("two")
+        (stand.root / "link").unlink()
+        (stand.root / "new").mkdir(0o755)
+        return stand, Restoration(str(stand.root), str(place / "kept"), stand.scan().tree, before)
+
+    with fork_server("tests.unit.tools.restore_life", Restoration) as server:
+        whole = server.run(states(tmp_path / "whole")[1])
+        assert whole.status == 0
+        assert whole.writes > 8
+        for at in range(1, whole.writes + 1):
+            stand, restoration = states(tmp_path / str(at))
+            assert server.run(replace(restoration, killed_at=at)).status == -signal.SIGKILL
+            assert server.run(restoration).status == 0
+            assert stand.changed(stand.scan().tree, restoration.then) == [], f"killed at step {at}"
+            assert not [path for path in stand.root.rglob("*") if path.name.startswith(".undo-")]

@@ -1,0 +1,66 @@
+"""Instructions and tools in a small window: never more than their room, the needful first, the same every time."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.domain.messages import MORE_TOOLS, ToolSpec
+from shoal.tools.offer import CORE, Offer, offer
+from shoal.turn.budget import Meter
+from shoal.turn.prefix import fit_prefix
+from shoal.turn.prompt import PromptSection, SystemPrompt, assemble
+
+NAMES = ("identity", "prompt", "rules", "skills", "docs", "memory global")
+
+
+def spec(name: str, chars: int) -> ToolSpec:
+    return ToolSpec(name, "d" * chars, '{"type":"object","properties":{}}')
+
+
+def prompt_of(sizes: list[int]) -> SystemPrompt:
+    return assemble(
+        PromptSection(name, f"# {name}\n" + "w " * size) for name, size in zip(NAMES, sizes, strict=False) if size
+    )
+
+
+prompts = st.lists(st.integers(0, 20_000), min_size=1, max_size=len(NAMES)).map(prompt_of)
+tools = st.tuples(st.integers(0, 2_000), st.integers(0, 150), st.booleans()).map(
+    lambda drawn: offer(
+        [spec(name, drawn[0]) for name in sorted(CORE)],
+        [spec(f"mcp_tracker_{number}", 100) for number in range(drawn[1])],
+        may_find=drawn[2],
+    )
+)
+
+
+@given(prompt=prompts, told=tools, room=st.integers(600, 8_000))
+def test_the_prefix_never_takes_more_than_its_room(prompt: SystemPrompt, told: Offer, room: int) -> None:
+    meter = Meter()
+    fitted = fit_prefix(meter, prompt, told, room)
+    assert fitted.units == meter.prefix(fitted.system, fitted.tools) <= room
+    assert fit_prefix(Meter(), prompt, told, room) == fitted
+    names = [one.name for one in (*fitted.tools, *fitted.further) if one.name != MORE_TOOLS]
+    assert sorted(names) == sorted(one.name for one in told.all)
+
+
+def test_the_core_is_told_in_its_order_and_the_rest_is_found() -> None:
+    told = offer([spec(name, 400) for name in sorted(CORE)], [])
+    fitted = fit_prefix(Meter(), prompt_of([50, 50, 200, 3_000]), told, 1_500)
+    names = {one.name for one in fitted.tools}
+    assert names == {*CORE[: len(names) - 1], MORE_TOOLS}
+    assert "bash" in names
+    assert {one.name for one in fitted.further} == set(CORE) - names
+
+
+def test_rules_stay_whole_where_memory_is_long() -> None:
+    prompt = prompt_of([50, 50, 400, 100, 20_000, 20_000])
+    fitted = fit_prefix(Meter(), prompt, offer([], []), 1_500)
+    kept = {section.name for section in prompt.sections if section.text in fitted.system}
+    assert kept == {"identity", "prompt", "rules", "skills"}
+    assert "left out here" in fitted.system
+
+
+def test_what_is_found_by_nobody_is_told_as_far_as_it_fits() -> None:
+    told = offer([spec(name, 400) for name in sorted(CORE)], [], may_find=False)
+    fitted = fit_prefix(Meter(), prompt_of([50]), told, 600)
+    assert MORE_TOOLS not in {one.name for one in fitted.tools}
+    assert 0 < len(fitted.tools) < len(CORE)
