@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -23,7 +24,10 @@ GOOD, EVIL = b"echo good\n", b"echo EVIL\n"
 TRIES = 25
 
 
-@pytest.fixture(params=["bubblewrap", "host"])
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+
+
+@pytest.fixture(params=[pytest.param("bubblewrap", marks=needs_bubblewrap), "host"])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return BoundedSandbox(BubblewrapSandbox() if request.param == "bubblewrap" else HostSandbox())
 
@@ -188,6 +192,7 @@ async def test_what_was_put_into_its_place_and_taken_out_again_is_noticed(
         await run(sandbox, mounts, "bash x.sh", file)
 
 
+@needs_bubblewrap
 @pytest.mark.slow
 @pytest.mark.parametrize("swap", [renamed, rewritten, relinked, moved_away_and_back])
 async def test_a_file_that_is_swapped_all_the_time_never_runs_as_another(

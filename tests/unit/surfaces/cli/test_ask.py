@@ -94,7 +94,9 @@ def test_an_approved_turn_goes_on_when_its_thread_is_opened(shoal: Shoal) -> Non
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_turn_that_ends_at_a_limit_is_not_done(shoal: Shoal, home: Path, *, as_json: bool) -> None:
     home.mkdir()
-    (home / "shoal.toml").write_text("[turns]\nsteps_max = 1\n[permissions]\ndefault_profile = 'open'\n")
+    (home / "shoal.toml").write_text(
+        "[turns]\nsteps_max = 1\n[sandbox]\nkind = 'host'\n[permissions]\ndefault_profile = 'open'\n"
+    )
     where = "terminal:ask:mine"
     ran = shoal("ask", "--thread", where, *(["--json"] if as_json else []), "run echo hi")
     assert ran.code == 1
