@@ -20,11 +20,12 @@ from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.domain.agents import HEARD, LISTENS, AgentSpec, Listen, Work
+from shoal.domain.cards import SHORT_ID_CHARS
 from shoal.domain.checkpoints import ChangedSince
 from shoal.domain.clock import Clock, iso
 from shoal.domain.commands import COMMANDS, CommandRequest
 from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError, StoreError
-from shoal.domain.ids import ApprovalId, ThreadId, channel_of, make_thread_id, thread_address
+from shoal.domain.ids import ThreadId, channel_of, make_thread_id, thread_address
 from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker
 from shoal.domain.speech import VOICE_MODES
@@ -198,12 +199,16 @@ class CommandRouter:
                 receipt = await orchestrator.send(Steer(thread, asked.key, asked.argument, asked.author, asked.at))
                 taken = receipt.status in ("delivered", "duplicate")
                 return "The running turn gets it." if taken else "Nothing is running here; send it as a message."
-            case "approve":
-                await orchestrator.decide(ApprovalId(asked.argument), True, asked.asker)
-                return "Allowed."
-            case "deny":
-                await orchestrator.decide(ApprovalId(asked.argument), False, asked.asker)
-                return "Denied."
+            case "approve" | "deny":
+                meant = await self._store.approvals.meant(thread, asked.argument)
+                if not meant:
+                    named = f"No question {asked.argument[:40]} waits here." if asked.argument else "No question waits here."
+                    return f"{named} `shoal approvals` lists those of all conversations."
+                if len(meant) > 1:
+                    lines = [f"- `/{asked.name} {one.id[-SHORT_ID_CHARS:]}` {one.tool}: {_short(one.shown)}" for one in meant]
+                    return _listed(["Several questions wait here. Say which:", *lines], "")
+                await orchestrator.decide(meant[0].id, asked.name == "approve", asked.asker)
+                return "Allowed." if asked.name == "approve" else "Denied."
             case _:
                 return f"There is no command /{asked.name}. Write /help for those there are."
 

@@ -39,6 +39,8 @@ CONTEXT_SECONDS_MAX = 3.0
 OVERHEARD_MAX = 1000
 """Channels and threads whose last messages are remembered, where the agent was not meant."""
 ENTERED_MAX = 1000
+BEGUN_MAX = 1000
+"""People whose last message is remembered that began a thread in a channel."""
 NOTHING_READ = "I can read nothing in your message. Write it as text, or send it as a file."
 GREETING = "Hello! Mention me, or write to me directly, and I will answer. /help says what I can do."
 
@@ -84,6 +86,7 @@ class ChatAccount(Generic[S]):
         self._pending = PendingEdits()
         self._overheard: Recent[deque[Prompt]] = Recent(OVERHEARD_MAX)
         self._entered: Recent[bool] = Recent(ENTERED_MAX)
+        self._begun: Recent[Prompt] = Recent(BEGUN_MAX)
         self._unknown: set[str] = set()
         self._failures = 0
 
@@ -154,11 +157,19 @@ class ChatAccount(Generic[S]):
         """Send a message with its files, which are fetched for people who may speak; returns what to tell its author.
 
         The inbox does the rest: it obeys commands, turns strangers away, and knows what came twice. Where the agent is
-        named for the first time, what stood before comes along. Whoever sent nothing that can be read is told so.
-        Raises StoreError.
+        named for the first time, what stood before comes along. Whoever sent nothing that can be read is told so. Where
+        a message in a channel begins a thread, further lines of its author's belong there too. Raises StoreError.
         """
         coming = tuple(files)
-        is_entered = not prompt.direct and self._entered.pop(prompt.thread) and parse_command(prompt.text) is None
+        is_command = parse_command(prompt.text) is not None
+        is_entered = not prompt.direct and self._entered.pop(prompt.thread) and not is_command
+        if self._begins(prompt) and not (prompt.direct or is_command):
+            writer = f"{channel_of(prompt.thread)}{prompt.author.id}"
+            before = self._begun.get(writer)
+            pause = timedelta(seconds=inbox.pause_seconds)
+            if before is not None and not is_entered and timedelta(0) <= prompt.at - before.at < pause:
+                prompt = msgspec.structs.replace(prompt, thread=before.thread)
+            self._begun.put(writer, prompt)
         is_plain = prompt.text and not (coming or is_entered)
         if not is_plain and not await inbox.admits(prompt):
             return ""

@@ -85,6 +85,10 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+SHORT_ID_CHARS = 8
+"""How much of the end of an approval's id people write."""
+
+
 def card_id(approval: str) -> str:
     """The id of the post that asks."""
     return f"approval:{approval}"

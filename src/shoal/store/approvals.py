@@ -37,6 +37,13 @@ class Approvals(StorePart):
     async def get(self, approval: ApprovalId) -> Approval | None:
         return await self._one(_approval, "approval_one", id=approval)
 
+    async def meant(self, thread: ThreadId, named: str) -> list[Approval]:
+        """What somebody in a thread means by a whole id, by the end of one that waits there, or, with "", all of these."""
+        whole = await self.get(ApprovalId(named.upper())) if named else None
+        if whole is not None:
+            return [whole]
+        return [one for one in await self.search(thread=thread) if one.id.upper().endswith(named.upper())]
+
     async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
         """Approvals, newest first."""
         if pending:

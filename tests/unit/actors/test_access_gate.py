@@ -32,6 +32,8 @@ PLATFORM = THREAD.split(":", maxsplit=1)[0]
 class Inside:
     """What is behind the door, and what is said through it."""
 
+    pause_seconds = 0.0
+
     def __init__(self) -> None:
         self.taken: list[Inbound] = []
         self.decided: list[tuple[str, bool, str]] = []

@@ -31,7 +31,7 @@ from shoal.chat.discord.send import (
 from shoal.chat.discord.wire import (
     CANNOT_MESSAGE_USER,
     CHAIN,
-    NOTICES,
+    KNOWN_TYPES,
     THREAD_EXISTS,
     UNKNOWN_CHANNEL,
     UNKNOWN_MESSAGE,
@@ -327,7 +327,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     async def _take_message(self, message: DiscordMessage, inbox: InboxPort) -> bool:
         """Take a message in; returns whether it was meant for the bot. Raises PlatformError and StoreError."""
         if not is_said(message, self._me):
-            if message.type not in NOTICES and message.type != 0:
+            if message.type not in KNOWN_TYPES:
                 self._not_understood(f"message of the type {message.type}")
             return False
         place = await self._place(message.channel_id, message.guild_id)

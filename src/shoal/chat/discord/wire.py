@@ -518,8 +518,8 @@ _DIRECT = frozenset({1, 3})
 _TEXT = frozenset({0, 2, 5, 13, 10, 11, 12})
 _SAID = frozenset({0, 19})
 """Types of messages that somebody wrote: plain ones and replies; the others are notices."""
-NOTICES = frozenset(range(1, 47)) - _SAID
-"""Types of messages that Discord writes itself. Source: docs.discord.com/developers/resources/message."""
+KNOWN_TYPES = frozenset(range(47))
+"""These, and the types of messages that Discord writes itself. Source: docs.discord.com/developers/resources/message."""
 _MENTION = re.compile(r"<@!?(\d+)>")
 _HANDLE = re.compile(r"[\w.]{2,32}")
 

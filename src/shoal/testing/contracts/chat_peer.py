@@ -223,6 +223,7 @@ class Inbox:
         self.answer: Literal["accepted", "busy"] = "accepted"
         self.reacted = ""
         self.listen: Listen = "threads"
+        self.pause_seconds = 0.0
         self.strangers: set[str] = set()
         self.suggested: Sequence[str] = ()
         self._changed = asyncio.Condition()
