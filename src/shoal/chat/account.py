@@ -160,16 +160,8 @@ class ChatAccount(Generic[S]):
         named for the first time, what stood before comes along. Whoever sent nothing that can be read is told so. Where
         a message in a channel begins a thread, further lines of its author's belong there too. Raises StoreError.
         """
-        coming = tuple(files)
-        is_command = parse_command(prompt.text) is not None
-        is_entered = not prompt.direct and self._entered.pop(prompt.thread) and not is_command
-        if self._begins(prompt) and not (prompt.direct or is_command):
-            writer = f"{channel_of(prompt.thread)}{prompt.author.id}"
-            before = self._begun.get(writer)
-            pause = timedelta(seconds=inbox.pause_seconds)
-            if before is not None and not is_entered and timedelta(0) <= prompt.at - before.at < pause:
-                prompt = msgspec.structs.replace(prompt, thread=before.thread)
-            self._begun.put(writer, prompt)
+        coming, prompt = tuple(files), self._with_its_lines(prompt, inbox)
+        is_entered = not prompt.direct and self._entered.pop(prompt.thread) and parse_command(prompt.text) is None
         is_plain = prompt.text and not (coming or is_entered)
         if not is_plain and not await inbox.admits(prompt):
             return ""
@@ -224,6 +216,17 @@ class ChatAccount(Generic[S]):
         before.append(prompt)
         self._overheard.put(place, before)
         return False
+
+    def _with_its_lines(self, prompt: Prompt, inbox: InboxPort) -> Prompt:
+        """A message that would begin a thread, in the thread that its author began just before; others as they are."""
+        if prompt.direct or not self._begins(prompt) or parse_command(prompt.text) is not None:
+            return prompt
+        writer = f"{channel_of(prompt.thread)}{prompt.author.id}"
+        before, pause = self._begun.get(writer), timedelta(seconds=inbox.pause_seconds)
+        if before is not None and prompt.thread not in self._entered and timedelta(0) <= prompt.at - before.at < pause:
+            prompt = msgspec.structs.replace(prompt, thread=before.thread)
+        self._begun.put(writer, prompt)
+        return prompt
 
     def _begins(self, prompt: Prompt) -> bool:
         """Whether a message stands in its channel itself, where the thread of it begins."""

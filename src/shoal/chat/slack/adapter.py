@@ -315,7 +315,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             thread = await inbox.thread_of(self._prefix(event.channel), prompt.reply_to)
             if thread is not None:
                 prompt = msgspec.structs.replace(prompt, thread=thread, joins=True)
-        prompt = msgspec.structs.replace(prompt, author=author)
+        prompt = self._with_its_lines(msgspec.structs.replace(prompt, author=author), inbox)
         if author.is_bot or not await inbox.admits(prompt):
             return
         # Who spoke where, and up to when everything was taken in.
