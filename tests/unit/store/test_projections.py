@@ -93,7 +93,7 @@ def test_the_log_tells_who_said_what_without_tool_results(tmp_path: Path) -> Non
     }  # fmt: skip
     assert files.log()[2] == {
         "seq": 3, "at": "2026-01-05T09:00:03.000Z", "type": "assistant_message", "turn": "T1", "author": "main",
-        "is_bot": True, "text": "I look.", "trusted": True, "tools": ["bash"],
+        "user": "main", "is_bot": True, "text": "I look.", "trusted": True, "tools": ["bash"],
     }  # fmt: skip
     assert b"a.txt." in files.read()[0]
     assert b'"a.txt"' not in files.read()[0]
