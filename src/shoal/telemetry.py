@@ -365,8 +365,8 @@ async def telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> A
         protocol = os.environ.get(f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", "http/protobuf")
         if protocol != "http/protobuf":
             log.warning(
-                "Telemetry is sent as http/protobuf, all that Shoal speaks, although OTEL_EXPORTER_OTLP_%sPROTOCOL is %s.",
-                name, protocol,
+                "Telemetry is sent as http/protobuf, all that Shoal speaks, although %s is %s.",
+                f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", protocol,
             )  # fmt: skip
     resource = Resource.create({"service.version": version("shoal")})
     if str(resource.attributes["service.name"]).startswith("unknown_service"):  # no variable says it
@@ -392,7 +392,7 @@ async def telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> A
     finally:
         logging.getLogger().removeHandler(handler)
         loop = asyncio.get_running_loop()
-        ended = {"trace_exporter": asyncio.Event(), "metric_exporter": asyncio.Event(), "_log_exporter": asyncio.Event()}
+        ended = {exporter: asyncio.Event() for exporter in ("trace_exporter", "metric_exporter", "_log_exporter")}
 
         def end(exporter: str) -> None:
             is_over = ended.get(exporter.rpartition(".")[2])

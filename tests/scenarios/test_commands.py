@@ -36,7 +36,9 @@ async def test_a_context_is_saved_cleared_and_brought_back(tmp_path: Path) -> No
         assert "About boats." in await world.ada.asks(f"/context restore {name}")
         await turn(world, "and now?", 3)
         await world.ada.sees("demo heard 3")
-        assert "no snapshot" in await world.ada.asks("/context restore nosuch")
+        assert "About boats." in await world.ada.asks("/context restore 1")
+        for nosuch in ("nosuch", "0", "2"):
+            assert "no snapshot" in await world.ada.asks(f"/context restore {nosuch}")
         assert "Usage:" in await world.ada.asks("/context restore")
 
 

@@ -131,9 +131,9 @@ async def test_settings_hold_in_the_server_where_they_were_made(tmp_path: Path, 
     async with running(tmp_path, pier, FakeModel()):
         heard = await pier.fake.commands(pier.harbour, "settings", "permissions locked")
         assert f"in discord@{pier.guild} from the next turn on" in await in_time(pier.clock, pier.fake.hears(heard))
-        for channel, part in ((deck, "in this server: permissions locked"), (deck, "under the permissions locked"),
-                              (far, "in this server: nothing chosen"), (far, "under the permissions open"),
-                              (pier.direct, "under the permissions open")):  # fmt: skip
+        for channel, part in ((deck, "in this server: permissions locked"), (deck, "the permissions locked"),
+                              (far, "in this server: nothing chosen"), (far, "the permissions open"),
+                              (pier.direct, "the permissions open")):  # fmt: skip
             heard = await pier.fake.commands(channel, "settings")
             assert part in await in_time(pier.clock, pier.fake.hears(heard))
 

@@ -42,7 +42,9 @@ async def test_an_emoji_on_a_card_decides_it_once_by_whoever_may(tmp_path: Path,
         await scene.ada.sees("It stays as it is.")
         assert (scene.app.agents.spec("main").workspace / "made").read_text() == "x\n"
         await stand.reacts(second, "👍", stand.ada)
-        await scene.until(lambda: next((text for text in told(stand) if "decided already: deny" in text), None))
+        await scene.until(
+            lambda: next((text for text in told(stand) if "decided already: it was denied" in text), None)
+        )
     assert len([text for text in told(stand) if "decided already" in text]) == 1
 
 

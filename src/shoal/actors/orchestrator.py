@@ -27,6 +27,7 @@ from shoal.domain.errors import (
 )
 from shoal.domain.events import Cleared, Event, RetryRequested, Scope, UserSaid
 from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, thread_address
+from shoal.domain.markup import counted
 from shoal.domain.messages import (
     STOP_SIGNS,
     Abort,
@@ -233,7 +234,7 @@ class Orchestrator:
         if info is None:
             raise NotFound(f"There is no thread {thread}.")
         if seq > info.last_seq:
-            raise InvalidInput(f"{thread} has {info.last_seq} events, and none of number {seq}.")
+            raise InvalidInput(f"{thread} has {counted(info.last_seq, 'event')}, and none of number {seq}.")
         tip = seq or info.last_seq
         events = await journal.along(thread, tip, max(0, tip - TURN_EVENTS_MAX))
         turn = events[-1].turn if seq else next((event.turn for event in reversed(events) if event.turn), "")
@@ -366,7 +367,7 @@ class Orchestrator:
         """
         found = await self._store.approvals.get(approval)
         if found is None:
-            raise NotFound(f"There is no approval {approval}.")
+            raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
         by = self._services.people.asker(by)
         if not may_decide(found, by, self._approvers, allow=allow):
             log.warning("somebody tried to decide what is not theirs", extra={"thread_id": found.thread})

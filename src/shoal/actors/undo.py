@@ -248,12 +248,12 @@ class Undo:
                     changes = await in_thread(lambda row=row, trees=trees: list(trees.changes(row.before, row.after)))
                     if files_of(changes):  # what was written as it was before is no change
                         return row
-            raise NotFound("No turn here has changed files, as far as it is kept, that was not undone already.")
+            raise NotFound("No turn here has changed files that can still be undone.")
         row = await self._rows.get(turn)
         if row is None or row.thread != thread:
             if await self._was_kept(thread, turn):
                 raise NotFound(NOT_KEPT)
-            raise NotFound(f"Turn {turn[:80]} of {thread} has changed no files, as far as it is kept.")
+            raise NotFound(f"Turn {turn[:80]} of {thread} has changed no files that can still be restored.")
         if not row.before or (row.ended_at is not None and not row.after):
             raise NotFound("The workspace could not be read or kept when this turn began or ended.")
         return row

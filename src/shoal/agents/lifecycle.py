@@ -160,17 +160,17 @@ class AgentLifecycle:
         address = thread_address(beside)
         platform, channel = address.platform, address.channel
         adapter = self._adapters.get(platform)
+        binds = f"`/agent bind {name}{'' if listen == 'all' else f' listen={listen}'}`"
         if not isinstance(adapter, ChannelHost):
+            title = platform.partition(".")[0].replace("_", " ").title()
             return CreatedAgent(
-                name, note=f"I cannot make channels on {platform}. `/agent bind {name}` in a channel binds it."
+                name, note=f"I cannot make channels on {title}. {binds} in a channel makes it answer there."
             )
         try:
             made = await adapter.create_channel(name, channel)
         except PlatformError as error:
             log.warning("a channel was not made", extra={"platform": platform, "agent": name, "why": str(error)})
-            return CreatedAgent(
-                name, note=f"The channel could not be made: {error} `/agent bind {name}` binds another."
-            )
+            return CreatedAgent(name, note=f"The channel could not be made: {error} {binds} binds another.")
         return CreatedAgent(name, await self.bind(name, make_thread_id(platform, made, "0"), by, listen, made=True))
 
     async def bind(

@@ -38,6 +38,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId, channel_of
+from shoal.domain.markup import counted
 from shoal.domain.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
 from shoal.domain.permissions import Asker
 from shoal.domain.records import ContextWindow, NewPost, Snapshot
@@ -144,14 +145,20 @@ class ConversationSnapshots:
         return await self._saved_around(thread)
 
     async def restore(self, thread: ThreadId, snapshot: str, by: str) -> Snapshot:
-        """Put the snapshot's messages in the place of the window, or begin a new thread with them.
+        """Put the snapshot's messages in the place of the window, or begin a new thread with them. `snapshot` is its
+        id, the beginning or end of that, or its number in `history`, from 1.
 
         Raises NotFound for one that is unknown here or whose file is gone, Conflict while a turn runs.
         """
         window = await self._store.snapshots.window(thread)
-        found = next((one for one in await self._saved_around(thread) if one.id == snapshot), None)
-        if found is None:
-            raise NotFound(f"This channel has no snapshot {snapshot[:80]}. /context history lists those it has.")
+        saved, named = await self._saved_around(thread), snapshot.upper()
+        fitting = [one for one in saved if one.id.startswith(named) or one.id.endswith(named)]
+        if named.isdecimal() and len(named) < 4:
+            fitting = saved[int(named) - 1 : int(named)] if int(named) else []
+        if len(fitting) != 1:
+            which = "several snapshots" if fitting else "no snapshot"
+            raise NotFound(f"This channel has {which} {snapshot[:80]}. `/context history` lists those it has.")
+        (found,) = fitting
         agent = await self._agents.resolve(found.agent, thread)
         path = _path(agent, found)
 
@@ -302,7 +309,7 @@ def plain_description(events: Sequence[EventData]) -> str:
     """A description without a model: how long it is and how it begins."""
     said = [data.text for data in events if isinstance(data, UserSaid | AssistantSaid) and data.text.strip()]
     first = " ".join(said[0].split()) if said else "no text"
-    return f"{len(said)} messages, beginning: {first[:120]}{'…' if len(first) > 120 else ''}"
+    return f"{counted(len(said), 'message')}, beginning: {first[:120]}{'…' if len(first) > 120 else ''}"
 
 
 def _lines(events: Sequence[EventData]) -> Iterator[str]:
@@ -390,6 +397,6 @@ class IdleWatch:
             return False
         if saved is None:
             return False
-        text = SAVED.format(minutes=minutes, description=saved.description, id=saved.id)
+        text = SAVED.format(minutes=minutes, description=saved.description, id=saved.id[-6:])
         await self._post(NewPost(f"{saved.id}:idle", window.thread, text))
         return True

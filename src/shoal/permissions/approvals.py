@@ -23,8 +23,14 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]*[0-OQ-WYZ`-~])")
 _UNSEEN = re.compile("[\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180e\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
-_YES = "yes,? please|go ahead|allow|yes|approve|ok|okay|y|erlauben|ja|autoriser|oui|permitir|sí|si|consenti|sì|sim|разрешить|да|允许|許可|はい"
-_NO = "no,? thanks|deny|no|reject|n|ablehnen|nein|refuser|non|denegar|rechazar|nega|negar|não|nao|запретить|нет|拒绝|拒否|いいえ"
+_YES = (
+    "yes,? please|go ahead|allow|yes|approve|ok|okay|y|erlauben|ja|autoriser|oui|permitir|sí|si|consenti|sì|sim|"
+    "разрешить|да|允许|許可|はい"
+)
+_NO = (
+    "no,? thanks|deny|no|reject|n|ablehnen|nein|refuser|non|denegar|rechazar|nega|negar|não|nao|запретить|нет|"
+    "拒绝|拒否|いいえ"
+)
 _ALWAYS = "always|thread|immer|toujours|siempre|sempre|всегда|总是|常に"
 _ANSWER = re.compile(
     rf"[/!]?(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?:\s+(?P<first>{_ALWAYS}))?"

@@ -8,6 +8,7 @@ from shoal.domain.branches import Branching, spans_to
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import Branched, Compacted, Event, Forked, TurnFinished, decode_data
 from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.markup import counted
 from shoal.domain.messages import Prompt, Receipt
 from shoal.store.appends import append_outside
 from shoal.store.driver import Script, StorePart, number, query, text, writes_at
@@ -35,7 +36,7 @@ class BranchStore(StorePart):
                 raise NotFound(f"There is no thread {thread}.")
             raise Conflict(f"{thread} has something to do. Wait for its answer or stop it, then try again.")
         if not 0 <= after <= number(found[0][0]):
-            raise InvalidInput(f"{thread} has {number(found[0][0])} events, and none of number {after}.")
+            raise InvalidInput(f"{thread} has {counted(number(found[0][0]), 'event')}, and none of number {after}.")
         if (yield from _turn_at(thread, after)):
             raise InvalidInput(f"Event {after} of {thread} is within a turn. A branch begins before or after a turn.")
         begun = dict((yield from branchings_until(thread, after)))
@@ -65,7 +66,7 @@ class BranchStore(StorePart):
         if not found:
             raise NotFound(f"There is no thread {source}.")
         if not 1 <= after <= number(found[0][2]):
-            raise InvalidInput(f"{source} has {number(found[0][2])} events, and none of number {after}.")
+            raise InvalidInput(f"{source} has {counted(number(found[0][2]), 'event')}, and none of number {after}.")
         if not (yield from query("thread_fork", **place, now=at)):
             raise Conflict(f"There is a thread {thread} already.")
         ended = yield from query("search_end")

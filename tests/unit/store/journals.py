@@ -34,8 +34,8 @@ START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 texts = st.text(max_size=40)
 references = st.lists(
     st.builds(
-        Reference, st.sampled_from(["before", "reply"]), texts, st.just(Author("u2", "Bo", trusted=False)), st.just("m0"),
-        own=st.booleans(),
+        Reference, st.sampled_from(["before", "reply"]), texts, st.just(Author("u2", "Bo", trusted=False)),
+        st.just("m0"), own=st.booleans(),
     ),
     max_size=2,
 ).map(tuple)  # fmt: skip

@@ -519,7 +519,10 @@ _TEXT = frozenset({0, 2, 5, 13, 10, 11, 12})
 _SAID = frozenset({0, 19})
 """Types of messages that somebody wrote: plain ones and replies; the others are notices."""
 KNOWN_TYPES = frozenset(range(47))
-"""These, and the types of messages that Discord writes itself. Source: docs.discord.com/developers/resources/message."""
+"""These, and the types of messages that Discord writes itself.
+
+Source: docs.discord.com/developers/resources/message.
+"""
 _MENTION = re.compile(r"<@!?(\d+)>")
 _HANDLE = re.compile(r"[\w.]{2,32}")
 

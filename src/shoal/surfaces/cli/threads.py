@@ -8,6 +8,7 @@ import msgspec
 from shoal.domain.checkpoints import SINCE, TurnChanges, UndoResult
 from shoal.domain.clock import iso
 from shoal.domain.ids import parse_thread_id
+from shoal.domain.markup import counted
 from shoal.domain.records import DeletedThread, Snapshot
 from shoal.surfaces.cli.client import as_usage, call_api, decode_event, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
@@ -57,7 +58,7 @@ def show(context: CommandContext, id: str, as_json: bool) -> None:
         print_json(ThreadExport(info, events))
         return
     agent = f"agent {info.agent}" if info.agent else "the default agent"
-    print(f"{info.thread}, {agent}, {len(events)} events, {_doing(info) or 'at rest'}")
+    print(f"{info.thread}, {agent}, {counted(len(events), 'event')}, {_doing(info) or 'at rest'}")
     for event in map(decode_event, events):
         for line in event_lines(event):
             print(line)
@@ -108,7 +109,7 @@ def export(context: CommandContext, id: str, output: str | None, form: str) -> N
             file.writelines(writer.event(event).encode() for event in current([*map(decode_event, events)]))
             file.write(writer.tail().encode())
     if output:
-        print(f"Wrote {len(events)} events to {output}.")
+        print(f"Wrote {counted(len(events), 'event')} to {output}.")
 
 
 @threads.command()
@@ -154,7 +155,7 @@ def delete(context: CommandContext, id: str, yes: bool) -> None:
     info = get(context, _path(id), ThreadSummary)
     if not yes:
         named = f" ({printable(info.title)})" if info.title else ""
-        click.confirm(f"Delete {info.thread}{named} with {info.last_seq} events for good?", abort=True)
+        click.confirm(f"Delete {info.thread}{named} with {counted(info.last_seq, 'event')} for good?", abort=True)
     gone = call_api(context, "DELETE", _path(id), into=DeletedThread)
     others = f" and {gone.threads - 1} of its subagents" if gone.threads > 1 else ""
     print(f"Deleted {id}{others}. The digest of its {gone.events} events is {gone.digest}.")

@@ -16,6 +16,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta
 
 from shoal.domain.errors import InvalidInput, ToolError
+from shoal.domain.markup import counted
 from shoal.domain.messages import Image
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.transcript import SHOWN_IMAGES
@@ -193,16 +194,16 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
         jail.require_writable(place)
         old_size = jail.size(place)
         data = content.encode("utf-8", errors="replace")
-        does = "new file" if old_size is None else f"replaces {old_size:,} bytes"
+        does = "new file" if old_size is None else f"replaces {counted(old_size, 'byte')}"
 
         async def work() -> ToolOutput:
             await require_room(context)
             async with locks.hold(place.host, place.shown):
                 await in_thread(lambda: jail.write(place, data))
             lines = content.count("\n") + (not content.endswith("\n"))
-            return ToolOutput(f"Wrote {place.shown}: {len(data):,} bytes, {lines:,} lines.")
+            return ToolOutput(f"Wrote {place.shown}: {counted(len(data), 'byte')}, {counted(lines, 'line')}.")
 
-        shown = f"{name} {place.shown} ({len(data):,} bytes, {does})\n\n{content}"
+        shown = f"{name} {place.shown} ({counted(len(data), 'byte')}, {does})\n\n{content}"
         digest = hashlib.sha256(data).hexdigest()
         return planned(name, place.shown, work, shown, path=place.shown, content=digest)
 
@@ -222,7 +223,7 @@ def list_directory(
         entries, is_cut = await in_thread(lambda: jail.entries(place))
         marks = {"directory": "/", "link": "@"}
         lines = [
-            f"{one.name}\t{one.size_bytes:,} bytes" if one.kind == "file" else one.name + marks.get(one.kind, "=")
+            one.name + (f"\t{counted(one.size_bytes, 'byte')}" if one.kind == "file" else marks.get(one.kind, "="))
             for one in entries
         ]
         if is_cut:
@@ -327,7 +328,7 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
         lines.pop()
     first, last = offset, min(len(lines), offset + limit - 1)
     if first > len(lines):
-        raise ToolError(f"{shown} has {len(lines)} lines, so there is no line {first}.")
+        raise ToolError(f"{shown} has {counted(len(lines), 'line')}, so there is no line {first}.")
     numbered: list[str] = []
     chars = 0
     for number in range(first, last + 1):
