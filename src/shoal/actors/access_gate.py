@@ -482,6 +482,6 @@ class AccessGate:
         await self._post(NewPost(_told(message), message.thread, text, reply_to=message.message_id))
 
 
-def _told(message: Inbound) -> str:
+def _told(message: Prompt) -> str:
     """The id of the post that tells its author what became of a message."""
     return f"door:{message.thread}:{message.key}"

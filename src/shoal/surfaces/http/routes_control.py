@@ -244,7 +244,10 @@ class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A brief at an hour of a time zone: in `thread`, in a new thread of `platform` and `channel`, or without these
     where the owner last wrote to the agent. The agent `brief` is made when it is first named."""
 
-    at: Annotated[str, msgspec.Meta(pattern=r"^([01]?[0-9]|2[0-3]):[0-5][0-9]$", examples=["8:00"])]
+    at: Annotated[
+        str,
+        msgspec.Meta(pattern=r"^([01]?[0-9]|2[0-3]):[0-5][0-9]$", examples=["8:00"], description="a time like 8:00"),
+    ]
     timezone: Annotated[str, msgspec.Meta(max_length=64)] = "UTC"
     days: Literal["all", "working"] = "all"
     thread: str = ""
