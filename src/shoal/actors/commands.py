@@ -76,6 +76,7 @@ REMIND_USAGE = (
 _OPEN_VERBS = ("", "show", "list")
 """What anybody may ask of /agent; all else is for those who may manage."""
 _AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
+_AGENT_ALIASES = {"init": "create", "delete": "destroy", "remove": "destroy"}
 FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 
 _WAIT = re.compile(r"(in\s+(?:\d{1,6}|an?)\s*(?:s|sec|second|m|min|minute|h|hour|d|day|w|week)s?)\s+(.+)", re.I | re.S)
@@ -460,7 +461,11 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     async def agent(self, asked: CommandRequest) -> str:
         """/agent."""
         word, _, rest = asked.argument.partition(" ")
-        verb, rest, by = word.lower(), rest.strip(), f"{asked.asker.platform}:{asked.asker.user}"
+        verb, rest, by = (
+            _AGENT_ALIASES.get(word.lower(), word.lower()),
+            rest.strip(),
+            f"{asked.asker.platform}:{asked.asker.user}",
+        )
         if verb not in _AGENT_VERBS:
             return f"I do not know `/agent {word[:40]}`. Usage: {AGENT_USAGE}."
         if verb not in _OPEN_VERBS:

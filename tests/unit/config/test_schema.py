@@ -22,7 +22,7 @@ class Booking(msgspec.Struct, forbid_unknown_fields=True):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"listen": "bogus"}, "`listen` has to be \"all\" or \"named\", and is 'bogus'"),
+        ({"listen": "bogus"}, '`listen` has to be "all" or "named", and is \'bogus\''),
         ({"listen": "all", "name": "A"}, "`name` has to be a small letter"),
         ({"listen": "all", "berths": [{"length": 9}]}, "`berths[0].length` has to be a whole number from 1 to 5"),
         ({"listen": "all", "other": {"size": 1}}, "`size` in `other` is not known; these are: length"),

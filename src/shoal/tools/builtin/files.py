@@ -149,7 +149,7 @@ def read_tool(name: str = "read") -> FunctionTool[Invocation]:
     def read(
         context: ToolContext,
         path: PathArgument,
-        offset: Annotated[int, Meta(ge=1, description="First line to show, counted from 1.")] = 1,
+        offset: Annotated[int, Meta(ge=0, description="First line to show, counted from 1.")] = 1,
         limit: Annotated[int, Meta(ge=1, le=100_000, description="How many lines to show.")] = LINES_DEFAULT,
     ) -> Invocation:
         """Read a file. Text comes with line numbers, which are not part of the file; long files in parts, by offset and
@@ -201,7 +201,12 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
             async with locks.hold(place.host, place.shown):
                 await in_thread(lambda: jail.write(place, data))
             lines = content.count("\n") + (not content.endswith("\n"))
-            return ToolOutput(f"Wrote {place.shown}: {counted(len(data), 'byte')}, {counted(lines, 'line')}.")
+            hint = (
+                " It is a file like any other: `remember` writes the memory."
+                if place.shown == "/workspace/MEMORY.md"
+                else ""
+            )
+            return ToolOutput(f"Wrote {place.shown}: {counted(len(data), 'byte')}, {counted(lines, 'line')}.{hint}")
 
         shown = f"{name} {place.shown} ({counted(len(data), 'byte')}, {does})\n\n{content}"
         digest = hashlib.sha256(data).hexdigest()
@@ -326,7 +331,7 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
-    first, last = offset, min(len(lines), offset + limit - 1)
+    first, last = max(1, offset), min(len(lines), max(1, offset) + limit - 1)
     if first > len(lines):
         raise ToolError(f"{shown} has {counted(len(lines), 'line')}, so there is no line {first}.")
     numbered: list[str] = []
