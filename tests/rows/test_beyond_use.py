@@ -22,6 +22,7 @@ import pytest
 
 from shoal.testing.model import Seen
 from shoal.testing.model.speech import recording, words_in
+from shoal.testing.platforms.wire import Json
 from shoal.testing.push import FakePush
 from tests.processes import PROGRAM
 from tests.rows.internet import SPACES, can_be_made
@@ -430,17 +431,17 @@ class TestB23:
             telegram = made.platforms.telegram
 
             def sent(*steps: Coroutine[object, object, object]) -> str:
-                before = made.model.calls
+                before = len(made.model.requests)
                 for step in steps:
                     made.loop.do(step)
-                until(lambda: made.model.calls > before)
+                until(lambda: len(made.model.requests) > before)
                 return made.model.requests[-1].messages[-1].text
 
             quoted = made.loop.call(lambda: telegram.quietly(ADA, "Berth nine is free.", user=ADA))
             assert "Berth nine is free." in sent(telegram.says(ADA, "words=1 id=b23-quote", reply_to=quoted))
             album = sent(telegram.sends_album(ADA, ["bow.txt", "stern.txt"], "words=1 id=b23-album"))
             assert all(name in album for name in ("bow.txt", "stern.txt"))
-            sticker = {"sticker": {"file_id": "s", "file_unique_id": "s", "type": "regular", "emoji": "\U0001f6a2"}}
+            sticker: dict[str, Json] = {"sticker": {"file_id": "s", "file_unique_id": "s", "type": "regular", "emoji": "\U0001f6a2"}}
             assert "sticker" in sent(telegram.sends(ADA, sticker))
 
 

@@ -51,9 +51,8 @@ async def test_an_agent_is_made_with_what_is_chosen_for_it(tmp_path: Path) -> No
         spec = world.app.agents.spec("deck")
         assert (spec.model, spec.profile, spec.system_prompt) == ("demo", "locked", "Keeps it clean, a=b.")
         assert "in fake:deck: named" in await world.ada.asks("/agent list")
-        assert "`colour` cannot be set. What can be: listen, model" in await world.ada.asks(
-            "/agent create x colour=red"
-        )
+        told = await world.ada.asks("/agent create x colour=red")
+        assert "`colour` cannot be set. What can be: listen, model" in told
         assert "Created" not in await world.ada.asks("/agent create x permissions=nope")
         assert world.app.agents.names() == ["deck", "main"]
 

@@ -124,6 +124,18 @@ async def test_a_post_that_was_never_confirmed_is_found_hours_after(tmp_path: Pa
     assert texts == ["The tide is low.", "The tide is low.", "It is high."]
 
 
+async def test_its_own_replies_are_no_unknown_messages(
+    tmp_path: Path, pier: Pier, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, pier, FakeModel(script=tides)):
+        await pier.fake.says(pier.direct, "how is the tide?")
+        await pier.sees(pier.direct, "The tide is low.")
+        assert pier.fake.said(pier.direct)[-1].reply_to, "Discord calls it a message of the type 19"
+        await pier.fake.says(pier.direct, "and then?")
+        await pier.sees(pier.direct, "It is high.")
+    assert "message of the type" not in caplog.text
+
+
 async def test_settings_hold_in_the_server_where_they_were_made(tmp_path: Path, pier: Pier) -> None:
     deck = pier.fake.add_channel(pier.guild, name="deck")
     other, far = pier.fake.add_server()

@@ -461,11 +461,8 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     async def agent(self, asked: CommandRequest) -> str:
         """/agent."""
         word, _, rest = asked.argument.partition(" ")
-        verb, rest, by = (
-            _AGENT_ALIASES.get(word.lower(), word.lower()),
-            rest.strip(),
-            f"{asked.asker.platform}:{asked.asker.user}",
-        )
+        verb, rest = _AGENT_ALIASES.get(word.lower(), word.lower()), rest.strip()
+        by = f"{asked.asker.platform}:{asked.asker.user}"
         if verb not in _AGENT_VERBS:
             return f"I do not know `/agent {word[:40]}`. Usage: {AGENT_USAGE}."
         if verb not in _OPEN_VERBS:

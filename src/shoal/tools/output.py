@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from shoal.domain.markup import counted
+
 ARTIFACT_BYTES_MAX = 26_214_400
 """Of a longer result, only the beginning is stored."""
 BINARY_SAMPLE_BYTES = 8192

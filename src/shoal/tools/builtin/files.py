@@ -201,12 +201,10 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
             async with locks.hold(place.host, place.shown):
                 await in_thread(lambda: jail.write(place, data))
             lines = content.count("\n") + (not content.endswith("\n"))
-            hint = (
-                " It is a file like any other: `remember` writes the memory."
-                if place.shown == "/workspace/MEMORY.md"
-                else ""
-            )
-            return ToolOutput(f"Wrote {place.shown}: {counted(len(data), 'byte')}, {counted(lines, 'line')}.{hint}")
+            told = f"Wrote {place.shown}: {counted(len(data), 'byte')}, {counted(lines, 'line')}."
+            if place.shown == "/workspace/MEMORY.md":
+                told += " It is a file like any other: `remember` writes the memory."
+            return ToolOutput(told)
 
         shown = f"{name} {place.shown} ({counted(len(data), 'byte')}, {does})\n\n{content}"
         digest = hashlib.sha256(data).hexdigest()
