@@ -431,17 +431,19 @@ class TestB23:
             telegram = made.platforms.telegram
 
             def sent(*steps: Coroutine[object, object, object]) -> str:
-                before = len(made.model.requests)
+                before = len(made.model.log)
                 for step in steps:
                     made.loop.do(step)
-                until(lambda: len(made.model.requests) > before)
-                return made.model.requests[-1].messages[-1].text
+                until(lambda: len(made.model.log) > before)
+                return made.model.log[-1].messages[-1].text
 
             quoted = made.loop.call(lambda: telegram.quietly(ADA, "Berth nine is free.", user=ADA))
             assert "Berth nine is free." in sent(telegram.says(ADA, "words=1 id=b23-quote", reply_to=quoted))
             album = sent(telegram.sends_album(ADA, ["bow.txt", "stern.txt"], "words=1 id=b23-album"))
             assert all(name in album for name in ("bow.txt", "stern.txt"))
-            sticker: dict[str, Json] = {"sticker": {"file_id": "s", "file_unique_id": "s", "type": "regular", "emoji": "\U0001f6a2"}}
+            sticker: dict[str, Json] = {
+                "sticker": {"file_id": "s", "file_unique_id": "s", "type": "regular", "emoji": "\U0001f6a2"}
+            }
             assert "sticker" in sent(telegram.sends(ADA, sticker))
 
 

@@ -127,7 +127,7 @@ async def test_a_post_that_was_never_confirmed_is_found_hours_after(tmp_path: Pa
 async def test_its_own_replies_are_no_unknown_messages(
     tmp_path: Path, pier: Pier, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running(tmp_path, pier, FakeModel(script=tides)):
+    async with running(tmp_path, pier, FakeModel("The tide is low.", "It is high.")):
         await pier.fake.says(pier.direct, "how is the tide?")
         await pier.sees(pier.direct, "The tide is low.")
         assert pier.fake.said(pier.direct)[-1].reply_to, "Discord calls it a message of the type 19"
