@@ -15,11 +15,11 @@ from shoal.actors.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.actors.undo import LAST_TURN
 from shoal.actors.voice import VoiceService
 from shoal.agents.folder import KEYS
-from shoal.agents.lifecycle import AgentCard, AgentLifecycle
+from shoal.agents.lifecycle import AgentCard, AgentLifecycle, choices_in
 from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
-from shoal.domain.agents import HEARD, LISTENS, AgentSpec, Listen, Work
+from shoal.domain.agents import HEARD, AgentSpec, Work
 from shoal.domain.cards import SHORT_ID_CHARS
 from shoal.domain.checkpoints import ChangedSince
 from shoal.domain.clock import Clock, iso
@@ -82,7 +82,6 @@ FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 _WAIT = re.compile(r"(in\s+(?:\d{1,6}|an?)\s*(?:s|sec|second|m|min|minute|h|hour|d|day|w|week)s?)\s+(.+)", re.I | re.S)
 _CRON = re.compile(r"((?:[\w*/,#?-]*[\d*/][\w*/,#?-]*\s+){3}(?:[\w*/,#?-]+\s+)(?:[\w*/,#?-]+))\s+(.+)", re.S)
 _MOMENT = re.compile(r"(\d{4}-\S+|@\w+)\s+(.+)", re.S)
-_CHOICE = re.compile(r"\s*([\w.]+)=(\S*)(.*)", re.S)
 _ZONE = re.compile(r"(UTC|[A-Z][A-Za-z_]+(?:/[A-Za-z_+-]+)+)\s+(.+)", re.S)
 
 
@@ -483,7 +482,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                     lines.append(f"- and {len(cards) - AGENTS_LISTED_MAX} more")
                 return "\n".join(lines)
             case "create":
-                name, listen, settings, purpose = _choices_in(rest)
+                name, listen, settings, purpose = choices_in(rest)
                 if not name:
                     raise InvalidInput("Write `/agent create NAME`, and what it is for.")
                 if purpose:
@@ -493,7 +492,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 where = made.note or (f"It answers in the new channel {made.binding.place}." if made.binding else "")
                 return f"Created the agent **{name}**. {where}"
             case "bind":
-                name, listen, settings, more = _choices_in(rest)
+                name, listen, settings, more = choices_in(rest)
                 if not name or settings or more:
                     raise InvalidInput(f"Write {_BIND_USAGE}; `/agent list` shows the names.")
                 binding = await self.lifecycle.bind(name, asked.thread, by, listen)
@@ -596,26 +595,6 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     def _check_may_manage(self, asked: CommandRequest) -> None:
         if not self.may_manage(asked.asker):
             raise Forbidden(FORBIDDEN)
-
-
-def _choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
-    """An agent's name, and after it KEY=VALUE: what it is to answer in its channel (`listen`), what else is set, and
-    the rest. Raises InvalidInput for what cannot be set."""
-    name, _, rest = text.partition(" ")
-    listen: Listen = "all"
-    chosen: dict[str, str] = {}
-    while found := _CHOICE.match(rest):
-        key, value, rest = found[1].lower(), found[2], found[3]
-        if key == "listen":
-            known: dict[str, Listen] = {one: one for one in LISTENS}
-            if value.lower() not in known:
-                raise InvalidInput(f"`listen=` takes {', '.join(LISTENS[:-1])} or {LISTENS[-1]}.")
-            listen = known[value.lower()]
-        elif {"permissions": "profile"}.get(key, key) in KEYS:
-            chosen[{"permissions": "profile"}.get(key, key)] = value
-        else:
-            raise InvalidInput(f"`{key[:40]}` cannot be set. What can be: listen, {', '.join(KEYS)}.")
-    return name, listen, chosen, rest.strip()
 
 
 class ParsedReminder(NamedTuple):

@@ -53,7 +53,6 @@ from shoal.permissions.approvals import may_decide
 log = logging.getLogger(__name__)
 
 COPIED = "A copy of our conversation goes on in this thread."
-ANSWER_FIRST = "I am waiting for an answer to the question above. Your message comes after it."
 THEIRS = "Only whoever wrote a message, or my owner, may have it answered again."
 TURN_EVENTS_MAX = 10_000
 """How far before an event the beginning of its turn is looked for."""
@@ -119,7 +118,7 @@ class Orchestrator:
                     if notices:
                         raise StoreUnavailable(notices[0])
                 agent = await self._services.agents.meant(prompt.thread, prompt.agent)
-                is_chat, in_chat = prompt.in_chat, prompt.in_chat and self.pause_seconds > 0
+                in_chat = prompt.in_chat and self.pause_seconds > 0
                 if (agent, in_chat) != (prompt.agent, prompt.in_chat):
                     prompt = msgspec.structs.replace(prompt, agent=agent, in_chat=in_chat)
                 refers_to = bounded(prompt.refers_to) if prompt.refers_to else ()
@@ -136,9 +135,6 @@ class Orchestrator:
                 if receipt.status == "accepted":
                     self._services.attachments.expect(prompt)
                     await self._wake_for_prompt(prompt.thread)
-                    for asked in await self._store.approvals.search(thread=prompt.thread, limit=1) if is_chat else ():
-                        await self._store.outbox.put(NewPost(f"waiting:{asked.id}", prompt.thread, ANSWER_FIRST))
-                        self._services.senders.poke(prompt.thread)
                 return receipt
             case Edit() | Deletion():
                 revision = await inbox.revise(message)

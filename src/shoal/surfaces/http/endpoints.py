@@ -27,11 +27,11 @@ from starlette.routing import Route
 
 from shoal.actors.access_gate import MESSAGE_SECONDS, MESSAGES_BURST, PEOPLE_MAX
 from shoal.actors.principals import HOME_TOKEN, Principal, may_use, no_such_thread
-from shoal.config.schema import refusal
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.domain.permissions import TOKEN_SCOPES, TokenScope
 from shoal.domain.records import AuditEntry
+from shoal.domain.schema import refusal
 from shoal.domain.untrusted import UNREADABLE
 from shoal.permissions.access import Bucket
 from shoal.surfaces.http.errors import ApiError

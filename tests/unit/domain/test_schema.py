@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from shoal.config.schema import refusal
+from shoal.domain.schema import refusal
 
 
 class Berth(msgspec.Struct, forbid_unknown_fields=True):
