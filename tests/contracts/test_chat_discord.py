@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shoal.chat.discord.adapter import DiscordAdapter
-from shoal.chat.discord.wire import Threading
+from shoal.chat.discord.messages import Threading
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.ids import make_thread_id
 from shoal.domain.messages import Inbound, Receipt
