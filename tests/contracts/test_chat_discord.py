@@ -45,6 +45,7 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
 
     def __init__(self, home: Path, server: FakeDiscord, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
+        server.world.bots.add(OTHER_BOT)
         self.guild, self.harbour = server.add_server()
         self.settings = DiscordSettings(token=Secret("value", TOKEN), api_base=server.api_base)
         self.adapter = self.make()
