@@ -56,7 +56,8 @@ class TestTeamsGroup(ChatContract):
 
     @pytest.fixture
     async def peer(self, peer: Teams) -> Teams:  # pyright: ignore[reportGeneralTypeIssues]
-        peer.place, peer.lacks = GROUP, frozenset({"polls", "threads", "bots_heard"})
+        peer.place = GROUP
+        peer.lacks = frozenset({"polls", "threads", "bots_heard"})
         return peer
 
 

@@ -539,14 +539,20 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         text = REPEATED + text if maybe_posted else text  # not seen while Discord remembers the nonce
         first, *rest = cut(text, self.limits)
         here, key = place.thread(self.platform), key or f"open:{self._clock.new_id()}"
-        message_id = await self.post(OutboundPost(here, key, first))
         threading = self._settings.threading_in(place.guild)
         thread = here
+        if place.is_forum:
+            body: Fields = {**thread_body(first), "message": message_body(first)}
+            path = f"/channels/{place.channel}/threads"
+            message_id, threading = (await self._api.call("POST", path, DiscordChannel, body)).id, "native"
+        else:
+            message_id = await self.post(OutboundPost(here, key, first))
         if not place.direct and place.topic == WHOLE and threading != "channel":
             part = message_id if threading == "native" else f"{CHAIN}{message_id}"
             thread = make_thread_id(self.platform, place.channel, part)
             if threading == "native":
-                await self._open(target_of(thread))
+                if not place.is_forum:
+                    await self._open(target_of(thread))
                 await self._subscribe(thread)
         for number, piece in enumerate(rest, 1):
             await self.post(OutboundPost(thread, f"{key}:{number}", piece))
@@ -584,9 +590,11 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return (await self._api.call("POST", f"/guilds/{guild}/channels", DiscordChannel, body)).id
 
     async def has_channel(self, channel: str) -> bool:
-        """Whether the channel is there, holds text and may be seen. Raises PlatformError when that is not known."""
+        """Whether the channel is there, holds text or threads and may be seen. Raises PlatformError when that is not
+        known."""
         try:
-            return holds_text(await self._api.call("GET", f"/channels/{channel}", DiscordChannel))
+            found = await self._api.call("GET", f"/channels/{channel}", DiscordChannel)
+            return holds_text(found) or place_of(found).is_forum
         except PlatformRefusal:
             return False
 

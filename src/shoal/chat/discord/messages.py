@@ -30,8 +30,7 @@ _DISCORD_EPOCH_MS = 1_420_070_400_000
 _THREADS = frozenset({10, 11, 12})
 _DIRECT = frozenset({1, 3})
 _TEXT = frozenset({0, 2, 5, 13, 10, 11, 12})
-FORUMS = frozenset({15, 16})
-"""Types of channels that hold threads alone."""
+_FORUMS = frozenset({15, 16})
 _SAID = frozenset({0, 19})
 """Types of messages that somebody wrote: plain ones and replies; the others are notices."""
 _ANSWERED = frozenset({20, 23})
@@ -43,11 +42,13 @@ _HANDLE = re.compile(r"[\w.]{2,32}")
 
 
 class DiscordPlace(msgspec.Struct, frozen=True):
-    """Where something was said: a channel, in which thread of it (WHOLE for none), in which server (empty: direct)."""
+    """Where something was said: a channel, in which thread of it (WHOLE for none), in which server (empty: direct).
+    A forum holds threads alone."""
 
     channel: str
     topic: str = WHOLE
     guild: str = ""
+    is_forum: bool = False
 
     @property
     def direct(self) -> bool:
@@ -66,7 +67,7 @@ def place_of(channel: DiscordChannel, guild: str = "") -> DiscordPlace:
         return DiscordPlace(channel.id)
     if channel.type in _THREADS and channel.parent_id:
         return DiscordPlace(channel.parent_id, channel.id, guild or "?")
-    return DiscordPlace(channel.id, WHOLE, guild or "?")
+    return DiscordPlace(channel.id, WHOLE, guild or "?", channel.type in _FORUMS)
 
 
 def holds_text(channel: DiscordChannel) -> bool:
