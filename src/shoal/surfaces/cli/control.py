@@ -1,14 +1,13 @@
 """`shoal approvals`, `triggers`, `processes` and `mcp`: what waits for a person or runs on its own."""
 
-import contextlib
 import heapq
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import click
 import msgspec
 
+from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import parse_thread_id
 from shoal.domain.triggers import next_cron, parse_when
@@ -132,15 +131,6 @@ def brief(context: CommandContext, at: str, timezone: str, working_days: bool, *
     )
     if find_server(context) is None:
         print("Triggers fire only while `shoal run` is running.")
-
-
-def local_zone() -> str:
-    """The IANA name of this machine's time zone; UTC where it is not known."""
-    if name := os.environ.get("TZ", "").removeprefix(":"):
-        return name
-    with contextlib.suppress(OSError):
-        return os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2] or "UTC"
-    return "UTC"
 
 
 @triggers.command("list")
