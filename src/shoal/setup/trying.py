@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
@@ -15,7 +16,7 @@ from shoal.config import Config
 from shoal.domain.agents import Listen
 from shoal.domain.clock import SystemClock
 from shoal.domain.commands import CommandRequest
-from shoal.domain.errors import NotFound, PlatformError, ProviderRefused, ShoalError
+from shoal.domain.errors import ConfigError, NotFound, PlatformError, ProviderRefused, ShoalError
 from shoal.domain.events import Scope
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId
@@ -32,6 +33,16 @@ ANSWER_SECONDS = 120.0
 """How long a model may take for its first answer; one in this process is loaded first."""
 ANSWER_TOKENS = 200
 CONNECT_SECONDS = 30.0
+
+
+def plain(error: Exception) -> str:
+    """What went wrong, in words for somebody who is asked again: without what to correct in the file, and restart."""
+    text = " ".join(str(error).split())
+    if isinstance(error, PlatformError):  # what follows its first sentence is about the file
+        return f"{text.partition('. ')[0].rstrip('.')}."
+    if isinstance(error, ConfigError):
+        text = " ".join(error.problems).removeprefix("given on start: ")
+    return re.sub(r" Check (?:api_key|base_url|model\.name)\b.*?\.(?= |$)", "", text)
 
 
 async def offered(config: Config, name: str) -> list[str]:

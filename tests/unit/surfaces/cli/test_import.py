@@ -119,7 +119,8 @@ def test_of_open_webui_the_first_administrators_things_come(bring: Callable[...,
     ]
     assert of(lines, "off") == ["skill tide-table", "schedule Dinner"]
     assert {"1 row of chat", "1 row of memory", "1 row of knowledge", "openwebui: conversation Empty",
-            "1 message of Soup", "provider openai", "model llama3:8b of openwebui-the-cook"} <= set(of(lines, "left"))  # fmt: skip
+            "1 message of Soup", "provider openai",
+            "model llama3:8b of openwebui-the-cook"} <= set(of(lines, "left"))  # fmt: skip
     everything = b"".join(files(home).values())
     assert b"secret of Bob" not in everything
     assert b"Bob sings" not in everything
