@@ -6,7 +6,6 @@ import queue
 import secrets
 import socket
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
@@ -23,8 +22,6 @@ from shoal.surfaces.cli.init import another_products
 
 WRITE_SECONDS = 600.0
 """How long a person may take to write to their bot."""
-CLOCKS_SECONDS = 600.0
-"""How much older a message may be than the start: the clocks of platforms and machines differ."""
 WRITERS_MAX = 100
 """So many people are shown a code."""
 
@@ -63,7 +60,7 @@ def is_free(host: str, port: int) -> bool:
 class Hearing:
     """Listens beside the terminal: whoever writes to the bot directly is shown a code there, each person another one.
 
-    A thread of its own does it until the block ends. What was written long before is passed over.
+    A thread of its own does it until the block ends. Who wrote before is shown one too, and is in nobody's way.
     """
 
     def __init__(self, context: CommandContext, config: Config, platform: str) -> None:
@@ -97,13 +94,13 @@ class Hearing:
         return next((one for code, one in list(self._codes.items()) if is_code(typed, code_digest(code))), None)
 
     async def _listen(self, store: Store) -> None:
-        since, people = datetime.now(UTC) - timedelta(seconds=CLOCKS_SECONDS), set[str]()
+        people = set[str]()
         async with connected(self._config, self._platform, store.settings) as (adapter, inbox):
 
             async def answer() -> None:
                 while len(people) < WRITERS_MAX:
                     prompt = await inbox.prompts.get()
-                    if prompt.at < since or prompt.author.id in people:
+                    if prompt.author.id in people:
                         continue
                     people.add(prompt.author.id)
                     code = make_code(secrets.token_bytes(16))
