@@ -37,12 +37,9 @@ CONNECT_SECONDS = 30.0
 
 def plain(error: Exception) -> str:
     """What went wrong, in words for somebody who is asked again: without what to correct in the file, and restart."""
-    text = " ".join(str(error).split())
-    if isinstance(error, PlatformError):  # what follows its first sentence is about the file
-        return f"{text.partition('. ')[0].rstrip('.')}."
-    if isinstance(error, ConfigError):
-        text = " ".join(error.problems).removeprefix("given on start: ")
-    return re.sub(r" Check (?:api_key|base_url|model\.name)\b.*?\.(?= |$)", "", text)
+    text = " ".join(error.problems if isinstance(error, ConfigError) else str(error).split())
+    text = re.sub(r" Check (?:api_key|base_url|model\.name)\b.*?\.(?= |$)| Set platforms\..*? then restart\.", "", text)
+    return text.removeprefix("given on start: ")
 
 
 async def offered(config: Config, name: str) -> list[str]:
