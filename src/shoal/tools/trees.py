@@ -87,13 +87,24 @@ class Trees:
         return self._files.keep(self._encode(entries))
 
     def find(self, tree: str, path: Parts) -> TreeEntry | None:
-        """What a tree has at a path."""
+        """What a tree has at a path, or the folder above it that was not looked into."""
         for name in path[:-1]:
             found = self.entries(tree).get(name)
             if found is None or found.kind != "folder":
                 return None
+            if found.lacks:
+                return found
             tree = found.value.decode()
         return self.entries(tree).get(path[-1])
+
+    def lacks(self, entry: TreeEntry) -> Lacks:
+        """Why an entry, or something below it, is not kept; empty where all of it is."""
+        if entry.lacks or entry.kind != "folder":
+            return entry.lacks
+        for inner in self.entries(entry.value.decode()).values():
+            if lacks := self.lacks(inner):
+                return lacks
+        return ""
 
     def changes(self, before: str, after: str, path: Parts = ()) -> Iterator[TreeChange]:
         """What differs between two trees, a folder before what is in it; not what is in a folder that was not read."""
