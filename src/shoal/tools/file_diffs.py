@@ -106,7 +106,7 @@ def changes_text(changes: TurnChanges) -> str:
             "What my last turn did to files:",
             *lines,
             f"What stays as it is:{beyond}\n",
-            f"`/undo {changes.turn}` restores them.",
+            f"`/undo {changes.turn}` restores them, `/undo last` too until a later turn changes files.",
         ]
     )
 
