@@ -205,11 +205,11 @@ class ConversationSnapshots:
         moved, files = dict[int, EventData](), set[Path]()
 
         def copied(path: str) -> str:
-            file = Path(self._folders.here(source, path))
-            if not file.is_relative_to(there):
+            file = Path(path.partition(f"/data/{source.replace(':', '/')}/")[2])  # whatever home it was in then
+            if not file.parts or ".." in file.parts:
                 return path
-            files.add(file.relative_to(there))
-            return str(here / file.relative_to(there))
+            files.add(file)
+            return str(here / file)
 
         while events := await self._store.journal.events(source, seq, before=upto + 1):
             seq = events[-1].seq
