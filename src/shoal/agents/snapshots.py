@@ -203,9 +203,10 @@ class ConversationSnapshots:
             raise InvalidInput(f"{source} has {info.last_seq} events, and none of number {upto}.")
         await self._folders.pull(source)
         moved, files = dict[int, EventData](), set[Path]()
+        theirs, ours = (f"/data/{one.replace(':', '/')}/" for one in (source, thread))
 
         def copied(path: str) -> str:
-            file = Path(path.partition(f"/data/{source.replace(':', '/')}/")[2])  # whatever home it was in then
+            file = Path(path.partition(theirs)[2])  # whatever home it was in then
             if not file.parts or ".." in file.parts:
                 return path
             files.add(file)
@@ -216,8 +217,9 @@ class ConversationSnapshots:
             for event in events:
                 data = relocated(event.data, copied)
                 if isinstance(data, UserSaid) and data is not event.data:
-                    known = tuple(msgspec.structs.replace(one, inside=copied(one.inside)) for one in data.attachments)
-                    data = msgspec.structs.replace(data, attachments=known)
+                    known = [(one, one.inside.replace(theirs, ours)) for one in data.attachments]
+                    told = tuple(msgspec.structs.replace(one, inside=inside) for one, inside in known)
+                    data = msgspec.structs.replace(data, attachments=told)
                 if data is not event.data:
                     moved[event.seq] = data
         folder = here.with_name(f"{COPYING}{here.name}")
