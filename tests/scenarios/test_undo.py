@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import shutil
 import stat
 import subprocess
@@ -11,10 +12,12 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from tests.scenarios.delegation import cast, children_of, delegates
 from tests.scenarios.undo_life import tree_of
 
 from shoal.domain.checkpoints import CheckpointsSettings, UndoResult
@@ -23,7 +26,7 @@ from shoal.domain.events import Checkpointed, FilesChanged, FilesRestored, ToolS
 from shoal.domain.ids import ThreadId
 from shoal.domain.permissions import Asker
 from shoal.permissions.access import AccessRules
-from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.deletion import delete_thread
 from shoal.tools.retention import Retention
@@ -398,6 +401,80 @@ async def test_a_deleted_thread_takes_its_checkpoints_along(tmp_path: Path) -> N
             os.utime(path, (0, 0))
         await retention.expire_checkpoints()
         assert not list((tmp_path / "data" / "checkpoints").glob("*/??/*"))
+
+
+async def test_a_subagent_that_works_on_after_its_parents_turn_is_undone_in_the_conversation(tmp_path: Path) -> None:
+    gate = Gate()
+    slow = msgspec.structs.replace(writes("late.txt", "late"), gate=gate)
+    model = cast(plan=[delegates("spawn", "slow"), "started", "I see"], slow=[slow, "wrote it"])
+    async with scenario(tmp_path, model) as world:
+        await turn(world, "plan it")
+        await gate.reached.wait()
+        gate.open()
+        (child,) = await children_of(world)
+        late, undo = (await world.happens(child, "turn_finished")).turn, world.app.orchestrator.undo
+        shown = await world.ada.asks("/undo")
+        assert "late.txt" in shown
+        assert f"/undo {late}" in shown
+        assert "Restored 1 file." in await world.ada.asks("/undo last")
+        assert not (workspace(world) / "late.txt").exists()
+        assert "files_restored" in await world.types(), "the conversation's model is to know"
+        done = (await undo.show(world.ada.thread, late)).undone_by
+        assert (await undo.undo(child, done, OWNER)).restored == 1
+
+
+async def test_what_a_subagent_did_within_its_parents_turn_is_undone_with_that(tmp_path: Path) -> None:
+    model = cast(
+        plan=[writes("a.txt", "1"), delegates("subagent", "quick"), "done"], quick=[writes("b.txt", "2"), "ok"]
+    )
+    async with scenario(tmp_path, model) as world:
+        only, undo = await turn(world, "plan it"), world.app.orchestrator.undo
+        assert [(row.id, count) for row, count in await undo.undoable(world.ada.thread, 5)] == [(only, 2)]
+
+
+async def test_a_turn_is_named_by_last_or_by_a_number(tmp_path: Path) -> None:
+    model = FakeModel(writes("a.txt", "1"), "ok", writes("b.txt", "2"), "ok", writes("c.txt", "3"), "ok")
+    async with scenario(tmp_path, model) as world:
+        for _ in range(3):
+            await turn(world)
+        shown = await world.ada.asks("/undo")
+        assert "`/undo last` too" in shown
+        assert re.findall(r"`/undo (\d)` \S+ \S+ \S+, 1 file", shown) == ["2", "3"]
+        assert "Restored 1 file." in await world.ada.asks("/undo 2")
+        assert "Restored 1 file." in await world.ada.asks("/undo Last")
+        assert [path.name for path in workspace(world).iterdir()] == ["a.txt"]
+        assert "Only one turn here has changed files" in await world.ada.asks("/undo 2")
+        (workspace(world) / "a.txt").unlink()
+        assert "No turn here has changed files" in await world.ada.asks("/undo"), "all of it is as before already"
+
+
+async def test_whoever_is_late_to_undo_is_told_that_it_was_undone(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
+        only, undo = await turn(world), world.app.orchestrator.undo
+        every = [undo.undo(world.ada.thread, only, OWNER) for _ in range(4)]
+        found = await asyncio.gather(*every, return_exceptions=True)
+        refused = [one for one in found if isinstance(one, Conflict)]
+        assert len(refused) == 3
+        assert all("undone already" in str(one) for one in refused)
+
+
+async def test_a_copy_says_where_it_is_undone(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done", writes("b.txt", "2"), "done")) as world:
+        first, undo, snapshots = await turn(world), world.app.orchestrator.undo, world.app.snapshots
+        copy, second = ThreadId("fake:harbour:copy"), ThreadId("fake:harbour:second")
+        await snapshots.fork(world.ada.thread, copy, "owner")
+        await snapshots.fork(copy, second, "owner")
+        for thread in (copy, second):
+            for id in (first, "last", "1"):
+                with pytest.raises(Conflict, match=rf"This is a copy; .* original conversation, `{world.ada.thread}`"):
+                    await undo.undo(thread, id, OWNER)
+                with pytest.raises(Conflict, match="This is a copy"):
+                    await undo.show(thread, id)
+        await world.chat.says("harbour", "copy", "go on", user="ada")
+        own = (await world.happens(copy, "turn_finished", 2)).turn
+        assert (await undo.undo(copy, "last", OWNER)).files == ("b.txt",)
+        with pytest.raises(NotFound, match="has changed no files"):
+            await undo.undo(second, own, OWNER)
 
 
 # ---- what is not kept ----
