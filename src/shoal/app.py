@@ -470,9 +470,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         editor = SelfEditor(store, home.agent, rules, prompt_files, cases)
         for tool in self_edit_tools(editor):
             tools.add(tool)
-        snapshots = ConversationSnapshots(
-            store, agents, clock, spending, everyones_hub.publish, tainted_files, home, folders
-        )
+        snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, folders)
         commands = CommandRouter(
             orchestrator,
             store,

@@ -140,8 +140,8 @@ class Undo:
         )
 
     async def undoable(self, thread: ThreadId, limit: int) -> list[tuple[CheckpointRow, int]]:
-        """The last turns of a conversation, its subagents' too, of which anything can be undone, newest first, each
-        with how many files it changed."""
+        """The last turns of a conversation, its subagents' too, whose files are not as before them, newest first, each
+        with how many it changed."""
         found, now = list[tuple[CheckpointRow, int]](), dict[str, str]()
         rows = await self._rows.newest(thread)
         turns = [row for row in rows if not row.undoes and row.ended_at is not None and row.before and row.after]

@@ -39,7 +39,6 @@ from shoal.domain.events import (
     encode_data,
 )
 from shoal.domain.files import Folders, relocated
-from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId, channel_of
 from shoal.domain.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
 from shoal.domain.permissions import Asker
@@ -50,7 +49,7 @@ from shoal.domain.untrusted import untrusted_block
 from shoal.permissions.taint import TaintState
 from shoal.store.store import Store
 from shoal.tools.locks import FileLock
-from shoal.tools.tainted_files import MarkedFiles, PromptFiles
+from shoal.tools.tainted_files import PromptFiles
 from shoal.turn.spending import Charge, Spending
 from shoal.turn.text_files import cut_middle
 
@@ -104,8 +103,7 @@ class ConversationSnapshots:
         clock: Clock,
         spending: Spending | None,
         publish: Publish,
-        marked: MarkedFiles,
-        home: Home,
+        files: PromptFiles,
         folders: Folders,
     ) -> None:
         self._store = store
@@ -113,9 +111,8 @@ class ConversationSnapshots:
         self._clock = clock
         self._spending = spending
         self._publish = publish
-        self._marked = marked
-        self._files = PromptFiles(marked, home)
-        self._home = home
+        self._files = files
+        self._home = files.home
         self._folders = folders
 
     async def save(self, thread: ThreadId, description: str = "") -> Snapshot:
@@ -223,7 +220,7 @@ class ConversationSnapshots:
                 if data is not event.data:
                     moved[event.seq] = data
         folder = here.with_name(f"{COPYING}{here.name}")
-        source_of = await self._marked.sources([self._home.attachments(source)])
+        source_of = await self._files.marks.sources([self._home.attachments(source)])
         lock = FileLock(folder)
         try:
             folder.mkdir(mode=0o700, parents=True)
@@ -234,7 +231,7 @@ class ConversationSnapshots:
             for file in files:
                 await asyncio.to_thread(_copy, there / file, folder / file)
                 if marked := source_of(there / file):
-                    await self._marked.note(self._home.attachments(thread), [folder / file], marked)
+                    await self._files.marks.note(self._home.attachments(thread), [folder / file], marked)
             self._publish(await self._store.branches.fork(source, thread, upto, by, moved))
         except (ShoalError, OSError):
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

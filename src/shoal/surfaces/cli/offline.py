@@ -153,7 +153,7 @@ class OfflineApp:
         from shoal.agents.snapshots import ConversationSnapshots
 
         return ConversationSnapshots(
-            self.store, self.agents, self.clock, None, self.hub.publish, self._marked_files, self.home, self.folders
+            self.store, self.agents, self.clock, None, self.hub.publish, self._prompt_files, self.folders
         )
 
     @cached_property
