@@ -30,7 +30,7 @@ from shoal.domain.commands import CommandRequest, command_in
 from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreCorrupt, StoreError
 from shoal.domain.events import AssistantSaid, Scope
 from shoal.domain.ids import ApprovalId, ThreadId, channel_of, thread_address, unopened
-from shoal.domain.messages import Author, Inbound, Prompt, Reaction, Receipt, Reference, bounded
+from shoal.domain.messages import UNTOLD, Author, Deletion, Inbound, Prompt, Reaction, Receipt, Reference, bounded
 from shoal.domain.permissions import Asker, Trust
 from shoal.domain.ports import ONCE, InboxPort
 from shoal.domain.posts import turn_of_preview, turn_of_reply
@@ -327,6 +327,8 @@ class AccessGate:
 
     async def send(self, message: Inbound) -> Receipt:
         """Accept a message of somebody who may speak, or do what it commands; all others are dropped."""
+        if isinstance(message, Deletion) and message.author.id == UNTOLD.id:
+            return await self._inner.send(message)
         address = thread_address(message.thread)
         found = await self._admissions.of(address.platform, message.author, address.channel)
         if not found.allowed:

@@ -21,10 +21,12 @@ from shoal.domain.messages import Attachment, Author, Prompt, Reaction, Referenc
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.domain.settings_platforms import AccountSettings
+from shoal.domain.untrusted import UNREADABLE, decode_known
 from shoal.domain.webhooks import HttpAnswer
 
 log = logging.getLogger(__name__)
 S = TypeVar("S", bound=AccountSettings)
+T = TypeVar("T")
 
 UNAUTHORIZED = HttpAnswer(401, b'{"error":"unauthorized","message":"The signature or token is missing or wrong."}')
 NOT_READY = HttpAnswer(503, b'{"error":"unavailable","message":"Not ready yet; send it again."}')
@@ -262,6 +264,18 @@ class ChatAccount(Generic[S]):
             "update Shoal if people wait for an answer to them.",
             self.platform, kind, extra={"platform": self.platform},
         )  # fmt: skip
+
+    def _decode(self, content: str | bytes | msgspec.Raw, kind: type[T], what: str) -> T | None:
+        """What the platform sends, as far as its form is known; what is not counts as left out, and is told once a
+        kind. None where nothing is left."""
+        try:
+            found, odd = decode_known(content, kind)
+        except UNREADABLE:
+            self._not_understood(f"{what} of an unknown form")
+            return None
+        for path in odd:
+            self._not_understood(f"{what} with {path} of an unknown form")
+        return found
 
     async def _greet(self, prompt: Prompt, inbox: InboxPort) -> None:
         """Somebody has added the agent to a channel, or to their own conversations: it says who it is there, once. A
