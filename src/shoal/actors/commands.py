@@ -43,9 +43,11 @@ log = logging.getLogger(__name__)
 
 AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
+"""Most lines of any other answer."""
+UNDOABLE_MAX = 5
+"""Most turns that /undo names."""
 PAST = frozenset({"retry", "fork", "undo"})
 """Commands that are about what was said before."""
-"""Most lines of any other answer."""
 THREADS_READ_MAX = 500
 ACTIVITY_MAX = CONTEXT_LINES_MAX + 2
 """Threads at work and running processes that are looked up for an agent: those it is told of, its own thread among
@@ -335,21 +337,30 @@ class CommandRouter:
         return "" if channel_of(thread) == channel_of(asked.thread) else f"The copy is on the page: `{thread}`."
 
     async def undo(self, asked: CommandRequest) -> str:
-        """/undo: what the last turn did to files, or what is named; with its id, restore them."""
+        """/undo: what the last turn did to files; with `last`, a number or an id, restore them."""
         undo, hows = self._orchestrator.undo, dict[str, ChangedSince](keep="keep", overwrite="overwrite")
         match asked.argument.split():
             case []:
-                return changes_text(await undo.show(asked.thread, LAST_TURN, asked.asker))
+                shown = changes_text(await undo.show(asked.thread, LAST_TURN, asked.asker))
+                earlier = [
+                    f"\n- `/undo {number}` {_at(row.began_at)}, {f'{count} files' if count != 1 else '1 file'}"
+                    for number, (row, count) in enumerate(await undo.undoable(asked.thread, UNDOABLE_MAX), 1)
+                    if number > 1
+                ]
+                return f"{shown}{' Turns before it:' if earlier else ''}{''.join(earlier)}"
             case [turn, *how] if not how or (len(how) == 1 and how[0].lower() in hows):
                 try:
                     since = hows[how[0].lower()] if how else "ask"
-                    done = await undo.undo(asked.thread, turn.upper(), asked.asker, since)
+                    id = LAST_TURN if turn.lower() == LAST_TURN else turn.upper()
+                    done = await undo.undo(asked.thread, id, asked.asker, since)
                 except FilesDiffer as error:
                     return f"{error} `/undo {turn} keep` restores the others, `/undo {turn} overwrite` all."
-                left = f" Not restored: {', '.join(f'`{name}`' for name in done.left)}." if done.left else ""
-                return f"Restored {counted(done.restored, 'file')}.{left} `/undo {done.id}` takes that back."
+                left = [f"\n- `{one.path}` was not restored. {one.why}" for one in done.left[:LINES_MAX]]
+                if done.not_restored > len(left):
+                    left.append(f"\n- and {done.not_restored - len(left)} more")
+                return f"Restored {counted(done.restored, 'file')}. `/undo {done.id}` takes that back.{''.join(left)}"
             case _:
-                return "`/undo` shows what my last turn did to files; `/undo ID` restores them."
+                return "`/undo` shows what my last turn did to files; `/undo last` restores them."
 
     async def voice(self, asked: CommandRequest) -> str:
         """/voice."""

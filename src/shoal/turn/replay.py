@@ -1,12 +1,13 @@
 """The requests of a thread's model calls, built again from its journal by today's code and compared.
 
 Nothing is asked and no tool runs: what models answered and tools returned is in the journal. An answer's `RequestMark`
-has digests of what the model was sent: of a message over its JSON, with the names of its images and not where they lie;
-of a request over its messages in order.
+has digests of what the model was sent: of a message over its JSON, with the names of its images and attachments and not
+where they lie; of a request over its messages in order.
 """
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,8 @@ SHOWN_CHARS = 300
 TOOL_CHARS = 60
 
 _encoder = msgspec.json.Encoder()
+_ATTACHMENTS = re.compile(rb'/data/[^/\s"]+/[^/\s"]+/[^/\s"]+/attachments/')
+"""Where the files of a thread lie, as a sandbox that maps nothing names it: of a copy that is another place."""
 _Described = tuple[str, str, str]
 """What a model is told of a tool: its name, its description and its parameters."""
 _tools = msgspec.json.Decoder(tuple[_Described, ...])
@@ -43,7 +46,7 @@ def _message_digest(message: ModelMessage) -> str:
     if not isinstance(message, AssistantMessage) and message.images:
         images = tuple(Image(image.path.rpartition("/")[2], image.media_type) for image in message.images)
         message = msgspec.structs.replace(message, images=images)
-    return _digest(_encoder.encode(message))
+    return _digest(_ATTACHMENTS.sub(b"/attachments/", _encoder.encode(message)))
 
 
 def stored_tools(tools: Sequence[ToolSpec]) -> tuple[str, bytes]:

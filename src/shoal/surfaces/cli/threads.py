@@ -218,7 +218,7 @@ def branch(context: CommandContext, id: str, after: int) -> None:
 @click.pass_obj
 @as_usage()
 def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
-    """Show what a turn did to files, or an undo. Without TURN, the last one that can be undone."""
+    """Show what a turn did to files, or an undo. Without TURN, the last one that can be undone; 2 is the one before."""
     found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if as_json:
         print_json(found)
@@ -237,7 +237,8 @@ def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
 def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | None) -> None:
     """Restore the files that a turn changed, after showing what it did; without TURN, of the last one.
 
-    TURN may also be the ID of an undo, which is taken back. Files that were changed since are asked about.
+    TURN is the turn's ID or a number: 2 is the one before the last. It may also be the ID of an undo, which is taken
+    back. Files that were changed since are asked about.
     """
     found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if not yes:
@@ -250,8 +251,10 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
     at = f"{_path(id)}/turns/{path_part(found.turn)}/undo"
     done = call_app(context, "POST", at, {"since": since or "ask"}, into=UndoResult)
     print(f"Restored {done.restored} {'file' if done.restored == 1 else 'files'}.")
-    for name in done.left:
-        print(f"Not restored: {printable(name)}")
+    for one in done.left:
+        print(f"Not restored: {printable(one.path)}. {one.why}")
+    if done.not_restored > len(done.left):
+        print(f"Not restored: {done.not_restored - len(done.left)} more files.")
     print(f"`shoal threads undo {id} {done.id}` takes that back.")
 
 
