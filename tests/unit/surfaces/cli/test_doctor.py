@@ -172,7 +172,7 @@ def test_each_mcp_server_is_tried(shoal: Shoal, home: Path) -> None:
         "[mcp.gone]\ncommand = '/nowhere/server'\n[mcp.off]\nenabled = false\ncommand = '/nowhere/server'\n"
     )
     found = findings(shoal)
-    assert found["mcp odd"]["message"] == "1 tools (not pinned: its first start allows them all): mcp_odd_echo."
+    assert found["mcp odd"]["message"] == "1 tool (not pinned: its first start allows them all): mcp_odd_echo."
     assert found["mcp gone"]["status"] == "fail"
     assert "[mcp.gone]" in found["mcp gone"]["todo"]
     assert "mcp off" not in found
