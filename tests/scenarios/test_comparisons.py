@@ -151,6 +151,25 @@ async def test_tags_profiles_and_other_instructions(tmp_path: Path) -> None:
             await service.begin(Wanted("other", tag="tides"), 0.0)
 
 
+async def test_what_a_fork_copied_is_asked_once(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("one", "two", "three")) as world:
+        for word in ("one", "two"):
+            await world.ada.says(word)
+            await world.ada.sees(word)
+        copy = world.person("ada", "2")
+        await world.app.snapshots.fork(world.ada.thread, copy.thread, "ada")
+        await copy.says("three")
+        await copy.sees("three")
+        for thread in (world.ada.thread, copy.thread):
+            await world.app.store.threads.change(thread, title="Sea #tide")
+        for wanted in (Wanted("other", last=9), Wanted("other", tag="tide")):
+            steps = await detail(comparisons(world), wanted)
+            assert [(one.thread, one.asked[:5]) for one in steps] == [
+                (world.ada.thread, "one"), (world.ada.thread, "two"), (copy.thread, "three"),
+            ]  # fmt: skip
+        assert len(await detail(comparisons(world), Wanted("other", thread=copy.thread))) == 3
+
+
 async def test_a_deleted_thread_takes_its_answers_along(tmp_path: Path) -> None:
     model = FakeModel("one", "1")
     async with scenario(tmp_path, model, replays=False) as world:

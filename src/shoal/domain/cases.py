@@ -25,7 +25,7 @@ import difflib
 import json
 import re
 import tomllib
-from typing import Annotated, Any, Literal, TypeAlias  # noqa: TID251 - the values of JSON
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_type_hints  # noqa: TID251 - the values of JSON
 
 import msgspec
 from msgspec import Meta
@@ -91,6 +91,15 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         """Which of them it is; empty where it is none, or several."""
         given = [name for name in KINDS if getattr(self, name)]
         return given[0] if len(given) == 1 else ""
+
+    @property
+    def problem(self) -> str:
+        """What a schema does not say and is wrong with it; empty where nothing is."""
+        if not self.kind:
+            return f"an [[expect]] table has exactly one of {', '.join(KINDS)}."
+        if self.arguments and self.kind not in ("calls", "never_calls"):
+            return "`arguments` stands beside `calls` or `never_calls` alone."
+        return ""
 
     @property
     def words(self) -> str:
@@ -172,16 +181,22 @@ def parse_case(text: str, file: str) -> Case:
         path = path.rstrip("`")
         unknown = re.search(r"unknown field `(.+)`", message)
         missing = re.search(r"missing required field `(.+)`", message)
+        table, _, key = re.sub(r"\[[\d.]*\]", "", path).rpartition(".")
         if unknown is not None:
             line = line_of(text, f"{path}.{unknown[1]}")
-            kind = _KINDS_OF.get(re.sub(r"\[[\d.]*\]", "", path), Case)
+            kind = _KINDS_OF.get(f"{table}.{key}", Case)
             near = difflib.get_close_matches(unknown[1], [one.name for one in msgspec.structs.fields(kind)], 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise InvalidInput(f"{file}, line {line}: there is no key {unknown[1]!r} here.{hint}") from error
-        line = line_of(text, path)
-        key = re.sub(r"\[[\d.]*\]", "", path).rpartition(".")[2] or path
-        said = f"the key {missing[1]!r} is missing" if missing is not None else f"{key!r}: {message}"
-        raise InvalidInput(f"{file}, line {line}: {said}. Correct the file.") from error
+        said = f"{key!r}: {message}"
+        if missing is not None:
+            said = f"the key {missing[1]!r} is missing"
+        elif message.startswith("Invalid enum value"):
+            *most, last = get_args(get_type_hints(_KINDS_OF.get(table, Case))[key])
+            said = (
+                f"{key!r} is {message.removeprefix('Invalid enum value ')}, and has to be {', '.join(most)} or {last}"
+            )
+        raise InvalidInput(f"{file}, line {line_of(text, path)}: {said}. Correct the file.") from error
     check_case(case, text, file)
     return case
 
@@ -203,10 +218,8 @@ def check_case(case: Case, text: str, file: str) -> None:
         raise InvalidInput(f"{file}, line 1: nothing is expected. Add an [[expect]] table.")
     for number, one in enumerate(case.expect):
         line = line_of(text, f"$.expect[{number}]")
-        if not one.kind:
-            raise InvalidInput(f"{file}, line {line}: an [[expect]] table has exactly one of {', '.join(KINDS)}.")
-        if one.arguments and one.kind not in ("calls", "never_calls"):
-            raise InvalidInput(f"{file}, line {line}: `arguments` stands beside `calls` or `never_calls` alone.")
+        if problem := one.problem:
+            raise InvalidInput(f"{file}, line {line}: {problem}")
     waiting: dict[str, str] = {}
     for number, message in enumerate(case.messages):
         line = line_of(text, f"$.messages[{number}]")

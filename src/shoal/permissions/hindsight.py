@@ -1,7 +1,8 @@
 """What other rules would have decided of what was checked, and which rules people's decisions speak for. Pure.
 
 A rule is suggested for exactly what people were asked about and always allowed: never for what a deny rule matches, for
-what untrusted content raised, for what hides what it runs, or for content that may change behind the same words.
+what hides what it runs, or for content that may change behind the same words. What was raised by untrusted content, or
+taken back or left open until it lapsed, speaks neither for a rule nor against it.
 """
 
 import re
@@ -80,14 +81,15 @@ def suggestions(
             groups.setdefault((agent, approval.actions), []).append(approval)
     found: list[SuggestedRule] = []
     for (agent, actions), asked in groups.items():
-        decided = [one for one in asked if one.state != "pending"]
-        harmless = all(one.state in ("allow", "used") and not one.needs_trust for one in decided)
-        if len(decided) < ASKED_MIN or not harmless or any(one.covers != NO_COVERAGE for one in decided):
+        if any(one.state == "deny" for one in asked):
             continue
-        patterns = _patterns(actions, profile_of[agent])
+        allowed = [
+            one for one in asked if one.state in ("allow", "used") and not one.needs_trust and one.covers == NO_COVERAGE
+        ]
+        patterns = _patterns(actions, profile_of[agent]) if len(allowed) >= ASKED_MIN else ()
         if patterns:
-            since = min(one.created_at for one in decided)
-            found.append(SuggestedRule(agent, patterns, decided[0].shown, len(decided), since))
+            since = min(one.created_at for one in allowed)
+            found.append(SuggestedRule(agent, patterns, allowed[0].shown, len(allowed), since))
     return sorted(found, key=lambda one: (-one.asked, one.agent, one.allow))
 
 

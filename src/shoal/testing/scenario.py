@@ -26,7 +26,7 @@ from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.faults import WrappedDriver
 from shoal.testing.model import FakeModel
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock
-from shoal.turn.replay import replay_thread
+from shoal.turn.replay import Today, replay_thread
 
 T = TypeVar("T")
 
@@ -200,7 +200,8 @@ async def quiet(app: App, driver: WatchedDriver) -> None:
 async def replays_alike(app: App) -> None:
     """Build every request of every thread again from its journal, and see that it is what was sent."""
     for info in await app.store.journal.threads():
-        report = await replay_thread(app.store.journal, info.thread, app.context.meter, None)
+        today = Today(app.context, app.models, app.tools.every(), app.agents.known)
+        report = await replay_thread(app.store.journal, info.thread, app.context.meter, today)
         assert not report.differences, f"{info.thread}: {report.differences[0]}"
         assert not report.unmarked, f"{info.thread}: a model call left no mark of its request"
 

@@ -81,14 +81,27 @@ def test_what_was_always_allowed_is_suggested_as_exactly_that() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        replace(allowed("tool:bash:touch a.txt"), state="deny"),
         replace(allowed("tool:bash:touch a.txt"), state="expired"),
+        replace(allowed("tool:bash:touch a.txt"), state="cancelled"),
+        replace(allowed("tool:bash:touch a.txt"), state="pending"),
         replace(allowed("tool:bash:touch a.txt"), needs_trust=True),
         replace(allowed("tool:bash:touch a.txt"), covers=Coverage(sends=True)),
     ],
 )
-def test_one_no_or_doubt_among_them_and_nothing_is_suggested(other: Approval) -> None:
-    assert suggested(*[allowed("tool:bash:touch a.txt")] * 9, other) == []
+def test_what_was_left_open_or_raised_by_other_content_speaks_neither_for_a_rule_nor_against_it(
+    other: Approval,
+) -> None:
+    (rule,) = suggestions(
+        [*[allowed("tool:bash:touch a.txt")] * ASKED_MIN, *[other] * 9], {THREAD: "main"}, {"main": STANDARD}
+    )
+    assert rule.asked == ASKED_MIN
+    assert suggested(*[allowed("tool:bash:touch a.txt")] * (ASKED_MIN - 1), *[other] * 9) == []
+
+
+def test_one_no_and_nothing_is_suggested() -> None:
+    no = replace(allowed("tool:bash:touch a.txt"), state="deny")
+    assert suggested(*[allowed("tool:bash:touch a.txt")] * 9, no) == []
+    assert suggested(*[allowed("tool:bash:touch a.txt")] * 9, replace(no, needs_trust=True)) == []
 
 
 def test_seldom_hidden_and_denied_things_are_never_suggested() -> None:
