@@ -185,9 +185,16 @@ async def test_a_deleted_thread_takes_its_answers_along(tmp_path: Path) -> None:
 
 
 async def test_a_ceiling_in_dollars_needs_a_price(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel()) as world:
+    async with scenario(tmp_path, FakeModel("one")) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("one")
         with pytest.raises(InvalidInput, match="--usd-max 0"):
             await comparisons(world).begin(Wanted("other", last=1), 1.0)
+        for wrong in (
+            Wanted("other", thread="fake:harbour:9"), Wanted("other", tag="x"), Wanted("other", last=1, profile="x"),
+        ):  # fmt: skip
+            with pytest.raises((InvalidInput, NotFound), match="There is no|No thread"):
+                await comparisons(world).begin(wrong, 1.0)
         with pytest.raises(InvalidInput, match="either"):
             await comparisons(world).begin(Wanted("other"), 0.0)
 

@@ -160,16 +160,17 @@ class Comparisons:
         if sum(map(bool, (wanted.thread, wanted.last, wanted.tag))) != 1:
             raise InvalidInput("Name either a thread, how many of the last turns, or a tag.")
         route = self._spending.route(wanted.model)
-        if usd_max and self._spending.usd(route, Usage(1, 1)) is None:
-            raise InvalidInput(
-                f"The price of {route.model} is unknown, so no ceiling in dollars can hold. Set it to 0 for none "
-                "(--usd-max 0)."
-            )
         if wanted.profile:
             self._profiles.check(wanted.profile)
         steps = await self._select(wanted)
         if not steps:
             raise NotFound(f"No model was called in what you chose: {wanted.selection}.")
+        is_priced = self._spending.usd(route, Usage(1, 1)) is not None
+        if usd_max and not is_priced:
+            raise InvalidInput(
+                f"The price of {route.model} is unknown, so no ceiling in dollars can hold. Set it to 0 for none "
+                "(--usd-max 0)."
+            )
         question = msgspec.structs.replace(wanted, runs=1)
         id = hashlib.blake2b(msgspec.json.encode(question), digest_size=8).hexdigest()
         comparison = Comparison(id, self._clock.now(), wanted, usd_max, tuple(steps))
@@ -186,7 +187,6 @@ class Comparisons:
                 usage = Usage(one.gauge.request(one.request), one.recorded.usage.output_tokens)
                 tokens += usage.input_tokens + usage.output_tokens
                 usd += self._spending.usd(route, usage) or 0.0
-        is_priced = self._spending.usd(route, Usage(1, 1)) is not None
         state = await self.state(comparison)
         return msgspec.structs.replace(
             state, estimated_tokens=tokens, estimated_usd=usd if is_priced else None, left_out=left_out

@@ -94,6 +94,12 @@ def test_other_rules_are_tried_on_the_past(shoal: Shoal, home: Path) -> None:
     assert "newly denied: 1" in ran.out
     assert "Everything would have been decided the same." in shoal("permissions", "replay", "--profile", "open").out
     assert shoal("permissions", "replay", "--profile", "nope").code == 2
+    ran = shoal("permissions", "replay", "--profile", "/nope.toml")
+    assert (ran.code, ran.err) == (2, "shoal: /nope.toml cannot be read: No such file or directory.\n")
+    rules.write_text('extends = "nope"\n')
+    ran = shoal("permissions", "replay", "--profile", str(rules))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("shoal: permission profile 'rules.toml' extends 'nope', which does not exist;")
     assert shoal("permissions", "replay", "--profile", "open", "--since", "soon").code == 2
     assert shoal("permissions", "suggest").out == "Nothing was asked often enough yet.\n"
     assert shoal("permissions", "suggest", "--accept", "1").code == 2
