@@ -11,7 +11,7 @@ from shoal.domain.errors import NotFound, StoreNewer
 from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.surfaces.cli.client import as_usage, get, path_part
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import hours_of, json_option, print_json, printable
+from shoal.surfaces.cli.output import hours_of, json_option, printable
 from shoal.surfaces.http.routes_threads import ReplayView, ThreadSummary
 
 PAGE = 500
@@ -20,7 +20,7 @@ LAST = datetime.max.replace(tzinfo=UTC)
 
 
 class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of a thread, as `--json` prints it; `error` says why it could not be read."""
+    """What came of a thread, a line of `--json`; `error` says why it could not be read."""
 
     thread: str
     replay: ReplayView | None = None
@@ -54,13 +54,14 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
                 raise
             if isinstance(error, StoreNewer):  # else somebody has deleted it meanwhile
                 unread += 1
-                print_json(ThreadReplay(thread, error=str(error))) if as_json else print(f"{thread}: {error}")
+                line = msgspec.json.encode(ThreadReplay(thread, error=str(error))).decode()
+                print(line if as_json else f"{thread}: {error}")
             continue
         compared, count = compared and found.compares_today, count + 1
         calls, identical, unmarked = calls + found.calls, identical + found.identical, unmarked + found.unmarked
         kinds.update(one.kind for one in found.differences)
         if as_json:
-            print_json(ThreadReplay(thread, found))
+            print(msgspec.json.encode(ThreadReplay(thread, found)).decode())
             continue
         firsts = {one.kind: one for one in reversed(found.differences)}
         for one in sorted(firsts.values(), key=lambda one: one.seq):
