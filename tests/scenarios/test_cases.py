@@ -190,7 +190,7 @@ async def test_another_model_and_a_skill_are_tried_too(tmp_path: Path, edit: Rep
 )
 async def test_what_cannot_be_run_blocks_no_change(tmp_path: Path, step: Refusal | str, case: str, said: str) -> None:
     model = FakeModel(call("set_system_prompt", text="Hm."), *([step] if isinstance(step, Refusal) else []), "changed")
-    async with scenario(tmp_path, model, profile="standard") as world:
+    async with scenario(tmp_path, model, profile="standard", changes=("instructions",)) as world:
         put(world, "a", f'[[messages]]\nrole = "user"\ntext = "hi"\n[[expect]]\n{case}\n')
         await world.ada.says("change")
         approval = await world.ada.is_asked()

@@ -193,7 +193,7 @@ async def test_a_ceiling_in_dollars_needs_a_price(tmp_path: Path) -> None:
         for wrong in (
             Wanted("other", thread="fake:harbour:9"), Wanted("other", tag="x"), Wanted("other", last=1, profile="x"),
         ):  # fmt: skip
-            with pytest.raises((InvalidInput, NotFound), match="There is no|No thread"):
+            with pytest.raises((InvalidInput, NotFound), match=r"There is no|No thread"):
                 await comparisons(world).begin(wrong, 1.0)
         with pytest.raises(InvalidInput, match="either"):
             await comparisons(world).begin(Wanted("other"), 0.0)
@@ -205,7 +205,7 @@ async def test_the_tools_are_those_that_were_told_then(tmp_path: Path) -> None:
         return bell
 
     model = FakeModel("one", "1")
-    async with scenario(tmp_path, model, tools=(ring,)) as world:
+    async with scenario(tmp_path, model, tools=(ring,), changes=("tools",)) as world:
         await world.ada.says("first")
         await world.ada.sees("one")
         world.app.tools.remove("ring")
