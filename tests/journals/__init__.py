@@ -1,5 +1,6 @@
 """Journals of past conversations, by the version that wrote them: `replay` has to build their requests as they were."""
 
+import tempfile
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,8 @@ from shoal.domain.ids import ThreadId, TurnId
 from shoal.turn.prompt import PromptSection
 
 FOLDER = Path(__file__).parent
+BASE = Path(tempfile.gettempdir(), "shoal-journals")
+"""Where scenarios are played: the same each time, since it stands in system texts."""
 
 
 class KeptThread(msgspec.Struct, frozen=True):

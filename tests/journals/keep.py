@@ -1,20 +1,24 @@
 """A plugin of pytest that keeps the threads of each scenario as it ends: see `python -m tests.journals`."""
 
 import os
+import shutil
+from collections.abc import Collection
 
 import msgspec
-from tests.journals import FOLDER, KeptThread
 
 from shoal.app import App
 from shoal.domain.events import TurnStarted, encode_event
 from shoal.domain.version import VERSION
 from shoal.testing import scenario
+from shoal.turn import skills
 from shoal.turn.prompt import decode_prompt
+from shoal.turn.replay import DifferenceKind
+from tests.journals import BASE, FOLDER, KeptThread
 
 _replays_alike = scenario.replays_alike
 
 
-async def keep(app: App) -> None:
+async def keep(app: App, changes: Collection[DifferenceKind] = ()) -> None:
     """Write the threads of an app into the file of the test that runs."""
     journal, threads = app.store.journal, list[KeptThread]()
     for info in await journal.threads():
@@ -26,7 +30,9 @@ async def keep(app: App) -> None:
     name = os.environ["PYTEST_CURRENT_TEST"].rpartition("::")[2].partition(" ")[0].partition("[")[0]
     file = FOLDER / VERSION / f"{name.removeprefix('test_')}.jsonl"
     file.write_bytes(b"".join(msgspec.json.encode(thread) + b"\n" for thread in threads))
-    await _replays_alike(app)
+    await _replays_alike(app, changes)
 
 
 scenario.replays_alike = keep
+# Where they lie stands in system texts.
+skills.BUILTIN_SKILLS = shutil.copytree(skills.BUILTIN_SKILLS, BASE / "skills", dirs_exist_ok=True)
