@@ -95,6 +95,7 @@ def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: 
     """
     branchings = [(event.seq, event.data.after) for event in events if isinstance(event.data, Branched)]
     ends = [seq - 1 for seq, _ in branchings] + [len(events)]
+    texts = {digest: digest_of(prompt.text.encode()) for digest, prompt in prompts.items()}
     done = set[int]()
     calls = unmarked = 0
     found: list[Difference | tuple[TurnId, int, Sent]] = []
@@ -115,7 +116,7 @@ def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: 
                 else:
                     marks[event.data.asked.after] = event, event.data.asked
         if marks:
-            found += _rebuilt(path, marks, prompts, meter)
+            found += _rebuilt(path, marks, texts, meter)
     differences = tuple(one for one in found if isinstance(one, Difference))
     return ReplayReport(calls, unmarked, differences, tuple(one for one in found if not isinstance(one, Difference)))
 
@@ -123,7 +124,7 @@ def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: 
 def _rebuilt(
     path: Sequence[Event],
     marks: Mapping[int, tuple[Event, RequestMark]],
-    prompts: Mapping[str, SystemPrompt],
+    texts: Mapping[str, str],
     meter: Meter,
 ) -> Iterator[Difference | tuple[TurnId, int, Sent]]:
     transcript, tally, digests = Transcript(), Tally(meter), RequestDigests()
@@ -146,8 +147,7 @@ def _rebuilt(
             continue
         answer, mark = marks[event.seq]
         transcript.settle()
-        prompt = prompts.get(started.system)
-        if prompt is None or digest_of(prompt.text.encode()) != (mark.system or system):
+        if texts.get(started.system) != (mark.system or system):
             detail = "the system text is put together in another way than it was"
             yield Difference(answer.turn, answer.seq, "system", detail)
             continue
