@@ -67,20 +67,25 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
         for one in sorted(firsts.values(), key=lambda one: one.seq):
             print(f"{thread}, event {one.seq}: {printable(one.detail)}")
         if len(found.differences) > len(firsts):
-            print(f"  and {len(found.differences) - len(firsts)} more calls of this thread")
+            print(f"  and {counted(len(found.differences) - len(firsts), 'more call')} of this thread")
     if not as_json:
-        within = f" in {count} threads" if id is None else ""
+        within = f" in {counted(count, 'thread')}" if id is None else ""
         parts = [f"{identical} identical"]
         if kinds:
             what = ", ".join(f"{number} in {kind}" for kind, number in kinds.most_common())
             parts.append(f"{kinds.total()} other than they were ({what})")
         parts += [f"{unmarked} of an earlier version, which noted nothing to compare with"] if unmarked else []
-        print(f"{calls} requests{within}: {', '.join(parts)}.")
+        print(f"{counted(calls, 'request')}{within}: {', '.join(parts)}.")
         if unread:
             print(f"{unread} {'thread was' if unread == 1 else 'threads were'} written by a newer Shoal and left out.")
         if not compared:
             print("Shoal does not run, so tools, options and instructions of today were not compared.")
     return EXIT_UNREAD if unread else 1 if kinds else 0
+
+
+def counted(number: int, what: str) -> str:
+    """So many of something."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _active(context: CommandContext, span: timedelta) -> Iterator[ThreadId]:
