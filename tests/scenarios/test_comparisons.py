@@ -152,7 +152,7 @@ async def test_tags_profiles_and_other_instructions(tmp_path: Path) -> None:
 
 
 async def test_what_a_fork_copied_is_asked_once(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel("one", "two", "three")) as world:
+    async with scenario(tmp_path, FakeModel("one", "two", "three", "four")) as world:
         for word in ("one", "two"):
             await world.ada.says(word)
             await world.ada.sees(word)
@@ -160,12 +160,15 @@ async def test_what_a_fork_copied_is_asked_once(tmp_path: Path) -> None:
         await world.app.snapshots.fork(world.ada.thread, copy.thread, "ada")
         await copy.says("three")
         await copy.sees("three")
+        await world.ada.says("four")
+        await world.ada.sees("four")
         for thread in (world.ada.thread, copy.thread):
             await world.app.store.threads.change(thread, title="Sea #tide")
         for wanted in (Wanted("other", last=9), Wanted("other", tag="tide")):
             steps = await detail(comparisons(world), wanted)
-            assert [(one.thread, one.asked[:5]) for one in steps] == [
+            assert [(one.thread, one.asked.split()[0]) for one in steps] == [
                 (world.ada.thread, "one"), (world.ada.thread, "two"), (copy.thread, "three"),
+                (world.ada.thread, "four"),
             ]  # fmt: skip
         assert len(await detail(comparisons(world), Wanted("other", thread=copy.thread))) == 3
 
