@@ -7,6 +7,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeGuard, Union, 
 import msgspec
 
 from shoal.domain.secret import Secret
+from shoal.domain.section import URL, URL_OR_EMPTY
 from shoal.domain.settings import Config
 from shoal.domain.settings_platforms import PlatformsSettings
 
@@ -133,8 +134,8 @@ _SIMPLE: dict[Hint, str] = {
 }
 
 _PATTERNS = {
-    r"^https?://\S+$": " that starts with http:// or https://",
-    r"^$|^https?://\S+$": " that starts with http:// or https://, or empty",
+    URL: " that starts with http:// or https://",
+    URL_OR_EMPTY: " that starts with http:// or https://, or empty",
     r"^$|^s3://[^/\s]+(/\S*)?$": " that starts with s3://, or empty",
     r"^$|^wss?://\S+$": " that starts with ws:// or wss://, or empty",
     r"^[a-z0-9][a-z0-9_-]*$": " of small letters, digits, - and _",

@@ -97,7 +97,7 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
         config = context.config()
     except ConfigError as error:
         for problem in error.problems:
-            yield fail("config", problem, "Correct it; docs/configuration.md lists every key.")
+            yield fail("config", problem, "Correct it; `shoal docs configuration` lists every key.")
         return
     yield ok("config", "every key is known and has a value that is allowed.")
     for check in CHECKS:
@@ -220,11 +220,11 @@ async def _providers(context: CommandContext, config: "Config") -> AsyncGenerato
     try:
         read_shared(context.home)
     except InvalidInput as error:
-        yield fail("agents", str(error), "docs/agents.md says what it may hold.")
+        yield fail("agents", str(error), "`shoal docs agents` says what it may hold.")
     try:
         catalog = open_catalog(context)
     except ConfigError as error:
-        yield fail("models", str(error), "Correct it; docs/configuration.md lists every key.")
+        yield fail("models", str(error), "Correct it; `shoal docs configuration` lists every key.")
         return
     try:
         if not config.providers and not config.model.name:
