@@ -39,7 +39,7 @@ OTHERS: dict[Kind, Given] = {
 class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
     """The counterpart: a private chat with ada."""
 
-    lacks = frozenset[Lack]({"deletions"})
+    lacks = frozenset[Lack]({"deletions", "bots_heard"})
     refers = frozenset[Refers]({"reply", "quote", "forward", "own"})
     kinds = frozenset[Kind](OTHERS)
     order = "written"
@@ -300,7 +300,7 @@ def hooked(peer: Telegram) -> Telegram:
     )  # fmt: skip
     peer.adapter = peer.make()
     peer.server.deliver = peer.adapter.receive
-    peer.order, peer.lacks = "arrived", frozenset({"deletions", "connection", "polls", "greeting"})
+    peer.order, peer.lacks = "arrived", frozenset({"deletions", "bots_heard", "connection", "polls", "greeting"})
     return peer
 
 

@@ -7,6 +7,7 @@ the two, or with a channel that is gone, is told at the start and never silently
 import asyncio
 import difflib
 import logging
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 
@@ -14,6 +15,7 @@ import msgspec
 
 from shoal.agents.folder import (
     FILE,
+    KEYS,
     checked_name,
     digest_of,
     make_folder,
@@ -24,7 +26,7 @@ from shoal.agents.folder import (
     template_files,
 )
 from shoal.agents.registry import AgentRegistry, ChannelBindings, ChannelChoices, place_of
-from shoal.domain.agents import AgentSpec, Binding, Listen
+from shoal.domain.agents import LISTENS, AgentSpec, Binding, Listen
 from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, PlatformError
 from shoal.domain.home import Home
@@ -41,6 +43,7 @@ log = logging.getLogger(__name__)
 STOP_SECONDS_MAX = 30.0
 """How long turns of an agent that is to be destroyed may take to end."""
 LOOK_SECONDS = 0.2
+_CHOICE = re.compile(r"\s*([\w.]+)=(\S*)(.*)", re.S)
 LISTS = ("tools", "fallback")
 
 
@@ -163,17 +166,17 @@ class AgentLifecycle:
         address = thread_address(beside)
         platform, channel = address.platform, address.channel
         adapter = self._adapters.get(platform)
+        binds = f"`/agent bind {name}{'' if listen == 'all' else f' listen={listen}'}`"
         if not isinstance(adapter, ChannelHost):
+            title = platform.partition(".")[0].replace("_", " ").title()
             return CreatedAgent(
-                name, note=f"I cannot make channels on {platform}. `/agent bind {name}` in a channel binds it."
+                name, note=f"I cannot make channels on {title}. {binds} in a channel makes it answer there."
             )
         try:
             made = await adapter.create_channel(name, channel)
         except PlatformError as error:
             log.warning("a channel was not made", extra={"platform": platform, "agent": name, "why": str(error)})
-            return CreatedAgent(
-                name, note=f"The channel could not be made: {error} `/agent bind {name}` binds another."
-            )
+            return CreatedAgent(name, note=f"The channel could not be made: {error} {binds} binds another.")
         return CreatedAgent(name, await self.bind(name, make_thread_id(platform, made, "0"), by, listen, made=True))
 
     async def bind(
@@ -317,6 +320,26 @@ def check_platform(platform: str, known: Collection[str]) -> None:
             f"There is no platform {platform[:80]!r} here. {there} Another account of a platform is PLATFORM.ACCOUNT; "
             "set it up first."
         )
+
+
+def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
+    """An agent's name, and after it KEY=VALUE: what it is to answer in its channel (`listen`), what else is set, and
+    the rest. Raises InvalidInput for what cannot be set."""
+    name, _, rest = text.partition(" ")
+    listen: Listen = "all"
+    chosen: dict[str, str] = {}
+    while found := _CHOICE.match(rest):
+        key, value, rest = found[1].lower(), found[2], found[3]
+        if key == "listen":
+            known: dict[str, Listen] = {one: one for one in LISTENS}
+            if value.lower() not in known:
+                raise InvalidInput(f"`listen=` takes {', '.join(LISTENS[:-1])} or {LISTENS[-1]}.")
+            listen = known[value.lower()]
+        elif {"permissions": "profile"}.get(key, key) in KEYS:
+            chosen[{"permissions": "profile"}.get(key, key)] = value
+        else:
+            raise InvalidInput(f"`{key[:40]}` cannot be set. What can be: listen, {', '.join(KEYS)}.")
+    return name, listen, chosen, rest.strip()
 
 
 def listed(key: str, value: str) -> str:

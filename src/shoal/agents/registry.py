@@ -21,6 +21,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
+from shoal.domain.markup import counted
 from shoal.domain.settings import Config
 from shoal.store.agents import AgentStore
 
@@ -297,7 +298,7 @@ class RuntimeInfo(msgspec.Struct, frozen=True):
 def info_lines(info: RuntimeInfo) -> list[str]:
     """The lines for a person."""
     sandbox = info.sandbox if info.isolated else f"{info.sandbox} (not isolated)"
-    known = "1 model" if info.models == 1 else f"{info.models} models"
+    known = counted(info.models, "model")
     return [
         f"agents    {_counted(info.agents)}",
         f"tools     {_counted(info.tools)}",

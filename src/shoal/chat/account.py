@@ -21,10 +21,12 @@ from shoal.domain.messages import Attachment, Author, Prompt, Reaction, Referenc
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.domain.settings_platforms import AccountSettings
+from shoal.domain.untrusted import UNREADABLE, decode_known
 from shoal.domain.webhooks import HttpAnswer
 
 log = logging.getLogger(__name__)
 S = TypeVar("S", bound=AccountSettings)
+T = TypeVar("T")
 
 UNAUTHORIZED = HttpAnswer(401, b'{"error":"unauthorized","message":"The signature or token is missing or wrong."}')
 NOT_READY = HttpAnswer(503, b'{"error":"unavailable","message":"Not ready yet; send it again."}')
@@ -39,6 +41,8 @@ CONTEXT_SECONDS_MAX = 3.0
 OVERHEARD_MAX = 1000
 """Channels and threads whose last messages are remembered, where the agent was not meant."""
 ENTERED_MAX = 1000
+BEGUN_MAX = 1000
+"""People whose last message is remembered that began a thread in a channel."""
 NOTHING_READ = "I can read nothing in your message. Write it as text, or send it as a file."
 GREETING = "Hello! Mention me, or write to me directly, and I will answer. /help says what I can do."
 
@@ -84,6 +88,7 @@ class ChatAccount(Generic[S]):
         self._pending = PendingEdits()
         self._overheard: Recent[deque[Prompt]] = Recent(OVERHEARD_MAX)
         self._entered: Recent[bool] = Recent(ENTERED_MAX)
+        self._begun: Recent[Prompt] = Recent(BEGUN_MAX)
         self._unknown: set[str] = set()
         self._failures = 0
 
@@ -154,10 +159,10 @@ class ChatAccount(Generic[S]):
         """Send a message with its files, which are fetched for people who may speak; returns what to tell its author.
 
         The inbox does the rest: it obeys commands, turns strangers away, and knows what came twice. Where the agent is
-        named for the first time, what stood before comes along. Whoever sent nothing that can be read is told so.
-        Raises StoreError.
+        named for the first time, what stood before comes along. Whoever sent nothing that can be read is told so. Where
+        a message in a channel begins a thread, further lines of its author's belong there too. Raises StoreError.
         """
-        coming = tuple(files)
+        coming, prompt = tuple(files), self._with_its_lines(prompt, inbox)
         is_entered = not prompt.direct and self._entered.pop(prompt.thread) and parse_command(prompt.text) is None
         is_plain = prompt.text and not (coming or is_entered)
         if not is_plain and not await inbox.admits(prompt):
@@ -214,6 +219,17 @@ class ChatAccount(Generic[S]):
         self._overheard.put(place, before)
         return False
 
+    def _with_its_lines(self, prompt: Prompt, inbox: InboxPort) -> Prompt:
+        """A message that would begin a thread, in the thread that its author began just before; others as they are."""
+        if prompt.direct or not self._begins(prompt) or parse_command(prompt.text) is not None:
+            return prompt
+        writer = f"{channel_of(prompt.thread)}{prompt.author.id}"
+        before, pause = self._begun.get(writer), timedelta(seconds=inbox.pause_seconds)
+        if before is not None and prompt.thread not in self._entered and timedelta(0) <= prompt.at - before.at < pause:
+            prompt = msgspec.structs.replace(prompt, thread=before.thread)
+        self._begun.put(writer, prompt)
+        return prompt
+
     def _begins(self, prompt: Prompt) -> bool:
         """Whether a message stands in its channel itself, where the thread of it begins."""
         return bool(prompt.message_id) and thread_address(prompt.thread).thread.endswith(prompt.message_id)
@@ -262,6 +278,18 @@ class ChatAccount(Generic[S]):
             "update Shoal if people wait for an answer to them.",
             self.platform, kind, extra={"platform": self.platform},
         )  # fmt: skip
+
+    def _decode(self, content: str | bytes | msgspec.Raw, kind: type[T], what: str) -> T | None:
+        """What the platform sends, as far as its form is known; what is not counts as left out, and is told once a
+        kind. None where nothing is left."""
+        try:
+            found, odd = decode_known(content, kind)
+        except UNREADABLE:
+            self._not_understood(f"{what} of an unknown form")
+            return None
+        for path in odd:
+            self._not_understood(f"{what} with {path} of an unknown form")
+        return found
 
     async def _greet(self, prompt: Prompt, inbox: InboxPort) -> None:
         """Somebody has added the agent to a channel, or to their own conversations: it says who it is there, once. A

@@ -25,7 +25,7 @@ import difflib
 import json
 import re
 import tomllib
-from typing import Annotated, Any, Literal, TypeAlias, get_args, get_type_hints  # noqa: TID251 - the values of JSON
+from typing import Annotated, Any, Literal, TypeAlias  # noqa: TID251 - the values of JSON
 
 import msgspec
 from msgspec import Meta
@@ -34,6 +34,7 @@ from shoal.domain.comparisons import plain
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import CallId
 from shoal.domain.messages import AssistantMessage, ModelMessage, ToolCall, ToolMessage, UserMessage
+from shoal.domain.schema import refusal
 from shoal.domain.toml_text import literal
 
 CASES = "cases"
@@ -180,23 +181,13 @@ def parse_case(text: str, file: str) -> Case:
         message, _, path = str(error).partition(" - at `")
         path = path.rstrip("`")
         unknown = re.search(r"unknown field `(.+)`", message)
-        missing = re.search(r"missing required field `(.+)`", message)
-        table, _, key = re.sub(r"\[[\d.]*\]", "", path).rpartition(".")
         if unknown is not None:
             line = line_of(text, f"{path}.{unknown[1]}")
-            kind = _KINDS_OF.get(f"{table}.{key}", Case)
+            kind = _KINDS_OF.get(re.sub(r"\[[\d.]*\]", "", path), Case)
             near = difflib.get_close_matches(unknown[1], [one.name for one in msgspec.structs.fields(kind)], 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise InvalidInput(f"{file}, line {line}: there is no key {unknown[1]!r} here.{hint}") from error
-        said = f"{key!r}: {message}"
-        if missing is not None:
-            said = f"the key {missing[1]!r} is missing"
-        elif message.startswith("Invalid enum value"):
-            *most, last = get_args(get_type_hints(_KINDS_OF.get(table, Case))[key])
-            said = (
-                f"{key!r} is {message.removeprefix('Invalid enum value ')}, and has to be {', '.join(most)} or {last}"
-            )
-        raise InvalidInput(f"{file}, line {line_of(text, path)}: {said}. Correct the file.") from error
+        raise InvalidInput(f"{file}, line {line_of(text, path)}: {refusal(error, Case)}. Correct the file.") from error
     check_case(case, text, file)
     return case
 

@@ -325,7 +325,8 @@ class FilesChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
     """Somebody undid what a turn, or (`again`) an earlier undo, did to files; the model is told with the next message.
 
-    `id` names this undo. `files` are the first of the `restored` ones, as text; `left` could not be restored.
+    `id` names this undo. `files` are the first of the `restored` ones, as text; `left` were not restored, `stayed` are
+    the first of those.
     """
 
     type: ClassVar[str] = "files_restored"
@@ -335,6 +336,7 @@ class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
     restored: int
     files: tuple[str, ...] = ()
     left: int = 0
+    stayed: tuple[str, ...] = ()
     again: bool = False
     tainted_by: str = ""
 

@@ -64,6 +64,8 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     words: str = ""
 
 
+UNTOLD = Author("", trusted=False)
+"""Whoever deleted a message, where the platform does not say whose it was: it says that it is gone."""
 REFERENCES_MAX = 12
 """Messages that one prompt refers to."""
 REFERENCE_CHARS_MAX = 2_000
@@ -242,7 +244,7 @@ class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defau
 
 
 class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", omit_defaults=True):
-    """Somebody deleted what they had written: a prompt that still waits is dropped, else it is journaled."""
+    """A message was deleted, by its author or by UNTOLD: a prompt that still waits is dropped, else it is journaled."""
 
     thread: ThreadId
     key: str

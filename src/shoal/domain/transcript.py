@@ -296,8 +296,10 @@ def _reference(one: Reference) -> str:
 
 
 def _restoration(restored: FilesRestored) -> str:
-    more = restored.restored - len(restored.files)
+    more, stayed = restored.restored - len(restored.files), ", ".join(restored.stayed)
     names = f"{', '.join(restored.files)}{f' and {more} more' if more else ''}"
+    if stayed:
+        names = f"{names or 'none'}; not these: {stayed}{' and more' if restored.left > len(restored.stayed) else ''}"
     undone = "an undo of this" if restored.again else "something that was done to them"
     told = f"[{restored.by} undid {undone}: these files of the workspace are as they were before it: "
     if restored.tainted_by:

@@ -96,6 +96,8 @@ async def first_answer(catalog: "Catalog", name: str) -> str:
 class SetupInbox:
     """Implements `InboxPort`: hands on who writes to the bot directly, and takes nothing in."""
 
+    pause_seconds = 0.0
+
     def __init__(self) -> None:
         self.prompts = asyncio.Queue[Prompt]()
 

@@ -312,7 +312,7 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
         failed = [one.name for one in tried if not one.passed]
         of = f"{len(names)} case{'s' if len(names) != 1 else ''}"
         if not tried:
-            why = next((one.error for one in outcomes), f"none was done within {settings.edit_seconds_max:g} seconds.")
+            why = next((one.error for one in outcomes), f"none was done within {settings.edit_seconds_max:g} s.")
             return f"Its {of} could not be run: {why}"
         rest = "" if len(tried) == len(names) else f", and {len(names) - len(tried)} could not be run"
         rest = f"{rest} in the time they have" if is_late else rest

@@ -1,10 +1,11 @@
 """What the journal notes of a request: digests of what a model was sent, by which it can be built again and compared.
 
-An answer's `RequestMark` has digests of a message over its JSON, with the names of its images and not where they lie;
-of a request over its messages in order.
+An answer's `RequestMark` has digests of a message over its JSON, with the names of its images and attachments and not
+where they lie; of a request over its messages in order.
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -17,6 +18,8 @@ from shoal.turn.budget import TokenRoom
 DIGEST_BYTES = 8
 
 _encoder = msgspec.json.Encoder()
+_ATTACHMENTS = re.compile(rb'/data/[^/\s"]+/[^/\s"]+/[^/\s"]+/attachments/')
+"""Where the files of a thread lie, as a sandbox that maps nothing names it: of a copy that is another place."""
 _Described = tuple[str, str, str]
 """What a model is told of a tool: its name, its description and its parameters."""
 _tools = msgspec.json.Decoder(tuple[_Described, ...])
@@ -32,7 +35,7 @@ def message_digest(message: ModelMessage) -> str:
     if not isinstance(message, AssistantMessage) and message.images:
         images = tuple(Image(image.path.rpartition("/")[2], image.media_type) for image in message.images)
         message = msgspec.structs.replace(message, images=images)
-    return digest_of(_encoder.encode(message))
+    return digest_of(_ATTACHMENTS.sub(b"/attachments/", _encoder.encode(message)))
 
 
 def stored_tools(tools: Sequence[ToolSpec]) -> tuple[str, bytes]:

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from shoal.domain.errors import ConfigError, InvalidInput
+from shoal.domain.markup import counted
 from shoal.domain.permissions import TOKEN_SCOPES, Decision, Ruling
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
@@ -161,7 +162,8 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
         return
     for number, one in enumerate(found, 1):
         taken = " (added; it holds from the next start)" if one.accepted else ""
-        print(f"{number}. {one.agent} asked {one.asked} times since {when(one.since)}, allowed each time{taken}:")
+        asked = f"asked {counted(one.asked, 'time')} since {when(one.since)}"
+        print(f"{number}. {one.agent} {asked}, allowed each time{taken}:")
         print("\n".join(f"     {line}" for line in printable(one.shown).splitlines()[:6]))
         print("   " + "\n   ".join(one.text.splitlines()))
     print(

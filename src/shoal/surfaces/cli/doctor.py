@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.domain.errors import ConfigError, ShoalError, StoreError, StoreNewer, StoreReadOnly
 from shoal.domain.installation import as_typed, how_to_add
+from shoal.domain.markup import counted
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import AccountSettings
 from shoal.surfaces.cli.context import CommandContext
@@ -359,7 +360,7 @@ async def _mcp(context: CommandContext, config: "Config") -> AsyncGenerator[Doct
         since = (
             f"pinned since {when(known.since)}" if known is not None else "not pinned: its first start allows them all"
         )
-        yield ok(check, f"{len(state.tools)} tools ({since}): {', '.join(state.tools)}.")
+        yield ok(check, f"{counted(len(state.tools), 'tool')} ({since}): {', '.join(state.tools)}.")
         if known is not None and known.waiting:
             names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)
             yield warn(check, f"waits for you: {names}.", "`shoal mcp show NAME` shows what changed.")

@@ -68,8 +68,42 @@ class ChatInbound:
         assert (one.kind, one.text, one.author.trusted) == ("before", "The buoy is loose.", False)
         assert one.author.id == prompt.author.id
 
+    async def test_a_mention_brings_what_a_bot_said_before_it(self, peer: Peer, inbox: Inbox) -> None:
+        """As words of somebody who is not trusted, which start nothing."""
+        needs(peer, "people", "channels", "before", "bots", "bots_heard")
+        async with serving(peer.adapter, inbox):
+            await peer.in_channel("ALERT: the build failed.", author="bot")
+            await peer.in_channel("why?", named=True)
+            (prompt,) = await inbox.prompts(1)
+        one = prompt.refers_to[-1]
+        assert (one.kind, one.text, one.author.trusted) == ("before", "ALERT: the build failed.", False)
+        assert one.author.id not in ("", prompt.author.id)
+
+    async def test_a_change_is_as_untrusted_as_the_message_would_be(self, peer: Peer, inbox: Inbox) -> None:
+        """Also one that comes before its message."""
+        needs(peer, "people", "edits", "weather")
+        if not peer.mixes:
+            pytest.skip("words of somebody else stand apart there")
+        async with serving(peer.adapter, inbox):
+            await peer.mixed(CLAIM)
+            (whole,) = await inbox.prompts(1)
+            message_id = await peer.says("low tide")
+            prompt = (await inbox.prompts(2))[-1]
+            inbox.threads[message_id] = inbox.threads[prompt.key] = prompt.thread
+            await peer.mixed(CLAIM, message_id)
+            await inbox.until(lambda: len(inbox.came) > 2)
+            peer.server.hold()
+            await peer.mixed(CLAIM, await peer.says("low tide"))
+            await peer.server.release(backwards=True)
+            changed = (await inbox.prompts(3))[-1]
+        (edit,) = (one for one in inbox.came if isinstance(one, Edit))
+        assert whole.tainted_by
+        assert is_untrusted_block(whole.text)
+        for one in (edit, changed):
+            assert (one.text, one.tainted_by) == (whole.text, whole.tainted_by)
+
     async def test_a_mention_in_a_thread_brings_its_beginning(self, peer: Peer, inbox: Inbox) -> None:
-        needs(peer, "people", "channels", "before")
+        needs(peer, "people", "channels", "threads", "before")
         async with serving(peer.adapter, inbox):
             root = await peer.in_channel("The buoy is loose.")
             await peer.in_channel("what now?", named=True, inside=root)

@@ -43,7 +43,9 @@ export const Timeline = memo(function Timeline({ item, turn, thread, session, re
             ${icon("chevron")}<span>${facts.filter(Boolean).join(" · ")}</span>
           </button>
           ${item.reply && html`<${Copy} text=${item.reply} label="Copy reply" />`}
-          ${turn.changed > 0 &&
+          ${turn.changed > 0 && turn.copied &&
+          html`<span class="faint">Changed ${files(turn.changed)}. This is a copy; undo it in <a href=${`#/t/${encodeURIComponent(turn.copied)}`}>the original conversation</a>.</span>`}
+          ${turn.changed > 0 && !turn.copied &&
           html`<button type="button" class="copy" aria-expanded=${shown} title="Show what changed, and undo it" onClick=${() => setShown(!shown)}>Changed ${files(turn.changed)}${turn.undone ? ", undone" : ""}</button>`}
           ${resting && canTalk() && html`<${TurnActions} item=${item} turn=${turn} thread=${thread} session=${session} />`}
         </div>
