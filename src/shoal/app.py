@@ -466,7 +466,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             return hidden(profiles.effective(agent.profile, asker, agent.name), tool)
 
         rules = Rules(checks.model, checks.profile, checks.tool, is_denied, may_manage)
-        cases = CaseChecks(context, spending, executor, store.audit, clock, config.cases)
+        cases = CaseChecks(context, spending, executor, store.audit, clock, config.cases, checks.tool)
         editor = SelfEditor(store, home.agent, rules, prompt_files, cases)
         for tool in self_edit_tools(editor):
             tools.add(tool)

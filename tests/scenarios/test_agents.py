@@ -116,7 +116,7 @@ async def test_a_configured_agent_answers_so_from_the_next_turn(tmp_path: Path) 
 async def test_a_destroyed_agent_is_stopped_first_and_its_files_are_kept_or_not(tmp_path: Path) -> None:
     door = Door()
     model = FakeModel(calls("wait"), "main by demo")
-    async with scenario(tmp_path, model, tools=[door.tool()], settings=MANAGED) as world:
+    async with scenario(tmp_path, model, tools=[door.tool()], settings=MANAGED, changes=("instructions",)) as world:
         await world.ada.asks("/agent create deck")
         thread = await world.chat.writes("deck", "scrub")
         await door.entered.wait()

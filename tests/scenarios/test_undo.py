@@ -222,7 +222,7 @@ async def test_a_turn_that_wrote_what_was_there_already_is_not_the_one_to_undo(t
 async def test_what_an_agent_changed_of_itself_says_how_it_is_taken_back(tmp_path: Path) -> None:
     edit = ("set_persona", {"file": "SOUL.md", "text": "An old salt."})
     model = FakeModel(calls(("write", {"path": "a", "content": "a"}), edit), "done")
-    async with scenario(tmp_path, model, profile="standard") as world:
+    async with scenario(tmp_path, model, profile="standard", changes=("instructions",)) as world:
         await world.ada.says("go")
         await world.ada.decides((await world.ada.is_asked()).id, allow=True)
         await world.happens(world.ada.thread, "turn_finished")

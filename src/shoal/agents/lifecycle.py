@@ -5,6 +5,7 @@ the two, or with a channel that is gone, is told at the start and never silently
 """
 
 import asyncio
+import difflib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -73,7 +74,9 @@ class Checks(msgspec.Struct, frozen=True):
         """Raises InvalidInput for a tool that does not exist; `*` in a known name stands for what cannot be known."""
         known = sorted(self.tools())
         if not any(fnmatchcase(name, one) for one in known):
-            raise InvalidInput(f"There is no tool {name[:80]!r}. There are: {', '.join(known)}.")
+            near = difflib.get_close_matches(name.partition(":")[0], known, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
+            raise InvalidInput(f"There is no tool {name[:80]!r}. {hint}")
 
 
 class AgentCard(msgspec.Struct, frozen=True):
@@ -114,7 +117,7 @@ class AgentLifecycle:
         self._store = store
         self._agents = agents
         self._clock = clock
-        self._checks = checks
+        self.checks = checks
         self._adapters = adapters
         self._files = files
         self._send = send
@@ -145,7 +148,7 @@ class AgentLifecycle:
             raise Conflict(f"There is an agent {name} already. Destroy it first, or take another name.")
         settings = {key: listed(key, value) for key, value in settings.items()}
         for key, value in settings.items():
-            self._checks.check(key, value)
+            self.checks.check(key, value)
         folder = self._home.agent(name)
         try:
             async with self._files.marking(await self._files.source_of(*template_files(self._home))):
@@ -205,7 +208,7 @@ class AgentLifecycle:
         self._existing(name)
         value = listed(key, value)
         if value:
-            self._checks.check(key, value)
+            self.checks.check(key, value)
         folder = self._home.agent(name)
         before = digest_of(folder)
         async with self._files.marking(await self._files.source_of(folder / FILE)):
@@ -245,9 +248,9 @@ class AgentLifecycle:
     async def choose(self, place: str, choices: ChannelChoices, by: str) -> None:
         """Set the choices of PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Raises InvalidInput, StoreError."""
         if choices.model:
-            self._checks.model(choices.model)
+            self.checks.model(choices.model)
         if choices.profile:
-            self._checks.profile(choices.profile)
+            self.checks.profile(choices.profile)
         await self._bindings.choose(place, choices)
         await self._record("settings", "", by, f"{place} model={choices.model} profile={choices.profile}")
 

@@ -218,6 +218,10 @@ class AgentRegistry:
         """The agent as its file is now; the same object while it does not change. Raises InvalidInput."""
         return self._ready(name).spec
 
+    def known(self, name: str) -> AgentSpec | None:
+        """The same; None for one that there is not."""
+        return self.spec(name) if self.exists(name) else None
+
     def default(self) -> AgentSpec | None:
         """The default agent; None where its file is broken."""
         try:

@@ -142,6 +142,7 @@ class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
     It was built after event `after`, of `count` messages, which together have `digest`; `added` are the digests of
     those that the journal had more than for the call before. `system`, `tools` and `options` are left out where they
     are as in that call. `room`: how much was left for events and for results, where the conversation did not fit whole.
+    `window_tokens`: what the model's window was taken for after its provider had refused what was known of it.
     """
 
     after: int
@@ -152,6 +153,7 @@ class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: str = ""
     options: str = ""
     room: tuple[int, int] | None = None
+    window_tokens: int = 0
 
 
 class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
