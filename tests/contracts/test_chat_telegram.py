@@ -179,7 +179,10 @@ async def test_an_album_is_for_whom_its_caption_names(peer: Telegram, captioned:
         await peer.server.sends_album(-100, ["a.txt", "b.txt", "c.txt"], "@shoal_test_bot look", captioned=captioned)
         await peer.server.says(-100, "@shoal_test_bot end")
         prompts = await inbox.prompts(4)
-    assert [file.name for prompt in prompts for file in prompt.attachments] == ["a.txt", "b.txt", "c.txt"]
+    own = [file.name for prompt in prompts for file in prompt.attachments if file.author is None]
+    assert own == ["a.txt", "b.txt", "c.txt"]
+    assert [file.name for file in prompts[0].attachments if file.author is not None] == ["x.txt"]
+    assert [one.text for one in prompts[0].refers_to] == ["not for you\n[file x.txt]"]
     assert [prompt.text for prompt in prompts if prompt.text] == ["look", "end"]
     waiting = [msgspec.structs.replace(prompt, in_chat=True) for prompt in prompts[:3]]
     assert turns_of(waiting) == [[0, 1, 2]]

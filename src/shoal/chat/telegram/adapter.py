@@ -23,7 +23,7 @@ from shoal.chat.telegram.wire import (
     Update,
     author_of,
     chat_in,
-    file_of,
+    files_of,
     is_addressed,
     prompt_of,
     thread_of,
@@ -240,6 +240,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         if not is_direct and not await self._is_meant(
             prompt,
             inbox,
+            self._incoming(message),
             is_named=seen.is_named or is_addressed(message, self._me),
             opens=message.is_topic_message,
             follows=message.is_topic_message and await self._is_subscribed(prompt.thread),
@@ -250,26 +251,28 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             return
         if album:
             self._albums.put(album, _Album(is_named=True))
+        if seen.waiting:  # what is taken in now does not stand before it
+            self._forget_overheard(prompt, {f"{one.chat.id}/{one.message_id}" for one in seen.waiting})
         for one in (*seen.waiting, message):
-            prompt, file, answered = prompt_of(self.platform, one, self._me), file_of(one), one.reply_to_message
+            prompt, files = prompt_of(self.platform, one, self._me), self._incoming(one)
             assert prompt is not None, "nobody wrote it"
-            if not (prompt.text or prompt.refers_to or file):
+            if not (one.said or prompt.text or any(said.text for said in prompt.refers_to) or files):
                 kind = unknown_kind(event)
                 if not kind:
                     return
                 self._not_understood(f"message with {kind}")
-            files = [file] if file is not None else []
-            if answered is not None and (answered.sender is None or answered.sender.id != self._me.id):
-                shown = file_of(answered)  # "what is this?"
-                files += [shown] if shown is not None else []
-            incoming: list[IncomingFile] = [
-                (
-                    Attachment(found.file_name, found.mime_type or "application/octet-stream", found.file_size),
-                    partial(self._api.fetch_file, found.file_id, self.download_bytes_max),
-                )
-                for found in files
-            ]
-            await self._take_in(msgspec.structs.replace(prompt, direct=is_direct), inbox, incoming)
+            await self._take_in(msgspec.structs.replace(prompt, direct=is_direct), inbox, files)
+
+    def _incoming(self, message: TelegramMessage) -> list[IncomingFile]:
+        return [
+            (
+                Attachment(
+                    file.file_name, file.mime_type or "application/octet-stream", file.file_size, author=author
+                ),
+                partial(self._api.fetch_file, file.file_id, self.download_bytes_max),
+            )
+            for file, author in files_of(message, self._me)
+        ]  # fmt: skip
 
     # ---- out ----
 
