@@ -262,8 +262,8 @@ async def test_captions_have_the_markup_of_texts(peer: Telegram, tmp_path: Path,
     long = "very " * 203 + "**high**"
     await peer.adapter.post(msgspec.structs.replace(post, key="k2", markdown=long, album=tuple(files[1:])))
     assert [one.text for one in peer.server.said(7)][1:] == ["very " * 203 + "high"]
-    await peer.adapter.post(msgspec.structs.replace(post, key="k3", markdown=f"{long}!", album=tuple(files[1:])))
-    assert [one.text for one in peer.server.said(7)][2:] == ["very " * 203 + "high!", ""]
+    await peer.adapter.post(msgspec.structs.replace(post, key="k3", markdown=f"{long}!!", album=tuple(files[1:])))
+    assert [one.text for one in peer.server.said(7)][2:] == ["very " * 203 + "high!!", ""]
 
 
 async def test_updates_are_heard_whose_numbers_begin_anew(peer: Telegram) -> None:

@@ -90,7 +90,7 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
         await self.server.says("harbour", "7", text, refers_to=[{"id": message_id, "own": True}])
 
     async def sends(self, kind: Kind) -> None:
-        where: dict[str, Json] = {"type": "message", "id": "m9", "channel": "harbour", "thread": "7"}
+        where: dict[str, Json] = {"type": "message", "id": "m9", "channel": "harbour", "thread": "7", "named": False}
         answer = await self.server.tells({**where, "author": {"id": "ada"}, "hologram": 3})
         self.answered.append(msgspec.json.decode(answer.body)["answer"])
 
