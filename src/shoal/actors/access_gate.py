@@ -344,8 +344,9 @@ class AccessGate:
             if message.refers_to:
                 refers_to = [await self._judged(message.thread, one) for one in bounded(message.refers_to)]
                 message = msgspec.structs.replace(message, refers_to=tuple(refers_to))
-            files = await judged_files(message.thread, message.attachments, self._admissions.judge)
-            message = msgspec.structs.replace(message, attachments=files)
+            if message.attachments:
+                files = await judged_files(message.thread, message.attachments, self._admissions.judge)
+                message = msgspec.structs.replace(message, attachments=files)
             asked = command_in(message)
             if asked is not None:
                 return Receipt("answered", message.message_id, answer=await self._obey(asked, found.trust))

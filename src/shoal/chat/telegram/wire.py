@@ -422,6 +422,7 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
     text = "\n".join(filter(None, (text, said_besides(message))))
     replied = message.answered
     passed_on = message.forward_origin is not None
+    refers = replied or message.external_reply or message.reply_to_story or passed_on
     return Prompt(
         thread=thread_of(platform, message),
         key=f"{message.chat.id}/{message.message_id}",
@@ -431,7 +432,7 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
         reply_to=str(replied.message_id) if replied is not None else "",
         joins=replied is not None and is_of(replied, me),
         message_id=str(message.message_id),
-        refers_to=tuple(references_of(message, text, me)),
+        refers_to=tuple(references_of(message, text, me)) if refers else (),
         edited_at=_time_of(message.edit_date) if message.edit_date else None,
     )
 
