@@ -18,7 +18,7 @@ from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import DiscordSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
-from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Shown, Who, serving
+from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Route, Shown, Who, serving
 from shoal.testing.platforms.discord import TOKEN, FakeDiscord
 from shoal.testing.platforms.discord_world import ADA, BOT
 from shoal.testing.platforms.wire import Given, Json
@@ -42,6 +42,7 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
     lacks = frozenset[Lack]({"greeting"})
     refers = frozenset[Refers]({"reply", "forward", "own"})
     kinds = frozenset[Kind](OTHERS)
+    routes = frozenset[Route]({"reply"})
 
     def __init__(self, home: Path, server: FakeDiscord, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
@@ -109,6 +110,11 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
             return
         theirs = self.server.quietly(self.channel, said, user=STRANGER)
         await self.server.says(self.channel, text, reply_to=theirs)
+
+    async def brings(self, route: Route, name: str, content: bytes) -> None:
+        await self.adapter.connected.wait()
+        theirs = self.server.quietly(self.channel, "", user=STRANGER, file=(name, content))
+        await self.server.says(self.channel, "what is it?", reply_to=theirs)
 
     async def answers_bot(self, message_id: str, text: str) -> None:
         await self.server.says(self.channel, text, reply_to=message_id)

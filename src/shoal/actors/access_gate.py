@@ -31,7 +31,18 @@ from shoal.domain.commands import CommandRequest, command_in
 from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreCorrupt, StoreError
 from shoal.domain.events import AssistantSaid, Scope
 from shoal.domain.ids import ApprovalId, ThreadId, channel_of, thread_address, unopened
-from shoal.domain.messages import UNTOLD, Author, Deletion, Inbound, Prompt, Reaction, Receipt, Reference, bounded
+from shoal.domain.messages import (
+    UNTOLD,
+    Author,
+    Deletion,
+    Inbound,
+    Prompt,
+    Reaction,
+    Receipt,
+    Reference,
+    bounded,
+    judged_files,
+)
 from shoal.domain.permissions import Asker, Trust
 from shoal.domain.ports import ONCE, InboxPort
 from shoal.domain.posts import turn_of_preview, turn_of_reply
@@ -349,6 +360,9 @@ class AccessGate:
             if message.refers_to:
                 refers_to = [await self._judged(message.thread, one) for one in bounded(message.refers_to)]
                 message = msgspec.structs.replace(message, refers_to=tuple(refers_to))
+            if message.attachments:
+                files = await judged_files(message.thread, message.attachments, self._admissions.judge)
+                message = msgspec.structs.replace(message, attachments=files)
             asked = command_in(message)
             if asked is not None:
                 return Receipt("answered", message.message_id, answer=await self._obey(asked, found.trust))

@@ -128,9 +128,14 @@ class Orchestrator:
                     receipt = await self.send(steer)
                     if receipt.status != "dropped":
                         return receipt
-                if refers_to:  # what an untrusted person said taints as if it had been fetched
-                    read = next((one.tainted_by for one in refers_to if one.tainted_by), "")
-                    prompt = msgspec.structs.replace(prompt, refers_to=refers_to, tainted_by=prompt.tainted_by or read)
+                if refers_to or prompt.attachments:  # what an untrusted person said taints as if it had been fetched
+                    files, unknown = prompt.attachments, Author("", prompt.tainted_by, trusted=False)
+                    if prompt.tainted_by:  # whose words these are is not told apart, nor are the files
+                        files = tuple(msgspec.structs.replace(one, author=one.author or unknown) for one in files)
+                    read = next((one.tainted_by for one in (*refers_to, *files) if one.tainted_by), "")
+                    prompt = msgspec.structs.replace(
+                        prompt, refers_to=refers_to, attachments=files, tainted_by=prompt.tainted_by or read
+                    )
                 receipt = await inbox.accept(prompt, self._prompts_max)
                 if receipt.status == "accepted":
                     self._services.attachments.expect(prompt)

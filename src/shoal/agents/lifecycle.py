@@ -273,6 +273,13 @@ class AgentLifecycle:
             for one in bindings
             if not self._agents.exists(one.agent)
         ]
+        bound = self._agents.bindings
+        told += [
+            f"The account {account} names the agent {name!r}, which does not exist; the default one answers there. "
+            f"Make it with `shoal agents create {name}`, or correct platforms.{account.partition('.')[0]}.agent."
+            for account, name in (bound.accounts.items() if bound is not None else ())
+            if not self._agents.exists(name)
+        ]
         for name in ("", *present):
             try:
                 read_agent(self._home.agent(name)) if name else read_shared(self._home)

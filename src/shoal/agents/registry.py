@@ -48,7 +48,7 @@ class ChannelBindings:
     def __init__(self, registry: AgentStore, clock: Clock, accounts: Mapping[str, str]) -> None:
         self._registry = registry
         self._clock = clock
-        self._accounts = accounts
+        self.accounts = accounts
         self._bound: dict[str, Binding] = {}
         self._chosen: dict[str, ChannelChoices] = {}
         self._read_at: float | None = None
@@ -57,7 +57,7 @@ class ChannelBindings:
     async def agent_for(self, thread: ThreadId, asked: str) -> str:
         """Who is meant by a message for `asked`: that agent, unless it is merely its account's; then the one that the
         channel is bound to, else the account's; empty where the default one answers. Raises StoreError."""
-        account = self._accounts.get(thread_address(thread).platform, "")
+        account = self.accounts.get(thread_address(thread).platform, "")
         if asked and asked != account:
             return asked
         await self._fresh()

@@ -149,6 +149,12 @@ def build_speech(
         from shoal.providers.espeak import EspeakSpeech
 
         return EspeakSpeech(settings.voice)
+    if named == "moonshine":
+        if settings.language.lower().partition("-")[0] not in ("", "en"):
+            raise ConfigError([f"speech.language is {settings.language!r}, and moonshine hears English alone."])
+        from shoal.providers.moonshine import MoonshineSpeech
+
+        return MoonshineSpeech()
     from shoal.providers.speech import USD_PER_MILLION_CHARS, USD_PER_MINUTE, GeminiSpeech, HttpAudio, OpenAiSpeech
 
     name, _, model = named.partition("/")

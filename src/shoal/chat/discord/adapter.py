@@ -347,9 +347,15 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             if place.channel not in known:
                 kept = [*known, place.channel][-DIRECT_MAX:]
                 await self._store.put(self._scope, "direct", msgspec.json.encode(kept).decode())
+        others = next((one.author for one in prompt.refers_to), Author("", trusted=False))
         files = (
             (
-                Attachment(file.filename, file.content_type or "application/octet-stream", file.size),
+                Attachment(
+                    file.filename,
+                    file.content_type or "application/octet-stream",
+                    file.size,
+                    author=None if file in message.attachments else others,
+                ),
                 partial(self._api.fetch, file.url, self.download_bytes_max),
             )
             for file in files_of(message, self._me)

@@ -326,6 +326,9 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
         except ConfigError as error:
             what, _, todo = str(error).partition(". ")
             return fail(check, f"{what}.", todo or f"Correct [platforms.{platform}].")
+    if account.agent and not context.home.agent(account.agent).is_dir():
+        todo = f"Make it with `shoal agents create {account.agent}`, or correct platforms.{platform}.agent."
+        return warn(check, f"there is no agent {account.agent!r}; the default one answers there.", todo)
     if platform == "matrix" and find_spec("nio") is None:
         return warn(check, "encrypted rooms cannot be read without the extra `matrix`.", how_to_add("matrix"))
     if not account.allow and not account.owner:

@@ -54,6 +54,8 @@ LACKS: Mapping[Lack, str] = {
 
 Refers: TypeAlias = Literal["reply", "quote", "forward", "own"]
 """How a message can refer to another one; `own`: it answers or quotes one of the bot's."""
+Route: TypeAlias = Literal["reply", "forward", "before"]
+"""The ways on which a file of somebody else comes along; `before`: it stands before a mention in a channel."""
 Kind: TypeAlias = Literal["sticker", "location", "contact", "poll", "video note", "animation", "picture", "unknown"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """What people send that is neither words nor a file; `unknown` is what the platform begins to have tomorrow."""
@@ -118,7 +120,7 @@ class Counterpart(Generic[A_co, P_co]):
     """The other side of an adapter for one test: a platform, its people, and what the adapter keeps.
 
     `thread` is a conversation that exists, in which ada may speak, and `other` another one. `stranger` is the id of
-    somebody the inbox does not admit. `refers` and `kinds` are what its bots are told of. `mixes`: words of
+    somebody the inbox does not admit. `refers`, `kinds` and `routes` are what its bots are told of. `mixes`: words of
     somebody else can stand among those of a message. `answered` has ada answer one of the bot's messages; None where
     nobody is told of that. `order` is that in which events count that the
     platform delivers out of order: as they were `written`, where it numbers them, or as they `arrived`.
@@ -132,6 +134,7 @@ class Counterpart(Generic[A_co, P_co]):
     refers: frozenset[Refers] = frozenset()
     mixes: bool = False
     kinds: frozenset[Kind] = frozenset()
+    routes: frozenset[Route] = frozenset()
     order: Literal["written", "arrived"] = "arrived"
 
     def __init__(self, home: Path, server: P_co, clock: ManualClock) -> None:
@@ -185,6 +188,11 @@ class Counterpart(Generic[A_co, P_co]):
 
     async def mixed(self, text: str, message_id: str = "") -> None:
         """Ada passes a text on, or makes it that of a message of hers, and what of it is hers cannot be told."""
+        raise NotImplementedError
+
+    async def brings(self, route: Route, name: str, content: bytes) -> None:
+        """The stranger has sent a file without words; ada answers it with a question, passes it on, or names the bot
+        after it."""
         raise NotImplementedError
 
     async def answers_bot(self, message_id: str, text: str) -> None:
