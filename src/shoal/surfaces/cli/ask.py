@@ -33,7 +33,7 @@ from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
 from shoal.domain.messages import Usage
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import limit_words, print_json, printable, status_words
+from shoal.surfaces.cli.output import limit_words, print_json, printable, status_words, tell
 
 if TYPE_CHECKING:
     from shoal.surfaces.cli.link import Link
@@ -104,7 +104,7 @@ def _read_input() -> str:
     """All of standard input, and a word where it does not come. Raises InvalidInput where it is too much."""
     with suppress(OSError, ValueError):  # it may be no file
         if not select.select([sys.stdin], [], [], INPUT_SECONDS)[0]:
-            print("shoal: reading standard input until it ends; `< /dev/null` leaves it out.", file=sys.stderr)
+            tell("shoal: reading standard input until it ends; `< /dev/null` leaves it out.", sys.stderr)
     text = sys.stdin.read(INPUT_CHARS_MAX + 1)
     if len(text) > INPUT_CHARS_MAX:
         raise InvalidInput(f"Standard input has more than {INPUT_CHARS_MAX:,} characters. Name a file to read instead.")
@@ -187,7 +187,7 @@ class _Turn:
                 self.failure = f"{message} ({detail.rstrip('.')})" if says_more else message
             case RetryScheduled(message=message, detail=detail):  # nobody is here to wait for it
                 await self.link.abort(all_queued=False)
-                print(printable(f"shoal: {message} ({detail.rstrip('.')})"), file=sys.stderr)
+                tell(f"shoal: {message} ({detail.rstrip('.')})", sys.stderr)
                 return self.result("failed")
             case LimitReached(limit=limit, detail=detail):
                 self.limit = limit_words(limit, detail)
@@ -217,7 +217,7 @@ class _Turn:
         asks = f"{shown}\n{printable(request.reason)}" if request.reason else shown
         if not self.may_ask:
             print(f"shoal: the agent asks to run:\n{asks}", file=sys.stderr)
-            print(f"shoal: allow it with `shoal approvals allow {request.approval_id}`.", file=sys.stderr)
+            tell(f"shoal: allow it with `shoal approvals allow {request.approval_id}`.", sys.stderr)
             return self.result("waiting", WaitingApproval(request.approval_id, request.tool, shown))
         print(f"\nThe agent asks to run:\n{asks}\n[y] allow once, [t] allow in this thread, anything else denies: ",
               end="", file=sys.stderr, flush=True)  # fmt: skip
@@ -226,24 +226,24 @@ class _Turn:
         try:
             await self.link.decide(request.approval_id, allow=answer in ("y", "yes", "t", "thread"), scope=scope)
         except (Conflict, Gone) as error:
-            print(f"shoal: {error}", file=sys.stderr)
+            tell(f"shoal: {error}", sys.stderr)
         return None
 
     def _finish(self, finished: TurnFinished) -> AskResult:
         if not self.as_json and finished.outcome in ("done", "limit"):
             if not finished.reply:
-                print("shoal: the agent chose to say nothing.", file=sys.stderr)
+                tell("shoal: the agent chose to say nothing.", sys.stderr)
             elif self.streamed.strip() == finished.reply.strip():
                 print()
             else:
                 print(f"{chr(10) if self.streamed else ''}{printable(finished.reply)}")
         match finished.outcome:
             case "failed":
-                print(f"shoal: {printable(self.failure or finished.reply)}", file=sys.stderr)
+                tell(f"shoal: {self.failure or finished.reply}", sys.stderr)
             case "aborted":
-                print("shoal: the turn was stopped.", file=sys.stderr)
+                tell("shoal: the turn was stopped.", sys.stderr)
             case "limit":
-                print(f"shoal: {self.limit} Go on with --thread {self.thread}.", file=sys.stderr)
+                tell(f"shoal: {self.limit} Go on with --thread {self.thread}.", sys.stderr)
             case _:
                 pass
         return AskResult(self.thread, self.turn, finished.reply, finished.steps, finished.usage, finished.outcome)

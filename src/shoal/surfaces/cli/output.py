@@ -1,11 +1,12 @@
 """How commands print: tables for people, JSON for programs, times and durations in words, events as lines."""
 
+import os
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import TextIO, TypeAlias
 
 import click
 
@@ -31,6 +32,7 @@ from shoal.domain.events import (
     TurnFinished,
     UserSaid,
 )
+from shoal.domain.installation import as_typed
 from shoal.domain.messages import Author, ToolCall
 
 CELL_CHARS_MAX = 60
@@ -42,6 +44,22 @@ VERDICTS = {
 }  # fmt: skip
 """What became of a question, in a word."""
 _OUTCOMES = {"aborted": "Stopped.", "failed": "Failed.", "limit": "Ended at a limit."}
+
+
+_CODE = re.compile(r"`([^`\n]+)`")
+
+
+def tell(text: str, to: TextIO | None = None) -> None:
+    """Print a message of Shoal's own for a person, on standard output unless it is to go elsewhere."""
+    stream = to if to is not None else sys.stdout
+    colour = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    print(worded(printable(text), colour=colour), file=stream, flush=True)
+
+
+def worded(text: str, *, colour: bool = False) -> str:
+    """A message without its backticks: what stands in them is cyan where there are colours, else quoted, and commands
+    of Shoal stand there as they have to be typed here."""
+    return _CODE.sub(lambda found: f"\x1b[36m{found[1]}\x1b[39m" if colour else f"'{found[1]}'", as_typed(text))
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -70,7 +88,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str)
 
     cells = [[shown(cell, last=number == len(row) - 1) for number, cell in enumerate(row)] for row in rows]
     if not cells:
-        print(empty)
+        tell(empty)
         return
     lines = [[name.upper() for name in head], *cells]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -138,10 +156,10 @@ def event_lines(event: Event) -> Iterator[str]:
         case Forked(thread=source, seq=seq):
             yield f"\n  [all above is a copy of {source} up to event {seq}]"
         case FilesChanged(changed=changed) if changed:
-            yield f"  [{changed} {'file' if changed == 1 else 'files'} changed: turn {event.turn}]"
-        case FilesRestored(id=undo, turn=turn, restored=restored, by=by):
-            files = "1 file" if restored == 1 else f"{restored} files"
-            yield f"\n  [{printable(by)} undid what {turn} did to {files}: undo {undo}]"
+            yield f"  [{files_text(changed)} changed; shoal threads undo {event.thread} {event.turn} takes that back]"
+        case FilesRestored(id=undo, restored=restored, by=by):
+            yield f"\n  [{printable(by)} took back what a turn did to {files_text(restored)};"
+            yield f"  shoal threads undo {event.thread} {undo} takes that back]"
         case LimitReached(limit=limit, detail=detail):
             yield f"  ! {limit_words(limit, detail)}"
         case Failed(message=message):
@@ -154,6 +172,11 @@ def event_lines(event: Event) -> Iterator[str]:
             yield f"  {_OUTCOMES[outcome]}"
         case _:
             pass
+
+
+def files_text(count: int) -> str:
+    """How many files."""
+    return "1 file" if count == 1 else f"{count:,} files"
 
 
 def limit_words(limit: str, detail: str) -> str:

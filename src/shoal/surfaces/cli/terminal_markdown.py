@@ -41,7 +41,7 @@ def dialect(colour: bool) -> Dialect:
     """With colours, or with bold, italic and underlined words alone."""
 
     def code(text: str) -> str:
-        return styled("36")(printable(text)) if colour else f"`{printable(text)}`"
+        return styled("36" if colour else "1")(printable(text))
 
     def link(label: str, url: str) -> str:
         where = f" ({printable(url)})" if label != printable(url) else ""

@@ -27,6 +27,7 @@ from prompt_toolkit.styles import Style
 from shoal.domain.commands import COMMANDS as EVERYWHERE
 from shoal.domain.events import ApprovalRequested, ToolFinished
 from shoal.domain.home import Home
+from shoal.domain.installation import as_typed
 from shoal.domain.messages import ToolCall
 from shoal.domain.unfinished import closed
 from shoal.surfaces.cli.chat import COMMANDS, ChatScreen, TerminalChat
@@ -143,6 +144,10 @@ class TerminalScreen(ChatScreen):
         """Show a finished piece of the agent's words."""
         if text := markdown.strip("\n"):
             self._print("said", rows(text, self._width, colour=self._colour))
+
+    def told(self, markdown: str) -> None:
+        """Show a message of Shoal's own."""
+        self.said(printable(as_typed(markdown)))
 
     def finished(self, markdown: str) -> int:
         """Whole blocks."""

@@ -13,7 +13,7 @@ from shoal.surfaces.cli.client import as_usage, call_api, decode_event, get, pat
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.link import call_app
-from shoal.surfaces.cli.output import json_option, print_json, print_records, printable
+from shoal.surfaces.cli.output import files_text, json_option, print_json, print_records, printable, tell
 from shoal.surfaces.http.routes_files import ArtifactView
 from shoal.surfaces.http.routes_threads import EVENTS_MAX, THREADS_MAX, Accepted, OpenedThread, ThreadSummary
 
@@ -27,7 +27,7 @@ class ThreadExport(msgspec.Struct, frozen=True):
 
 @click.group()
 def threads() -> None:
-    """Conversations. ID is platform:channel:thread, as `threads list` shows it."""
+    """Conversations. ID is platform:channel:thread, as threads list shows it."""
 
 
 @threads.command("list")
@@ -248,10 +248,10 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
         since = "overwrite" if click.confirm("Overwrite those too? Otherwise they stay.") else "keep"
     at = f"{_path(id)}/turns/{path_part(found.turn)}/undo"
     done = call_app(context, "POST", at, {"since": since or "ask"}, into=UndoResult)
-    print(f"Restored {done.restored} {'file' if done.restored == 1 else 'files'}.")
+    print(f"Restored {files_text(done.restored)}.")
     for name in done.left:
         print(f"Not restored: {printable(name)}")
-    print(f"`shoal threads undo {id} {done.id}` takes that back.")
+    tell(f"`shoal threads undo {id} {done.id}` takes that back.")
 
 
 def _changes_lines(found: TurnChanges) -> Iterator[str]:

@@ -70,7 +70,7 @@ def test_without_anybody_to_ask_the_turn_waits_and_says_how_to_go_on(shoal: Shoa
     (approval,) = json.loads(shoal("approvals", "list", "--json").out)
     assert (approval["state"], approval["shown"]) == ("pending", "echo hi")
     assert ran.err.splitlines()[0] == "shoal: the agent asks to run:"
-    assert f"shoal: allow it with `shoal approvals allow {approval['id']}`." in ran.err
+    assert f"shoal: allow it with 'shoal approvals allow {approval['id']}'." in ran.err
 
 
 def test_json_of_a_turn_that_waits_names_the_question(shoal: Shoal) -> None:
@@ -84,7 +84,7 @@ def test_an_approved_turn_goes_on_when_its_thread_is_opened(shoal: Shoal) -> Non
     answer = json.loads(shoal("ask", "--json", "run echo hi").out)
     allowed = shoal("approvals", "allow", answer["approvals"][0]["id"])
     assert allowed.code == 0
-    assert f"`shoal chat --thread {answer['thread']}`" in allowed.out
+    assert f"'shoal chat --thread {answer['thread']}'" in allowed.out
     assert "✓ bash" in shoal("chat", "--thread", answer["thread"]).out
     again = shoal("approvals", "deny", answer["approvals"][0]["id"])
     assert again.code == 1
