@@ -16,6 +16,9 @@ from shoal.domain.tables import aligned, cells_in
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.rules_block import StateBlock
+    from markdown_it.rules_core import StateCore
+    from markdown_it.rules_inline import StateInline
     from markdown_it.tree import SyntaxTreeNode
 
 NESTING_MAX = 40
@@ -24,6 +27,19 @@ NESTING_MAX = 40
 Wrap: TypeAlias = Callable[[str], str]
 Style: TypeAlias = Literal["strong", "em", "s"]
 
+MATH_LINES_MAX = 100
+BOXES = ("☐ ", "☑ ")
+"""How what is to be done and what is done begins in a task list."""
+
+_MATH = re.compile(
+    r"\$\$[^\n]{1,2000}?\$\$"
+    r"|\$(?![\s$])(?:\\.|[^\\$\n]){1,1000}?(?<!\s)\$(?!\w)"  # what is not so is money
+    r"|\\\([^\n]{1,1000}?\\\)"
+)
+_MATH_BLOCK = re.compile(r" {0,3}(\$\$[\s\S]{1,4000}?\$\$|\\\[[\s\S]{1,4000}?\\\])[ \t]*(?:\n|$)")
+_BOX = re.compile(r"^\[([ xX])\] ")
+_NOTE = re.compile(r"^\[\^([^\]\s]{1,40})\]:", re.MULTILINE)
+_NOTE_MARK = re.compile(r"\[\^([^\]\s]{1,40})\]")
 _NOT_LANGUAGE = re.compile(r"[^\w+#.-]")
 _MARKDOWN = re.compile(r"([\\*_~`|])")
 _MARKDOWN_START = re.compile(r"^(\s*)([>#-])", re.MULTILINE)
@@ -109,6 +125,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     blocks: Callable[[Sequence[str], bool], str] = joined
     table: Callable[[Sequence[Sequence[str]]], str] | None = None
     """Where this is given, lists are HTML's too."""
+    columns_max: int = 0
+    """How wide a table as monospace text may be; 0 is no bound."""
     em_separator: str = ""
     inner_quote: Wrap | None = None
     """For quotes within quotes and lists, where those need another mark."""
@@ -132,11 +150,60 @@ PLAIN = Dialect(
 
 @cache
 def parser() -> "MarkdownIt":
-    """Markdown as it is understood here: CommonMark with tables and ~~struck~~ words, without HTML."""
+    """Markdown as it is understood here: CommonMark with tables, ~~struck~~ words, formulas, boxes of task lists and
+    footnotes, without HTML."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTING_MAX})
+    parser.block.ruler.before("fence", "math", _math_block, {"alt": ["paragraph", "blockquote", "list"]})
+    parser.inline.ruler.before("escape", "math", _math)
+    parser.core.ruler.push("notes", _boxes_and_notes)
     return parser.enable(["table", "strikethrough"]).disable(["reference", "html_block", "html_inline"])
+
+
+def _math(state: "StateInline", silent: bool) -> bool:
+    """A formula is text as it is written; no mark within it counts."""
+    found = _MATH.match(state.src, state.pos, state.posMax)
+    if found is None:
+        return False
+    if not silent:
+        state.push("math", "", 0).content = found[0]
+    state.pos = found.end()
+    return True
+
+
+def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
+    """A formula on lines of its own."""
+    if state.is_code_block(start) or not state.src.startswith(("$$", "\\["), state.bMarks[start] + state.tShift[start]):
+        return False
+    end = min(end, start + MATH_LINES_MAX)
+    found = _MATH_BLOCK.match(state.getLines(start, end, state.blkIndent, False))
+    if found is None:
+        return False
+    after = start + found[1].count("\n") + 1
+    if any(state.sCount[line] < state.blkIndent and not state.isEmpty(line) for line in range(start, after)):
+        return False  # the list that it is in ends within it
+    if not silent:
+        token = state.push("math_block", "", 0)
+        token.content, token.map = found[1], [start, after]
+        state.line = after
+    return True
+
+
+def _boxes_and_notes(state: "StateCore") -> None:
+    """What lists tick off is a box, and a footnote's mark its name in brackets: text that can be shown anywhere."""
+    inline = [number for number, token in enumerate(state.tokens) if token.type == "inline"]
+    notes = {found[1] for number in inline for found in _NOTE.finditer(state.tokens[number].content)}
+    for number in inline:
+        children = state.tokens[number].children or ()
+        for place, child in enumerate(children):
+            if child.type != "text":
+                continue
+            if place == 0 and number > 1 and state.tokens[number - 2].type == "list_item_open":
+                child.content = _BOX.sub(lambda found: BOXES[found[1] != " "], child.content)
+            child.content = _NOTE_MARK.sub(
+                lambda found: f"[{found[1]}]" if found[1] in notes else found[0], child.content
+            )
 
 
 def render_markup(markdown: str, dialect: Dialect | None) -> str:
@@ -202,7 +269,8 @@ class _Renderer:
         for number, item in enumerate(node.children, start):
             marker = self._dialect.text(f"{number}.") if ordered else "•"
             body = self._nested(item, tight=tight)
-            items.append(self._dialect.item(f"{marker} {body}" if self._dialect.table is None else body))
+            has_mark = self._dialect.table is not None or (not ordered and body.startswith(BOXES))
+            items.append(self._dialect.item(body if has_mark else f"{marker} {body}"))
         if self._dialect.table is None:
             return "\n".join(items)
         opening = f'<ol start="{start}">' if ordered else "<ul>"
@@ -217,7 +285,7 @@ class _Renderer:
             return self._dialect.table([[self._inline(cell.children) for cell in row.children] for row in rows])
         plain = _Renderer(PLAIN)
         cells = [[plain._inline(cell.children) for cell in row.children] for row in rows]
-        return self._dialect.fence(aligned(cells), "")
+        return self._dialect.fence(aligned(cells, self._dialect.columns_max), "")
 
     def _inline(self, nodes: "Sequence[SyntaxTreeNode]") -> str:
         dialect = self._dialect
