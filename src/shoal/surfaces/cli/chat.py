@@ -39,7 +39,16 @@ from shoal.domain.messages import SILENT, ToolCall, Usage
 from shoal.domain.posts import OutboundPost
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import call_line, event_lines, files_text, printable, result_lines, status_words, tell
+from shoal.surfaces.cli.output import (
+    call_line,
+    event_lines,
+    files_text,
+    printable,
+    request_lines,
+    result_lines,
+    status_words,
+    tell,
+)
 
 if TYPE_CHECKING:
     from shoal.surfaces.cli.link import Link
@@ -155,6 +164,11 @@ class ChatScreen:
     def asked(self, call: ToolCall) -> None:
         """Show that the agent wants a call."""
         print(f"→ {call_line(call)}", flush=True)
+
+    def wants(self, request: ApprovalRequested) -> None:
+        """Show what a person is asked to allow, character for character."""
+        for line in request_lines(request):
+            print(line, flush=True)
 
     def ended(self, result: ToolFinished, label: str, seconds: float) -> None:
         """Show how a call ended."""
@@ -393,7 +407,7 @@ class TerminalChat:
                 self._turn = event.turn
         if event.seq == self._known_seq:  # what is still asked, and not what was
             for request in self.questions.values():
-                self._lines(msgspec.structs.replace(event, data=request))
+                self.screen.wants(request)
         if event.seq >= self._known_seq:
             self._update_state()
             self.opened.set()
@@ -425,6 +439,9 @@ class TerminalChat:
                 pass  # the turn's end says it
             case TurnFinished() as finished:
                 self.answer.finish(finished)
+            case ApprovalRequested() as request:
+                self.answer.cut()
+                self.screen.wants(request)
             case FilesChanged(changed=changed) if changed:
                 self.screen.told(f"[{files_text(changed)} changed; /undo shows what, and takes it back]")
             case FilesRestored(restored=restored, by=by):

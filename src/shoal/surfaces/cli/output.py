@@ -38,6 +38,8 @@ from shoal.domain.messages import Author, ToolCall
 CELL_CHARS_MAX = 60
 RESULT_LINES_MAX = 12
 CALL_CHARS_MAX = 200
+VERBATIM = "    │ "
+"""Before a line that is shown character for character."""
 
 VERDICTS = {
     "pending": "waiting", "allow": "allowed", "deny": "denied", "expired": "expired", "cancelled": "cancelled",
@@ -142,9 +144,8 @@ def event_lines(event: Event) -> Iterator[str]:
             yield from (f"  → {call_line(call)}" for call in calls)
         case ToolFinished() as result:
             yield from result_lines(result)
-        case ApprovalRequested(tool=tool, shown=shown, reason=reason, covers=covers):
-            yield f"  ? asks to run {printable(tool)}:"
-            yield from _indented("\n".join(part for part in (shown, coverage_text(covers), reason) if part))
+        case ApprovalRequested() as request:
+            yield from request_lines(request)
         case ApprovalSettled(decision=decision, by=by):
             yield f"  {VERDICTS[decision]}{f' by {printable(by)}' if by else ''}"
         case Compacted(summary=summary):
@@ -172,6 +173,13 @@ def event_lines(event: Event) -> Iterator[str]:
             yield f"  {_OUTCOMES[outcome]}"
         case _:
             pass
+
+
+def request_lines(request: ApprovalRequested) -> Iterator[str]:
+    """What a person is asked to allow; each line of what would run stands behind a bar."""
+    yield f"  ? asks to run {printable(request.tool)}:"
+    yield from (f"{VERBATIM}{line}" for line in printable(request.shown).expandtabs(8).split("\n"))
+    yield from _indented("\n".join(part for part in (coverage_text(request.covers), request.reason) if part))
 
 
 def files_text(count: int) -> str:

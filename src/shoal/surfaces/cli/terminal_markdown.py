@@ -14,6 +14,7 @@ _AS_IT_IS = "\0"
 """Stands in a line that must not be wrapped; no other text has it."""
 _ENDS = {"1": "22", "3": "23", "4": "24", "9": "29", "31": "39", "32": "39", "36": "39", "90": "39"}
 """What ends each style."""
+_STYLE = re.compile(r"\x1b\[\d+m")
 _TOKEN = re.compile(r"\x1b\[(\d+)m|( +)|[^ \x1b]+")
 _LEAD = re.compile(rf"(?:{BAR}| )*(?:(?:[•☐☑]|\d{{1,9}}\.) )?")
 
@@ -106,6 +107,11 @@ def _ended(active: dict[str, str]) -> str:
     return "".join(f"\x1b[{end}m" for end in active)
 
 
+def width_of(line: str) -> int:
+    """How many columns a styled line takes."""
+    return get_cwidth(_STYLE.sub("", line))
+
+
 def cropped(text: str, width: int) -> str:
     """As much of a plain line as fits, with a mark where something is missing."""
     if get_cwidth(text) <= width:
@@ -114,3 +120,15 @@ def cropped(text: str, width: int) -> str:
     while text and get_cwidth(text) > width - 1:
         text = text[:-1]
     return f"{text}…"
+
+
+def pieces(text: str, width: int) -> list[str]:
+    """A plain line cut wherever the screen ends, without losing anything."""
+    found, used = [""], 0
+    for character in text:
+        used += get_cwidth(character)
+        if used > width and found[-1]:
+            found.append("")
+            used = get_cwidth(character)
+        found[-1] += character
+    return found

@@ -61,6 +61,46 @@ def test_markdown_is_shown_as_it_is_meant() -> None:
 
 
 @pytest.mark.parametrize(
+    "formula", [r"so \(a^2\) it is", r"$e^{-x^2}\,dx$", r"$$a_1 * b_1 * c$$", "\\[\na_1\n- b_1 * c * d\n\\]"]
+)
+def test_formulas_are_shown_as_they_are_written(formula: str) -> None:
+    assert [plain(row) for row in rows(f"So:\n\n{formula}\n\nit costs $5 or *$6*", 60, colour=True)] == [
+        "So:", "", *formula.split("\n"), "", "it costs $5 or $6",
+    ]  # fmt: skip
+
+
+def test_task_lists_and_footnotes_are_text_that_can_be_read() -> None:
+    text = "- [x] done\n- [ ] to do, and more of it\n- [a] no box\n\nSaid[^1], and [^a-z].\n\n[^1]: By whom."
+    assert [plain(row) for row in rows(text, 20, colour=True)] == [
+        "☑ done", "☐ to do, and more of", "  it", "• [a] no box", "", "Said[1], and [^a-z].", "", "[1]: By whom.",
+    ]  # fmt: skip
+
+
+TABLE = "| Name | What it does |\n|---|---|\n| alpha | says what it does in some words |\n| 鱈 | x |"
+
+
+def test_a_table_is_as_wide_as_the_screen_at_most() -> None:
+    assert rows(TABLE, 30, colour=False) == [
+        "  Name  | What it does",
+        "  ------+---------------------",
+        "  alpha | says what it does in",
+        "        | some words",
+        "  ------+---------------------",
+        "  鱈    | x",
+    ]
+    assert rows(TABLE, 20, colour=False)[:4] == [
+        "  Name  | What it",
+        "        | does",
+        "  ------+-----------",
+        "  alpha | says what",
+    ]
+    assert rows(TABLE, 15, colour=False) == [
+        "  Name: alpha", "  What it", "    does: says", "    what it", "    does in", "    some words", "",
+        "  Name: 鱈", "  What it", "    does: x",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
     "text", ["\x1b[31mred", "`\x1b]0;title\x07`", "```\n\x1b[2J\n```", "[x](http://a\x1b[1m)", "a\0b"]
 )
 def test_no_escape_sequence_of_the_agents_reaches_the_terminal(text: str) -> None:
@@ -136,6 +176,21 @@ async def test_the_wait_for_an_answer_begins_when_the_message_is_sent(stand: Sta
     assert stand.chat.doing == "waiting for the model"
 
 
+async def test_what_is_to_be_allowed_is_shown_character_for_character(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = f"echo  'two  spaces' {'x' * stand.screen._width}   &&\n  rm -r  it "
+    request = ApprovalRequested(
+        ApprovalId("a1"), CallId("c1"), "bash", (), command, datetime.now(UTC), reason="It is not known."
+    )
+    stand.screen.wants(request)
+    _, asked, *rows, reason = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert (asked.strip(), reason.strip()) == ("? asks to run bash:", "It is not known.")
+    assert max(map(len, rows)) <= stand.screen._width
+    shown = "".join(row.replace("    │ ", "\n").removeprefix("    ↪ ") for row in rows)
+    assert shown == f"\n{command}"
+
+
 @pytest.mark.parametrize("uncovered", ["", "it runs make"])
 async def test_only_keys_that_may_answer_are_offered(stand: Stand, uncovered: str) -> None:
     covers = Coverage(uncovered=uncovered)
@@ -175,6 +230,7 @@ def test_commands_agents_and_files_are_completed(tmp_path: Path) -> None:
     assert offered("/agent bi") == ["/agent bind"]
     assert offered("/agent bind ma") == ["/agent bind main"]
     assert offered("ask mai") == ["ask main"]
+    assert offered("hey @ma") == ["hey @main"]
     assert offered("look at harb") == ["look at harbour.md"]
     assert "look at harbour.md" in offered("look at ")
 
