@@ -8,6 +8,7 @@ where a platform has none.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -17,7 +18,6 @@ from shoal.domain.tables import aligned, cells_in
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_block import StateBlock
-    from markdown_it.rules_core import StateCore
     from markdown_it.rules_inline import StateInline
     from markdown_it.tree import SyntaxTreeNode
 
@@ -150,14 +150,12 @@ PLAIN = Dialect(
 
 @cache
 def parser() -> "MarkdownIt":
-    """Markdown as it is understood here: CommonMark with tables, ~~struck~~ words, formulas, boxes of task lists and
-    footnotes, without HTML."""
+    """Markdown as it is understood here: CommonMark with tables, ~~struck~~ words, and formulas, without HTML."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTING_MAX})
     parser.block.ruler.before("fence", "math", _math_block, {"alt": ["paragraph", "blockquote", "list"]})
     parser.inline.ruler.before("escape", "math", _math)
-    parser.core.ruler.push("notes", _boxes_and_notes)
     return parser.enable(["table", "strikethrough"]).disable(["reference", "html_block", "html_inline"])
 
 
@@ -190,22 +188,6 @@ def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool
     return True
 
 
-def _boxes_and_notes(state: "StateCore") -> None:
-    """What lists tick off is a box, and a footnote's mark its name in brackets: text that can be shown anywhere."""
-    inline = [number for number, token in enumerate(state.tokens) if token.type == "inline"]
-    notes = {found[1] for number in inline for found in _NOTE.finditer(state.tokens[number].content)}
-    for number in inline:
-        children = state.tokens[number].children or ()
-        for place, child in enumerate(children):
-            if child.type != "text":
-                continue
-            if place == 0 and number > 1 and state.tokens[number - 2].type == "list_item_open":
-                child.content = _BOX.sub(lambda found: BOXES[found[1] != " "], child.content)
-            child.content = _NOTE_MARK.sub(
-                lambda found: f"[{found[1]}]" if found[1] in notes else found[0], child.content
-            )
-
-
 def render_markup(markdown: str, dialect: Dialect | None) -> str:
     """`markdown` in a platform's own markup; as it is without a dialect."""
     if dialect is None:
@@ -215,22 +197,21 @@ def render_markup(markdown: str, dialect: Dialect | None) -> str:
         return dialect.text(markdown)
     from markdown_it.tree import SyntaxTreeNode
 
-    return _Renderer(dialect, markdown.split("\n")).blocks(SyntaxTreeNode(tokens).children, tight=False)
+    renderer = _Renderer(dialect, markdown)
+    return dialect.blocks([renderer.block(node) for node in SyntaxTreeNode(tokens).children], False)
 
 
 class _Renderer:
     """One walk over a tree."""
 
-    def __init__(self, dialect: Dialect, lines: "Sequence[str]" = ()) -> None:
+    def __init__(self, dialect: Dialect, markdown: str = "") -> None:
         self._dialect = dialect
-        self._lines = lines
+        self._lines = markdown.split("\n")
+        self._notes = set(_NOTE.findall(markdown))
         self._open: set[str] = set()
         self._depth = 0
 
-    def blocks(self, nodes: "Sequence[SyntaxTreeNode]", *, tight: bool) -> str:
-        return self._dialect.blocks([self._block(node) for node in nodes], tight)
-
-    def _block(self, node: "SyntaxTreeNode") -> str:
+    def block(self, node: "SyntaxTreeNode") -> str:
         dialect = self._dialect
         match node.type:
             case "heading":
@@ -257,7 +238,7 @@ class _Renderer:
     def _nested(self, node: "SyntaxTreeNode", *, tight: bool) -> str:
         """The blocks of a quote or of a list's item."""
         self._depth += 1
-        inner = self.blocks(node.children, tight=tight)
+        inner = self._dialect.blocks([self.block(child) for child in node.children], tight)
         self._depth -= 1
         return inner
 
@@ -268,6 +249,11 @@ class _Renderer:
         items: list[str] = []
         for number, item in enumerate(node.children, start):
             marker = self._dialect.text(f"{number}.") if ordered else "•"
+            first = list(islice(item.walk(include_self=False), 3))
+            if not ordered and [node.type for node in first] == ["paragraph", "inline", "text"]:
+                text = first[-1].token
+                assert text is not None, "text is of one token"
+                text.content = _BOX.sub(lambda box: BOXES[box[1] != " "], text.content)
             body = self._nested(item, tight=tight)
             has_mark = self._dialect.table is not None or (not ordered and body.startswith(BOXES))
             items.append(self._dialect.item(body if has_mark else f"{marker} {body}"))
@@ -306,7 +292,12 @@ class _Renderer:
                 case "inline":
                     piece = self._inline(node.children)
                 case _:
-                    piece = dialect.text(node.content)
+                    content = node.content
+                    if self._notes and node.type == "text":
+                        content = _NOTE_MARK.sub(
+                            lambda mark: f"[{mark[1]}]" if mark[1] in self._notes else mark[0], content
+                        )
+                    piece = dialect.text(content)
             if node.type == before == "em" and piece:
                 out.append(dialect.em_separator)
             out.append(piece)
