@@ -25,7 +25,9 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
     """
     cells = [[cell.replace("\n", " ") for cell in row] for row in rows]
     columns = max((len(row) for row in cells), default=0)
-    wanted = [max((_width(row[column]) for row in cells if column < len(row)), default=0) for column in range(columns)]
+    wanted = [
+        max((width_of(row[column]) for row in cells if column < len(row)), default=0) for column in range(columns)
+    ]
     if width_max:
         widths = _fitted(wanted, width_max - 3 * (columns - 1))
         if any(width < min(CELL_WIDTH_MIN, wish) for width, wish in zip(widths, wanted, strict=True)):
@@ -40,7 +42,7 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
         if number > 1 and any(len(one) > 1 for one in blocks):  # what has several lines is set apart
             lines.append(rule)
         for parts in block:
-            padded = (part + " " * (width - _width(part)) for part, width in zip(parts, widths, strict=False))
+            padded = (part + " " * (width - width_of(part)) for part, width in zip(parts, widths, strict=False))
             lines.append(" | ".join(padded).rstrip())
         if number == 0:
             lines.append(rule)
@@ -61,13 +63,13 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
     """Lines no wider than this, broken between words, and within those that are wider."""
     line = ""
     for word in text.split():
-        if line and _width(line) + 1 + _width(word) > width:
+        if line and width_of(line) + 1 + width_of(word) > width:
             yield line
             line = ""
         line = f"{line} {word}" if line else word
-        while _width(line) > width:
+        while width_of(line) > width:
             fits = min(len(line), width)
-            while fits > 1 and _width(line[:fits]) > width:
+            while fits > 1 and width_of(line[:fits]) > width:
                 fits -= 1
             yield line[:fits]
             line = line[fits:]
@@ -85,5 +87,6 @@ def _records(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
             yield from (f"  {line}" for line in rest)
 
 
-def _width(text: str) -> int:
+def width_of(text: str) -> int:
+    """How many columns a line of plain text takes."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import select
 import shutil
 import sys
@@ -31,6 +32,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
 from shoal.domain.messages import Usage
+from shoal.domain.tables import width_of
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import limit_words, print_json, printable, status_words, tell
@@ -140,6 +142,7 @@ class _Turn:
         self.may_ask = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
         self.turn = TurnId("")
         self.streamed = ""
+        self.words = WholeWords(shutil.get_terminal_size().columns if self.streams else 0)
         self.failure = self.limit = ""
         self.steps = 0
         self.usage = Usage()
@@ -180,7 +183,7 @@ class _Turn:
                 self.steps += 1
                 self.usage = self.usage + said.usage
                 if self.streamed and said.tool_calls:
-                    print()
+                    print(self.words.take("\n"))
                     self.streamed = ""
             case Failed(message=message, detail=detail):
                 says_more = detail not in message and message not in detail
@@ -205,7 +208,7 @@ class _Turn:
             case TextStreamed(text=text) if self.streams:
                 self.status.clear()
                 self.streamed += text
-                print(printable(text), end="", flush=True)
+                print(self.words.take(printable(text)), end="", flush=True)
             case StatusChanged() if not self.streamed:
                 self.status.show(data)
             case _:
@@ -234,9 +237,10 @@ class _Turn:
             if not finished.reply:
                 tell("shoal: the agent chose to say nothing.", sys.stderr)
             elif self.streamed.strip() == finished.reply.strip():
-                print()
+                print(self.words.take("\n").removesuffix("\n"))
             else:
-                print(f"{chr(10) if self.streamed else ''}{printable(finished.reply)}")
+                before = self.words.take("\n") if self.streamed else ""
+                print(before + self.words.take(f"{printable(finished.reply)}\n"), end="")
         match finished.outcome:
             case "failed":
                 tell(f"shoal: {self.failure or finished.reply}", sys.stderr)
@@ -247,6 +251,33 @@ class _Turn:
             case _:
                 pass
         return AskResult(self.thread, self.turn, finished.reply, finished.steps, finished.usage, finished.outcome)
+
+
+class WholeWords:
+    """Text as it comes, for a screen of so many columns: a word is given out when it is whole, on the next line where
+    this one has no room for it. Code is left as it is; without columns everything is."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._used = 0
+        self._held = ""
+        self._is_code = False
+
+    def take(self, text: str) -> str:
+        """What can be shown now that this has come too: all of it after a line's end."""
+        if not self._columns:
+            return text
+        *whole, self._held = re.split(r"(?<=[ \n])", self._held + text)
+        shown = ""
+        for word in whole:
+            if not self._used and word.startswith(("```", "~~~")):
+                self._is_code = not self._is_code
+            width = width_of(word.rstrip(" \n"))
+            if self._used and self._used + width > self._columns and not self._is_code:
+                shown, self._used = f"{shown.rstrip(' ')}\n", 0
+            shown += word
+            self._used = 0 if word.endswith("\n") else self._used + width_of(word)
+        return shown
 
 
 class StatusLine:

@@ -107,7 +107,7 @@ def _ended(active: dict[str, str]) -> str:
     return "".join(f"\x1b[{end}m" for end in active)
 
 
-def width_of(line: str) -> int:
+def styled_width(line: str) -> int:
     """How many columns a styled line takes."""
     return get_cwidth(_STYLE.sub("", line))
 

@@ -33,7 +33,7 @@ from shoal.domain.unfinished import closed
 from shoal.surfaces.cli.chat import COMMANDS, ChatScreen, TerminalChat
 from shoal.surfaces.cli.completion import agent_names, words_of
 from shoal.surfaces.cli.output import VERBATIM, ending_mark, printable, request_lines, span
-from shoal.surfaces.cli.terminal_markdown import cropped, pieces, rows, styled, whole_blocks, width_of, wrapped
+from shoal.surfaces.cli.terminal_markdown import cropped, pieces, rows, styled, styled_width, whole_blocks, wrapped
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.2
@@ -209,7 +209,7 @@ class TerminalScreen(ChatScreen):
         """Take away what a screen that became narrower has wrapped: prompt_toolkit counts the rows as it drew them."""
         columns = app.output.get_size().columns
         if columns < self._columns and "XTERM_VERSION" not in os.environ:  # which cuts lines off instead
-            app.output.cursor_up(sum(max(0, width_of(line) - 1) // columns for line in self._drawn))
+            app.output.cursor_up(sum(max(0, styled_width(line) - 1) // columns for line in self._drawn))
             app.output.erase_down()
         self._columns = columns
 
