@@ -29,6 +29,7 @@ from shoal.domain.clock import Clock, retry_after, retry_delay
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt, Reference
+from shoal.domain.network_errors import network_reason
 from shoal.domain.settings_platforms import DiscordSettings
 from shoal.domain.untrusted import UNREADABLE
 
@@ -417,7 +418,7 @@ class Gateway:
                 ping_interval=None,
             )  # fmt: skip
         except (OSError, TimeoutError, WebSocketException) as error:
-            raise PlatformError(f"Discord's gateway cannot be reached: {type(error).__name__}.") from error
+            raise PlatformError(f"Discord's gateway cannot be reached: {network_reason(error)}.") from error
         try:
             hello = await self._frame(socket)
             if hello is None or hello.op != HELLO:
