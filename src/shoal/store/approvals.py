@@ -83,8 +83,9 @@ class Approvals(StorePart):
         found = _approval((rows or asked)[0])
         if not settled:
             if found.state in ("pending", "expired"):
-                raise Gone(f"Approval {approval} has expired. Ask the agent again.")
-            raise Conflict(f"Approval {approval} was decided already: {found.state}.")
+                raise Gone("This request has expired. Ask the agent again.")
+            decided = {"allow": "allowed", "deny": "denied"}.get(found.state, found.state)
+            raise Conflict(f"This request was decided already: {decided}.")
         data = ApprovalSettled(found.id, found.call_id, verdict, scope, by)
         events = yield from append_outside(found.thread, found.turn, (data,), at)
         entry = AuditEntry(

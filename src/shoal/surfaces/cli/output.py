@@ -248,7 +248,7 @@ def call_line(call: ToolCall) -> str:
 
 def result_lines(result: ToolFinished) -> Iterator[str]:
     """The start of a tool's result."""
-    lines = printable(result.text).rstrip().splitlines()
+    lines = printable(result.for_people).rstrip().splitlines()
     took = f", {span(result.duration_ms / 1000)}" if result.duration_ms else ""
     ending = ", interrupted, outcome unknown" if result.is_interrupted else ", stopped" if result.stopped else ""
     yield f"  {ending_mark(result)} {printable(result.name)}{took}{ending}"

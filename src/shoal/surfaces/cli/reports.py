@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 # ---- audit ----
 
+KINDS = {"check": "permission check", "self_edit": "self-edit", "mcp": "MCP server"}
+"""What entries are about, where their own word does not say it."""
+
 
 @click.group()
 def audit() -> None:
@@ -38,7 +41,7 @@ def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None
     rows = [
         (
             row.at,
-            row.entry.kind,
+            KINDS.get(row.entry.kind, row.entry.kind),
             row.entry.decision,
             f"{row.entry.user} ({row.entry.token})" if row.entry.token else row.entry.user,
             row.entry.rule,

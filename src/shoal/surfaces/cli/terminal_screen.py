@@ -181,7 +181,7 @@ class TerminalScreen(ChatScreen):
         ending = f"{mark} {cropped(label, self._width - len(took) - 6)}"
         lines = [f"{self._coloured('32' if mark == '✓' else '31', mark)}{ending[1:]}  {self._faint(took)}".rstrip()]
         if result.is_error and not result.stopped:
-            said = printable(result.text).strip().splitlines()
+            said = printable(result.for_people).strip().splitlines()
             lines += [self._faint(f"  {cropped(line, self._width - 2)}") for line in said[:ERROR_LINES]]
         self._print("call", lines)
 

@@ -26,6 +26,7 @@ from shoal.surfaces.cli.chat import NO_TURN, RunningCall, StreamedAnswer, Termin
 from shoal.surfaces.cli.output import call_line, limit_words, span, status_words
 from shoal.surfaces.cli.terminal_markdown import rows, whole_blocks
 from shoal.surfaces.cli.terminal_screen import HISTORY_BYTES_MAX, OUTPUT_LINES, ChatCompleter, TerminalScreen, _history
+from shoal.tools.executor import DENIED, VERDICTS
 
 CODE = re.compile(r"\x1b\[(\d+)m")
 WORDS = st.text("abcxyz,.鱈🐟", min_size=1, max_size=12)
@@ -160,6 +161,16 @@ async def test_a_running_call_is_a_line_with_its_seconds_and_the_end_of_its_outp
     assert line[1:] == " bash make  12 s"
     assert output == [f"  step {number} �[31m" for number in range(50 - OUTPUT_LINES, 50)]
     assert stand.chat.doing == "running bash, 12 s"
+
+
+async def test_what_a_denied_call_tells_the_model_is_not_for_people(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = ToolFinished(CallId("c1"), "bash", VERDICTS["deny"], is_error=True)
+    stand.screen.ended(result, "bash make", 0)
+    assert capsys.readouterr().out.splitlines() == ["", "✗ bash make", "  A person denied this call."]
+    refused = msgspec.structs.replace(result, text=DENIED.format(action="tool:bash:make", rule=""))
+    assert refused.for_people == "Permission denied: tool:bash:make is not allowed here."
 
 
 async def test_what_is_waited_for_is_said(stand: Stand) -> None:
