@@ -237,8 +237,15 @@ async def test_files_of_the_page_are_revalidated_or_kept(shoal: Served) -> None:
     tag = first.headers["etag"]
     again = await shoal.stranger.get(name, headers={"If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")
-    pinned = await shoal.stranger.get(name, params={"v": tag.strip('"')})
-    assert "immutable" in pinned.headers["cache-control"]
+
+
+async def test_what_the_page_loads_is_kept_until_the_page_changes(shoal: Served) -> None:
+    page = (await shoal.client.get("/")).text
+    found = re.search(r'src="(/console/(@\w+)/main\.js)"', page)
+    assert found is not None
+    assert "immutable" in (await shoal.stranger.get(found[1])).headers["cache-control"]
+    other = await shoal.stranger.get(found[1].replace(found[2], "@0"))
+    assert (other.status_code, other.headers["cache-control"]) == (200, "no-cache")
 
 
 @pytest.mark.parametrize(

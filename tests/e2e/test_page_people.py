@@ -97,4 +97,4 @@ async def test_the_page_of_a_revoked_token_asks_for_another(browser: Browser, tm
         async with opened(browser, address, place="new") as page:
             await expect(page.get_by_text("What shall we do?")).to_be_visible()
             await stand.tokens.revoke("ben", "web:owner")
-            await expect(page.get_by_role("heading", name="This page needs a token")).to_be_visible()
+            await expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()

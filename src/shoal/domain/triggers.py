@@ -270,6 +270,7 @@ def _simulation(line: str, start: datetime) -> "CronSim":
 
 
 _AT = re.compile(r"At (?P<times>[\d:]+(?:(?:, | and )[\d:]+)*)(?P<days> .+)")
+_OFTEN = re.compile(r"\s*(?:\*/(?P<minutes>[2-9]|\d\d)\s+\*|0\s+\*/(?P<hours>[2-9]|\d\d))(?:\s+\*){3}\s*")
 _DAYS = {"on Monday through Friday": "every weekday", "on Saturday and Sunday": "every weekend"}
 
 
@@ -280,6 +281,9 @@ def in_words(schedule: str) -> str:
         said = _simulation(expression, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 (only the line counts)
     except InvalidInput:
         return schedule
+    often = _OFTEN.fullmatch(expression)
+    if often is not None:
+        return f"every {often['minutes']} minutes" if often["minutes"] else f"every {often['hours']} hours"
     found = _AT.fullmatch(said)
     if found is None:
         whole = re.sub(r"^At minute 0 past |(?<=minute) of every hour$", "", said)

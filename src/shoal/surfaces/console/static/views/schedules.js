@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
-import { ago, clockTime, fullTime } from "../format.js";
+import { ago, clockTime, fullTime, threadName } from "../format.js";
 import { canChange } from "../me.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Week } from "./week.js";
@@ -18,8 +18,9 @@ export function Schedules({ state, lastThread }) {
   return html`
     <${Place} intro="At its time each of these is sent to an agent as a message." problem=${problem} reload=${reload} loading=${!triggers}>
       ${planned?.length > 0 && html`<${Week} planned=${planned} nowMs=${Date.now()} />`}
+      ${planned?.length > 0 && triggers?.some((one) => one.kind === "periodic" && one.timezone !== zone) && html`<p class="faint above">The calendar shows your own time, ${zone}.</p>`}
       <ul class="cards">
-        ${(triggers || []).map((trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} reload=${reload} />`)}
+        ${(triggers || []).map((trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} threads=${state.threads || []} reload=${reload} />`)}
       </ul>
       ${triggers && !triggers.length && html`<p class="faint empty">Nothing is scheduled.</p>`}
       ${canChange() && html`<${NewSchedule} reload=${reload} threads=${state.threads || []} lastThread=${lastThread} />`}
@@ -37,9 +38,9 @@ export function trouble({ state, failures, error }) {
   return [words || times, error].filter(Boolean).join(" ");
 }
 
-function Schedule({ trigger, reload }) {
+function Schedule({ trigger, threads, reload }) {
   const [attempt, problem] = useAttempt(reload);
-  const where = trigger.thread || [trigger.platform, trigger.channel].filter(Boolean).join(" ");
+  const where = trigger.thread ? threadName(threads.find((info) => info.thread === trigger.thread), trigger.thread) : [trigger.platform, trigger.channel].filter(Boolean).join(" ");
   const said = trouble(trigger);
   const due = trigger.state === "active" && trigger.next_at;
   const next = trigger.state === "paused" ? "Rests" : due ? `Next ${ago(due)}` : "Does not come again";
@@ -51,7 +52,7 @@ function Schedule({ trigger, reload }) {
       </p>
       ${trigger.name && html`<p class="clamped">${trigger.text}</p>`}
       <p class="faint">
-        ${trigger.kind === "periodic" ? html`<span title=${trigger.schedule}>${sentence(trigger.words || trigger.schedule)}</span>, ${trigger.timezone}` : html`Once, <time datetime=${trigger.schedule}>${clockTime(trigger.schedule) || trigger.schedule}</time>`} ${where && html`into <span class="breakable">${where}</span>`}
+        ${trigger.kind === "periodic" ? html`<span title=${trigger.schedule}>${sentence(trigger.words || trigger.schedule)}</span>, ${trigger.timezone}` : html`Once, <time datetime=${trigger.schedule}>${clockTime(trigger.schedule) || trigger.schedule}</time>`} ${where && html`into ${trigger.thread ? html`<a class="breakable" href=${`#/t/${encodeURIComponent(trigger.thread)}`}>${where}</a>` : html`<span class="breakable">${where}</span>`}`}
       </p>
       ${said && html`<p class="problem"><${Words} text=${said} /></p>`}
       <p class="card-foot">
@@ -134,7 +135,7 @@ function NewSchedule({ reload, threads, lastThread }) {
       <label>
         Into thread
         <select name="thread" required>
-          ${targets.map((info) => html`<option value=${info.thread} selected=${info.thread === lastThread}>${info.title || info.thread}</option>`)}
+          ${targets.map((info) => html`<option value=${info.thread} selected=${info.thread === lastThread}>${threadName(info)}</option>`)}
         </select>
       </label>
       <p class="card-foot"><button type="submit" class="primary">Add schedule</button></p>

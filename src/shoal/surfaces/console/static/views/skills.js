@@ -39,7 +39,7 @@ function Known({ agent }) {
     ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     ${!found && !problem && html`<p class="faint">Loading…</p>`}
     ${found?.problems.map((one) => html`<p key=${one.path} class="problem breakable"><${Words} text=${`${one.path}: ${one.problem}`} /></p>`)}
-    ${found && canChange() && !isNew && html`<p class="sheet-line"><button type="button" class="plain" onClick=${() => setNew(true)}>New skill</button></p>`}
+    ${found && canChange() && !isNew && html`<p class="above"><button type="button" class="plain" onClick=${() => setNew(true)}>New skill</button></p>`}
     ${isNew && html`<div class="card"><${Editor} agent=${agent} text=${NEW} scope="global" close=${() => setNew(false)} reload=${reload} /></div>`}
     ${found && !found.skills.length && html`<p class="faint empty">This agent has no skills.</p>`}
     <ul class="cards">${(found?.skills || []).map((skill) => html`<${Skill} key=${`${skill.scope} ${skill.name}`} skill=${skill} agent=${agent} reload=${reload} />`)}</ul>
