@@ -174,7 +174,7 @@ function answererOf(info, choice, view) {
   const last = view && [...view.state.turns.values()].at(-1);
   const agent = choice?.agent || info?.agent || last?.agent || me.answers_as;
   const model = choice?.model || info?.model || last?.model || (agent === me.answers_as && me.answers_with);
-  return [agent, model].filter(Boolean).map(visible).join(" · ");
+  return [agent, model].filter(Boolean).map(visible).join(" · ") || "Choose who answers";
 }
 
 function Thread({ state, thread, part, session, second, drawer, openRail, openDialog, route }) {
@@ -274,7 +274,9 @@ function Away() {
   return html`<main class="alone" id="main"><h1>Shoal cannot be reached</h1><p>The page is tried again by itself.</p></main>`;
 }
 
-const show = (view) => render(view, document.getElementById("app"));
+const app = document.getElementById("app");
+app.replaceChildren(); // what stood there until now
+const show = (view) => render(view, app);
 
 try {
   await signIn(() => show(html`<${Away} />`));

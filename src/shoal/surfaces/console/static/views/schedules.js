@@ -3,7 +3,8 @@
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { ago, clockTime, fullTime, threadName } from "../format.js";
-import { canChange } from "../me.js";
+import { canChange, me } from "../me.js";
+import { newId } from "../outgoing.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Week } from "./week.js";
 import { Words } from "./words.js";
@@ -102,6 +103,8 @@ function Repeat() {
 }
 
 function NewSchedule({ reload, threads, lastThread }) {
+  const [agents] = useAnswer(api.agents);
+  const [fresh, setFresh] = useState(() => me.thread_prefix + newId());
   const [kind, setKind] = useState("one-shot");
   const [problem, setProblem] = useState("");
   const submit = async (event) => {
@@ -110,16 +113,15 @@ function NewSchedule({ reload, threads, lastThread }) {
     const given = Object.fromEntries(new FormData(form));
     const schedule = kind === "one-shot" ? new Date(given.at).toISOString() : cronOf(given.repeat, given);
     try {
-      await api.addTrigger({ kind, schedule, text: given.text, thread: given.thread, timezone: given.timezone || zone });
+      await api.addTrigger({ kind, schedule, text: given.text, thread: given.thread, agent: given.agent || "", timezone: given.timezone || zone });
       form.reset();
+      setFresh(me.thread_prefix + newId());
       setProblem("");
       await reload();
     } catch (error) {
       setProblem(error.message);
     }
   };
-  const isNew = lastThread && !threads.some((info) => info.thread === lastThread);
-  const targets = isNew ? [...threads, { thread: lastThread, title: "A new thread" }] : threads;
   return html`
     <form class="card form" onSubmit=${submit}>
       <h2>New schedule</h2>
@@ -132,12 +134,16 @@ function NewSchedule({ reload, threads, lastThread }) {
       ${kind === "one-shot"
         ? html`<label key="at">At <input type="datetime-local" name="at" required /></label>`
         : html`<${Repeat} key="repeat" />`}
-      <label>
-        Into thread
-        <select name="thread" required>
-          ${targets.map((info) => html`<option value=${info.thread} selected=${info.thread === lastThread}>${threadName(info)}</option>`)}
-        </select>
-      </label>
+      <div class="pair">
+        <label>
+          Into thread
+          <select name="thread" required>
+            <option value=${fresh}>A new thread</option>
+            ${threads.map((info) => html`<option key=${info.thread} value=${info.thread} selected=${info.thread === lastThread}>${threadName(info)}</option>`)}
+          </select>
+        </label>
+        ${agents?.length > 1 && html`<label>Answered by <select name="agent"><option value="">the thread's own agent</option>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`}
+      </div>
       <p class="card-foot"><button type="submit" class="primary">Add schedule</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>

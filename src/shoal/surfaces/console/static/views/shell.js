@@ -68,6 +68,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find }) 
   const waiting = new Set(state.approvals.map((approval) => approval.thread));
   const [by, setBy] = useState(preferences.grouping);
   const [archived, setArchived] = useState([]);
+  const [more, setMore] = useState(null); // whether a person has the other places unfolded or folded
   const threads = withCurrent(state, route);
   const groups = useMemo(() => grouped(threads, by, new Date(minute)), [threads, by, minute]);
   const regroup = (event) => {
@@ -87,6 +88,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find }) 
     detail=${detailOf(info, severalAgents)} current=${route.thread === info.thread} manage=${canTalk() && info.created_at ? manage : null}
     unread=${info.last_seq > (state.seen?.[info.thread] ?? 0)} waiting=${waiting.has(info.thread)} />`;
   const offered = (from, to) => PLACES.slice(from, to).filter(([place]) => isOffered(place));
+  const unfolded = more ?? offered(FIRST).some(([place]) => place === route.place);
   const link = ([place, name]) => html`
     <li>
       <a href=${`#/${place}`} aria-current=${route.place === place ? "page" : null}>
@@ -131,8 +133,8 @@ export function Rail({ state, route, open, close, hide, minute, manage, find }) 
       <div class="places">
         <ul>${offered(0, FIRST).map(link)}</ul>
         ${offered(FIRST).length > 0 && html`
-          <details open=${offered(FIRST).some(([place]) => place === route.place)}>
-            <summary>${icon("settings")} More</summary>
+          <details open=${unfolded}>
+            <summary onClick=${(event) => (event.preventDefault(), setMore(!unfolded))}>${icon("settings")} More</summary>
             <ul>${offered(FIRST).map(link)}</ul>
           </details>
         `}
