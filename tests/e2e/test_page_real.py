@@ -175,6 +175,7 @@ async def test_going_back_in_a_chat(browser: Browser, tmp_path: Path) -> None:
         await page.get_by_role("button", name="Send", exact=True).first.click()
         await expect(said.last).to_have_text("What can I do?")
         await expect(page.locator(".branches")).to_contain_text("3/3")
+        await expect(page.locator(".end-line")).to_have_count(2)
         assert await violations(page) == []
         await page.get_by_role("button", name="Branch before").click()
         await expect(said.last).to_have_text("what time is it?")
