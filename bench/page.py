@@ -134,11 +134,12 @@ async def _stream(browser: Browser, address: str) -> float:
     context = await browser.new_context()
     await context.request.get(f"{address}/?token={TOKEN}", max_redirects=0)
     headers = {"Authorization": f"Bearer {TOKEN}"}
+    page = await context.new_page()
     async with httpx2.AsyncClient(base_url=address, headers=headers) as client:
         for number in range(TABS):
             thread = f"web:lobby:tab{number}"
             (await client.post(f"/api/threads/{thread}/messages", json={"text": "go"})).raise_for_status()
-            page = await context.new_page()
+            page = await context.new_page() if number else page
             await page.goto(f"{address}/#/t/{thread}")
     await page.bring_to_front()
     await page.locator(".live").wait_for()

@@ -240,7 +240,7 @@ async def test_files_of_the_page_are_revalidated_or_kept(shoal: Served) -> None:
 
 
 async def test_what_the_page_loads_is_kept_until_the_page_changes(shoal: Served) -> None:
-    page = (await shoal.client.get("/")).text
+    page = (await (await enter(shoal)).get("/")).text
     found = re.search(r'src="(/console/(@\w+)/main\.js)"', page)
     assert found is not None
     assert "immutable" in (await shoal.stranger.get(found[1])).headers["cache-control"]

@@ -113,7 +113,7 @@ function NewSchedule({ reload, threads, lastThread }) {
     const given = Object.fromEntries(new FormData(form));
     const schedule = kind === "one-shot" ? new Date(given.at).toISOString() : cronOf(given.repeat, given);
     try {
-      await api.addTrigger({ kind, schedule, text: given.text, thread: given.thread, agent: given.agent || "", timezone: given.timezone || zone });
+      await api.addTrigger({ kind, schedule, text: given.text, thread: given.thread, ...(given.agent && { agent: given.agent }), timezone: given.timezone || zone });
       form.reset();
       setFresh(me.thread_prefix + newId());
       setProblem("");
