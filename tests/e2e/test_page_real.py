@@ -126,8 +126,9 @@ async def test_denying_stopping_and_the_lists(browser: Browser, tmp_path: Path) 
         await expect(page.locator(".end-line").last).to_contain_text("Stopped")
         await expect(page.locator(".verdict").last).to_have_text("Cancelled; it did not run")
 
+        await page.locator(".places").get_by_text("More").click()
         await page.get_by_role("link", name="Audit").click()
-        await expect(page.locator(".audit tbody tr").first).to_contain_text("tool:bash:echo")
+        await expect(page.locator(".audit tbody tr").first).to_contain_text("bash echo")
         await page.get_by_role("link", name="Usage").click()
         await expect(page.get_by_role("rowheader", name="demo")).to_be_visible()
         await page.get_by_role("link", name="Agents").click()
@@ -174,6 +175,7 @@ async def test_going_back_in_a_chat(browser: Browser, tmp_path: Path) -> None:
         await page.get_by_role("button", name="Send", exact=True).first.click()
         await expect(said.last).to_have_text("What can I do?")
         await expect(page.locator(".branches")).to_contain_text("3/3")
+        await expect(page.locator(".end-line")).to_have_count(2)
         assert await violations(page) == []
         await page.get_by_role("button", name="Branch before").click()
         await expect(said.last).to_have_text("what time is it?")

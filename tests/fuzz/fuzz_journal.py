@@ -9,7 +9,7 @@ import msgspec
 
 from shoal.domain.agents import TurnLimits
 from shoal.domain.clock import to_micros
-from shoal.domain.errors import StoreCorrupt
+from shoal.domain.errors import StoreCorrupt, StoreNewer
 from shoal.domain.events import (
     EVENT_CLASSES,
     ApprovalRequested,
@@ -130,7 +130,7 @@ def _check_pairs(messages: tuple[ModelMessage, ...]) -> None:
 
 
 def _check_row(source: random.Random, event: Event) -> None:
-    """A stored row that was damaged is told as such, or reads as an event."""
+    """A stored row that was damaged, or is of a later version, is told as such, or reads as an event."""
     body = encode_data(event.data)
     if source.random() < 0.5:
         body = msgspec.json.encode(damaged_json(source, msgspec.json.decode(body)))
@@ -138,5 +138,5 @@ def _check_row(source: random.Random, event: Event) -> None:
     kind = source.choice([event.type, event.type, source.choice(list(EVENT_CLASSES)), "unknown"])
     try:
         stored_event(THREAD, (event.seq, event.turn, kind, to_micros(event.at), text))
-    except StoreCorrupt:
+    except (StoreCorrupt, StoreNewer):
         return

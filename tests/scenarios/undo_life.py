@@ -119,7 +119,7 @@ async def live(life: Life) -> int:
     )
     overrides: dict[str, object] = {
         "permissions": {"default_profile": "open"},
-        "engine": {"drain_seconds": 1.0, "heartbeat_seconds": 0.1, "stalled_seconds": 0.5},
+        "engine": {"drain_seconds": 1.0, "heartbeat_seconds": 0.2, "stalled_seconds": 2.0},
         "sandbox": {"kind": "host"},
         "database": {"url": life.database},
     }

@@ -5,7 +5,6 @@ has a hand in that; `actors/undo.py` finds other turns that did. A turn without 
 """
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -20,7 +19,7 @@ from shoal.domain.home import Home
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
 from shoal.tools.executor import Admitted, is_look
-from shoal.tools.locks import locked
+from shoal.tools.locks import lock_file
 from shoal.tools.tainted_files import MarkedFiles
 from shoal.tools.threads import in_thread
 from shoal.tools.trees import Names, SeenFolder, Trees
@@ -79,12 +78,8 @@ class Checkpoints:
     async def alone(self, workspace: str) -> AsyncGenerator[None]:
         """Nobody else takes a checkpoint of it, or restores it, among all processes with this home."""
         lock = self._locks.setdefault(workspace, asyncio.Lock())
-        async with lock:
-            held = await in_thread(lambda: locked(self._lock(workspace)))
-            try:
-                yield
-            finally:
-                os.close(held)
+        async with lock, lock_file(self._lock(workspace)):
+            yield
 
     async def before(self, started: Sequence[Admitted], workspace: Path, author: str) -> tuple[Checkpointed, ...]:
         """The checkpoint before calls that are about to start; nothing where none of them may change files."""

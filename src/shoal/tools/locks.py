@@ -106,13 +106,19 @@ class FileLock:
         raise FileNotFoundError(self._path)
 
 
-def locked(path: Path) -> int:
-    """Wait for a file to be ours; it is given back when it is closed."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+@asynccontextmanager
+async def lock_file(path: Path) -> AsyncGenerator[None]:
+    """Hold a file that is there only to be locked, against all processes of the machine; made where it is missing."""
+    file = FileLock(path)
+
+    def take() -> bool:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        return file.take()
+
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-    except BaseException:
-        os.close(held)
-        raise
-    return held
+        while not await in_thread(take):  # noqa: ASYNC110 (another process sets no event)
+            await asyncio.sleep(RETRY_SECONDS)
+        yield
+    finally:
+        file.release()

@@ -51,7 +51,7 @@ from shoal.domain.ids import ThreadId, encode_part
 from shoal.domain.ports import Settings
 from shoal.domain.untrusted import is_text
 from shoal.store.projections import CONTEXT, LOG
-from shoal.tools.locks import locked
+from shoal.tools.locks import lock_file
 from shoal.tools.tainted_files import MarkedFiles
 
 log = logging.getLogger(__name__)
@@ -555,17 +555,14 @@ class SyncedFolders(Folders):
 
     async def _transfer(self, transfer: _Transfer, folder: _FollowedFolder) -> list[str]:
         lock = self._locks.setdefault(folder.name, asyncio.Lock())
-        async with lock:  # in this process; below, among all processes with this home
-            held = await anyio.to_thread.run_sync(locked, self._memory / f"{encode_part(folder.name)}.lock")
-            try:
-                met = len(await transfer(*folder))
-                if met and folder.marked == (self._home.root,):  # memory: what others keep is for no turn to know
-                    log.warning("memory was changed on two machines at once", extra={"folder": folder.name})
-                    return []
-                count = "A file was" if met == 1 else f"{met} files were"
-                return [MET.format(count=count)] if met else []  # in a prompt, names would be anybody's words
-            finally:
-                os.close(held)
+        file = self._memory / f"{encode_part(folder.name)}.lock"
+        async with lock, lock_file(file):  # in this process, and among all processes with this home
+            met = len(await transfer(*folder))
+            if met and folder.marked == (self._home.root,):  # memory: what others keep is for no turn to know
+                log.warning("memory was changed on two machines at once", extra={"folder": folder.name})
+                return []
+            count = "A file was" if met == 1 else f"{met} files were"
+            return [MET.format(count=count)] if met else []  # in a prompt, names would be anybody's words
 
     def _folders(self, thread: ThreadId, agent: AgentSpec | None) -> Iterator[_FollowedFolder]:
         home = self._home

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.domain.errors import ToolError
 from shoal.tools import locks as locks_module
-from shoal.tools.locks import FileLock, PathLocks
+from shoal.tools.locks import FileLock, PathLocks, lock_file
 
 FILES = [f"f{number}.txt" for number in range(5)]
 THREADS = 20
@@ -206,3 +206,24 @@ async def test_two_processes_with_twenty_threads_lose_no_edit_of_the_same_files(
     for name in FILES:
         assert (workspace / name).read_text() == "\n".join(f"{number:02}: done{PAGE}" for number in range(THREADS))
     assert sorted(path.name for path in workspace.iterdir()) == FILES, "no lock is left lying about"
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_lock_file_whose_taker_is_cancelled_at_any_moment_is_free_again(tmp_path: Path, steps: int) -> None:
+    place = tmp_path / "made" / "x.lock"
+
+    async def hold() -> None:
+        async with lock_file(place):
+            await asyncio.Event().wait()
+
+    taker = asyncio.create_task(hold())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    taker.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taker
+    async with asyncio.timeout(5), lock_file(place):
+        other = FileLock(place)
+        assert not other.take(), "it is held"
+    assert other.take(), "and given back"
+    other.release()
