@@ -252,6 +252,7 @@ async def test_a_refused_fork_leaves_nothing_behind(tmp_path: Path) -> None:
         bob = world.person("bob", "2")
         await bob.says("hello")
         await world.happens(bob.thread, "turn_finished")
+        await world.is_quiet()  # its files are written
         home, before = world.app.home, sorted((tmp_path / "data").rglob("*"))
         for target in (bob.thread, world.ada.thread):
             with pytest.raises(Conflict, match="already"):
