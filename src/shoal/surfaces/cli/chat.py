@@ -33,6 +33,7 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, parse_thread_id
+from shoal.domain.markup import counted
 from shoal.domain.messages import SILENT, ToolCall, Usage
 from shoal.domain.posts import OutboundPost
 from shoal.surfaces.cli.completion import complete_agents
@@ -287,7 +288,7 @@ class TerminalChat:
                 if standing is not None:
                     doing = "a turn is open" if standing.open_turn else "idle"
                     lines.append(f"agent    {standing.agent or self.agent or 'the default one'}")
-                    lines.append(f"state    {doing}, {standing.queued} waiting, {standing.last_seq} events")
+                    lines.append(f"state    {doing}, {standing.queued} waiting, {counted(standing.last_seq, 'event')}")
                 used = f"{self._usage.input_tokens} in, {self._usage.output_tokens} out"
                 self.screen.line("\n".join([*lines, f"tokens   {used} since this chat was opened"]))
             case "/allow" | "/deny":

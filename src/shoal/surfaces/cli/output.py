@@ -31,6 +31,7 @@ from shoal.domain.events import (
     TurnFinished,
     UserSaid,
 )
+from shoal.domain.markup import counted
 from shoal.domain.messages import Author, ToolCall
 
 CELL_CHARS_MAX = 60
@@ -140,7 +141,7 @@ def event_lines(event: Event) -> Iterator[str]:
         case FilesChanged(changed=changed) if changed:
             yield f"  [{changed} {'file' if changed == 1 else 'files'} changed: turn {event.turn}]"
         case FilesRestored(id=undo, turn=turn, restored=restored, by=by):
-            files = "1 file" if restored == 1 else f"{restored} files"
+            files = counted(restored, "file")
             yield f"\n  [{printable(by)} undid what {turn} did to {files}: undo {undo}]"
         case LimitReached(limit=limit, detail=detail):
             yield f"  ! {limit_words(limit, detail)}"
