@@ -249,17 +249,19 @@ class ContextBuilder:
             further=shares.prefix.further,
         )
         described = self._stored_tools(run.tools)[0]
-        window = self.window(run, route)
-        learnt = window if window != self._known_window(route) else 0
+        learnt = run.window_tokens or self._calibration.windows.get(_readers(run, route), 0)
         run.asked = view.digests.mark(request, run.system.text, described, view.transcript, cut_to, learnt)
         return request, units
 
     def shares(self, run: TurnRun, route: Route) -> Shares:
         """How the model's window is shared out. Raises InvalidInput when not even fitted instructions leave room."""
         window, factor = self.window(run, route), self.gauge(run, route).factor
-        return self._share_out(run.system, run.tools, window, output_tokens(run.scope.agent, route, window), factor)
+        return self._share_out(run.scope.agent, route, run.system, run.tools, window, factor)
 
-    def _share_out(self, system: SystemPrompt, tools: Offer, window: int, output: int, factor: float) -> Shares:
+    def _share_out(
+        self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer, window: int, factor: float
+    ) -> Shares:
+        output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, window // 4)
         prefix = Prefix(system.text, tools.listed, tools.deferred, self.meter.prefix(system.text, tools.listed))
         # What is learnt of a model changes it in steps, so that requests still begin with the same bytes.
         total = (window - reserved(self.settings, window, output)) / max(1.0, ceil(factor * 4) / 4)
@@ -330,11 +332,10 @@ class ContextBuilder:
     def _beside(self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer) -> tuple[Shares, Gauge, int]:
         """How the window is shared out for a request of no turn, what tells its tokens, and the window."""
         reader = f"{route.provider.name}/{route.model} "
-        known = self._known_window(route)
+        known = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
         limit = min(known, self._calibration.windows.get(reader, known))
-        output = output_tokens(agent, route, limit)
         gauge = Gauge(self.meter, self._calibration.factor(reader))
-        return self._share_out(system, tools, limit, output, gauge.factor), gauge, limit
+        return self._share_out(agent, route, system, tools, limit, gauge.factor), gauge, limit
 
     def request_of(
         self, entries: Sequence[TranscriptEntry], agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer
@@ -355,7 +356,9 @@ class ContextBuilder:
 
     def options(self, agent: AgentSpec, route: Route, window_tokens: int, *, tools: bool) -> str:
         """What a request asks for beside its messages, as marks have it; `window_tokens` if that was learnt."""
-        output = output_tokens(agent, route, window_tokens or self._known_window(route))
+        window = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
+        quarter = min(window, window_tokens or window) // 4
+        output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, quarter)
         return options_of(route.model, output, "auto" if tools else "none", agent.temperature)
 
     def tools_of(self, agent: AgentSpec) -> Offer:
@@ -383,11 +386,8 @@ class ContextBuilder:
     def window(self, run: TurnRun, route: Route) -> int:
         """The model's window: what is configured or known of it, unless its provider refused less."""
         learnt = run.window_tokens or self._calibration.windows.get(_readers(run, route), 0)
-        window = self._known_window(route)
+        window = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
         return min(window, learnt or window)
-
-    def _known_window(self, route: Route) -> int:
-        return self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
 
     def narrow_window(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
         """Take the window for smaller for the rest of the turn, after the provider refused a request of so many tokens:
@@ -475,11 +475,6 @@ class ContextBuilder:
                 return None
             found = self._known[digest] = decode_prompt(body)
         return found
-
-
-def output_tokens(agent: AgentSpec, route: Route, window_tokens: int) -> int:
-    """The longest answer that is asked for: what the agent may, the model can and its window has room for."""
-    return min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, window_tokens // 4)
 
 
 def _readers(run: TurnRun, route: Route) -> str:

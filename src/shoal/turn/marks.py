@@ -86,7 +86,7 @@ class RequestDigests:
         """The mark of a request made of this transcript, in so much room if not all of it fit.
 
         `system` is the whole text and `tools` the digest of all tools, however little a small window takes of them.
-        `window_tokens`: what the window is taken for, if that is not what is known of the model.
+        `window_tokens`: what was learnt of the model's window, 0 for nothing.
         """
         if system is not self._system[0]:
             self._system = system, digest_of(system.encode())
