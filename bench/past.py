@@ -14,7 +14,7 @@ from shoal.domain.messages import Author, Prompt
 from shoal.testing.chat import OPEN, FakeChat
 from shoal.testing.model import FakeModel, Seen
 from shoal.testing.scenario import FakeModels
-from shoal.turn.replay import replay_thread
+from shoal.turn.replay import Today, replay_thread
 
 EVENTS = 10_000
 TURNS = 400
@@ -73,6 +73,7 @@ async def _turn(app: App, number: int) -> None:
 
 async def _calls_a_second(app: App) -> float:
     began = time.perf_counter()
-    report = await replay_thread(app.store.journal, TALK, app.context.meter, None)
+    today = Today(app.context, app.models, app.tools.every(), app.agents.known)
+    report = await replay_thread(app.store.journal, TALK, app.context.meter, today)
     assert (report.calls, report.identical) == (TURNS, TURNS), report
     return report.calls / (time.perf_counter() - began)

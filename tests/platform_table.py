@@ -29,7 +29,7 @@ PLATFORMS: Mapping[str, tuple[str, ...]] = {
     "Discord": ("TestDiscord", "TestDiscordThread", "TestDiscordChannel"),
     "Slack": ("TestSlack", "TestSlackThread", "TestSlackByHttp"),
     "Matrix": ("TestMatrix", "TestMatrixThread"),
-    "Teams": ("TestTeams",),
+    "Teams": ("TestTeams", "TestTeamsGroup"),
     "Google Chat": ("TestGoogleChat", "TestGoogleChatPulled"),
     "webhook": ("TestWebhookChat",),
     "IRC": ("TestIrc",),

@@ -466,11 +466,11 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             return hidden(profiles.effective(agent.profile, asker, agent.name), tool)
 
         rules = Rules(checks.model, checks.profile, checks.tool, is_denied, may_manage)
-        cases = CaseChecks(context, spending, executor, store.audit, clock, config.cases)
+        cases = CaseChecks(context, spending, executor, store.audit, clock, config.cases, checks.tool)
         editor = SelfEditor(store, home.agent, rules, prompt_files, cases)
         for tool in self_edit_tools(editor):
             tools.add(tool)
-        snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, home)
+        snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, folders)
         commands = CommandRouter(
             orchestrator,
             store,
@@ -610,6 +610,7 @@ async def _running(app: App) -> AsyncGenerator[None]:
         if app.role != "worker":
             await note_settings(app.config, app.store, app.home, app.agents.names())
         await app.orchestrator.undo.resume()
+        await app.snapshots.end_forks()
         if app.backend.recovers:
             await app.orchestrator.recover()
         await app.mcp.wait_ready()

@@ -20,6 +20,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -69,6 +70,8 @@ try:
     from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 except ModuleNotFoundError as error:
     raise ConfigError([f"telemetry is on, and needs the extra `otel`. {how_to_add('otel')}"]) from error
+
+log = logging.getLogger(__name__)
 
 TURNS_MAX = 10_000
 """Turns whose spans are open at once; the ones that have said nothing for longest are let go."""
@@ -328,17 +331,46 @@ class _LogHandler(logging.Handler):
         )
 
 
+class _Trouble(logging.Handler):
+    """Tells once what the SDK cannot send, and `gave_up` of each try that failed, with the exporter's name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gave_up: Callable[[str], object] | None = None
+        self._told = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING and not self._told:
+            self._told = True
+            errno = re.search(r"\[Errno -?\d+\] ([\w ]+)", record.getMessage())
+            where = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
+            log.warning(
+                "Telemetry is not sent to %s: %s. Start a collector there, or unset OTEL_EXPORTER_OTLP_ENDPOINT.",
+                where, errno[1] if errno is not None else record.getMessage().rstrip("."),
+            )  # fmt: skip
+        if self.gave_up is not None:
+            self.gave_up(record.name)
+
+
 @asynccontextmanager
 async def telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> AsyncGenerator[None]:
-    """Send traces, metrics and logs while the block runs; then what is left, for at most SHUTDOWN_SECONDS.
+    """Send traces, metrics and logs while the block runs; then what is left, for at most SHUTDOWN_SECONDS, and of each
+    only until a try fails.
 
     Where to, and how, is what the OTEL_* variables say; by default a collector on this machine. A signal whose
     exporter they name `none` is not sent.
     """
     sent = {name for name in ("TRACES", "METRICS", "LOGS") if os.environ.get(f"OTEL_{name}_EXPORTER") != "none"}
-    resource = Resource.create(
-        {"service.version": version("shoal"), "service.name": os.environ.get("OTEL_SERVICE_NAME", "shoal")}
-    )
+    for name in ("", "TRACES_", "METRICS_", "LOGS_"):
+        protocol = os.environ.get(f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", "http/protobuf")
+        if protocol != "http/protobuf":
+            log.warning(
+                "Telemetry is sent as http/protobuf, all that Shoal speaks, although %s is %s.",
+                f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", protocol,
+            )  # fmt: skip
+    resource = Resource.create({"service.version": version("shoal")})
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):  # no variable says it
+        resource = resource.merge(Resource({"service.name": "shoal"}))
     ids = _Ids()
     traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
     if "TRACES" in sent:
@@ -353,23 +385,32 @@ async def telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> A
     hub.tap(journalist.tell)
     handler = _LogHandler(logs, redact)
     logging.getLogger().addHandler(handler)
+    sdk, trouble = logging.getLogger("opentelemetry"), _Trouble()
+    sdk.handlers, sdk.propagate = [trouble], False  # for good: its threads may outlive this
     try:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
-        loop, ended = asyncio.get_running_loop(), asyncio.Semaphore(0)
+        loop = asyncio.get_running_loop()
+        ended = {exporter: asyncio.Event() for exporter in ("trace_exporter", "metric_exporter", "_log_exporter")}
 
-        def shut_down(provider: TracerProvider | MeterProvider | LoggerProvider) -> None:
-            provider.shutdown()
+        def end(exporter: str) -> None:
+            is_over = ended.get(exporter.rpartition(".")[2])
             with contextlib.suppress(RuntimeError):  # nobody waits any more
-                loop.call_soon_threadsafe(ended.release)
+                if is_over is not None:
+                    loop.call_soon_threadsafe(is_over.set)
 
-        for provider in (traces, figures, logs):  # threads that a stop does not wait for
-            threading.Thread(target=shut_down, args=(provider,), daemon=True).start()
+        def shut_down(provider: TracerProvider | MeterProvider | LoggerProvider, exporter: str) -> None:
+            provider.shutdown()
+            end(exporter)
+
+        trouble.gave_up = end
+        for provider, exporter in zip((traces, figures, logs), ended, strict=True):  # a stop does not wait for these
+            threading.Thread(target=shut_down, args=(provider, exporter), daemon=True).start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_SECONDS):
-                for _ in range(3):
-                    await ended.acquire()
+                for is_over in ended.values():
+                    await is_over.wait()
 
 
 def _id(length: int, *names: str) -> int:

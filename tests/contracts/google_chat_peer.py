@@ -31,7 +31,7 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         self.thread = make_thread_id("google_chat", DIRECT, "0")
         self.other = make_thread_id("google_chat", HARBOUR, "0")
         self.order = "written" if server.pulls else "arrived"
-        self.lacks = frozenset[Lack](() if server.pulls else {"polls"})
+        self.lacks = frozenset[Lack]({"bots_heard"} if server.pulls else {"bots_heard", "polls"})
 
     def make(self, **more: object) -> GoogleChatAdapter:
         """An adapter with the same store, as after a restart."""

@@ -9,7 +9,7 @@ from shoal.domain.ids import make_thread_id
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import MatrixSettings
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Shown, Who
+from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.matrix import TOKEN, FakeMatrix
 from shoal.testing.platforms.matrix_world import ADA, BOT
 from shoal.testing.platforms.wire import Given
@@ -39,9 +39,10 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
     """A bot that was connected before, and its platform."""
 
     stranger = STRANGER
-    lacks = frozenset[Lack]()
+    lacks = frozenset[Lack]({"bots_heard"})
     refers = frozenset[Refers]({"reply", "own"})
     kinds = frozenset[Kind](OTHERS)
+    routes = frozenset[Route]({"reply", "before"})
 
     def __init__(self, home: Path, server: FakeMatrix, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
@@ -98,6 +99,15 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
     async def refers_to(self, kind: Refers, said: str, text: str) -> None:
         theirs = await self.server.says(self.room, said, user=STRANGER, thread=self.root)
         await self.server.says(self.room, text, thread=self.root, reply_to=theirs)
+
+    async def brings(self, route: Route, name: str, content: bytes) -> None:
+        if route == "before":
+            await self.in_channel("good morning")
+            await self.server.sends_file(self.pier, name, content, user=STRANGER)
+            await self.in_channel("what is it?", named=True)
+        else:
+            theirs = await self.server.sends_file(self.room, name, content, user=STRANGER, thread=self.root)
+            await self.server.says(self.room, "what is it?", thread=self.root, reply_to=theirs)
 
     async def answers_bot(self, message_id: str, text: str) -> None:
         await self.server.says(self.room, text, thread=self.root, reply_to=message_id)

@@ -18,7 +18,9 @@ DIRECT, GROUP, CHANNEL = "a:1ada", "19:crew@thread.v2", "19:harbour@thread.tacv2
 class Teams(Counterpart[TeamsAdapter, FakeTeams]):
     """The counterpart: ada in a direct chat, a group chat, and a channel."""
 
-    lacks = frozenset[Lack]({"polls", "answers"})
+    lacks: frozenset[Lack] = frozenset({"polls", "answers", "bots_heard"})
+    mixes = True
+    place = CHANNEL
     stranger = "aad-mallory"
     refers = frozenset[Refers]({"quote", "own"})
     kinds = frozenset[Kind]({"unknown"})
@@ -58,7 +60,9 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
     ) -> str:
         await self.ready()
         user = "mallory" if author == "stranger" else author
-        return await self.server.says(CHANNEL, text, user=user, root=inside, named=named)
+        root = inside if self.place == CHANNEL else ""
+        more: dict[str, Json] = {"replyToId": answers} if answers else {}
+        return await self.server.says(self.place, text, user=user, root=root, named=named, **more)
 
     async def changes(self, message_id: str, text: str) -> None:
         await self.server.changes(DIRECT, message_id, text)
@@ -76,6 +80,14 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
     async def refers_to(self, kind: Refers, said: str, text: str) -> None:
         await self.ready()
         await self._quotes("29:mallory", "Mallory", "1", said, text)
+
+    async def mixed(self, text: str, message_id: str = "") -> None:
+        await self.ready()
+        passed_on: Json = [{"contentType": "forwardedMessageReference", "content": "{}"}]
+        if message_id:
+            await self.server.changes(DIRECT, message_id, text, attachments=passed_on)
+        else:
+            await self.server.says(DIRECT, text, attachments=passed_on)
 
     async def answers_bot(self, message_id: str, text: str) -> None:
         await self._quotes(BOT, "Shoal", message_id, "I owe you the harbour.", text)

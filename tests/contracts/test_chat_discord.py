@@ -8,17 +8,17 @@ import msgspec
 import pytest
 
 from shoal.chat.discord.adapter import DiscordAdapter
-from shoal.chat.discord.wire import Threading
+from shoal.chat.discord.messages import Threading
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.ids import make_thread_id
-from shoal.domain.messages import Inbound, Receipt
+from shoal.domain.messages import UNTOLD, Deletion, Inbound, Receipt
 from shoal.domain.ports import ChannelHost
 from shoal.domain.posts import WRITING, OutboundPost
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import DiscordSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
-from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Shown, Who, serving
+from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Route, Shown, Who, serving
 from shoal.testing.platforms.discord import TOKEN, FakeDiscord
 from shoal.testing.platforms.discord_world import ADA, BOT
 from shoal.testing.platforms.wire import Given, Json
@@ -42,9 +42,11 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
     lacks = frozenset[Lack]({"greeting"})
     refers = frozenset[Refers]({"reply", "forward", "own"})
     kinds = frozenset[Kind](OTHERS)
+    routes = frozenset[Route]({"reply"})
 
     def __init__(self, home: Path, server: FakeDiscord, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
+        server.world.bots.add(OTHER_BOT)
         self.guild, self.harbour = server.add_server()
         self.settings = DiscordSettings(token=Secret("value", TOKEN), api_base=server.api_base)
         self.adapter = self.make()
@@ -108,6 +110,11 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
             return
         theirs = self.server.quietly(self.channel, said, user=STRANGER)
         await self.server.says(self.channel, text, reply_to=theirs)
+
+    async def brings(self, route: Route, name: str, content: bytes) -> None:
+        await self.adapter.connected.wait()
+        theirs = self.server.quietly(self.channel, "", user=STRANGER, file=(name, content))
+        await self.server.says(self.channel, "what is it?", reply_to=theirs)
 
     async def answers_bot(self, message_id: str, text: str) -> None:
         await self.server.says(self.channel, text, reply_to=message_id)
@@ -410,3 +417,60 @@ async def test_what_an_earlier_try_left_is_found_by_what_it_says(peer: Discord, 
     nowhere = make_thread_id("discord", peer.harbour, await peer.server.says(peer.harbour, "hi"))
     assert not await again.find_posted(OutboundPost(nowhere, "T5:reply:0", "Low"))
     await again.close()
+
+
+async def test_a_forum_is_a_channel_whose_posts_are_threads(peer: Discord) -> None:
+    forum, inbox = peer.server.add_channel(peer.guild, name="questions", kind=15), Inbox()
+    inbox.listen = "all"
+    async with serving(peer.adapter, inbox):
+        assert await peer.adapter.has_channel(forum)
+        opened = await peer.adapter.open_thread(forum, "Low tide is at six.")
+        asked = peer.server.open_thread(forum, peer.server.world.fresh())
+        await peer.server.says(asked, "how high?")
+        (prompt,) = await inbox.prompts(1)
+        await peer.adapter.post(OutboundPost(prompt.thread, "k1", "Two metres."))
+    assert [one.text for one in peer.server.said(opened.rpartition(":")[2])] == ["Low tide is at six."]
+    assert prompt.thread == make_thread_id("discord", forum, asked)
+    assert [one.text for one in peer.server.said(asked)] == ["Two metres."]
+
+
+async def test_a_deletion_counts_for_what_an_earlier_process_took_in(peer: Discord) -> None:
+    """Discord does not say whose message it was."""
+    first, inbox = Inbox(), Inbox()
+    async with serving(peer.adapter, first):
+        message_id = await peer.says("never mind")
+        (prompt,) = await first.prompts(1)
+    inbox.threads[message_id] = prompt.thread
+    peer.adapter = peer.make()
+    async with serving(peer.adapter, inbox):
+        await peer.deletes(message_id)
+        await inbox.until(lambda: bool(inbox.came))
+    assert inbox.came == [Deletion(prompt.thread, message_id, UNTOLD, message_id)]
+
+
+async def test_cards_and_parts_are_read_in_what_is_passed_on_answered_and_stands_before(peer: Discord) -> None:
+    card: Json = {"author": {"name": "CI"}, "title": "Failed", "fields": [{"name": "on", "value": "main"}],
+                  "footer": {"text": "job 7"}}  # fmt: skip
+    part: Json = {"type": 17, "components": [{"type": 10, "content": "in parts"}]}
+    shown: Given = {"embeds": [card], "components": [part]}
+    theirs: Json = {"id": "8", "author": {"id": OTHER_BOT, "username": "ci", "bot": True}, "content": "", **shown}
+    snapshot: Json = {"message": {"content": "", **shown}}
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        passed: Given = {"message_reference": {"type": 1, "message_id": "9"}, "message_snapshots": [snapshot]}
+        await peer.server.says(peer.channel, "", more=passed)
+        reply: Given = {"message_reference": {"type": 0, "message_id": "8"}, "referenced_message": theirs, "type": 19}
+        await peer.server.says(peer.channel, "why?", more=reply)
+        prompts = await inbox.prompts(2)
+    assert [one.refers_to[0].text for one in prompts] == ["CI\nFailed\non: main\njob 7\nin parts"] * 2
+
+
+async def test_files_alone_stand_before_a_mention_too(peer: Discord) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        await peer.server.says(peer.harbour, "", file=("pier.png", b"x"))
+        await peer.in_channel("what is it?", named=True)
+        (prompt,) = await inbox.prompts(1)
+    assert [(one.kind, one.text) for one in prompt.refers_to] == [("before", "[file pier.png]")]

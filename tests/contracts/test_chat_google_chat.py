@@ -9,6 +9,7 @@ from tests.contracts.google_chat_peer import DIRECT, HARBOUR, GoogleChat
 
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import make_thread_id
+from shoal.domain.messages import UNTOLD, Deletion
 from shoal.domain.posts import OutboundPost
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
@@ -143,3 +144,18 @@ async def test_a_thread_is_opened_in_a_space_and_with_a_person(peer: GoogleChat)
     (first,) = peer.server.said(HARBOUR)
     assert opened == make_thread_id("google_chat", HARBOUR, first.thread)
     assert await peer.adapter.open_thread("1001", "hello") == peer.thread
+
+
+async def test_a_deletion_counts_for_what_an_earlier_process_took_in(peer: GoogleChat) -> None:
+    """Google Chat does not say whose message it was."""
+    first, inbox = Inbox(), Inbox()
+    async with serving(peer.adapter, first):
+        name = await peer.says("never mind")
+        (prompt,) = await first.prompts(1)
+    inbox.threads[prompt.key] = prompt.thread
+    peer.adapter = peer.make()
+    async with serving(peer.adapter, inbox):
+        await peer.ready()
+        await peer.deletes(name)
+        await inbox.until(lambda: bool(inbox.came))
+    assert inbox.came == [Deletion(prompt.thread, name, UNTOLD, name)]

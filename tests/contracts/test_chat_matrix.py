@@ -9,6 +9,7 @@ from tests.contracts.matrix_peer import BEN, Matrix
 from shoal.domain.ids import make_thread_id
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
+from shoal.testing.contracts.chat_peer import Inbox, serving
 from shoal.testing.platforms.matrix import FakeMatrix
 
 
@@ -40,3 +41,16 @@ class TestMatrixThread(ChatContract):
         peer.kept.values["subscribed:matrix", peer.thread] = "1"
         peer.kept.values["matrix:matrix", "since"] = f"s{peer.server.world.position}"
         return peer
+
+
+async def test_what_was_said_before_is_told_as_it_is_by_now(peer: Matrix) -> None:
+    """Changed, or gone."""
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        loose = await peer.in_channel("the buoy is loose")
+        secret = await peer.in_channel("nobody should know")
+        await peer.server.changes(peer.pier, loose, "the buoy is fast")
+        await peer.server.deletes(peer.pier, secret)
+        await peer.in_channel("what now?", named=True)
+        (prompt,) = await inbox.prompts(1)
+    assert [one.text for one in prompt.refers_to] == ["the buoy is fast"]

@@ -12,15 +12,19 @@
 Each is delivered twice. Whatever is nothing of these is met with silence, and fails.
 """
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from string import Template
+from tempfile import TemporaryDirectory
 from urllib.parse import urlencode
 
 import msgspec
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from tests.contracts import slack_peer, teams_peer, test_chat_telegram
 from tests.contracts.google_chat_peer import DIRECT, HARBOUR, GoogleChat
 from tests.contracts.matrix_peer import Matrix
@@ -31,6 +35,7 @@ from shoal.domain.clock import iso
 from shoal.domain.messages import Deletion, Edit, Prompt, Reaction
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import TelegramSettings
+from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Inbox, Peer, serving
 from shoal.testing.platforms.discord import FakeDiscord
@@ -43,6 +48,7 @@ from shoal.testing.platforms.slack_methods import TEAM
 from shoal.testing.platforms.teams import BOT as TEAMS_BOT
 from shoal.testing.platforms.teams import TENANT, FakeTeams
 from shoal.testing.platforms.telegram import TOKEN, FakeTelegram
+from shoal.testing.platforms.wire import Json
 
 FOLDER = Path(__file__).parent / "recorded"
 
@@ -306,6 +312,76 @@ async def test_nothing_is_met_with_silence(
             assert kinds - ({"logged"} if kind == "told" else set()) == {kind}, found
             assert len(found) == 1 or kind in ("edit", "deletion", "reaction", "decision", "told"), found
             assert all(part in found[0] for part in what.split("|")), found
+
+
+ODD: tuple[Json, ...] = (5, True, "odd", [], ["odd"], {}, {"odd": 1}, None)
+USED = [(platform, one) for platform, one in EVENTS if not one.then.startswith(("nothing", "logged"))]
+
+
+def changed(content: Json, draw: Callable[[Sequence[Json]], Json]) -> tuple[Json, Json]:
+    """A document in which one value has another form than before, and that value now."""
+    if content and draw([True, True, True, False]):
+        if isinstance(content, dict):
+            key = str(draw(list(content)))
+            value, put = changed(content[key], draw)
+            return {**content, key: value}, put
+        if isinstance(content, list):
+            value, put = changed(content[0], draw)
+            return [value, *content[1:]], put
+    put = draw([one for one in ODD if type(one) is not type(content)])
+    return put, put
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("platform", ["slack", "teams", "google_chat"])
+def test_a_signed_event_of_any_form_is_answered_well_and_told(platform: str, data: st.DataObject) -> None:
+    """Platforms turn off what refuses their calls, and people wait for answers."""
+    one = data.draw(st.sampled_from([one for name, one in USED if name == platform]))
+    part = "form" if one.form else "payload"
+    whole: Json = msgspec.json.decode(msgspec.json.encode(one.form or one.payload))
+    content, put = changed(whole, lambda choices: data.draw(st.sampled_from(choices)))
+    assume(isinstance(content, dict))
+    told = Told()
+
+    async def attempt(home: Path) -> None:
+        async with STANDS[platform](home) as (peer, send):
+            inbox = _inboxes[id(peer)] = Inbox()
+            async with serving(peer.adapter, inbox):
+                begun = await peer.says("begin")
+                (first,) = await inbox.prompts(1)
+                for known in ("55", "1767603600.000055", begun, first.key, "D00000001/1767603600.000101"):
+                    inbox.threads[known] = first.thread
+                told.kinds.clear()
+                answer = await send(msgspec.structs.replace(one, **{part: content}))
+                await peer.says("end")
+                await inbox.until(lambda: inbox.said()[-1].text == "end")
+                posted = [*peer.told(), *elsewhere(peer)]
+            assert isinstance(answer, HttpAnswer)
+            assume(answer.status != 401)  # it was of what the signature vouches for
+            assert answer.status == 200 or (answer.status == 501 and one.payload["type"] == "invoke")
+            came = [*inbox.came[2:], *inbox.commands, *inbox.decided, *posted, *told.kinds]
+            assert came or put is None or answer.status == 501, "silence"
+
+    logging.getLogger().addHandler(told)
+    try:
+        with TemporaryDirectory() as home:
+            asyncio.run(attempt(Path(home)))
+    finally:
+        logging.getLogger().removeHandler(told)
+
+
+class Told(logging.Handler):
+    """The kinds of events that the operator is told of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.args, tuple) and "kind" in record.msg:
+            self.kinds.append(str(record.args[1]))
 
 
 def elsewhere(peer: Peer) -> list[str]:

@@ -51,6 +51,16 @@ class TestTeams(ChatContract):
         assert peer.shown()[-1].file == ("tides.bin", file.read_bytes())
 
 
+class TestTeamsGroup(ChatContract):
+    """The same, where several people share a chat without threads."""
+
+    @pytest.fixture
+    async def peer(self, peer: Teams) -> Teams:  # pyright: ignore[reportGeneralTypeIssues]
+        peer.place = GROUP
+        peer.lacks = frozenset({"polls", "threads", "bots_heard"})
+        return peer
+
+
 # ---- who may call ----
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 import pytest
 
+from shoal.chat.account import NOTHING_ASKED
 from shoal.chat.telegram.adapter import UPDATE_SECONDS_MAX, TelegramAdapter
 from shoal.domain.ids import make_thread_id
 from shoal.domain.lines import turns_of
@@ -15,7 +16,7 @@ from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import TelegramSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
-from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Shown, Who, serving
+from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Route, Shown, Who, serving
 from shoal.testing.platforms.telegram import BOT_ID, BOT_NAME, TOKEN, FakeTelegram
 from shoal.testing.platforms.telegram_wire import user_of
 from shoal.testing.platforms.wire import Given, Json
@@ -39,9 +40,10 @@ OTHERS: dict[Kind, Given] = {
 class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
     """The counterpart: a private chat with ada."""
 
-    lacks = frozenset[Lack]({"deletions"})
+    lacks = frozenset[Lack]({"deletions", "bots_heard"})
     refers = frozenset[Refers]({"reply", "quote", "forward", "own"})
     kinds = frozenset[Kind](OTHERS)
+    routes = frozenset[Route]({"reply", "forward", "before"})
     order = "written"
     stranger = "9"
 
@@ -106,6 +108,19 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
         theirs = self.server.quietly(7, whole, user=9)
         quote: Given = {"quote": {"text": said, "position": 8, "is_manual": True}} if kind == "quote" else {}
         await self.server.sends(7, {"text": text, **quote}, reply_to=theirs)
+
+    async def brings(self, route: Route, name: str, content: bytes) -> None:
+        await self.ready()
+        match route:
+            case "reply":
+                theirs = self.server.quietly(7, "", user=9, file=(name, content))
+                await self.server.says(7, "what is it?", reply_to=theirs)
+            case "forward":
+                origin: Json = {"type": "hidden_user", "sender_user_name": "Mallory", "date": 0}
+                await self.server.sends_file(7, name, content, more={"forward_origin": origin})
+            case "before":
+                await self.server.sends_file(-100, name, content, user=9, topic=41)
+                await self.in_channel("what is it?", named=True)
 
     async def answers_bot(self, message_id: str, text: str) -> None:
         await self.server.says(7, text, reply_to=int(message_id))
@@ -179,7 +194,10 @@ async def test_an_album_is_for_whom_its_caption_names(peer: Telegram, captioned:
         await peer.server.sends_album(-100, ["a.txt", "b.txt", "c.txt"], "@shoal_test_bot look", captioned=captioned)
         await peer.server.says(-100, "@shoal_test_bot end")
         prompts = await inbox.prompts(4)
-    assert [file.name for prompt in prompts for file in prompt.attachments] == ["a.txt", "b.txt", "c.txt"]
+    own = [file.name for prompt in prompts for file in prompt.attachments if file.author is None]
+    assert own == ["a.txt", "b.txt", "c.txt"]
+    assert [file.name for file in prompts[0].attachments if file.author is not None] == ["x.txt"]
+    assert [one.text for one in prompts[0].refers_to] == ["not for you\n[file x.txt]"]
     assert [prompt.text for prompt in prompts if prompt.text] == ["look", "end"]
     waiting = [msgspec.structs.replace(prompt, in_chat=True) for prompt in prompts[:3]]
     assert turns_of(waiting) == [[0, 1, 2]]
@@ -193,6 +211,59 @@ async def test_a_picture_that_is_asked_about_comes_along(peer: Telegram) -> None
         (prompt,) = await inbox.prompts(1)
     assert [file.name for file in prompt.attachments] == ["chart.txt"]
     assert [(one.kind, one.text, one.author.id) for one in prompt.refers_to] == [("reply", "[file chart.txt]", "9")]
+
+
+async def test_a_picture_without_words_before_a_mention_comes_along(peer: Telegram) -> None:
+    """And an album without a caption."""
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.sends_file(-100, "pier.txt", b"stones", user=9)
+        await peer.server.sends_album(-100, ["a.txt", "b.txt"])
+        await peer.server.says(-100, "@shoal_test_bot what is it?")
+        (prompt,) = await inbox.prompts(1)
+    assert [(file.name, file.author and file.author.id) for file in prompt.attachments] == [
+        ("pier.txt", "9"), ("a.txt", "7"), ("b.txt", "7"),
+    ]  # fmt: skip
+    assert all(file.path for file in prompt.attachments)
+    assert [one.text for one in prompt.refers_to] == ["[file pier.txt]", "[file a.txt]", "[file b.txt]"]
+
+
+async def test_what_was_said_before_is_told_as_it_was_changed(peer: Telegram) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        first = await peer.server.says(-100, "the buoy is loose")
+        await peer.server.changes(first, "the buoy is fast")
+        await peer.server.says(-100, "@shoal_test_bot what now?")
+        (prompt,) = await inbox.prompts(1)
+    assert [one.text for one in prompt.refers_to] == ["the buoy is fast"]
+
+
+async def test_a_mention_alone_is_answered_in_short(peer: Telegram, caplog: pytest.LogCaptureFixture) -> None:
+    """It brings what was said before; where nothing was, there is nothing to ask a model."""
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(-100, "@shoal_test_bot")
+        await peer.server.sees(-100, NOTHING_ASKED)
+        await peer.server.says(-100, "the buoy is loose")
+        await peer.server.says(-100, "@shoal_test_bot")
+        (prompt,) = await inbox.prompts(1)
+    assert (prompt.text, [one.text for one in prompt.refers_to]) == ("", ["the buoy is loose"])
+    assert not [one for one in caplog.records if one.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_captions_have_the_markup_of_texts(peer: Telegram, tmp_path: Path, more: int) -> None:
+    files = [tmp_path / f"{number}.txt" for number in range(1 + more)]
+    for file in files:
+        file.write_text("depths")
+    post = OutboundPost(peer.thread, "k1", "**High** at [six](https://tides.example).", "file", file=files[0])
+    await peer.adapter.post(msgspec.structs.replace(post, album=tuple(files[1:])))
+    assert [(one.text, one.kind) for one in peer.server.said(7)] == [("High at six.", "document")]
+    long = "very " * 203 + "**high**"
+    await peer.adapter.post(msgspec.structs.replace(post, key="k2", markdown=long, album=tuple(files[1:])))
+    assert [one.text for one in peer.server.said(7)][1:] == ["very " * 203 + "high"]
+    await peer.adapter.post(msgspec.structs.replace(post, key="k3", markdown=f"{long}!!", album=tuple(files[1:])))
+    assert [one.text for one in peer.server.said(7)][2:] == ["very " * 203 + "high!!", ""]
 
 
 async def test_updates_are_heard_whose_numbers_begin_anew(peer: Telegram) -> None:
@@ -300,7 +371,7 @@ def hooked(peer: Telegram) -> Telegram:
     )  # fmt: skip
     peer.adapter = peer.make()
     peer.server.deliver = peer.adapter.receive
-    peer.order, peer.lacks = "arrived", frozenset({"deletions", "connection", "polls", "greeting"})
+    peer.order, peer.lacks = "arrived", frozenset({"deletions", "bots_heard", "connection", "polls", "greeting"})
     return peer
 
 

@@ -1,6 +1,7 @@
 """The chat adapters' contract over the webhook chat, and what is its own: signatures, JSON, files in calls."""
 
 import base64
+import mimetypes
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from shoal.domain.settings_platforms import WebhookSettings
 from shoal.domain.webhooks import proof, signature
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
-from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Shown, Who, serving
+from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Route, Shown, Who, serving
 from shoal.testing.platforms.webhook import SECRET, FakeHookChat, Json
 
 PLAIN = str.maketrans("", "", "*")
@@ -33,6 +34,7 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
     lacks = frozenset[Lack]({"connection", "polls", "before", "greeting", "downloads"})
     stranger = "mallory"
     refers = frozenset[Refers]({"reply", "quote", "forward", "own"})
+    routes = frozenset[Route]({"reply", "forward", "before"})
     kinds = frozenset[Kind]({"unknown"})
 
     def __init__(self, home: Path, server: FakeHookChat, clock: ManualClock) -> None:
@@ -76,11 +78,19 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
         one: Json = {"kind": kind, "text": said, "id": "m0", "author": {"id": self.stranger, "name": "Mallory"}}
         await self.server.says("harbour", "7", text, refers_to=[one])
 
+    async def brings(self, route: Route, name: str, content: bytes) -> None:
+        await self.adapter.connected.wait()
+        author: Json = {"id": self.stranger, "name": "Mallory"}
+        kind = mimetypes.guess_type(name)[0] or ""
+        file: dict[str, Json] = {"name": name, "media_type": kind, "data": base64.b64encode(content).decode()}
+        one: Json = {"kind": route, "text": "", "id": "m0", "author": author}
+        await self.server.says("harbour", "7", "what is it?", refers_to=[one], files=[{**file, "author": author}])
+
     async def answers_bot(self, message_id: str, text: str) -> None:
         await self.server.says("harbour", "7", text, refers_to=[{"id": message_id, "own": True}])
 
     async def sends(self, kind: Kind) -> None:
-        where: dict[str, Json] = {"type": "message", "id": "m9", "channel": "harbour", "thread": "7"}
+        where: dict[str, Json] = {"type": "message", "id": "m9", "channel": "harbour", "thread": "7", "named": False}
         answer = await self.server.tells({**where, "author": {"id": "ada"}, "hologram": 3})
         self.answered.append(msgspec.json.decode(answer.body)["answer"])
 

@@ -202,7 +202,7 @@ class Stand:
         self.models = Catalog({}, home=self.home, clock=self.clock, environ={})
         self.folders = STILL_FOLDERS
         self.snapshots = ConversationSnapshots(
-            self.store, self.agents, self.clock, None, self.hub.publish, self.prompt_files, self.home
+            self.store, self.agents, self.clock, None, self.hub.publish, self.prompt_files, self.folders
         )
         self.pairing = Pairing(self.store, self.clock)
         links = Links(PEOPLE, RULES)

@@ -135,7 +135,7 @@ async def test_a_malformed_message_is_refused_and_not_stored(shoal: Served, body
 
 async def test_a_malformed_body_says_which_field(shoal: Served) -> None:
     answer = await shoal.client.post(MESSAGES, json={"text": 7})
-    assert "$.text" in answer.json()["message"]
+    assert "`text` has to be text" in answer.json()["message"]
 
 
 @pytest.mark.parametrize("thread", ["one", "web:lobby", "web::x", "web:lobby:a*b", "web:lobby:..", "a:b:c:d"])

@@ -19,6 +19,9 @@ SETTINGS = """
 [model]
 context_tokens_max = 100000
 
+[checkpoints]
+file_bytes_max = 1000
+
 [sandbox]
 kind = "host"
 """
@@ -245,3 +248,27 @@ async def test_rules_are_suggested_and_accepted_one_by_one(page: Page, shoal: Ru
     rules = (shoal.home / "shoal.toml").read_text()
     assert "touch log" in rules
     assert "touch tides" not in rules
+
+
+async def test_what_an_undo_leaves_is_named_with_the_reason(page: Page, shoal: Running) -> None:
+    shoal.plays(
+        "large", calls(call("write", path="large.txt", content="x" * 2_000), call("write", path="s", content="s"))
+    )
+    shoal.asks("web:lobby:large", "large, please")
+    await go(page, "t/web:lobby:large")
+    await page.get_by_role("button", name="Changed 2 files").click()
+    changes = page.locator(".row.end .changes")
+    await expect(changes).to_contain_text("large.txt added · It is too large to be kept, so it stays.")
+    await page.get_by_role("button", name="Undo these changes").click()
+    await expect(changes.get_by_role("status")).to_contain_text("large.txt: It is too large to be kept, so it stays.")
+    assert (shoal.workspace / "large.txt").exists()
+
+
+async def test_a_copy_sends_whoever_wants_to_undo_to_its_original(page: Page, shoal: Running) -> None:
+    shoal.asks("web:lobby:original", "plan the month")
+    copy = shoal.cli("threads", "fork", "web:lobby:original").split()[-1]
+    await go(page, f"t/{copy}")
+    await expect(page.locator(".row.end")).to_contain_text("Changed 2 files. This is a copy; undo it in")
+    await expect(page.get_by_role("button", name="Changed")).to_have_count(0)
+    await page.get_by_role("link", name="the original conversation").click()
+    await expect(page.get_by_role("button", name="Changed 2 files")).to_be_visible()

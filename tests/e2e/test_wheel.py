@@ -60,6 +60,10 @@ def test_every_module_of_the_shipped_tests_can_be_imported(python: Path, tmp_pat
     assert found == len(shipped) - 1, "all but shoal.testing itself"
 
 
+def test_the_documentation_is_in_it(python: Path, tmp_path: Path) -> None:
+    assert run(python.with_name("shoal"), "docs", "import", cwd=tmp_path).startswith("# Coming from another product")
+
+
 def test_a_contract_suite_runs_against_an_adapter(python: Path, tmp_path: Path) -> None:
     """Shoal's own adapter stands for one of another package: its counterpart and the suite come from the wheel."""
     shutil.copy(ROOT / "tests/contracts/test_chat_discord.py", tmp_path)

@@ -11,15 +11,15 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.chat import webhook
-from shoal.chat.discord import wire as discord
+from shoal.chat.discord import messages as discord
 from shoal.chat.discord.wire import DiscordChannel, DiscordMessage
 from shoal.chat.google_chat import wire as google_chat
 from shoal.chat.slack import wire as slack
-from shoal.chat.slack.wire import EventCall, SlackBot
+from shoal.chat.slack.wire import EventCall, SlackBot, SlackMessage
 from shoal.chat.teams import wire as teams
 from shoal.chat.telegram import wire as telegram
 from shoal.domain.errors import ShoalError
-from shoal.domain.untrusted import UNREADABLE
+from shoal.domain.untrusted import UNREADABLE, decode_known
 from tests.fuzz.inputs import Json
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -113,11 +113,10 @@ _DISCORD: tuple[Json, ...] = (
 
 def _discord(body: bytes) -> None:
     try:
-        message = msgspec.json.decode(body, type=DiscordMessage)
+        message, _ = decode_known(body, DiscordMessage)
     except UNREADABLE:
         return
-    if not discord.is_said(message, "9"):
-        return
+    discord.was_said(message, "9")
     discord.is_addressed(message, "9")
     place = discord.place_of(DiscordChannel(message.channel_id, type=0), message.guild_id)
     discord.prompt_of(discord.thread_of("discord", place, message.id, "native"), message, "9")
@@ -152,17 +151,17 @@ _SLACK: tuple[Json, ...] = (
 
 def _slack(body: bytes) -> None:
     try:
-        call = msgspec.json.decode(body, type=EventCall)
+        call, _ = decode_known(body, EventCall)
+        event, _ = decode_known(call.event, SlackMessage)
     except UNREADABLE:
         return
     call.is_of("T1")
     me = SlackBot("U9", "B9", "T1")
-    if call.event is not None:
-        slack.is_about_message(call.event)
-        slack.was_said(call.event, me)
-        if slack.is_written(call.event, me):
-            slack.prompt_of("slack", call.event, me)
-            slack.is_addressed(call.event, me)
+    slack.is_about_message(event)
+    slack.was_said(event, me)
+    if slack.is_written(event, me):
+        slack.prompt_of("slack", event, me)
+        slack.is_addressed(event, me)
 
 
 _WEBHOOK: tuple[Json, ...] = (
@@ -224,7 +223,7 @@ _TEAMS: tuple[Json, ...] = (
 
 def _teams(body: bytes) -> None:
     try:
-        activity = msgspec.json.decode(body, type=teams.TeamsActivity)
+        activity, _ = decode_known(body, teams.TeamsActivity)
     except UNREADABLE:
         return
     teams.is_of_bot(activity)
@@ -268,8 +267,8 @@ def _google_chat(body: bytes) -> None:
         push.message.content()
         return
     try:
-        event = msgspec.json.decode(body, type=google_chat.ChatEvent)
-        changes = msgspec.json.decode(body, type=google_chat.SpaceChanges)
+        event, _ = decode_known(body, google_chat.ChatEvent)
+        changes, _ = decode_known(body, google_chat.SpaceChanges)
     except UNREADABLE:
         return
     google_chat.pressed_in(event)

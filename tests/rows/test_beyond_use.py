@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from collections.abc import Coroutine
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -20,10 +21,12 @@ from typing import ClassVar
 import pytest
 
 from shoal.testing.model import Seen
+from shoal.testing.model.speech import recording, words_in
+from shoal.testing.platforms.wire import Json
 from shoal.testing.push import FakePush
 from tests.processes import PROGRAM
 from tests.rows.internet import SPACES, can_be_made
-from tests.rows.running import Running, call, command_line, until
+from tests.rows.running import ADA, Running, call, command_line, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rows-beyond-use")]
 
@@ -412,10 +415,36 @@ class TestB22:
 class TestB23:
     """Voice in and out, what is quoted and forwarded, albums: nothing that people send is met with silence."""
 
-    @pytest.mark.xfail(strict=True, reason="open: voice in and out")
-    def test_voice(self, tmp_path: Path) -> None:
-        (tmp_path / "shoal.toml").write_text("[voice]\n")
-        assert command_line(tmp_path, "ask", "hello").returncode == 0
+    def test_voice_in_and_out(self, tmp_path: Path) -> None:
+        speech = '[speech]\nrecognition = "fake/whisper-1"\nspeaking = "fake/tts-1"\n'
+        with Running(tmp_path / "home", speech, ("telegram",)) as made, made.run():
+            telegram = made.platforms.telegram
+            made.plays("b23-tide", "High at six.")
+            made.loop.do(telegram.sends_voice(ADA, recording("b23-tide")))
+            made.loop.do(telegram.sees(ADA, "High at six."))
+            made.loop.do(telegram.until(lambda: any(sent.file for sent in telegram.said(ADA))))
+            (spoken,) = [sent.file for sent in telegram.said(ADA) if sent.file]
+            assert words_in(spoken[1]) == "High at six."
+
+    def test_quotes_albums_and_stickers(self, tmp_path: Path) -> None:
+        with Running(tmp_path / "home", "", ("telegram",)) as made, made.run():
+            telegram = made.platforms.telegram
+
+            def sent(*steps: Coroutine[object, object, object]) -> str:
+                before = len(made.model.log)
+                for step in steps:
+                    made.loop.do(step)
+                until(lambda: len(made.model.log) > before)
+                return made.model.log[-1].messages[-1].text
+
+            quoted = made.loop.call(lambda: telegram.quietly(ADA, "Berth nine is free.", user=ADA))
+            assert "Berth nine is free." in sent(telegram.says(ADA, "words=1 id=b23-quote", reply_to=quoted))
+            album = sent(telegram.sends_album(ADA, ["bow.txt", "stern.txt"], "words=1 id=b23-album"))
+            assert all(name in album for name in ("bow.txt", "stern.txt"))
+            sticker: dict[str, Json] = {
+                "sticker": {"file_id": "s", "file_unique_id": "s", "type": "regular", "emoji": "\U0001f6a2"}
+            }
+            assert "sticker" in sent(telegram.sends(ADA, sticker))
 
 
 class TestB24:

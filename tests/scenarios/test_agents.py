@@ -40,17 +40,28 @@ async def test_what_an_agent_answers_in_its_channel_is_chosen_and_shown(tmp_path
         assert "what names it in this channel" in await world.ada.asks("/agent bind deck listen=named")
         assert "in fake:harbour: named" in await world.ada.asks("/agent list")
         assert "every message in this channel" in await world.ada.asks("/agent bind deck")
-        assert "There is no listen=never. There are: all, named, threads." in await world.ada.asks(
-            "/agent bind deck listen=never"
-        )
+        assert "`listen=` takes all, named or threads." in await world.ada.asks("/agent bind deck listen=never")
+        assert "[listen=all|named|threads]" in await world.ada.asks("/agent bind deck listen=all named")
         assert "in fake:harbour: all" in await world.ada.asks("/agent list")
+
+
+async def test_an_agent_is_made_with_what_is_chosen_for_it(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
+        await world.ada.asks("/agent create deck model=demo permissions=locked listen=named Keeps it clean, a=b.")
+        spec = world.app.agents.spec("deck")
+        assert (spec.model, spec.profile, spec.system_prompt) == ("demo", "locked", "Keeps it clean, a=b.")
+        assert "in fake:deck: named" in await world.ada.asks("/agent list")
+        told = await world.ada.asks("/agent create x colour=red")
+        assert "`colour` cannot be set. What can be: listen, model" in told
+        assert "Created" not in await world.ada.asks("/agent create x permissions=nope")
+        assert world.app.agents.names() == ["deck", "main"]
 
 
 async def test_a_channel_that_cannot_be_made_is_told_and_the_agent_stays(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         world.chat.channel_trouble = PlatformError("The bot may not manage channels.")
-        told = await world.ada.asks("/agent create deck")
-        assert "may not manage channels" in told
+        told = await world.ada.asks("/agent create deck listen=named")
+        assert "may not manage channels. `/agent bind deck listen=named` binds another." in told
         await world.ada.asks("/agent bind deck")
         assert (await answer(world, "harbour")).startswith("deck by")
 
@@ -105,7 +116,7 @@ async def test_a_configured_agent_answers_so_from_the_next_turn(tmp_path: Path) 
 async def test_a_destroyed_agent_is_stopped_first_and_its_files_are_kept_or_not(tmp_path: Path) -> None:
     door = Door()
     model = FakeModel(calls("wait"), "main by demo")
-    async with scenario(tmp_path, model, tools=[door.tool()], settings=MANAGED) as world:
+    async with scenario(tmp_path, model, tools=[door.tool()], settings=MANAGED, changes=("instructions",)) as world:
         await world.ada.asks("/agent create deck")
         thread = await world.chat.writes("deck", "scrub")
         await door.entered.wait()

@@ -79,7 +79,7 @@ async def test_the_first_click_wins(tmp_path: Path) -> None:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         await world.ada.decides(approval.id, allow=False)
-        with pytest.raises(Conflict, match="deny"):
+        with pytest.raises(Conflict, match="it was denied"):
             await world.ada.decides(approval.id, allow=True)
         with pytest.raises(NotFound):
             await world.ada.decides(ApprovalId("none"), allow=True)

@@ -5,6 +5,8 @@ The rule: what the model is sent on a branch is what it would be sent had only t
 
 import asyncio
 import json
+import re
+import sqlite3
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,17 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.scenarios.kit import echo, echoes
 
+from shoal.agents.snapshots import COPYING
 from shoal.domain.branches import spans_to
-from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
-from shoal.domain.events import Branched, Forked, UserSaid
+from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, StoreNewer
+from shoal.domain.events import Branched, Forked, ToolFinished, UserSaid
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Author, ModelRequest, Prompt
+from shoal.domain.messages import Attachment, Author, ModelRequest, Prompt
 from shoal.domain.permissions import Asker
 from shoal.permissions.access import AccessRules
 from shoal.permissions.taint import taint_of
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen, Step
-from shoal.testing.scenario import World, scenario
+from shoal.testing.scenario import Person, World, scenario
+from shoal.turn.replay import replay_thread
 
 OWNER = Asker(trust="owner", user="owner")
 ADA = Author("ada", trusted=True)
@@ -206,16 +210,87 @@ async def test_a_fork_has_no_grant_of_the_original(tmp_path: Path) -> None:
         await world.happens(copy, "approval_requested", 2)
 
 
-async def test_a_fork_keeps_its_files_when_the_original_is_gone(tmp_path: Path) -> None:
+async def sends(world: World, person: Person, name: str, *, trusted: bool = True) -> Path:
+    """A message with a file, and the end of its turn; where the thread has the file."""
+    sent = world.app.home.attachments(person.thread) / name
+    sent.parent.mkdir(parents=True, exist_ok=True)
+    sent.write_text(f"what {name} says")
+    clock, thread, author = world.app.clock, person.thread, Author(person.name, trusted=trusted)
+    done = (await world.types(thread)).count("turn_finished") if await world.app.store.journal.thread(thread) else 0
+    files = (Attachment(name, "text/plain", path=str(sent)),)
+    await world.app.orchestrator.send(Prompt(thread, name, f"see {name}", author, clock.now(), attachments=files))
+    await world.happens(thread, "turn_finished", done + 1)
+    return sent
+
+
+async def test_a_fork_has_files_of_its_own_as_far_as_it_goes(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting())) as world:
-        await turn(world, "one")
-        folder = world.app.home.attachments(world.ada.thread)
-        folder.mkdir(parents=True)
-        (folder / "map.png").write_bytes(b"png")
+        early = await sends(world, world.ada, "early.txt")
+        upto, copy = (await world.journal())[-1].seq, ThreadId("web:lobby:copy")
+        await sends(world, world.ada, "late.txt")
+        await world.app.snapshots.fork(world.ada.thread, copy, "owner", upto)
+        early.unlink()
+        (file,) = world.app.home.attachments(copy).iterdir()
+        assert (file.name, file.read_text()) == (early.name, "what early.txt says")
+        (said_there,) = [event.data for event in await world.journal(copy) if isinstance(event.data, UserSaid)]
+        assert [one.path for one in said_there.attachments] == [str(file)]
+        assert not [path for path in world.app.home.channel(copy).iterdir() if path.name.startswith(COPYING)]
+
+
+async def test_a_strangers_file_is_as_tainted_in_a_fork(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=counting()), access=AccessRules(allow=("ada", "*"))) as world:
+        await sends(world, world.person("eve", "7"), "evil.txt", trusted=False)
+        copy, home, marked = ThreadId("web:lobby:copy"), world.app.home, world.app.tainted_files
+        await world.app.snapshots.fork(ThreadId("fake:harbour:7"), copy, "owner")
+        (file,) = home.attachments(copy).iterdir()
+        assert "eve" in (await marked.sources([home.attachments(copy)]))(file)
+
+
+async def test_a_refused_fork_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=counting())) as world:
+        await sends(world, world.ada, "map.txt")
+        bob = world.person("bob", "2")
+        await bob.says("hello")
+        await world.happens(bob.thread, "turn_finished")
+        home, before = world.app.home, sorted((tmp_path / "data").rglob("*"))
+        for target in (bob.thread, world.ada.thread):
+            with pytest.raises(Conflict, match="already"):
+                await world.app.snapshots.fork(world.ada.thread, target, "owner")
+        with pytest.raises(InvalidInput, match="none of number 99999"):
+            await world.app.snapshots.fork(world.ada.thread, ThreadId("web:lobby:new"), "owner", 99_999)
+        assert sorted((tmp_path / "data").rglob("*")) == before
+        assert not home.attachments(bob.thread).exists()
+
+
+async def test_a_fork_with_a_file_replays_alike_whoever_names_its_path(tmp_path: Path) -> None:
+    def reads(seen: Seen) -> Step | str:
+        found = re.search(r"/\S*/attachments/\S*map.txt", seen.messages[-1].text)
+        return echoes(found[0]) if found is not None and not seen.rounds else f"It is in {found and found[0]}."
+
+    async with scenario(tmp_path, FakeModel(script=reads), tools=(echo,)) as world:
+        path = str(await sends(world, world.ada, "map.txt"))
+        await turn(world, "and now?")
         copy = ThreadId("web:lobby:copy")
         await world.app.snapshots.fork(world.ada.thread, copy, "owner")
-        (folder / "map.png").unlink()
-        assert (world.app.home.attachments(copy) / "map.png").read_bytes() == b"png"
+        results = [event.data.text for event in await world.journal(copy) if isinstance(event.data, ToolFinished)]
+        assert results == [path], "what was said is not written anew"
+        for thread in (world.ada.thread, copy):
+            report = await replay_thread(world.app.store.journal, thread, world.app.context.meter, None)
+            assert (report.calls, report.differences) == (3, ())
+
+
+async def test_a_journal_of_a_newer_version_is_not_forked(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=counting())) as world:
+        await turn(world, "one")
+        second = "update events set type = ? where seq = 2"
+        copy, (_, event, *_) = ThreadId("web:lobby:copy"), await world.journal()
+        with sqlite3.connect(world.app.home.database_file) as database:
+            database.execute(second, ("of_tomorrow",))
+        with pytest.raises(StoreNewer, match="newer Shoal"):
+            await world.app.snapshots.fork(world.ada.thread, copy, "owner")
+        with sqlite3.connect(world.app.home.database_file) as database:
+            database.execute(second, (event.type,))
+        assert await world.app.store.journal.thread(copy) is None
 
 
 async def test_the_owner_in_a_chat_without_threads_gets_the_copy_on_the_page(tmp_path: Path) -> None:
@@ -313,7 +388,7 @@ def test_a_branch_is_what_it_would_be_if_only_it_had_happened(acts: list[tuple[s
                 elif act == "undo" and len(stops) > 1:
                     try:
                         undone = await orchestrator.undo.undo(person.thread, "last", person.asker, "overwrite")
-                    except (NotFound, InvalidInput):
+                    except (NotFound, InvalidInput, Conflict):  # nothing, or only what was done in the original
                         continue
                     happened = (*happened, undone.files)
                 elif act == "clear" and len(stops) > 1:

@@ -46,7 +46,8 @@ def put(world: World, name: str, text: str) -> Path:
 async def save(world: World, *expect: Expectation, name: str = "looks", turn: str = "") -> None:
     await save_case(
         world.app.store.journal, world.ada.thread, turn, expect, about="", sandbox=False,
-        clean=world.app.executor.redactor.redact, folder=folder(world), name=name,
+        clean=world.app.executor.redactor.redact, check_tool=world.app.cases.check_tool, folder=folder(world),
+        name=name,
     )  # fmt: skip
 
 
@@ -189,7 +190,7 @@ async def test_another_model_and_a_skill_are_tried_too(tmp_path: Path, edit: Rep
 )
 async def test_what_cannot_be_run_blocks_no_change(tmp_path: Path, step: Refusal | str, case: str, said: str) -> None:
     model = FakeModel(call("set_system_prompt", text="Hm."), *([step] if isinstance(step, Refusal) else []), "changed")
-    async with scenario(tmp_path, model, profile="standard") as world:
+    async with scenario(tmp_path, model, profile="standard", changes=("instructions",)) as world:
         put(world, "a", f'[[messages]]\nrole = "user"\ntext = "hi"\n[[expect]]\n{case}\n')
         await world.ada.says("change")
         approval = await world.ada.is_asked()
@@ -225,12 +226,20 @@ async def test_what_cannot_be_saved_is_said_and_writes_nothing(tmp_path: Path) -
         ):
             with pytest.raises(kind, match=said):
                 await save(world, SAYS, name=name, turn=turn)
-        with pytest.raises(InvalidInput, match=r"'matches': it is not a regular expression: .* at position 0"):
+        with pytest.raises(InvalidInput, match=r"^'matches': it is not a regular expression: .* at position 0"):
             await save(world, Expectation(matches="(a"))
+        assert not read_cases(folder(world))
+        with pytest.raises(InvalidInput, match=r"There is no tool 'bassh'\. Did you mean 'bash'\?"):
+            await save(world, Expectation(never_calls="bassh"))
+        with pytest.raises(InvalidInput, match=r"There is no tool 'bash:.*Did you mean 'bash'\?"):
+            await save(world, Expectation(calls='bash:{"command":1}'))
         assert not read_cases(folder(world))
         wrong = put(world, "b", '[[messages]]\nrole = "user"\ntext = "hi"\n[[expect]]\nmatches = "(a"\n')
         with pytest.raises(InvalidInput, match="line 5: 'matches': it is not a regular expression"):
             read_cases(folder(world))
+        wrong.write_text('[[messages]]\nrole = "user"\ntext = "hi"\n[[expect]]\nnever_calls = "bassh"\n')
+        with pytest.raises(InvalidInput, match=r"cases/b.toml, line 5: There is no tool 'bassh'\. Did"):
+            read_cases(folder(world), (), world.app.cases.check_tool)
         wrong.unlink()
         await save(world, SAYS)
         with pytest.raises(Conflict, match="There is a case looks already"):

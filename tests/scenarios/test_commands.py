@@ -36,7 +36,9 @@ async def test_a_context_is_saved_cleared_and_brought_back(tmp_path: Path) -> No
         assert "About boats." in await world.ada.asks(f"/context restore {name}")
         await turn(world, "and now?", 3)
         await world.ada.sees("demo heard 3")
-        assert "no snapshot" in await world.ada.asks("/context restore nosuch")
+        assert "About boats." in await world.ada.asks("/context restore 1")
+        for nosuch in ("nosuch", "0", "2"):
+            assert "no snapshot" in await world.ada.asks(f"/context restore {nosuch}")
         assert "Usage:" in await world.ada.asks("/context restore")
 
 
@@ -51,6 +53,8 @@ async def test_new_puts_the_conversation_away_and_restore_brings_it_back(tmp_pat
         assert f"`{name}`" in await world.ada.asks("/context history")
         assert "2 messages, beginning: two boats" in await world.ada.asks("/context history")
         assert await world.ada.asks("/new") == "Starting fresh."
+        assert await world.ada.asks("/retry") == "Nothing was answered since the conversation began anew."
+        assert (await world.types())[-1] == "cleared", "it is not undone"
         await turn(world, "now?", 2)
         assert len(model.requests[-1].messages) == 1
         assert "two boats" in await world.ada.asks(f"/context restore {name}")

@@ -151,6 +151,28 @@ async def test_tags_profiles_and_other_instructions(tmp_path: Path) -> None:
             await service.begin(Wanted("other", tag="tides"), 0.0)
 
 
+async def test_what_a_fork_copied_is_asked_once(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("one", "two", "three", "four")) as world:
+        for word in ("one", "two"):
+            await world.ada.says(word)
+            await world.ada.sees(word)
+        copy = world.person("ada", "2")
+        await world.app.snapshots.fork(world.ada.thread, copy.thread, "ada")
+        await copy.says("three")
+        await copy.sees("three")
+        await world.ada.says("four")
+        await world.ada.sees("four")
+        for thread in (world.ada.thread, copy.thread):
+            await world.app.store.threads.change(thread, title="Sea #tide")
+        for wanted in (Wanted("other", last=9), Wanted("other", tag="tide")):
+            steps = await detail(comparisons(world), wanted)
+            assert [(one.thread, one.asked.split()[0]) for one in steps] == [
+                (world.ada.thread, "one"), (world.ada.thread, "two"), (copy.thread, "three"),
+                (world.ada.thread, "four"),
+            ]  # fmt: skip
+        assert len(await detail(comparisons(world), Wanted("other", thread=copy.thread))) == 3
+
+
 async def test_a_deleted_thread_takes_its_answers_along(tmp_path: Path) -> None:
     model = FakeModel("one", "1")
     async with scenario(tmp_path, model, replays=False) as world:
@@ -166,9 +188,16 @@ async def test_a_deleted_thread_takes_its_answers_along(tmp_path: Path) -> None:
 
 
 async def test_a_ceiling_in_dollars_needs_a_price(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel()) as world:
+    async with scenario(tmp_path, FakeModel("one")) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("one")
         with pytest.raises(InvalidInput, match="--usd-max 0"):
             await comparisons(world).begin(Wanted("other", last=1), 1.0)
+        for wrong in (
+            Wanted("other", thread="fake:harbour:9"), Wanted("other", tag="x"), Wanted("other", last=1, profile="x"),
+        ):  # fmt: skip
+            with pytest.raises((InvalidInput, NotFound), match=r"There is no|No thread"):
+                await comparisons(world).begin(wrong, 1.0)
         with pytest.raises(InvalidInput, match="either"):
             await comparisons(world).begin(Wanted("other"), 0.0)
 
@@ -179,7 +208,7 @@ async def test_the_tools_are_those_that_were_told_then(tmp_path: Path) -> None:
         return bell
 
     model = FakeModel("one", "1")
-    async with scenario(tmp_path, model, tools=(ring,)) as world:
+    async with scenario(tmp_path, model, tools=(ring,), changes=("tools",)) as world:
         await world.ada.says("first")
         await world.ada.sees("one")
         world.app.tools.remove("ring")

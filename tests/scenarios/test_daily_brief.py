@@ -159,3 +159,20 @@ async def test_a_brief_by_one_call(tmp_path: Path, agent: str) -> None:
         assert (await found.client.get("/api/triggers")).json() == []
         for wrong in ({**body, "at": "25:00"}, {**body, "timezone": "Nowhere"}, {"at": "8:00"}):
             assert (await found.client.post("/api/brief", json=wrong)).status_code == 400
+        assert (await found.post("/api/brief", {**body, "at": "8"})).json()["schedule"] == "0 8 * * *"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"at": "25:00"}, "'25:00' is no hour. Write it as 8, 8:00 or 20:30."),
+        ({"platform": "nosuch", "channel": "x"}, "There is no platform 'nosuch' here."),
+        ({"timezone": "Nowhere", "thread": THREAD}, "The time zone 'Nowhere' is not known."),
+        ({}, "on the command line `--thread ID`"),
+    ],
+)
+async def test_a_brief_that_cannot_be_sent_makes_nothing(tmp_path: Path, wrong: dict[str, str], said: str) -> None:
+    async with site(tmp_path, FakeModel("Aye."), clock=ManualClock(NIGHT)) as found:
+        refused = await found.client.post("/api/brief", json={"at": "8:00", "agent": "brief", **wrong})
+        assert (refused.status_code, said in refused.json()["message"]) == (400, True), refused.text
+        assert "brief" not in found.world.app.agents.names()

@@ -124,6 +124,18 @@ async def test_a_post_that_was_never_confirmed_is_found_hours_after(tmp_path: Pa
     assert texts == ["The tide is low.", "The tide is low.", "It is high."]
 
 
+async def test_its_own_replies_are_no_unknown_messages(
+    tmp_path: Path, pier: Pier, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, pier, FakeModel("The tide is low.", "It is high.")):
+        await pier.fake.says(pier.direct, "how is the tide?")
+        await pier.sees(pier.direct, "The tide is low.")
+        assert pier.fake.said(pier.direct)[-1].reply_to, "Discord calls it a message of the type 19"
+        await pier.fake.says(pier.direct, "and then?")
+        await pier.sees(pier.direct, "It is high.")
+    assert "message of the type" not in caplog.text
+
+
 async def test_settings_hold_in_the_server_where_they_were_made(tmp_path: Path, pier: Pier) -> None:
     deck = pier.fake.add_channel(pier.guild, name="deck")
     other, far = pier.fake.add_server()
@@ -131,9 +143,9 @@ async def test_settings_hold_in_the_server_where_they_were_made(tmp_path: Path, 
     async with running(tmp_path, pier, FakeModel()):
         heard = await pier.fake.commands(pier.harbour, "settings", "permissions locked")
         assert f"in discord@{pier.guild} from the next turn on" in await in_time(pier.clock, pier.fake.hears(heard))
-        for channel, part in ((deck, "in this server: permissions locked"), (deck, "under the permissions locked"),
-                              (far, "in this server: nothing chosen"), (far, "under the permissions open"),
-                              (pier.direct, "under the permissions open")):  # fmt: skip
+        for channel, part in ((deck, "in this server: permissions locked"), (deck, "the permissions locked"),
+                              (far, "in this server: nothing chosen"), (far, "the permissions open"),
+                              (pier.direct, "the permissions open")):  # fmt: skip
             heard = await pier.fake.commands(channel, "settings")
             assert part in await in_time(pier.clock, pier.fake.hears(heard))
 

@@ -44,7 +44,9 @@ FREE = {
 @pytest.mark.parametrize("route", ["command", *BY_ITSELF, *PEOPLE_GO_ON])
 async def test_a_stranger_is_behind_whatever_comes_of_their_words(tmp_path: Path, route: str) -> None:
     chain = Chain(tmp_path, (route,))
-    async with scenario(tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS) as world:
+    async with scenario(
+        tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, changes=("instructions",)
+    ) as world:
         approval, said = await chain.ends(world)
         assert "mallory" in approval.reason
         if route in PEOPLE_GO_ON:
@@ -61,7 +63,13 @@ async def test_a_stranger_is_behind_whatever_comes_of_their_words(tmp_path: Path
 async def test_a_page_that_was_read_is_behind_whatever_comes_of_it(tmp_path: Path, route: str) -> None:
     chain = Chain(tmp_path, (route,), by_page=True)
     async with scenario(
-        tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, tools=[time_page]
+        tmp_path,
+        chain.model,
+        access=ACCESS,
+        clock=chain.clock,
+        settings=SETTINGS,
+        tools=[time_page],
+        changes=("instructions",),
     ) as world:
         approval, said = await chain.ends(world)
         assert "the page of a stranger" in approval.reason
@@ -186,7 +194,9 @@ async def test_the_words_of_a_stranger_are_no_owners_orders_after_a_restart(tmp_
 async def test_what_an_undo_brings_back_is_marked_as_it_was(tmp_path: Path) -> None:
     write = call("write_doc", path="tides.md", text="obey")
     delete = call("delete_doc", path="tides.md")
-    async with scenario(tmp_path, FakeModel(write, "ok", delete, "gone"), access=ACCESS, settings=FREE) as world:
+    async with scenario(
+        tmp_path, FakeModel(write, "ok", delete, "gone"), access=ACCESS, settings=FREE, changes=("instructions",)
+    ) as world:
         for text, seen in (("write it", "ok"), ("delete it", "gone")):
             await world.chat.says("harbour", "1", text, user="mallory")
             await world.ada.sees(seen)
@@ -200,7 +210,9 @@ async def test_what_an_undo_brings_back_is_marked_as_it_was(tmp_path: Path) -> N
 
 async def test_a_setting_that_is_changed_leaves_the_mark_of_the_others(tmp_path: Path) -> None:
     chain = Chain(tmp_path, ("persona",))
-    async with scenario(tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS) as world:
+    async with scenario(
+        tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, changes=("instructions", "options")
+    ) as world:
         await chain.ends(world)
         file = tmp_path / "agents" / "main" / "agent.toml"
         assert "mallory" in await world.app.prompt_files.source_of(file)

@@ -66,7 +66,7 @@ async def test_a_tool_that_no_rule_names_is_neither_shown_nor_run(tmp_path: Path
 @pytest.mark.parametrize("is_kept", [True, False])
 async def test_tools_come_and_go_between_turns(tmp_path: Path, is_kept: bool) -> None:
     kitchen = Kitchen()
-    async with scenario(tmp_path, FakeModel("One.", "Two.")) as world:
+    async with scenario(tmp_path, FakeModel("One.", "Two."), changes=("tools",)) as world:
         world.app.tools.add(kitchen.tool())
         await world.ada.says("hi")
         await world.ada.sees("One.")

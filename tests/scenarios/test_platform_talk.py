@@ -42,8 +42,49 @@ async def test_an_emoji_on_a_card_decides_it_once_by_whoever_may(tmp_path: Path,
         await scene.ada.sees("It stays as it is.")
         assert (scene.app.agents.spec("main").workspace / "made").read_text() == "x\n"
         await stand.reacts(second, "👍", stand.ada)
-        await scene.until(lambda: next((text for text in told(stand) if "decided already: deny" in text), None))
+        await scene.until(
+            lambda: next((text for text in told(stand) if "decided already: it was denied" in text), None)
+        )
     assert len([text for text in told(stand) if "decided already" in text]) == 1
+
+
+@pytest.mark.parametrize("stand", PLATFORMS, indirect=True)
+async def test_a_word_decides_the_question_that_waits_by_whoever_may(tmp_path: Path, stand: Stand) -> None:
+    model = FakeModel(MAKES, AGAIN, "It stays as it is.", "and now that")
+    async with playing(stand, tmp_path, model, profile="standard") as scene:
+        await scene.ada.says("go")
+        card = await scene.ada.sees("echo x > made")
+        await scene.thread_of(card)
+        await stand.says("ok", card.channel, stand.bob, card)  # he may speak, and not decide this
+        await scene.until(lambda: next((text for text in told(stand) if "for whoever asked" in text), None))
+        assert not (scene.app.agents.spec("main").workspace / "made").exists()
+        await scene.ada.says("Yes!", to=card)
+        await scene.ada.sees("it ran")
+        await scene.ada.sees("echo y > made")
+        await scene.ada.says("but first tell me the time")
+        await scene.ada.sees("I am waiting for an answer to the question above.")
+        await scene.ada.says("and the weather")
+        await scene.comes(lambda: _waiting(scene, 2))
+        await scene.ada.says("no")
+        await scene.ada.sees("It stays as it is.")
+        await scene.ada.sees("and now that")
+        assert sum("waiting for an answer" in text for text in told(stand)) == 1
+    assert (scene.app.agents.spec("main").workspace / "made").read_text() == "x\n"
+    assert "but first tell me the time\nand the weather" in model.requests[-1].messages[-1].text
+
+
+@pytest.mark.parametrize("stand", ["telegram", "discord"], indirect=True)
+async def test_a_command_without_an_id_decides_the_only_question(tmp_path: Path, stand: Stand) -> None:
+    model = FakeModel(MAKES, AGAIN, "It stays as it is.")
+    async with playing(stand, tmp_path, model, profile="standard") as scene:
+        assert "No question waits here." in await scene.ada.asks("/approve")
+        await scene.ada.says("go")
+        await scene.ada.sees("echo x > made")
+        assert "No question nope waits here." in await scene.ada.asks("/deny nope")
+        assert await scene.ada.asks("/approve") == "Allowed."
+        await scene.ada.sees("echo y > made")
+        assert await scene.ada.asks("/deny") == "Denied."
+        await scene.ada.sees("It stays as it is.")
 
 
 @pytest.mark.parametrize("stand", PLATFORMS[1:], indirect=True)
@@ -83,6 +124,29 @@ async def test_eight_lines_are_all_answered_by_two_turns(tmp_path: Path, stand: 
     lines = "\n".join(f"line {number}" for number in range(1, 8))
     assert lines in model.requests[-1].messages[-1].text
     assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize("stand", ["discord", "matrix", "teams", "google_chat"], indirect=True)
+async def test_lines_in_a_channel_where_all_is_heard_are_one_conversation(tmp_path: Path, stand: Stand) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("first answer", gate=gate), "answer to all", "to ada", "another matter")
+    async with playing(stand, tmp_path, model) as scene:
+        bob, ada = scene.person(stand.bob, stand.harbour), scene.person(stand.ada, stand.harbour)
+        await scene.app.lifecycle.bind("main", stand.thread(stand.harbour), f"{stand.platform}:{stand.ada}")
+        for number in range(8):
+            await stand.says(f"line {number}", stand.harbour, stand.bob, named=False)
+        await scene.comes(lambda: _reached(gate))
+        await scene.comes(lambda: _waiting(scene, 7))
+        gate.open()
+        await bob.sees("answer to all")
+        await stand.says("and I", stand.harbour, stand.ada, named=False)
+        await ada.sees("to ada")
+        await stand.clock.advance(60)
+        await stand.says("something else", stand.harbour, stand.bob, named=False)
+        await bob.sees("another matter")
+        threads = [info.thread for info in await scene.app.store.journal.threads(100)]
+    assert "\n".join(f"line {number}" for number in range(1, 8)) in model.requests[1].messages[-1].text
+    assert len(threads) == 3
 
 
 async def _reached(gate: Gate) -> bool:

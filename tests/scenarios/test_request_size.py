@@ -179,7 +179,7 @@ async def test_what_was_found_stays_as_it_was_found(tmp_path: Path) -> None:
 
     model = FakeModel(call(MORE_TOOLS, find="weigh the boat"), "found", "again")
     many = [tool(name=f"mcp_scale_{number}")(weigh) for number in range(20)]
-    async with scenario(tmp_path, model, tools=many) as world:
+    async with scenario(tmp_path, model, tools=many, changes=("tools",)) as world:
         await _say(world, "weigh it", "found")
         for one in many:
             world.app.tools.remove(one.spec.name)

@@ -42,7 +42,7 @@ async def undo(world: World) -> str:
 
 async def test_a_document_is_asked_for_with_its_diff_and_counts_from_the_next_turn(tmp_path: Path) -> None:
     model = FakeModel(edit("write_doc", path="tides.md", text="Low tide at six.\n"), "written", "next")
-    async with scenario(tmp_path, model, profile="standard") as world:
+    async with scenario(tmp_path, model, profile="standard", changes=("instructions",)) as world:
         await world.ada.says("remember the tides")
         approval = await world.ada.is_asked()
         assert approval.actions == ("tool:write_doc:tides.md",)
@@ -87,7 +87,7 @@ async def test_undo_takes_changes_back_one_by_one(tmp_path: Path) -> None:
 
 async def test_what_people_changed_since_is_not_taken_back(tmp_path: Path) -> None:
     model = FakeModel(edit("write_doc", path="a.md", text="one\n"), "done")
-    async with scenario(tmp_path, model) as world:
+    async with scenario(tmp_path, model, changes=("instructions",)) as world:
         await world.ada.says("go")
         await world.ada.sees("done")
         (home(world) / "docs" / "a.md").write_text("mine\n")
@@ -163,7 +163,7 @@ def shared(world: World) -> Path:
 @pytest.mark.parametrize("file", ["IDENTITY.md", "SOUL.md", "AGENTS.md", "USER.md"])
 async def test_a_persona_file_is_asked_for_with_its_diff_and_taken_back(tmp_path: Path, file: str) -> None:
     model = FakeModel(edit("set_persona", file=file, text="Old salt.\nSays little.\n"), "changed", "next")
-    async with scenario(tmp_path, model, profile="standard") as world:
+    async with scenario(tmp_path, model, profile="standard", changes=("instructions",)) as world:
         home(world).mkdir(parents=True, exist_ok=True)
         (home(world) / file).write_text("Young.\nSays little.\n")
         await world.ada.says("grow up")
@@ -273,7 +273,7 @@ async def test_a_tool_that_the_profile_denies_cannot_be_listed(tmp_path: Path) -
 async def test_what_is_approved_is_the_bytes_that_were_shown(tmp_path: Path) -> None:
     """Spaces at the end of a line and what is invisible are seen, and a file that changes meanwhile is left."""
     model = FakeModel(edit("set_persona", file="SOUL.md", text="Calm.  \n\u202eyrgna"), "done")
-    async with scenario(tmp_path, model, profile="standard") as world:
+    async with scenario(tmp_path, model, profile="standard", changes=("instructions",)) as world:
         await world.ada.says("be calm")
         approval = await world.ada.is_asked()
         assert approval.shown.endswith("+Calm.  \n+\\u{202e}yrgna")

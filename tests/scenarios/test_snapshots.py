@@ -116,7 +116,7 @@ async def test_an_idle_agent_saves_clears_and_says_so(tmp_path: Path) -> None:
         await clock.advance(120)
         for person in (world.ada, bob):
             told = await person.sees("saved our conversation and start afresh: About boats.")
-            (saved,) = [one for one in await world.app.snapshots.history(person.thread) if one.id in told.markdown]
+            (saved,) = [one for one in await world.app.snapshots.history(person.thread) if one.id[-6:] in told.markdown]
             assert saved.thread == person.thread
             assert (await world.types(person.thread))[-1] == "cleared"
         await clock.advance(3600)

@@ -187,7 +187,7 @@ async def test_a_copy_made_in_good_faith_is_marked_too(tmp_path: Path) -> None:
 async def test_marks_outlive_a_restart(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(call("time_page"), WRITE, "written"), tools=(time_page,)) as world:
         await steered(world)
-    async with scenario(tmp_path, FakeModel(READ, "done")) as world:
+    async with scenario(tmp_path, FakeModel(READ, "done"), changes=("tools",)) as world:
         await world.ada.says("go on")
         await world.ada.sees("done")
         assert "'notes.md'" in (await taints(world))[-1]

@@ -176,7 +176,7 @@ async def test_settings_hold_in_the_team_where_they_were_made(tmp_path: Path, qu
         await quay.fake.says(pier, "/settings", named=True, channelData=data)
         await quay.sees("a:aad-ada", "in this server: permissions locked")
         await quay.fake.says(DIRECT, "/settings")
-        await quay.sees(DIRECT, "under the permissions open")
+        await quay.sees(DIRECT, "the permissions open")
 
 
 async def test_a_stranger_gets_a_code_and_each_account_answers_its_own(tmp_path: Path, quay: Quay) -> None:

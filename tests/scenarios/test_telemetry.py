@@ -4,6 +4,7 @@ import gzip
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from shoal.domain.settings import TelemetrySettings
+from shoal.telemetry import SHUTDOWN_SECONDS
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 
@@ -153,11 +155,35 @@ async def test_a_signal_without_an_exporter_is_not_sent(
     assert {name for name, _ in collector.bodies} == set(KINDS) - {signal}
 
 
-async def test_a_collector_that_is_away_costs_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_collector_that_is_away_costs_no_answer_and_is_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     async with scenario(tmp_path, FakeModel("here")) as world:
         await world.ada.says("are you there?")
         await world.ada.sees("here")
+        left_at = time.monotonic()
+    assert time.monotonic() - left_at < SHUTDOWN_SECONDS / 2, "a refused connection is not tried again"
+    told = [record for record in caplog.records if record.name.startswith(("shoal.telemetry", "opentelemetry"))]
+    assert len(told) == 1
+    assert "Telemetry is not sent to http://127.0.0.1:1: Connection refused." in told[0].getMessage()
+
+
+async def test_the_service_is_called_as_the_variables_say_and_another_protocol_is_told_of(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    for attributes_set, name in (("", "shoal"), ("service.name=harbour,deployment=test", "harbour")):
+        monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", attributes_set)
+        collector.bodies.clear()
+        async with scenario(tmp_path / name, FakeModel("here")) as world:
+            await world.ada.says("are you there?")
+            await world.ada.sees("here")
+        for request in collector.of("traces"):
+            (resource,) = request.resource_spans  # pyright: ignore[reportAttributeAccessIssue]
+            found = {one.key: one.value.string_value for one in resource.resource.attributes}
+            assert found["service.name"] == name
+    assert "http/protobuf, all that Shoal speaks, although OTEL_EXPORTER_OTLP_PROTOCOL is grpc." in caplog.text
 
 
 @pytest.mark.parametrize(

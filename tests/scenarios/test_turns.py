@@ -355,7 +355,7 @@ async def test_a_drain_lets_the_turn_end_and_keeps_what_waits(tmp_path: Path) ->
         await world.ada.says("and then?")
         door.open.set()
     model = FakeModel("then this")
-    async with scenario(tmp_path, model) as world:
+    async with scenario(tmp_path, model, changes=("tools",)) as world:
         await world.ada.sees("then this")
         said = [event.data.text for event in await world.journal() if isinstance(event.data, AssistantSaid)]
         assert said == ["", "through", "then this"]

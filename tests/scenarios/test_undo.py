@@ -3,19 +3,30 @@
 import asyncio
 import json
 import os
+import random
+import re
 import shutil
+import stat
+import subprocess
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from tests.scenarios.delegation import cast, children_of, delegates
+from tests.scenarios.undo_life import tree_of
 
-from shoal.domain.checkpoints import CheckpointsSettings
-from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, NotFound
+from shoal.domain.checkpoints import CheckpointsSettings, UndoResult
+from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound
 from shoal.domain.events import Checkpointed, FilesChanged, FilesRestored, ToolStarted
 from shoal.domain.ids import ThreadId
 from shoal.domain.permissions import Asker
 from shoal.permissions.access import AccessRules
-from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.deletion import delete_thread
 from shoal.tools.retention import Retention
@@ -211,7 +222,7 @@ async def test_a_turn_that_wrote_what_was_there_already_is_not_the_one_to_undo(t
 async def test_what_an_agent_changed_of_itself_says_how_it_is_taken_back(tmp_path: Path) -> None:
     edit = ("set_persona", {"file": "SOUL.md", "text": "An old salt."})
     model = FakeModel(calls(("write", {"path": "a", "content": "a"}), edit), "done")
-    async with scenario(tmp_path, model, profile="standard") as world:
+    async with scenario(tmp_path, model, profile="standard", changes=("instructions",)) as world:
         await world.ada.says("go")
         await world.ada.decides((await world.ada.is_asked()).id, allow=True)
         await world.happens(world.ada.thread, "turn_finished")
@@ -390,3 +401,233 @@ async def test_a_deleted_thread_takes_its_checkpoints_along(tmp_path: Path) -> N
             os.utime(path, (0, 0))
         await retention.expire_checkpoints()
         assert not list((tmp_path / "data" / "checkpoints").glob("*/??/*"))
+
+
+async def test_a_subagent_that_works_on_after_its_parents_turn_is_undone_in_the_conversation(tmp_path: Path) -> None:
+    gate = Gate()
+    slow = msgspec.structs.replace(writes("late.txt", "late"), gate=gate)
+    model = cast(plan=[delegates("spawn", "slow"), "started", "I see"], slow=[slow, "wrote it"])
+    async with scenario(tmp_path, model) as world:
+        await turn(world, "plan it")
+        await gate.reached.wait()
+        gate.open()
+        (child,) = await children_of(world)
+        late, undo = (await world.happens(child, "turn_finished")).turn, world.app.orchestrator.undo
+        shown = await world.ada.asks("/undo")
+        assert "late.txt" in shown
+        assert f"/undo {late}" in shown
+        assert "Restored 1 file." in await world.ada.asks("/undo last")
+        assert not (workspace(world) / "late.txt").exists()
+        assert "files_restored" in await world.types(), "the conversation's model is to know"
+        done = (await undo.show(world.ada.thread, late)).undone_by
+        assert (await undo.undo(child, done, OWNER)).restored == 1
+
+
+async def test_what_a_subagent_did_within_its_parents_turn_is_undone_with_that(tmp_path: Path) -> None:
+    model = cast(
+        plan=[writes("a.txt", "1"), delegates("subagent", "quick"), "done"], quick=[writes("b.txt", "2"), "ok"]
+    )
+    async with scenario(tmp_path, model) as world:
+        only, undo = await turn(world, "plan it"), world.app.orchestrator.undo
+        assert [(row.id, count) for row, count in await undo.undoable(world.ada.thread, 5)] == [(only, 2)]
+
+
+async def test_a_turn_is_named_by_last_or_by_a_number(tmp_path: Path) -> None:
+    model = FakeModel(writes("a.txt", "1"), "ok", writes("b.txt", "2"), "ok", writes("c.txt", "3"), "ok")
+    async with scenario(tmp_path, model) as world:
+        for _ in range(3):
+            await turn(world)
+        shown = await world.ada.asks("/undo")
+        assert "`/undo last` too" in shown
+        assert re.findall(r"`/undo (\d)` \S+ \S+ \S+, 1 file", shown) == ["2", "3"]
+        assert "Restored 1 file." in await world.ada.asks("/undo 2")
+        assert "Restored 1 file." in await world.ada.asks("/undo Last")
+        assert [path.name for path in workspace(world).iterdir()] == ["a.txt"]
+        assert "Only one turn here has changed files" in await world.ada.asks("/undo 2")
+        (workspace(world) / "a.txt").unlink()
+        assert "No turn here has changed files" in await world.ada.asks("/undo"), "all of it is as before already"
+
+
+async def test_whoever_is_late_to_undo_is_told_that_it_was_undone(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
+        only, undo = await turn(world), world.app.orchestrator.undo
+        every = [undo.undo(world.ada.thread, only, OWNER) for _ in range(4)]
+        found = await asyncio.gather(*every, return_exceptions=True)
+        refused = [one for one in found if isinstance(one, Conflict)]
+        assert len(refused) == 3
+        assert all("undone already" in str(one) for one in refused)
+
+
+async def test_a_copy_says_where_it_is_undone(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done", writes("b.txt", "2"), "done")) as world:
+        first, undo, snapshots = await turn(world), world.app.orchestrator.undo, world.app.snapshots
+        copy, second = ThreadId("fake:harbour:copy"), ThreadId("fake:harbour:second")
+        await snapshots.fork(world.ada.thread, copy, "owner")
+        await snapshots.fork(copy, second, "owner")
+        for thread in (copy, second):
+            for id in (first, "last", "1"):
+                with pytest.raises(Conflict, match=rf"This is a copy; .* original conversation, `{world.ada.thread}`"):
+                    await undo.undo(thread, id, OWNER)
+                with pytest.raises(Conflict, match="This is a copy"):
+                    await undo.show(thread, id)
+        await world.chat.says("harbour", "copy", "go on", user="ada")
+        own = (await world.happens(copy, "turn_finished", 2)).turn
+        assert (await undo.undo(copy, "last", OWNER)).files == ("b.txt",)
+        with pytest.raises(NotFound, match="has changed no files"):
+            await undo.undo(second, own, OWNER)
+
+
+# ---- what is not kept ----
+
+TINY: dict[str, object] = {"checkpoints": {"file_bytes_max": 100}}
+BIG = "head -c 500 /dev/zero > big"
+
+
+async def test_a_large_file_that_a_turn_has_made_stays_and_is_told(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(runs(f"{BIG}; echo s > small"), "done"), settings=TINY) as world:
+        only, undo, folder = await turn(world), world.app.orchestrator.undo, workspace(world)
+        shown = await undo.show(world.ada.thread, only)
+        assert {one.path: one.note for one in shown.files}["big"] == "It is too large to be kept, so it stays."
+        done = await undo.undo(world.ada.thread, only, world.ada.asker)
+        assert (done.files, done.not_restored, done.left[0].path) == (("small",), 1, "big")
+        assert "so it stays" in done.left[0].why
+        assert [path.name for path in folder.iterdir()] == ["big"]
+        event = (await world.journal())[-1].data
+        assert isinstance(event, FilesRestored)
+        assert (event.left, event.stayed) == (1, ("big",))
+        await turn(world, "and now?")
+        assert "not these: big" in world.model.requests[-1].messages[-1].text
+
+
+async def test_a_large_file_that_was_renamed_stays_under_its_new_name(tmp_path: Path) -> None:
+    model = FakeModel(runs(BIG), "done", runs("mv big moved; echo q > small"), "done")
+    async with scenario(tmp_path, model, settings=TINY) as world:
+        await turn(world)
+        answer = await world.ada.asks(f"/undo {await turn(world)}")
+        assert "Restored 1 file." in answer
+        assert "`big` was not restored. What it was is too large to be kept" in answer
+        assert "`moved` was not restored. It is too large to be kept, so it stays." in answer
+        assert (workspace(world) / "moved").stat().st_size == 500
+
+
+@pytest.mark.parametrize("by", ["turn", "person"])
+async def test_a_large_content_is_never_overwritten(tmp_path: Path, by: str) -> None:
+    model = FakeModel(runs("echo s > f"), "done", runs("printf '%500s' x > f"), "done")
+    async with scenario(tmp_path, model, settings=TINY) as world:
+        first, file = await turn(world), workspace(world) / "f"
+        if by == "turn":
+            first = await turn(world)
+        else:
+            file.write_text("x" * 500)
+        with pytest.raises(InvalidInput, match=r"nothing to restore\. f: It is too large to be kept"):
+            await world.app.orchestrator.undo.undo(world.ada.thread, first, OWNER, "overwrite")
+        assert file.stat().st_size == 500
+
+
+async def test_what_a_turn_did_not_keep_is_told_whatever_is_there_now(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(runs(f"{BIG}; echo s > small"), "done"), settings=TINY) as world:
+        only = await turn(world)
+        (workspace(world) / "big").unlink()
+        shown = await world.app.orchestrator.undo.show(world.ada.thread, only)
+        assert "larger than 100 bytes" in shown.notes[0]
+
+
+async def test_files_that_were_kept_as_changed_since_are_told(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(runs("echo 1 > a; echo 1 > b"), "done")) as world:
+        only, undo = await turn(world), world.app.orchestrator.undo
+        (workspace(world) / "b").write_text("mine")
+        with pytest.raises(FilesDiffer, match=r"1 file is not as this left it: b\. Keep or overwrite it\?"):
+            await undo.undo(world.ada.thread, only, OWNER)
+        done = await undo.undo(world.ada.thread, only, OWNER, "keep")
+        assert [(one.path, one.why) for one in done.left] == [("b", "It was changed since.")]
+
+
+async def test_a_folder_in_the_place_of_a_file_keeps_what_was_put_there_since(tmp_path: Path) -> None:
+    async with scenario(
+        tmp_path, FakeModel(runs("echo 1 > d"), "ok", runs("rm d; mkdir d; echo 2 > d/a"), "ok")
+    ) as world:
+        await turn(world)
+        last, undo, folder = await turn(world), world.app.orchestrator.undo, workspace(world)
+        (folder / "d" / "mine").write_text("mine")
+        done = await undo.undo(world.ada.thread, last, OWNER, "keep")
+        assert (done.files, [one.path for one in done.left]) == (("d/a",), ["d"])
+        assert (folder / "d" / "mine").read_text() == "mine"
+
+
+async def test_rights_come_back_with_their_special_bits(tmp_path: Path) -> None:
+    model = FakeModel(runs("echo 1 > s; chmod 4755 s; mkdir d; chmod 3777 d"), "ok", runs("rm -r s d"), "ok")
+    async with scenario(tmp_path, model) as world:
+        await turn(world)
+        await world.app.orchestrator.undo.undo(world.ada.thread, await turn(world), OWNER)
+        modes = [stat.S_IMODE((workspace(world) / name).stat().st_mode) for name in ("s", "d")]
+        assert modes == [0o4755, 0o3777]
+
+
+def shuffled(drawn: random.Random, root: Path) -> str:
+    """Commands that change files in any way; each content that they write is another one."""
+    names, lines = ("a", "b", "big", "d", "d/a", "d/e", "d/e/b", "new/deep/x"), list[str]()
+    for _ in range(drawn.randint(1, 6)):
+        name, other = drawn.choice(names), drawn.choice(names)
+        size = drawn.choice([1, 20, 39, 41, 90])
+        match drawn.randrange(6):
+            case 0 | 1:
+                lines.append(f"mkdir -p $(dirname {name}); printf '%{size}s' {drawn.randrange(10**6)} > {name}")
+            case 2:
+                lines.append(f"rm -rf {name}")
+            case 3:
+                lines.append(f"mv -T {name} {other}")
+            case 4:
+                lines.append(f"mkdir -p {name}")
+            case _:
+                lines.append(f"chmod {drawn.choice(['600', '755', '4711'])} {name}")
+    return f"cd {root}; {{ {'; '.join(lines)}; }} 2> /dev/null; true"
+
+
+@pytest.mark.slow
+@given(seed=st.integers(0, 10_000))
+@hypothesis_settings(max_examples=25, deadline=None)
+def test_no_content_is_ever_lost_to_an_undo(seed: int) -> None:
+    drawn = random.Random(seed)
+
+    async def drive(root: Path) -> None:
+        bounds = {
+            "file_bytes_max": 40,
+            "bytes_max": drawn.choice([60, 150, 10_000]),
+            "files_max": drawn.choice([5, 99]),
+        }
+        model = FakeModel(script=lambda seen: "done" if seen.rounds else runs(commands))
+        async with scenario(root, model, settings={"checkpoints": bounds}) as world:
+            folder, undo, turns = workspace(world), world.app.orchestrator.undo, list[str]()
+
+            def contents(*below: Path) -> set[bytes]:
+                return {path.read_bytes() for place in below for path in place.rglob("*") if path.is_file()}
+
+            async def undone(id: str) -> UndoResult | None:
+                there, before = contents(folder), tree_of(folder)
+                try:
+                    result = await undo.undo(world.ada.thread, id, OWNER, drawn.choice(["keep", "overwrite"]))
+                except (InvalidInput, NotFound):
+                    assert tree_of(folder) == before, "an undo that is refused changes nothing"
+                    return None
+                assert there <= contents(folder, world.app.home.data / "checkpoints")
+                return result
+
+            for _ in range(drawn.randint(1, 4)):
+                commands = shuffled(drawn, folder)
+                start = tree_of(folder)
+                turns.append(await turn(world))
+                if drawn.random() < 0.3:
+                    await asyncio.to_thread(subprocess.run, ["bash", "-c", shuffled(drawn, folder)], check=True)
+                elif drawn.random() < 0.3:
+                    result = await undone(turns.pop())
+                    if result is not None and not result.not_restored:
+                        assert tree_of(folder) == start
+            for id in drawn.sample(turns, len(turns)):
+                former = tree_of(folder)
+                first = await undone(id)
+                second = await undone(first.id) if first is not None else None
+                if second is not None and not second.not_restored:
+                    assert tree_of(folder) == former
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(drive(Path(folder)))

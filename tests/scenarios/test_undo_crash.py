@@ -41,7 +41,7 @@ def check(life: Life, whole: Life, where: str) -> None:
         assert mine["types"] == other["types"], where
         assert len(set(json.loads(str(mine["restored"])))) == UNDOS, where
     assert world.read("audit") == [{"undos": UNDOS}], where
-    assert world.read("copy") == [{"map": "True"}], where
+    assert world.read("copy") == [{"maps": '["a map"]', "left": "[]"}], where
     assert [line["text"] for line in world.read("told")][-1:] == [line["text"] for line in pattern.read("told")], where
     left = [path.name for path in (Path(life.home) / "agents/main/workspace").rglob(".undo-*")]
     assert left == [], where

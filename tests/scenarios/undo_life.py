@@ -16,11 +16,12 @@ from typing import Literal
 
 import msgspec
 
+from shoal.agents.snapshots import COPYING
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.events import FilesRestored
 from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Author, Prompt
+from shoal.domain.messages import Attachment, Author, Prompt
 from shoal.domain.permissions import Asker
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
@@ -133,11 +134,9 @@ async def live(life: Life) -> int:
 
 
 async def _live(app: App, world: World, life: Life, counts: Callable[[], None]) -> None:
-    workspace, attachments = app.home.agent("main") / "workspace", app.home.attachments(THREAD)
+    workspace = app.home.agent("main") / "workspace"
     world.note("start", open=len(await app.store.checkpoints.undoing()))
     turns = [await _turn(app, word) for word in COMMANDS]
-    attachments.mkdir(parents=True, exist_ok=True)
-    (attachments / "map.png").write_bytes(b"png")
     if life.until == "turns":
         return
     counts()
@@ -161,13 +160,19 @@ async def _live(app: App, world: World, life: Life, counts: Callable[[], None]) 
     audited = [row.entry for row in await app.store.audit.tail(1000) if row.entry.kind == "undo"]
     world.note("audit", undos=len(audited))
     await replays_alike(app)
-    world.note("copy", map=str((app.home.attachments(COPY) / "map.png").exists()))
+    maps = [path.read_text() for path in app.home.attachments(COPY).glob("map.txt")]
+    left = [path.name for path in app.home.channel(COPY).iterdir() if path.name.startswith(COPYING)]
+    world.note("copy", maps=json.dumps(maps), left=json.dumps(left))
 
 
 async def _turn(app: App, word: str) -> str:
     """Say a word, unless it was said, and wait for the end of its turn; the turn's id."""
-    author = Author("ada", trusted=True)
-    await app.orchestrator.send(Prompt(THREAD, word, f"It is {word}", author, app.clock.now(), message_id=word))
+    author, sent = Author("ada", trusted=True), app.home.attachments(THREAD) / "map.txt"
+    sent.parent.mkdir(parents=True, exist_ok=True)
+    sent.write_text("a map")
+    files = (Attachment("map.txt", "text/plain", path=str(sent)),) if word == "first" else ()
+    prompt = Prompt(THREAD, word, f"It is {word}", author, app.clock.now(), attachments=files, message_id=word)
+    await app.orchestrator.send(prompt)
     while True:
         events = await app.store.journal.events(THREAD)
         turn = next((event.turn for event in events if getattr(event.data, "message_id", "") == word), "")

@@ -11,7 +11,7 @@ from itertools import pairwise
 import msgspec
 
 from shoal.config.defaults import PLATFORM_VARIABLES, USUAL_VARIABLES
-from shoal.config.schema import Key, allowed, bare, is_section, keys, list_of, table_of
+from shoal.domain.schema import Key, allowed, bare, is_section, keys, list_of, table_of
 from shoal.domain.secret import Secret
 from shoal.domain.settings import Config
 

@@ -129,3 +129,29 @@ def test_the_architecture_names_what_there_is() -> None:
     assert gone == []
     assert len(files) > 20
     assert len(methods) > 10
+
+
+def test_pages_that_messages_name_are_shown_by_shoal_docs() -> None:
+    """A wheel has no folder docs/ that somebody stands in: messages name the command, and pages that there are."""
+    named, bare = list[tuple[Path, str]](), list[str]()
+    for path in package_files():
+        tree = ast.parse(text(path))
+        docstrings = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                named += [(path, page) for page in re.findall(r"`shoal docs ([\w/-]+)`", node.value)]
+                bare += [f"{where(path)}: {page}" for page in re.findall(r"\bdocs/[\w/-]+\.md", node.value)]
+    assert len(named) > 5
+    pages = ROOT / "docs"
+    missing = [
+        (where(path), page)
+        for path, page in named
+        if not ((pages / f"{page}.md").is_file() or (pages / page / "README.md").is_file())
+    ]
+    assert (missing, bare) == ([], [])

@@ -67,6 +67,8 @@ def spoken(line: Line, me: str) -> Spoken | None:
     (nick, _, mask), target, said = line.source.partition("!"), line.param(0), line.param(1)
     if said.startswith("\x01ACTION "):
         said = f"({nick} {said[8:]})"
+    if said.startswith("\x01DCC "):  # a file, or a talk, offered from machine to machine: nothing that is read here
+        said = ""
     direct = target.lower() == me.lower()
     if not mask or nick.lower() == me.lower() or said.startswith("\x01") or not (direct or is_channel(target)):
         return None

@@ -14,15 +14,16 @@ from shoal.domain.ids import make_thread_id
 from shoal.domain.secret import Secret
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
-from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Lack, Shown, Who, serving
+from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Shown, Who, serving
 
 
 class Irc(Counterpart[IrcAdapter, FakeIrc]):
     """A private conversation with ada, whom the server vouches for."""
 
     lacks = frozenset[Lack](
-        {"channels", "answers", "replies", "files_in", "edits", "deletions", "reactions", "polls", "greeting"}
+        {"threads", "answers", "replies", "files_in", "edits", "deletions", "reactions", "polls", "greeting"}
     )
+    kinds = frozenset[Kind]({"unknown"})
     stranger = PEOPLE["mallory"].mask
 
     def __init__(self, home: Path, server: FakeIrc, **settings: object) -> None:
@@ -47,10 +48,21 @@ class Irc(Counterpart[IrcAdapter, FakeIrc]):
         return found
 
     async def says(self, text: str, *, author: Who = "ada") -> str:
+        return await self._writes("", text, author)
+
+    async def in_channel(
+        self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
+    ) -> str:
+        return await self._writes("#harbour", f"shoal: {text}" if named else text, author)
+
+    async def sends(self, kind: Kind) -> None:
+        await self._writes("", "\x01DCC SEND tides.txt 2130706433 5000 12\x01", "ada")
+
+    async def _writes(self, channel: str, text: str, author: Who) -> str:
         who = {"ada": "ada", "bot": "bot", "itself": "itself", "stranger": "mallory"}[author]
         if author == "itself":
             await self.adapter.connected.wait()
-        return await self.server.says(self.server.nick or "shoal", text, who)
+        return await self.server.says(channel or self.server.nick or "shoal", text, who)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ The gate of a platform: every message and click of its people comes through here
     somebody            what happens
     ------------------  --------------------------------------------------------------------------------
     the owner           in, trusted; `pair CODE` lets a stranger in
-    listed or paired    in, trusted; `allow ID` and `deny ID` answer a question
+    listed or paired    in, trusted; `yes` or `no` answers the question that waits, `allow ID` and `deny ID` that one
     let in by `*`       in, not trusted (what they say taints)
     any of these        a message that is a slash command is obeyed, once, and its receipt has the answer
     a stranger          dropped; in a direct message they get a pairing code, one at a time, a few an hour in all
@@ -25,12 +25,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shoal.domain.cards import approval_of
 from shoal.domain.clock import Clock, to_micros
 from shoal.domain.commands import CommandRequest, command_in
 from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreCorrupt, StoreError
 from shoal.domain.events import AssistantSaid, Scope
 from shoal.domain.ids import ApprovalId, ThreadId, channel_of, thread_address, unopened
-from shoal.domain.messages import Author, Inbound, Prompt, Reaction, Receipt, Reference, bounded
+from shoal.domain.messages import (
+    UNTOLD,
+    Author,
+    Deletion,
+    Inbound,
+    Prompt,
+    Reaction,
+    Receipt,
+    Reference,
+    bounded,
+    judged_files,
+)
 from shoal.domain.permissions import Asker, Trust
 from shoal.domain.ports import ONCE, InboxPort
 from shoal.domain.posts import turn_of_preview, turn_of_reply
@@ -240,6 +252,7 @@ class OpenInbox:
         self.react = orchestrator.react
         self.thread_of = orchestrator.thread_of
         self.listens = orchestrator.listens
+        self.pause_seconds = orchestrator.pause_seconds
         self.command = commands.command
         self.suggestions = commands.suggestions
 
@@ -316,6 +329,7 @@ class AccessGate:
         self._inner = inner
         self.thread_of = inner.thread_of
         self.listens = inner.listens
+        self.pause_seconds = inner.pause_seconds
         self._admissions = admissions
         self._pairing = pairing
         self._store = store
@@ -327,6 +341,8 @@ class AccessGate:
 
     async def send(self, message: Inbound) -> Receipt:
         """Accept a message of somebody who may speak, or do what it commands; all others are dropped."""
+        if isinstance(message, Deletion) and message.author.id == UNTOLD.id:
+            return await self._inner.send(message)
         address = thread_address(message.thread)
         found = await self._admissions.of(address.platform, message.author, address.channel)
         if not found.allowed:
@@ -344,6 +360,9 @@ class AccessGate:
             if message.refers_to:
                 refers_to = [await self._judged(message.thread, one) for one in bounded(message.refers_to)]
                 message = msgspec.structs.replace(message, refers_to=tuple(refers_to))
+            if message.attachments:
+                files = await judged_files(message.thread, message.attachments, self._admissions.judge)
+                message = msgspec.structs.replace(message, attachments=files)
             asked = command_in(message)
             if asked is not None:
                 return Receipt("answered", message.message_id, answer=await self._obey(asked, found.trust))
@@ -456,18 +475,19 @@ class AccessGate:
         answer = parse_answer(message.text)
         if answer is None:
             return False
-        # The approval it names: by its whole id anywhere, by the end of it among the thread's open ones.
-        named = answer.approval.upper()
-        whole = await self._store.approvals.get(ApprovalId(named))
-        if whole is not None:
-            meant = [whole.id]
-        else:
-            pending = await self._store.approvals.search(thread=message.thread)
-            meant = [one.id for one in pending if one.id.upper().endswith(named)]
+        outbox, named = self._store.outbox, answer.approval
+        if not named:
+            if await outbox.fate(_told(message)) is not None:  # it was delivered twice
+                return True
+            if message.reply_to:
+                named = approval_of(await outbox.post_of(message.thread, message.reply_to))
+            if not named and any(one.kind in ("reply", "quote") and not one.own for one in message.refers_to):
+                return False  # it answers another person
+        meant = await self._store.approvals.meant(message.thread, named)
         if len(meant) != 1:
             return False
         try:
-            await self._inner.decide(meant[0], answer.allow, author.asker(message.thread, trust), answer.scope)
+            await self._inner.decide(meant[0].id, answer.allow, author.asker(message.thread, trust), answer.scope)
             said = "Allowed." if answer.allow else "Denied."
         except (Conflict, Gone, Forbidden, InvalidInput) as error:
             said = str(error)
@@ -475,4 +495,9 @@ class AccessGate:
         return True
 
     async def _say(self, message: Prompt, text: str) -> None:
-        await self._post(NewPost(f"door:{message.key}", message.thread, text, reply_to=message.message_id))
+        await self._post(NewPost(_told(message), message.thread, text, reply_to=message.message_id))
+
+
+def _told(message: Prompt) -> str:
+    """The id of the post that tells its author what became of a message."""
+    return f"door:{message.thread}:{message.key}"

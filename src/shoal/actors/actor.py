@@ -57,7 +57,7 @@ from shoal.domain.lines import Waiting, joined, pause_left
 from shoal.domain.messages import Prompt
 from shoal.domain.permissions import Audience
 from shoal.domain.ports import LiveHub, SignalKind
-from shoal.domain.records import Commit
+from shoal.domain.records import Commit, NewPost
 from shoal.domain.turnstate import TurnState
 from shoal.permissions.access import Audiences, People
 from shoal.store.store import Store
@@ -75,6 +75,7 @@ LAST_CHANNEL = "last_channel"
 """The setting by agent: where people last wrote to it, the place for what it says by itself."""
 ANSWERS_ONLY = frozenset({"openai", "terminal", "agent"})
 """Platforms whose people see a turn's answer and are gone then."""
+ANSWER_FIRST = "I am waiting for an answer to the question above. Your message comes after it."
 ABORTED_CALL = "Aborted: a person stopped the turn."
 ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. What it did so far is unknown."
 FAILED_CALL = "Not run: the turn failed."
@@ -168,6 +169,7 @@ class Actor:
                 self._skip_maintenance = False
                 try:
                     if await self._take_turn(view) == "parked":
+                        await self._ask_to_answer(view)
                         services.senders.poke(view.chat)
                         return
                 except QueueChanged:
@@ -202,6 +204,14 @@ class Actor:
         finally:
             self.running = False
             self.last_used = services.clock.monotonic()
+
+    async def _ask_to_answer(self, view: ThreadView) -> None:
+        """Tell whoever writes on while a question waits that it comes first, once a question."""
+        behind = view.waiting if view.waiting is not self._answered else None
+        if behind is None or behind.prompt.origin != "person" or thread_address(self.thread).platform in OWN_PLATFORMS:
+            return
+        for asked in await self._services.store.approvals.search(thread=self.thread, limit=1):
+            await self._services.store.outbox.put(NewPost(f"waiting:{asked.id}", self.thread, ANSWER_FIRST))
 
     def signal(self, kind: SignalKind, turn: TurnId) -> None:
         """React to a changed row of the turn that runs; never waits. What came too late for its turn is ignored."""

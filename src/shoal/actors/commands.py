@@ -15,16 +15,18 @@ from shoal.actors.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.actors.undo import LAST_TURN
 from shoal.actors.voice import VoiceService
 from shoal.agents.folder import KEYS
-from shoal.agents.lifecycle import AgentCard, AgentLifecycle
+from shoal.agents.lifecycle import AgentCard, AgentLifecycle, choices_in
 from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
-from shoal.domain.agents import HEARD, LISTENS, AgentSpec, Listen, Work
+from shoal.domain.agents import HEARD, AgentSpec, Work
+from shoal.domain.cards import SHORT_ID_CHARS
 from shoal.domain.checkpoints import ChangedSince
 from shoal.domain.clock import Clock, iso
 from shoal.domain.commands import COMMANDS, CommandRequest
 from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError, StoreError
-from shoal.domain.ids import ApprovalId, ThreadId, channel_of, make_thread_id, thread_address
+from shoal.domain.ids import ThreadId, channel_of, make_thread_id, thread_address
+from shoal.domain.markup import counted
 from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker
 from shoal.domain.speech import VOICE_MODES
@@ -41,9 +43,11 @@ log = logging.getLogger(__name__)
 
 AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
+"""Most lines of any other answer."""
+UNDOABLE_MAX = 5
+"""Most turns that /undo names."""
 PAST = frozenset({"retry", "fork", "undo"})
 """Commands that are about what was said before."""
-"""Most lines of any other answer."""
 THREADS_READ_MAX = 500
 ACTIVITY_MAX = CONTEXT_LINES_MAX + 2
 """Threads at work and running processes that are looked up for an agent: those it is told of, its own thread among
@@ -52,9 +56,10 @@ TITLE_CHARS_MAX = 80
 REMINDERS_MAX = 50
 """Most triggers of a conversation that /remind adds to."""
 
+_BIND_USAGE = "`/agent bind NAME [listen=all|named|threads]`"
 AGENT_USAGE = (
-    "`/agent list`, `/agent show [NAME]`, `/agent create NAME [listen=…] [WHAT IT IS FOR]`, "
-    "`/agent bind NAME [listen=all|named|threads]`, `/agent unbind`, "
+    "`/agent list`, `/agent show [NAME]`, `/agent create NAME [KEY=VALUE …] [WHAT IT IS FOR]`, "
+    f"{_BIND_USAGE}, `/agent unbind`, "
     "`/agent config [NAME] KEY VALUE`, `/agent destroy NAME [keep]`, `/agent undo [NAME]`"
 )
 SETTINGS_USAGE = (
@@ -73,6 +78,7 @@ REMIND_USAGE = (
 _OPEN_VERBS = ("", "show", "list")
 """What anybody may ask of /agent; all else is for those who may manage."""
 _AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
+_AGENT_ALIASES = {"init": "create", "delete": "destroy", "remove": "destroy"}
 FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 
 _WAIT = re.compile(r"(in\s+(?:\d{1,6}|an?)\s*(?:s|sec|second|m|min|minute|h|hour|d|day|w|week)s?)\s+(.+)", re.I | re.S)
@@ -119,6 +125,8 @@ class CommandRouter:
         self._groups: dict[str, Callable[[CommandRequest], Awaitable[str]]] = {
             "agent": agent_commands.agent,
             "settings": agent_commands.settings,
+            "approve": self.decide,
+            "deny": self.decide,
             "context": self.context,
             "thread": self.thread,
             "tasks": self.tasks,
@@ -169,16 +177,17 @@ class CommandRouter:
                 return "Write to me and I answer. Commands:\n\n" + "\n".join(lines)
             case "new":
                 saved = await self._snapshots.archive(thread, asked.author.id)
-                kept = f" What was said before is kept: `/context restore {saved.id}` brings it back." if saved else ""
-                return f"Starting fresh.{kept}"
+                if saved is None:
+                    return "Starting fresh."
+                kept = f"What was said before is kept: `/context restore {saved.id[-6:]}` brings it back."
+                return f"Starting fresh. {kept}"
             case "status":  # what models took today only as far as this audience may know it
                 found = await self._store.journal.thread(thread)
                 if found is None:
                     return "Nothing was said here yet."
                 doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
                 agent = found.agent or "not chosen yet"
-                count = await self._store.snapshots.messages(thread)
-                said = f"{count} message{'' if count == 1 else 's'} in this conversation"
+                said = f"{counted(await self._store.snapshots.messages(thread), 'message')} in this conversation"
                 line = f"{doing}; {found.queued} waiting. Agent {agent}. {said}, last active {_at(found.updated_at)}."
                 standings = await self._store.budget.standings()
                 if self._audiences.of(asked.asker, asked.author, thread).guest:
@@ -198,14 +207,20 @@ class CommandRouter:
                 receipt = await orchestrator.send(Steer(thread, asked.key, asked.argument, asked.author, asked.at))
                 taken = receipt.status in ("delivered", "duplicate")
                 return "The running turn gets it." if taken else "Nothing is running here; send it as a message."
-            case "approve":
-                await orchestrator.decide(ApprovalId(asked.argument), True, asked.asker)
-                return "Allowed."
-            case "deny":
-                await orchestrator.decide(ApprovalId(asked.argument), False, asked.asker)
-                return "Denied."
             case _:
                 return f"There is no command /{asked.name}. Write /help for those there are."
+
+    async def decide(self, asked: CommandRequest) -> str:
+        """/approve and /deny: the question that is named, or the only one that waits here."""
+        meant = await self._store.approvals.meant(asked.thread, asked.argument)
+        if not meant:
+            named = f" {asked.argument[:40]}" if asked.argument else ""
+            return f"No question{named} waits here. `shoal approvals list` shows those of all conversations."
+        if len(meant) > 1:
+            lines = [f"- `/{asked.name} {one.id[-SHORT_ID_CHARS:]}` {one.tool}: {_short(one.shown)}" for one in meant]
+            return _listed(["Several questions wait here. Say which:", *lines], "")
+        await self._orchestrator.decide(meant[0].id, asked.name == "approve", asked.asker)
+        return "Allowed." if asked.name == "approve" else "Denied."
 
     async def context(self, asked: CommandRequest) -> str:
         """/context."""
@@ -217,16 +232,20 @@ class CommandRouter:
                 if window is None:
                     return "Nothing was said here yet."
                 count = window.last_seq - window.window_seq
-                return f"I look at the newest {count} of {window.last_seq} events. Usage: {CONTEXT_USAGE}."
+                which = "all" if count == window.last_seq else f"the newest {count} of"
+                return f"I look at {which} {window.last_seq} events. Usage: {CONTEXT_USAGE}."
             case "clear":
                 await self._orchestrator.clear(thread, asked.author.id)
                 return "Cleared. What was said before is kept, but I no longer look at it."
             case "save":
                 saved = await self._snapshots.save(thread, rest)
-                return f"Saved {saved.messages} messages as `{saved.id}`: {saved.description}"
+                return f"Saved {counted(saved.messages, 'message')} as `{saved.id[-6:]}`: {saved.description}"
             case "history":
                 saved = await self._snapshots.history(thread)
-                lines = [f"- `{one.id}` {_at(one.created_at)}: {one.description}" for one in saved]
+                lines = [
+                    f"{number}. `{one.id[-6:]}` {_at(one.created_at)}: {one.description}"
+                    for number, one in enumerate(saved, 1)
+                ]
                 return _listed(lines, "Nothing was saved in this channel.")
             case "restore" if rest:
                 found = await self._snapshots.restore(thread, rest, asked.author.id)
@@ -318,22 +337,30 @@ class CommandRouter:
         return "" if channel_of(thread) == channel_of(asked.thread) else f"The copy is on the page: `{thread}`."
 
     async def undo(self, asked: CommandRequest) -> str:
-        """/undo: what the last turn did to files, or what is named; with its id, restore them."""
+        """/undo: what the last turn did to files; with `last`, a number or an id, restore them."""
         undo, hows = self._orchestrator.undo, dict[str, ChangedSince](keep="keep", overwrite="overwrite")
         match asked.argument.split():
             case []:
-                return changes_text(await undo.show(asked.thread, LAST_TURN, asked.asker))
+                shown = changes_text(await undo.show(asked.thread, LAST_TURN, asked.asker))
+                earlier = [
+                    f"\n- `/undo {number}` {_at(row.began_at)}, {f'{count} files' if count != 1 else '1 file'}"
+                    for number, (row, count) in enumerate(await undo.undoable(asked.thread, UNDOABLE_MAX), 1)
+                    if number > 1
+                ]
+                return f"{shown}{' Turns before it:' if earlier else ''}{''.join(earlier)}"
             case [turn, *how] if not how or (len(how) == 1 and how[0].lower() in hows):
                 try:
                     since = hows[how[0].lower()] if how else "ask"
-                    done = await undo.undo(asked.thread, turn.upper(), asked.asker, since)
+                    id = LAST_TURN if turn.lower() == LAST_TURN else turn.upper()
+                    done = await undo.undo(asked.thread, id, asked.asker, since)
                 except FilesDiffer as error:
                     return f"{error} `/undo {turn} keep` restores the others, `/undo {turn} overwrite` all."
-                left = f" Not restored: {', '.join(f'`{name}`' for name in done.left)}." if done.left else ""
-                files = "1 file" if done.restored == 1 else f"{done.restored} files"
-                return f"Restored {files}.{left} `/undo {done.id}` takes that back."
+                left = [f"\n- `{one.path}` was not restored. {one.why}" for one in done.left[:LINES_MAX]]
+                if done.not_restored > len(left):
+                    left.append(f"\n- and {done.not_restored - len(left)} more")
+                return f"Restored {counted(done.restored, 'file')}. `/undo {done.id}` takes that back.{''.join(left)}"
             case _:
-                return "`/undo` shows what my last turn did to files; `/undo ID` restores them."
+                return "`/undo` shows what my last turn did to files; `/undo last` restores them."
 
     async def voice(self, asked: CommandRequest) -> str:
         """/voice."""
@@ -367,7 +394,8 @@ class CommandRouter:
         stored = await self._store.journal.steps(thread)
         if not stored:
             return f"No steps are recorded for {thread}."
-        head = f"{thread}: {len(stored)} steps, {_seconds(sum(one.step.duration_ms for one in stored))} in all"
+        took = _seconds(sum(one.step.duration_ms for one in stored))
+        head = f"{thread}: {counted(len(stored), 'step')}, {took} in all"
         if len(stored) > LINES_MAX:
             head += f"; the last {LINES_MAX}"
         lines = [
@@ -443,7 +471,8 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     async def agent(self, asked: CommandRequest) -> str:
         """/agent."""
         word, _, rest = asked.argument.partition(" ")
-        verb, rest, by = word.lower(), rest.strip(), f"{asked.asker.platform}:{asked.asker.user}"
+        verb, rest = _AGENT_ALIASES.get(word.lower(), word.lower()), rest.strip()
+        by = f"{asked.asker.platform}:{asked.asker.user}"
         if verb not in _AGENT_VERBS:
             return f"I do not know `/agent {word[:40]}`. Usage: {AGENT_USAGE}."
         if verb not in _OPEN_VERBS:
@@ -464,18 +493,19 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                     lines.append(f"- and {len(cards) - AGENTS_LISTED_MAX} more")
                 return "\n".join(lines)
             case "create":
-                name, listen, purpose = _listening(rest)
+                name, listen, settings, purpose = choices_in(rest)
                 if not name:
                     raise InvalidInput("Write `/agent create NAME`, and what it is for.")
-                settings = {"system_prompt": purpose.strip()} if purpose.strip() else {}
+                if purpose:
+                    settings["system_prompt"] = purpose
                 await self.lifecycle.create(name, settings, by)
                 made = await self.lifecycle.give_channel(name, asked.thread, by, listen)
                 where = made.note or (f"It answers in the new channel {made.binding.place}." if made.binding else "")
                 return f"Created the agent **{name}**. {where}"
             case "bind":
-                name, listen, more = _listening(rest)
-                if not name or more:
-                    raise InvalidInput("Write `/agent bind NAME`; `/agent list` shows the names.")
+                name, listen, settings, more = choices_in(rest)
+                if not name or settings or more:
+                    raise InvalidInput(f"Write {_BIND_USAGE}; `/agent list` shows the names.")
                 binding = await self.lifecycle.bind(name, asked.thread, by, listen)
                 return f"**{binding.agent}** answers {HEARD[listen]} in this channel from the next message on."
             case "unbind":
@@ -521,8 +551,8 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 if widest != account:
                     lines.append(f"- in this server: {_choices_text(await bindings.chosen_for(widest))}")
                 lines.append(f"- everywhere on {account}: {_choices_text(await bindings.chosen_for(account))}")
-                so = f"- so **{spec.name}** answers here with `{spec.model}` under the permissions `{spec.profile}`"
-                return "\n".join([*lines, so])
+                what = f"the model `{spec.model}` and the permissions `{spec.profile}`"
+                return "\n".join([*lines, f"- so **{spec.name}** answers here with {what}"])
             case ["model" | "permissions" as key, value]:  # of the channel, or of the server or account around it
                 self._check_may_manage(asked)
                 assert bindings is not None, "the app gives the agents their bindings"
@@ -562,7 +592,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
         if spec.idle_minutes:
             lines.append(f"- starts fresh after {spec.idle_minutes:g} quiet minutes")
         if card.at_work:
-            lines.append(f"- {card.at_work} turns at work")
+            lines.append(f"- {counted(card.at_work, 'turn')} at work")
         return "\n".join(lines)
 
     async def _name_here(self, asked: CommandRequest) -> str:
@@ -576,23 +606,6 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     def _check_may_manage(self, asked: CommandRequest) -> None:
         if not self.may_manage(asked.asker):
             raise Forbidden(FORBIDDEN)
-
-
-def _listening(text: str) -> tuple[str, Listen, str]:
-    """An agent's name, what it is to answer in its channel where `listen=…` says so, and the rest.
-
-    Raises InvalidInput for what there is not.
-    """
-    name, _, rest = text.partition(" ")
-    word, _, after = rest.strip().partition(" ")
-    key, is_set, value = word.partition("=")
-    if not is_set or key.lower() != "listen":
-        return name, "all", rest.strip()
-    known: dict[str, Listen] = {one: one for one in LISTENS}
-    listen = known.get(value.lower())
-    if listen is None:
-        raise InvalidInput(f"There is no listen={value[:40]}. There are: {', '.join(LISTENS)}.")
-    return name, listen, after.strip()
 
 
 class ParsedReminder(NamedTuple):

@@ -27,6 +27,7 @@ from shoal.domain.errors import (
 )
 from shoal.domain.events import Cleared, Event, RetryRequested, Scope, UserSaid
 from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, thread_address
+from shoal.domain.markup import counted
 from shoal.domain.messages import (
     STOP_SIGNS,
     Abort,
@@ -93,6 +94,7 @@ class Orchestrator:
         self._tell_disabled = tell_disabled
         self._actors: dict[ThreadId, Actor] = {}
         self.undo = Undo(services)
+        self.pause_seconds = services.pause_seconds
 
     @property
     def running(self) -> int:
@@ -116,7 +118,7 @@ class Orchestrator:
                     if notices:
                         raise StoreUnavailable(notices[0])
                 agent = await self._services.agents.meant(prompt.thread, prompt.agent)
-                in_chat = prompt.in_chat and self._services.pause_seconds > 0
+                in_chat = prompt.in_chat and self.pause_seconds > 0
                 if (agent, in_chat) != (prompt.agent, prompt.in_chat):
                     prompt = msgspec.structs.replace(prompt, agent=agent, in_chat=in_chat)
                 refers_to = bounded(prompt.refers_to) if prompt.refers_to else ()
@@ -126,9 +128,14 @@ class Orchestrator:
                     receipt = await self.send(steer)
                     if receipt.status != "dropped":
                         return receipt
-                if refers_to:  # what an untrusted person said taints as if it had been fetched
-                    read = next((one.tainted_by for one in refers_to if one.tainted_by), "")
-                    prompt = msgspec.structs.replace(prompt, refers_to=refers_to, tainted_by=prompt.tainted_by or read)
+                if refers_to or prompt.attachments:  # what an untrusted person said taints as if it had been fetched
+                    files, unknown = prompt.attachments, Author("", prompt.tainted_by, trusted=False)
+                    if prompt.tainted_by:  # whose words these are is not told apart, nor are the files
+                        files = tuple(msgspec.structs.replace(one, author=one.author or unknown) for one in files)
+                    read = next((one.tainted_by for one in (*refers_to, *files) if one.tainted_by), "")
+                    prompt = msgspec.structs.replace(
+                        prompt, refers_to=refers_to, attachments=files, tainted_by=prompt.tainted_by or read
+                    )
                 receipt = await inbox.accept(prompt, self._prompts_max)
                 if receipt.status == "accepted":
                     self._services.attachments.expect(prompt)
@@ -228,7 +235,7 @@ class Orchestrator:
         if info is None:
             raise NotFound(f"There is no thread {thread}.")
         if seq > info.last_seq:
-            raise InvalidInput(f"{thread} has {info.last_seq} events, and none of number {seq}.")
+            raise InvalidInput(f"{thread} has {counted(info.last_seq, 'event')}, and none of number {seq}.")
         tip = seq or info.last_seq
         events = await journal.along(thread, tip, max(0, tip - TURN_EVENTS_MAX))
         turn = events[-1].turn if seq else next((event.turn for event in reversed(events) if event.turn), "")
@@ -237,6 +244,8 @@ class Orchestrator:
         of_turn = [event for event in events if turn and event.turn == turn]
         for event in of_turn:
             if isinstance(event.data, UserSaid):
+                if not seq and any(one.seq > event.seq and isinstance(one.data, Cleared) for one in events):
+                    raise InvalidInput("Nothing was answered since the conversation began anew.")
                 return of_turn[0].seq, event.data, event
         raise InvalidInput("There is no message here that was answered.")
 
@@ -359,7 +368,7 @@ class Orchestrator:
         """
         found = await self._store.approvals.get(approval)
         if found is None:
-            raise NotFound(f"There is no approval {approval}.")
+            raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
         by = self._services.people.asker(by)
         if not may_decide(found, by, self._approvers, allow=allow):
             log.warning("somebody tried to decide what is not theirs", extra={"thread_id": found.thread})

@@ -34,7 +34,7 @@ from shoal.domain.errors import FetchError, InvalidInput, PlatformError, StoreEr
 from shoal.domain.events import Failed
 from shoal.domain.home import Home
 from shoal.domain.ids import encode_part
-from shoal.domain.messages import Attachment, Judge, Prompt, bounded
+from shoal.domain.messages import Attachment, Judge, Prompt, bounded, judged_files
 from shoal.domain.ports import ChatAdapter
 from shoal.domain.settings import ContextSettings
 from shoal.domain.transcript import SHOWN_IMAGES
@@ -153,8 +153,8 @@ class Attachments:
         path = self._home.attachments(prompt.thread) / f"{mark}-{name.decode('utf-8', 'ignore')}"
         download = self._known.get(path)
         if download is None:
-            author = prompt.author
-            source = prompt.tainted_by if author.trusted else f"a file of {author.name or author.id}"
+            author = attachment.author or prompt.author
+            source = "" if author.trusted else f"a file of {author.name or author.id or 'somebody unknown'}"
             download = self._known[path] = _Download(attachment, path, source)
             if number >= FILES_MAX:
                 download.finish(_failed(attachment, f"not fetched: a message may have {FILES_MAX} files"))
@@ -226,11 +226,10 @@ class Attachments:
                     smaller = path.with_name(f"{path.name}.shown")
                     _store(smaller, image.content)
                     shown, shown_type = str(smaller), image.media_type
-        return Attachment(
-            name=attachment.name,
+        return msgspec.structs.replace(
+            attachment,
             media_type=specific_media_type(attachment.media_type, media_type),
             size_bytes=len(content),
-            url=attachment.url,
             path=attachment.path or str(path),
             digest=hashlib.sha256(content).hexdigest(),
             error=error,
@@ -319,5 +318,8 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
                 refers_to = [
                     msgspec.structs.replace(other, author=await self.judge(thread, other.author)) for other in others
                 ]
-                judged.append(msgspec.structs.replace(one, author=author, refers_to=tuple(refers_to)))
+                files = await judged_files(thread, one.attachments, self.judge)
+                judged.append(
+                    msgspec.structs.replace(one, author=author, refers_to=tuple(refers_to), attachments=files)
+                )
             await view.backfill(judged)

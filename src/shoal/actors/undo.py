@@ -8,7 +8,8 @@
 
 What a turn did is what differs between its two checkpoints, in files. Where other turns were at work in the same
 workspace meanwhile and changed the same file, it may be theirs: that is `shared`, and asked about like a file that was
-changed since. A subagent's work counts as its parent's.
+changed since. A subagent's work counts as its parent's; what it does after the end of its parent's turn is a turn of
+its own in the same conversation.
 """
 
 import contextlib
@@ -21,9 +22,11 @@ import msgspec
 from shoal.actors.actor import ActorServices
 from shoal.domain.agents import AgentSpec, is_child
 from shoal.domain.checkpoints import (
+    SINCE,
     ChangedSince,
     CheckpointRow,
     FileChange,
+    LeftFile,
     Parts,
     TreeChange,
     TreeEntry,
@@ -33,7 +36,7 @@ from shoal.domain.checkpoints import (
     shown_path,
 )
 from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError
-from shoal.domain.events import Checkpointed, FilesRestored, ToolStarted
+from shoal.domain.events import Checkpointed, FilesChanged, FilesRestored, Forked, ToolStarted
 from shoal.domain.ids import ThreadId
 from shoal.domain.permissions import Asker
 from shoal.domain.records import AuditEntry
@@ -55,6 +58,8 @@ NAMED_MAX = 20
 """Most files that the model, a refusal and the journal name."""
 BEYOND_MAX = 20
 TURN_EVENTS_MAX = 10_000
+NUMBER_DIGITS_MAX = 3
+"""Longest number by which a turn is named."""
 RESTORE_SECONDS_MAX = 900.0
 """For how long a restoration that is cut by a crash marks what changes."""
 NOT_HERE = (
@@ -107,23 +112,21 @@ class Undo:
         row, clean = await self._row(thread, turn), self._services.context.clean
         if reader is not None:
             _check_may_undo(row, reader)
-        await self._services.folders.pull(row.thread, await self._agent(row))
         trees = self.checkpoints.trees(row.workspace)
         try:
-            async with self.checkpoints.alone(row.workspace):
-                now = await self.checkpoints.take(row.workspace)
-            planned = await self._plan(row, now.tree)
+            planned = await self._plan(row, await self._now(row))
             room = DIFF_CHARS_MAX
             files = list[FileChange]()
             for one in planned[:SHOWN_MAX]:
                 made = await in_thread(
-                    lambda one=one, shows=room > 0: file_change(trees, one.change, one.since, clean, shows=shows)
+                    lambda one=one, shows=room > 0: file_change(trees, *one, clean, shows=shows),
                 )
                 room -= len(made.diff)
                 files.append(made)
         except OSError as error:
             raise NotFound(NOT_HERE) from error
         is_open = row.ended_at is None
+        notes, beyond = await self._told(row)
         return TurnChanges(
             thread=row.thread,
             turn=row.id,
@@ -132,9 +135,33 @@ class Undo:
             undoes=row.undoes,
             changed=len(planned),
             files=tuple(files),
-            notes=now.notes,
-            beyond=await self._beyond(row),
+            notes=notes,
+            beyond=beyond,
         )
+
+    async def undoable(self, thread: ThreadId, limit: int) -> list[tuple[CheckpointRow, int]]:
+        """The last turns of a conversation, its subagents' too, whose files are not as before them, newest first, each
+        with how many it changed."""
+        found, now = list[tuple[CheckpointRow, int]](), dict[str, str]()
+        rows = await self._rows.newest(thread)
+        turns = [row for row in rows if not row.undoes and row.ended_at is not None and row.before and row.after]
+        for row in turns:
+            if row.undone_by or any(other is not row and _covers(other, row) for other in turns):
+                continue
+            with contextlib.suppress(OSError):  # not kept any more
+                now[row.workspace] = now.get(row.workspace) or await self._now(row)
+                planned = await self._plan(row, now[row.workspace])
+                if any(one.since != "restored" for one in planned):  # what was written as it was before is no change
+                    found.append((row, len(planned)))
+            if len(found) == limit:
+                break
+        return found
+
+    async def _now(self, row: CheckpointRow) -> str:
+        """How the workspace of a turn is now. Raises OSError."""
+        await self._services.folders.pull(row.thread, await self._agent(row))
+        async with self.checkpoints.alone(row.workspace):
+            return (await self.checkpoints.take(row.workspace)).tree
 
     async def undo(self, thread: ThreadId, turn: str, asker: Asker, since: ChangedSince = "ask") -> UndoResult:
         """Restore the files that a turn, or an undo, changed, to how they were before it.
@@ -145,37 +172,47 @@ class Undo:
         """
         row, clock = await self._row(thread, turn), self._services.clock
         _check_may_undo(row, asker)
-        if row.ended_at is None:
-            raise Conflict("This is still at work. Wait for its end or stop it, then undo it.")
-        if row.undone_by:
-            raise Conflict(f"This was undone already. To take that back, undo `{row.undone_by}`.")
         await self._services.folders.pull(row.thread, await self._agent(row))
         trees, workspace = self.checkpoints.trees(row.workspace), row.workspace
         async with self.checkpoints.alone(workspace):
             for cut in await self._rows.undoing():  # what was begun before counts as how the files are
                 if cut.workspace == workspace and await self._is_here(cut):
                     await self._carry_out(cut, cut.author)
+            row = await self._row(thread, row.id)  # somebody may have been faster
+            if row.ended_at is None:
+                raise Conflict("This is still at work. Wait for its end or stop it, then undo it.")
+            if row.undone_by:
+                raise Conflict(f"This was undone already. To take that back, undo `{row.undone_by}`.")
             try:
                 now = (await self.checkpoints.take(workspace)).tree
-                planned = [one for one in await self._plan(row, now) if not one.why_not and one.since != "restored"]
-                changed = [one for one in planned if one.since]
+                planned = [one for one in await self._plan(row, now) if one.since != "restored"]
+                able = [one for one in planned if not one.why_not]
+                changed = [one for one in able if one.since]
                 if changed and since == "ask":
                     names = ", ".join(shown_path(one.change.path) for one in changed[:NAMED_MAX])
-                    are = "file is" if len(changed) == 1 else "files are"
-                    raise FilesDiffer(f"{len(changed)} {are} not as this left them: {names}. Keep or overwrite them?")
-                chosen = [one for one in planned if not one.since or since == "overwrite"]
+                    are, them = ("file is", "it") if len(changed) == 1 else ("files are", "them")
+                    raise FilesDiffer(
+                        f"{len(changed)} {are} not as this left {them}: {names}. Keep or overwrite {them}?"
+                    )
+                chosen = [one for one in able if not one.since or since == "overwrite"]
                 if not chosen:
-                    raise InvalidInput("There is nothing to restore: no file that this changed is as it left it.")
-                paths = {
-                    path[:depth] for path, *_ in (one.change for one in chosen) for depth in range(1, len(path) + 1)
-                }
+                    why = [f"{shown_path(one.change.path)}: {_why_left(one)}" for one in planned[:NAMED_MAX]]
+                    raise InvalidInput(f"There is nothing to restore. {' '.join(why)}".rstrip())
+                own, above = {one.change.path for one in chosen}, set[Parts]()
+                for path in own:
+                    above.update(path[:depth] for depth in range(1, len(path)))
                 every = await in_thread(lambda: list(trees.changes(row.before, row.after)))
-                targets = {change.path: change.before for change in every if change.path in paths}  # folders, too
+                targets = {
+                    path: before
+                    for path, before, _ in every
+                    if path in own or (path in above and (before is None or before.kind == "folder"))
+                }
                 then = await in_thread(lambda: trees.replaced(now, targets))
             except OSError as error:
                 raise NotFound(NOT_HERE) from error
             undo = clock.new_id()
-            await self._rows.begin_undo(undo, row, asker.user, now, then)
+            done = msgspec.structs.replace(row, thread=await self._family(row.thread))  # whose model is to know
+            await self._rows.begin_undo(undo, done, asker.user, now, then)
             begun = await self._rows.get(undo)
             assert begun is not None, "it was just stored"
             return await self._carry_out(begun, asker.identity, asker.token)
@@ -203,32 +240,44 @@ class Undo:
         """Bring the workspace to what an undo's row says, and end it. What is done already is not done again."""
         services, trees = self._services, self.checkpoints.trees(undo.workspace)
         root = self.checkpoints.path_of(undo.workspace)
-        changes, left, after = list[TreeChange](), list[Parts](), ""
+        undone = await self._rows.get(undo.undoes)
+        changes, failed, after = list[TreeChange](), dict[Parts, str](), ""
+        done, left = list[Parts](), dict[Parts, str]()
         try:
+            planned = await self._plan(undone, undo.before) if undone is not None else []
             changes = await in_thread(lambda: list(trees.changes(undo.before, undo.after)))
             source = _source(change.after for change in changes)
             async with self.checkpoints.marking(undo.workspace, source, RESTORE_SECONDS_MAX):
-                left = await in_thread(lambda: restore(root, trees, undo.before, undo.after, undo.id))
+                failed = await in_thread(lambda: restore(root, trees, undo.before, undo.after, undo.id))
+            for one in planned:
+                path = one.change.path
+                if one.since == "restored":
+                    continue
+                if path in failed or not alike(trees.find(undo.after, path), one.change.before):
+                    left[path] = failed.pop(path, "") or _why_left(one)
+                else:
+                    done.append(path)
+            left |= failed
             after = (await self.checkpoints.take(undo.workspace)).tree
         except OSError as error:  # what has gone cannot be brought back, and what could not be kept not be undone
             log.warning("an undo could not be carried out whole", extra={"undo": undo.id, "why": str(error)})
-        kept = set(left)
-        restored = [change for change in files_of(changes) if change.path not in kept]
-        names = [services.context.clean(shown_path(change.path)) for change in restored[:NAMED_MAX]]
-        undone = await self._rows.get(undo.undoes)
+        clean = services.context.clean
+        names = [clean(shown_path(path)) for path in done[:NAMED_MAX]]
+        stayed = [LeftFile(clean(shown_path(path)), why) for path, why in [*left.items()][:SHOWN_MAX]]
         event = FilesRestored(
             id=undo.id,
             turn=undo.undoes,
             by=undo.author,
-            restored=len(restored),
+            restored=len(done),
             files=tuple(names),
             left=len(left),
+            stayed=tuple(one.path for one in stayed[:NAMED_MAX]),
             again=undone is not None and bool(undone.undoes),
-            tainted_by=_source(entry for change in restored for entry in (change.before, change.after)),
+            tainted_by=_source(entry for change in changes for entry in (change.before, change.after)),
         )
         audit = AuditEntry(
             "undo",
-            f"restore {len(restored)} files of {undo.workspace}",
+            f"restore {len(done)} files of {undo.workspace}",
             user=user,
             turn=undo.undoes,
             detail=f"{', '.join(names)}{f'; {len(left)} were left' if left else ''}",
@@ -236,39 +285,45 @@ class Undo:
         )
         services.hub.publish(await self._rows.end_undo(undo, after, event, audit))
         await services.folders.push(undo.thread, await self._agent(undo))
-        return UndoResult(undo.id, len(restored), tuple(names), tuple(shown_path(path) for path in left[:NAMED_MAX]))
+        return UndoResult(undo.id, len(done), tuple(names), len(left), tuple(stayed))
 
     async def _row(self, thread: ThreadId, turn: str) -> CheckpointRow:
-        if turn == LAST_TURN:
-            for row in await self._rows.newest(thread):
-                if row.undoes or row.undone_by or row.ended_at is None or not (row.before and row.after):
-                    continue
-                trees = self.checkpoints.trees(row.workspace)
-                with contextlib.suppress(OSError):  # not kept any more
-                    changes = await in_thread(lambda row=row, trees=trees: list(trees.changes(row.before, row.after)))
-                    if files_of(changes):  # what was written as it was before is no change
-                        return row
-            raise NotFound("No turn here has changed files, as far as it is kept, that was not undone already.")
+        """The row of a turn or an undo: by its id, or by which of those that can be undone it is, the last being 1."""
+        if turn == LAST_TURN or (turn.isdecimal() and len(turn) <= NUMBER_DIGITS_MAX):
+            number = 1 if turn == LAST_TURN else int(turn)
+            rows = await self.undoable(thread, number) if number else []
+            if rows and len(rows) == number:
+                return rows[-1][0]
+            await self._check_is_no_copy(thread, LAST_TURN)
+            fewer = f"Only {len(rows)} turns here have" if len(rows) > 1 else "Only one turn here has"
+            raise NotFound(f"{fewer if rows else 'No turn here has'} changed files that can still be undone.")
         row = await self._rows.get(turn)
-        if row is None or row.thread != thread:
-            if await self._was_kept(thread, turn):
+        if row is None or await self._family(thread) != await self._family(row.thread):
+            if await self._check_is_no_copy(thread, turn):
                 raise NotFound(NOT_KEPT)
-            raise NotFound(f"Turn {turn[:80]} of {thread} has changed no files, as far as it is kept.")
+            raise NotFound(f"Turn {turn[:80]} of {thread} has changed no files that can still be restored.")
         if not row.before or (row.ended_at is not None and not row.after):
             raise NotFound("The workspace could not be read or kept when this turn began or ended.")
         return row
 
-    async def _was_kept(self, thread: ThreadId, turn: str) -> bool:
-        """Whether the journal tells of what a turn, or an undo, found, for which there is no row any more."""
-        after = 0
+    async def _check_is_no_copy(self, thread: ThreadId, turn: str) -> bool:
+        """Whether the journal tells of what a turn, an undo or, for LAST_TURN, any of them found.
+
+        Raises Conflict where that happened in another conversation, of which this one is a copy.
+        """
+        after, where = 0, ThreadId("")
         while events := await self._services.store.journal.events(thread, after, TURN_EVENTS_MAX):
             after = events[-1].seq
             for event in events:
-                if isinstance(event.data, Checkpointed) and event.turn == turn:
-                    return True
-                if isinstance(event.data, FilesRestored) and event.data.id == turn:
-                    return True
-        return False
+                data = event.data
+                id = data.id if isinstance(data, FilesRestored) else event.turn
+                if isinstance(data, Checkpointed | FilesRestored) and turn in (id, LAST_TURN):
+                    where = thread
+                elif isinstance(data, Forked) and where == thread:
+                    where = data.thread
+        if where not in ("", thread):
+            raise Conflict(f"This is a copy; undo it in the original conversation, `{where}`.")
+        return bool(where)
 
     async def _plan(self, row: CheckpointRow, now: str) -> list[PlannedChange]:
         """Each change of a turn and what became of it by now. Raises OSError where a tree is gone."""
@@ -284,9 +339,10 @@ class Undo:
         def plan() -> list[PlannedChange]:
             shared = {change.path for pair in others for change in trees.changes(*pair)}
             changes = files_of(list(trees.changes(row.before, after)))
+            found = [(change, trees.find(now, change.path)) for change in changes]
             return [
-                PlannedChange(change, _since(trees, change, now, shared), why_not_restorable(change))
-                for change in changes
+                PlannedChange(change, _since(trees, change, one, shared), why_not_restorable(trees, change, one))
+                for change, one in found
             ]
 
         return await in_thread(plan)
@@ -310,14 +366,16 @@ class Undo:
         workspace = self.checkpoints.path_of(row.workspace)
         return msgspec.structs.replace(agent, workspace=workspace) if workspace.is_relative_to(agent.home) else None
 
-    async def _beyond(self, row: CheckpointRow) -> tuple[str, ...]:
-        """What a turn did that no undo takes back."""
+    async def _told(self, row: CheckpointRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What of the workspace was not kept at a turn, and what the turn did that no undo takes back."""
         if row.undoes:
-            return ()
+            return (), ()
         registry, commands = self._services.loop.executor.registry, 0
         events = await self._services.store.journal.events(row.thread, row.turn_seq - 1, TURN_EVENTS_MAX)
-        lines: list[str] = []
+        lines, notes = list[str](), tuple[str, ...]()
         for event in events:
+            if event.turn == row.id and isinstance(event.data, Checkpointed | FilesChanged):
+                notes = event.data.notes
             if event.turn != row.id or not isinstance(event.data, ToolStarted):
                 continue
             name, actions = event.data.name, event.data.actions
@@ -339,7 +397,7 @@ class Undo:
             lines.append(f"{ran}: what it did elsewhere, to processes or over the network stays.")
         if len(lines) > BEYOND_MAX:
             lines[BEYOND_MAX:] = [f"and {len(lines) - BEYOND_MAX} more"]
-        return (*lines, "What was said stays said.")
+        return notes, (*lines, "What was said stays said.")
 
 
 def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
@@ -347,10 +405,20 @@ def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
         raise Forbidden("Only whoever asked for it, as far as they are trusted, or my owner may undo this.")
 
 
-def _since(trees: Trees, change: TreeChange, now: str, shared: set[Parts]) -> Since:
-    """What became since of something that a turn changed."""
+def _covers(one: CheckpointRow, other: CheckpointRow) -> bool:
+    """Whether a turn's changes have those of another one in them."""
+    if one.ended_at is None or other.ended_at is None or one.workspace != other.workspace:
+        return False
+    return one.began_at <= other.began_at and other.ended_at <= one.ended_at
+
+
+def _why_left(one: PlannedChange) -> str:
+    return one.why_not or (f"It was {SINCE[one.since]}." if one.since else "Something else is in it by now.")
+
+
+def _since(trees: Trees, change: TreeChange, found: TreeEntry | None, shared: set[Parts]) -> Since:
+    """What became since, as it is `found` now, of something that a turn changed."""
     path, before, after = change
-    found = trees.find(now, path)
     if alike(found, before):
         return "restored"
     if not alike(found, after):

@@ -4,6 +4,7 @@ what came                        what the turn has
 ------------------------------   ----------------------------------------------------------------------
 a recording alone                its words, as if the person had written them
 a recording with a text          the text, and below it the words with the file's name
+one of somebody else             its words with the file, in an untrusted block unless they are trusted
 too long, or not understood      the recording as a file; the person is told why
 no recognition is configured     the recording as a file
 
@@ -107,10 +108,15 @@ class VoiceService:
     # ---- in ----
 
     async def heard(self, prompt: Prompt, agent: str, asker: Asker) -> Prompt:
-        """The message with what its recordings say; one that cannot be made out is told, and stays a file."""
+        """The message with what its recordings say; one that cannot be made out is told, and stays a file.
+
+        What somebody else says in one, which is answered or passed on, stays with that file: it is never a word of
+        whoever wrote the message.
+        """
         if self._recognition is None:
             return prompt
         files, told = list(prompt.attachments), [prompt.text] if prompt.text else []
+        is_alone = not prompt.text and sum(file.author is None for file in files) == 1
         for number, file in enumerate(files):
             if not file.media_type.startswith("audio/") or not file.path or file.error or file.words:
                 continue
@@ -119,12 +125,14 @@ class VoiceService:
             except ProviderRefused as error:
                 log.warning("a recording was not recognised", extra={"thread_id": prompt.thread, "why": str(error)})
                 files[number] = msgspec.structs.replace(file, error=f"not recognised: {error}")
-                text = UNHEARD.format(name="your voice message" if not prompt.text else file.name, why=error)
+                is_plain = not prompt.text and file.author is None
+                text = UNHEARD.format(name="your voice message" if is_plain else file.name, why=error)
                 id, answered = f"unheard:{prompt.key}:{number}", prompt.message_id
                 await self._post(NewPost(id, prompt.thread, text, reply_to=answered))
                 continue
             files[number] = msgspec.structs.replace(file, words=words)
-            told.append(words if not prompt.text and len(files) == 1 else f"[Said in {file.name}:] {words}")
+            if file.author is None:
+                told.append(words if is_alone else f"[Said in {file.name}:] {words}")
         return msgspec.structs.replace(prompt, text="\n\n".join(told), attachments=tuple(files))
 
     async def _words(self, thread: ThreadId, file: Attachment, recognition: Speech, agent: str, asker: Asker) -> str:
@@ -175,7 +183,8 @@ class VoiceService:
         if self._speaking is None or not self._form(prompt.thread) or prompt.origin not in ("person", "api"):
             return False
         mode = await self.mode(prompt.thread)
-        return mode == "on" or (mode == "auto" and any(file.words for file in prompt.attachments))
+        spoken = any(file.words and file.author is None for file in prompt.attachments)  # by whoever asks
+        return mode == "on" or (mode == "auto" and spoken)
 
     async def mode(self, thread: ThreadId) -> VoiceMode:
         """Whether answers in the thread's channel are spoken. Raises StoreError."""

@@ -5,7 +5,9 @@ the two, or with a channel that is gone, is told at the start and never silently
 """
 
 import asyncio
+import difflib
 import logging
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 
@@ -13,6 +15,7 @@ import msgspec
 
 from shoal.agents.folder import (
     FILE,
+    KEYS,
     checked_name,
     digest_of,
     make_folder,
@@ -23,7 +26,7 @@ from shoal.agents.folder import (
     template_files,
 )
 from shoal.agents.registry import AgentRegistry, ChannelBindings, ChannelChoices, place_of
-from shoal.domain.agents import AgentSpec, Binding, Listen
+from shoal.domain.agents import LISTENS, AgentSpec, Binding, Listen
 from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, PlatformError
 from shoal.domain.home import Home
@@ -40,6 +43,7 @@ log = logging.getLogger(__name__)
 STOP_SECONDS_MAX = 30.0
 """How long turns of an agent that is to be destroyed may take to end."""
 LOOK_SECONDS = 0.2
+_CHOICE = re.compile(r"\s*([\w.]+)=(\S*)(.*)", re.S)
 LISTS = ("tools", "fallback")
 
 
@@ -70,7 +74,9 @@ class Checks(msgspec.Struct, frozen=True):
         """Raises InvalidInput for a tool that does not exist; `*` in a known name stands for what cannot be known."""
         known = sorted(self.tools())
         if not any(fnmatchcase(name, one) for one in known):
-            raise InvalidInput(f"There is no tool {name[:80]!r}. There are: {', '.join(known)}.")
+            near = difflib.get_close_matches(name.partition(":")[0], known, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
+            raise InvalidInput(f"There is no tool {name[:80]!r}. {hint}")
 
 
 class AgentCard(msgspec.Struct, frozen=True):
@@ -111,7 +117,7 @@ class AgentLifecycle:
         self._store = store
         self._agents = agents
         self._clock = clock
-        self._checks = checks
+        self.checks = checks
         self._adapters = adapters
         self._files = files
         self._send = send
@@ -142,7 +148,7 @@ class AgentLifecycle:
             raise Conflict(f"There is an agent {name} already. Destroy it first, or take another name.")
         settings = {key: listed(key, value) for key, value in settings.items()}
         for key, value in settings.items():
-            self._checks.check(key, value)
+            self.checks.check(key, value)
         folder = self._home.agent(name)
         try:
             async with self._files.marking(await self._files.source_of(*template_files(self._home))):
@@ -160,17 +166,17 @@ class AgentLifecycle:
         address = thread_address(beside)
         platform, channel = address.platform, address.channel
         adapter = self._adapters.get(platform)
+        binds = f"`/agent bind {name}{'' if listen == 'all' else f' listen={listen}'}`"
         if not isinstance(adapter, ChannelHost):
+            title = platform.partition(".")[0].replace("_", " ").title()
             return CreatedAgent(
-                name, note=f"I cannot make channels on {platform}. `/agent bind {name}` in a channel binds it."
+                name, note=f"I cannot make channels on {title}. {binds} in a channel makes it answer there."
             )
         try:
             made = await adapter.create_channel(name, channel)
         except PlatformError as error:
             log.warning("a channel was not made", extra={"platform": platform, "agent": name, "why": str(error)})
-            return CreatedAgent(
-                name, note=f"The channel could not be made: {error} `/agent bind {name}` binds another."
-            )
+            return CreatedAgent(name, note=f"The channel could not be made: {error} {binds} binds another.")
         return CreatedAgent(name, await self.bind(name, make_thread_id(platform, made, "0"), by, listen, made=True))
 
     async def bind(
@@ -202,7 +208,7 @@ class AgentLifecycle:
         self._existing(name)
         value = listed(key, value)
         if value:
-            self._checks.check(key, value)
+            self.checks.check(key, value)
         folder = self._home.agent(name)
         before = digest_of(folder)
         async with self._files.marking(await self._files.source_of(folder / FILE)):
@@ -242,9 +248,9 @@ class AgentLifecycle:
     async def choose(self, place: str, choices: ChannelChoices, by: str) -> None:
         """Set the choices of PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Raises InvalidInput, StoreError."""
         if choices.model:
-            self._checks.model(choices.model)
+            self.checks.model(choices.model)
         if choices.profile:
-            self._checks.profile(choices.profile)
+            self.checks.profile(choices.profile)
         await self._bindings.choose(place, choices)
         await self._record("settings", "", by, f"{place} model={choices.model} profile={choices.profile}")
 
@@ -266,6 +272,13 @@ class AgentLifecycle:
             f"{one.place} is bound to the agent {one.agent}, which is gone. Bind it anew, or unbind it."
             for one in bindings
             if not self._agents.exists(one.agent)
+        ]
+        bound = self._agents.bindings
+        told += [
+            f"The account {account} names the agent {name!r}, which does not exist; the default one answers there. "
+            f"Make it with `shoal agents create {name}`, or correct platforms.{account.partition('.')[0]}.agent."
+            for account, name in (bound.accounts.items() if bound is not None else ())
+            if not self._agents.exists(name)
         ]
         for name in ("", *present):
             try:
@@ -314,6 +327,26 @@ def check_platform(platform: str, known: Collection[str]) -> None:
             f"There is no platform {platform[:80]!r} here. {there} Another account of a platform is PLATFORM.ACCOUNT; "
             "set it up first."
         )
+
+
+def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
+    """An agent's name, and after it KEY=VALUE: what it is to answer in its channel (`listen`), what else is set, and
+    the rest. Raises InvalidInput for what cannot be set."""
+    name, _, rest = text.partition(" ")
+    listen: Listen = "all"
+    chosen: dict[str, str] = {}
+    while found := _CHOICE.match(rest):
+        key, value, rest = found[1].lower(), found[2], found[3]
+        if key == "listen":
+            known: dict[str, Listen] = {one: one for one in LISTENS}
+            if value.lower() not in known:
+                raise InvalidInput(f"`listen=` takes {', '.join(LISTENS[:-1])} or {LISTENS[-1]}.")
+            listen = known[value.lower()]
+        elif {"permissions": "profile"}.get(key, key) in KEYS:
+            chosen[{"permissions": "profile"}.get(key, key)] = value
+        else:
+            raise InvalidInput(f"`{key[:40]}` cannot be set. What can be: listen, {', '.join(KEYS)}.")
+    return name, listen, chosen, rest.strip()
 
 
 def listed(key: str, value: str) -> str:

@@ -21,6 +21,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
+from shoal.domain.markup import counted
 from shoal.domain.settings import Config
 from shoal.store.agents import AgentStore
 
@@ -47,7 +48,7 @@ class ChannelBindings:
     def __init__(self, registry: AgentStore, clock: Clock, accounts: Mapping[str, str]) -> None:
         self._registry = registry
         self._clock = clock
-        self._accounts = accounts
+        self.accounts = accounts
         self._bound: dict[str, Binding] = {}
         self._chosen: dict[str, ChannelChoices] = {}
         self._read_at: float | None = None
@@ -56,7 +57,7 @@ class ChannelBindings:
     async def agent_for(self, thread: ThreadId, asked: str) -> str:
         """Who is meant by a message for `asked`: that agent, unless it is merely its account's; then the one that the
         channel is bound to, else the account's; empty where the default one answers. Raises StoreError."""
-        account = self._accounts.get(thread_address(thread).platform, "")
+        account = self.accounts.get(thread_address(thread).platform, "")
         if asked and asked != account:
             return asked
         await self._fresh()
@@ -217,6 +218,10 @@ class AgentRegistry:
         """The agent as its file is now; the same object while it does not change. Raises InvalidInput."""
         return self._ready(name).spec
 
+    def known(self, name: str) -> AgentSpec | None:
+        """The same; None for one that there is not."""
+        return self.spec(name) if self.exists(name) else None
+
     def default(self) -> AgentSpec | None:
         """The default agent; None where its file is broken."""
         try:
@@ -293,7 +298,7 @@ class RuntimeInfo(msgspec.Struct, frozen=True):
 def info_lines(info: RuntimeInfo) -> list[str]:
     """The lines for a person."""
     sandbox = info.sandbox if info.isolated else f"{info.sandbox} (not isolated)"
-    known = "1 model" if info.models == 1 else f"{info.models} models"
+    known = counted(info.models, "model")
     return [
         f"agents    {_counted(info.agents)}",
         f"tools     {_counted(info.tools)}",

@@ -21,10 +21,12 @@ from shoal.domain.messages import Attachment, Author, Prompt, Reaction, Referenc
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.domain.settings_platforms import AccountSettings
+from shoal.domain.untrusted import UNREADABLE, decode_known
 from shoal.domain.webhooks import HttpAnswer
 
 log = logging.getLogger(__name__)
 S = TypeVar("S", bound=AccountSettings)
+T = TypeVar("T")
 
 UNAUTHORIZED = HttpAnswer(401, b'{"error":"unauthorized","message":"The signature or token is missing or wrong."}')
 NOT_READY = HttpAnswer(503, b'{"error":"unavailable","message":"Not ready yet; send it again."}')
@@ -39,7 +41,10 @@ CONTEXT_SECONDS_MAX = 3.0
 OVERHEARD_MAX = 1000
 """Channels and threads whose last messages are remembered, where the agent was not meant."""
 ENTERED_MAX = 1000
-NOTHING_READ = "I can read nothing in your message. Write it as text, or send it as a file."
+BEGUN_MAX = 1000
+"""People whose last message is remembered that began a thread in a channel."""
+NOTHING_READ = "I can read nothing in your message. Please write it as text."
+NOTHING_ASKED = "Yes? Mention me together with your question."
 GREETING = "Hello! Mention me, or write to me directly, and I will answer. /help says what I can do."
 
 FILES_MAX = 10
@@ -82,8 +87,10 @@ class ChatAccount(Generic[S]):
         self._tasks: anyio.abc.TaskGroup | None = None
         self._intake = Intake(platform, store, clock)
         self._pending = PendingEdits()
-        self._overheard: Recent[deque[Prompt]] = Recent(OVERHEARD_MAX)
+        self._overheard: Recent[deque[tuple[Prompt, tuple[IncomingFile, ...]]]] = Recent(OVERHEARD_MAX)
         self._entered: Recent[bool] = Recent(ENTERED_MAX)
+        """Threads where the agent was just named, and whether for the first time."""
+        self._begun: Recent[Prompt] = Recent(BEGUN_MAX)
         self._unknown: set[str] = set()
         self._failures = 0
 
@@ -154,19 +161,23 @@ class ChatAccount(Generic[S]):
         """Send a message with its files, which are fetched for people who may speak; returns what to tell its author.
 
         The inbox does the rest: it obeys commands, turns strangers away, and knows what came twice. Where the agent is
-        named for the first time, what stood before comes along. Whoever sent nothing that can be read is told so.
-        Raises StoreError.
+        named for the first time, what stood before comes along. Whoever sent nothing that can be read is told so. Where
+        a message in a channel begins a thread, further lines of its author's belong there too. Raises StoreError.
         """
-        coming = tuple(files)
-        is_entered = not prompt.direct and self._entered.pop(prompt.thread) and parse_command(prompt.text) is None
+        coming, prompt = tuple(files), self._with_its_lines(prompt, inbox)
+        named = None if prompt.direct else self._entered.pop(prompt.thread)
+        is_entered = named and parse_command(prompt.text) is None
         is_plain = prompt.text and not (coming or is_entered)
         if not is_plain and not await inbox.admits(prompt):
             return ""
         if is_entered:
-            refers_to = (*await self._context_of(prompt), *prompt.refers_to)
-            prompt = msgspec.structs.replace(prompt, refers_to=refers_to)
-        if not (coming or prompt.text or prompt.refers_to):
-            return NOTHING_READ
+            refers_to, further = await self._context_of(prompt)
+            prompt = msgspec.structs.replace(prompt, refers_to=(*refers_to, *prompt.refers_to))
+            coming += further
+        is_named = named is not None and not prompt.joins
+        is_about = any(one.text and (is_named or one.kind == "forward") for one in prompt.refers_to)
+        if not (coming or prompt.text or is_about):
+            return NOTHING_ASKED if is_named else NOTHING_READ
         saved: list[Attachment] = []
         for number, (file, fetch) in enumerate(coming):
             refusal = ""
@@ -194,25 +205,47 @@ class ChatAccount(Generic[S]):
     async def _is_subscribed(self, thread: ThreadId) -> bool:
         return await self._store.get(f"subscribed:{self.platform}", thread) is not None
 
-    async def _is_meant(self, prompt: Prompt, inbox: InboxPort, *, is_named: bool, opens: bool, follows: bool) -> bool:
+    async def _is_meant(
+        self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = (), *, is_named: bool, opens: bool,
+        follows: bool,
+    ) -> bool:  # fmt: skip
         """Whether what somebody wrote in a group is for the agent, as it listens in that channel. Raises StoreError.
 
         `is_named`: it names the agent, or answers it. `opens`: where the agent is named there, it hears all that
-        follows. `follows`: it is such a message. What is not for it is remembered until it is named there.
+        follows. `follows`: it is such a message. What is not for it is remembered until it is named there, with its
+        files, which are fetched then.
         """
         thread = prompt.thread
         listen = await inbox.listens(thread)
-        if is_named and not follows:
-            self._entered.put(thread, True)
+        if is_named:
+            self._entered.put(thread, not follows)
         if is_named and opens and listen != "named":
             await self._subscribe(thread)
         if is_named or listen == "all" or (follows and listen == "threads"):
             return True
         place = self._place_before(prompt)
-        before = self._overheard.get(place) or deque(maxlen=BEFORE_MAX)
-        before.append(prompt)
+        before, coming = self._overheard.get(place) or deque(maxlen=BEFORE_MAX), tuple(files)
+        own = tuple(file for file, _ in coming if file.author is None)
+        before.append((msgspec.structs.replace(prompt, attachments=own), coming))
         self._overheard.put(place, before)
         return False
+
+    def _with_its_lines(self, prompt: Prompt, inbox: InboxPort) -> Prompt:
+        """A message that would begin a thread, in the thread that its author began just before; others as they are."""
+        if prompt.direct or not self._begins(prompt) or parse_command(prompt.text) is not None:
+            return prompt
+        writer = f"{channel_of(prompt.thread)}{prompt.author.id}"
+        before, pause = self._begun.get(writer), timedelta(seconds=inbox.pause_seconds)
+        if before is not None and prompt.thread not in self._entered and timedelta(0) <= prompt.at - before.at < pause:
+            prompt = msgspec.structs.replace(prompt, thread=before.thread)
+        self._begun.put(writer, prompt)
+        return prompt
+
+    def _forget_overheard(self, prompt: Prompt, keys: set[str]) -> None:
+        """Of what stands before this message, these were for the agent after all."""
+        place = self._place_before(prompt)
+        left = (one for one in self._overheard.get(place) or () if one[0].key not in keys)
+        self._overheard.put(place, deque(left, BEFORE_MAX))
 
     def _begins(self, prompt: Prompt) -> bool:
         """Whether a message stands in its channel itself, where the thread of it begins."""
@@ -226,13 +259,16 @@ class ChatAccount(Generic[S]):
         """A thread's first message, where that is no part of its history and can be asked for. Raises PlatformError."""
         return None
 
-    async def _context_of(self, prompt: Prompt) -> list[Reference]:
+    async def _context_of(self, prompt: Prompt) -> tuple[list[Reference], tuple[IncomingFile, ...]]:
         """What stands before a message that names the agent: the beginning of its thread, or, where it begins one, the
-        channel's last messages. As far as the platform tells, or is asked and answers soon."""
-        heard = list(self._overheard.pop(self._place_before(prompt)) or ())
+        channel's last messages, as they are by now, and their files. As far as the platform tells, or is asked and
+        answers soon."""
+        overheard = list(self._overheard.pop(self._place_before(prompt)) or ())
         if not self._begins(prompt):  # what began this thread stands among the channel's own messages
             around = self._overheard.get(channel_of(prompt.thread)) or ()
-            heard = [*(one for one in around if one.thread == prompt.thread), *heard]
+            overheard = [*(one for one in around if one[0].thread == prompt.thread), *overheard]
+        files = {one.key: coming for one, coming in overheard}
+        heard = [one for one, _ in overheard]
         opening: Prompt | None = None
         try:
             async with asyncio.timeout(CONTEXT_SECONDS_MAX):
@@ -245,12 +281,19 @@ class ChatAccount(Generic[S]):
         except (PlatformError, TimeoutError) as error:
             log.info("what stood before could not be read", extra={"platform": self.platform, "why": str(error)})
         answered = {prompt.key, prompt.message_id, *(one.message_id for one in prompt.refers_to)}
-        told: list[Reference] = []
-        if opening is not None and opening.message_id not in answered:
-            told = told_of(opening, "opening")
+        if opening is not None and opening.message_id in answered:
+            opening = None
+        elif opening is not None:
             answered |= {opening.key, opening.message_id}
-        before = [one for one in heard if one.at <= prompt.at and not answered & {one.key, one.message_id}]
-        return told + [one for message in before[-BEFORE_MAX:] for one in told_of(message, "before")]
+        heard = [one for one in heard if one.at <= prompt.at and not answered & {one.key, one.message_id}]
+        before = [changed for one in heard if (changed := self._pending.apply(one)) is not None][-BEFORE_MAX:]
+        told: list[Reference] = []
+        coming: list[IncomingFile] = []
+        for one in (opening, *before) if opening is not None else before:
+            told += told_of(one, "opening" if one is opening else "before")
+            there = files.get(one.key) or [(file, None) for file in one.attachments if file.url]
+            coming += [(msgspec.structs.replace(file, author=file.author or one.author), get) for file, get in there]
+        return told, tuple(coming)
 
     def _not_understood(self, kind: str) -> None:
         """Say once a kind that the platform sends something that Shoal does nothing with."""
@@ -262,6 +305,18 @@ class ChatAccount(Generic[S]):
             "update Shoal if people wait for an answer to them.",
             self.platform, kind, extra={"platform": self.platform},
         )  # fmt: skip
+
+    def _decode(self, content: str | bytes | msgspec.Raw, kind: type[T], what: str) -> T | None:
+        """What the platform sends, as far as its form is known; what is not counts as left out, and is told once a
+        kind. None where nothing is left."""
+        try:
+            found, odd = decode_known(content, kind)
+        except UNREADABLE:
+            self._not_understood(f"{what} of an unknown form")
+            return None
+        for path in odd:
+            self._not_understood(f"{what} with {path} of an unknown form")
+        return found
 
     async def _greet(self, prompt: Prompt, inbox: InboxPort) -> None:
         """Somebody has added the agent to a channel, or to their own conversations: it says who it is there, once. A
@@ -321,7 +376,8 @@ class ChatAccount(Generic[S]):
 def told_of(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Reference]:
     """What somebody wrote before, and what they passed on with it, which stays its author's."""
     author = Author("", prompt.tainted_by, trusted=False) if prompt.tainted_by else prompt.author
-    text = "\n".join(filter(None, (prompt.text, *(f"[file {file.name}]" for file in prompt.attachments))))
+    files = (f"[file {file.name}]" for file in prompt.attachments if file.author is None)
+    text = "\n".join(filter(None, (prompt.text, *files)))
     passed_on = [one for one in prompt.refers_to if one.kind == "forward"]
     return [*passed_on, *([Reference(kind, text, author, prompt.message_id)] if text else [])]
 

@@ -109,7 +109,7 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
                 asker = author.asker(thread, "untrusted")  # the access rules say who is more than that
                 scope: Scope = "thread" if verb == "thread" else "once"
                 state = await inbox.decide(ApprovalId(what), verb != "deny", asker, scope)
-                return {"allow": "Allowed.", "deny": "Denied."}.get(state, f"It is {state}.")
+                return "Denied." if state == "deny" else "Allowed."
             case "retry" if what:
                 turn, _, model = what.partition(":")
                 stops = model == "stop"

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from shoal.chat.account import NOT_READY, NOT_STORED, ChatAccount
+from shoal.chat.account import NOT_READY, NOT_STORED, ChatAccount, IncomingFile
 from shoal.chat.http import PlatformHttp
 from shoal.chat.inbox import press, read_file
 from shoal.domain.clock import Clock, retry_after, to_micros
@@ -50,12 +50,14 @@ class WebhookPerson(msgspec.Struct, frozen=True):
 
 
 class WebhookFile(msgspec.Struct, frozen=True):
-    """A file with a message: `data` in base64, or a public `url`."""
+    """A file with a message: `data` in base64, or a public `url`. `author`: whose it is, where that is somebody else
+    than who wrote the message."""
 
     name: str
     media_type: str = "application/octet-stream"
     data: str = ""
     url: str = ""
+    author: WebhookPerson | None = None
 
 
 class WebhookReference(msgspec.Struct, frozen=True):
@@ -281,12 +283,6 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
         prompt = prompt_of(self.platform, call, self._clock.now(), joins=answered is not None)
         if answered is not None:
             prompt = msgspec.structs.replace(prompt, thread=answered)
-        is_named, in_thread = call.named or answered is not None, call.thread != MAIN_THREAD
-        follows = not is_named and await self._is_subscribed(prompt.thread)
-        if not call.direct and not await self._is_meant(
-            prompt, inbox, is_named=is_named, opens=in_thread, follows=follows
-        ):
-            return ""
 
         async def decoded(data: str) -> bytes:
             try:
@@ -294,12 +290,22 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
             except ValueError as error:
                 raise PlatformError("could not be read: its data is not base64") from error
 
-        files = (
-            (Attachment(file.name, file.media_type), partial(decoded, file.data))
-            if file.data
-            else (Attachment(file.name, file.media_type, url=file.url), None)
+        files: list[IncomingFile] = [
+            (
+                Attachment(
+                    file.name, file.media_type, url="" if file.data else file.url,
+                    author=author_of(file.author) if file.author is not None else None,
+                ),
+                partial(decoded, file.data) if file.data else None,
+            )
             for file in call.files
-        )
+        ]  # fmt: skip
+        is_named, in_thread = call.named or answered is not None, call.thread != MAIN_THREAD
+        follows = not is_named and await self._is_subscribed(prompt.thread)
+        if not call.direct and not await self._is_meant(
+            prompt, inbox, files, is_named=is_named, opens=in_thread, follows=follows
+        ):
+            return ""
         return await self._submit(prompt, inbox, files)
 
     # ---- out ----

@@ -13,8 +13,8 @@ import msgspec
 
 from shoal.config.check import check
 from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES, USUAL_VARIABLES
-from shoal.config.schema import Hint, allowed, bare, find, is_section, keys, list_of, table_of, takes_text
 from shoal.domain.errors import ConfigError
+from shoal.domain.schema import Hint, allowed, bare, find, is_section, keys, list_of, table_of, takes_text
 from shoal.domain.secret import Secret
 from shoal.domain.settings import Config
 from shoal.domain.settings_platforms import AccountSettings

@@ -8,9 +8,9 @@ from typing import cast
 import msgspec
 
 from shoal.config.load import Table, as_list, as_table
-from shoal.config.schema import find
 from shoal.domain.errors import ConfigError
 from shoal.domain.home import Home
+from shoal.domain.schema import find
 from shoal.domain.secret import Secret
 from shoal.domain.settings import Config
 

@@ -38,7 +38,7 @@ from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.pieces import pieces_of
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, post_once, withdraw
-from shoal.domain.cards import card_id
+from shoal.domain.cards import SHORT_ID_CHARS, card_id
 from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.errors import PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Folders
@@ -68,8 +68,6 @@ SPOKEN_TRIES = 3
 """How often an answer is to be spoken by a service that cannot be reached: later nobody waits for it."""
 UNSPOKEN = "I could not say that aloud: {why}"
 BY_REACTION = "👍 on this message allows it once, 👎 denies it."
-SHORT_ID_CHARS = 8
-"""How much of an approval's id, from its end, a person has to write."""
 
 
 Opened: TypeAlias = Callable[[OutboxRow, ThreadId, Sequence[NewPost]], Awaitable[object]]

@@ -198,7 +198,7 @@ LISTENS: tuple[Listen, ...] = get_args(Listen)
 HEARD: Mapping[str, str] = {
     "all": "every message",
     "named": "what names it",
-    "threads": "what names it, and all in the threads this opens,",
+    "threads": "what names or answers it, and what follows in its threads,",
 }
 """What it answers then, for people."""
 UNBOUND: Listen = "threads"

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from shoal.domain.events import RetryScheduled
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
-from shoal.domain.markup import fenced
+from shoal.domain.markup import counted, fenced
 from shoal.domain.permissions import Coverage, CoveredFile
 from shoal.domain.posts import Button
 from shoal.domain.records import NewApproval, NewPost
@@ -66,7 +66,7 @@ def coverage_text(covers: Coverage) -> str:
         files.append(f"{len(there) - FILES_SHOWN_MAX} more")
     said = [f"{'sends' if covers.sends else 'runs'} {', '.join(files)}"] if files else []
     if covers.others:
-        said.append(f"may run other files of the workspace ({_count(covers.others, 'code file')})")
+        said.append(f"may run other files of the workspace ({counted(covers.others, 'code file')})")
     text = " and ".join(said)
     lines = [f"{text[0].upper()}{text[1:]}."] if text else []
     if covers.uncovered:
@@ -77,12 +77,12 @@ def coverage_text(covers: Coverage) -> str:
 def _file_text(file: CoveredFile) -> str:
     name = file.path.removeprefix("/workspace/")
     if file.size_bytes >= 0:
-        return f"{name} ({_count(file.size_bytes, 'byte')})"
+        return f"{name} ({counted(file.size_bytes, 'byte')})"
     return f"{name} ({file.digest or 'does not exist yet'})"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+SHORT_ID_CHARS = 8
+"""How much of the end of an approval's id people write."""
 
 
 def card_id(approval: str) -> str:

@@ -34,6 +34,7 @@ from shoal.domain.comparisons import plain
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import CallId
 from shoal.domain.messages import AssistantMessage, ModelMessage, ToolCall, ToolMessage, UserMessage
+from shoal.domain.schema import refusal
 from shoal.domain.toml_text import literal
 
 CASES = "cases"
@@ -91,6 +92,15 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         """Which of them it is; empty where it is none, or several."""
         given = [name for name in KINDS if getattr(self, name)]
         return given[0] if len(given) == 1 else ""
+
+    @property
+    def problem(self) -> str:
+        """What a schema does not say and is wrong with it; empty where nothing is."""
+        if not self.kind:
+            return f"an [[expect]] table has exactly one of {', '.join(KINDS)}."
+        if self.arguments and self.kind not in ("calls", "never_calls"):
+            return "`arguments` stands beside `calls` or `never_calls` alone."
+        return ""
 
     @property
     def words(self) -> str:
@@ -171,17 +181,13 @@ def parse_case(text: str, file: str) -> Case:
         message, _, path = str(error).partition(" - at `")
         path = path.rstrip("`")
         unknown = re.search(r"unknown field `(.+)`", message)
-        missing = re.search(r"missing required field `(.+)`", message)
         if unknown is not None:
             line = line_of(text, f"{path}.{unknown[1]}")
             kind = _KINDS_OF.get(re.sub(r"\[[\d.]*\]", "", path), Case)
             near = difflib.get_close_matches(unknown[1], [one.name for one in msgspec.structs.fields(kind)], 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise InvalidInput(f"{file}, line {line}: there is no key {unknown[1]!r} here.{hint}") from error
-        line = line_of(text, path)
-        key = re.sub(r"\[[\d.]*\]", "", path).rpartition(".")[2] or path
-        said = f"the key {missing[1]!r} is missing" if missing is not None else f"{key!r}: {message}"
-        raise InvalidInput(f"{file}, line {line}: {said}. Correct the file.") from error
+        raise InvalidInput(f"{file}, line {line_of(text, path)}: {refusal(error, Case)}. Correct the file.") from error
     check_case(case, text, file)
     return case
 
@@ -203,10 +209,8 @@ def check_case(case: Case, text: str, file: str) -> None:
         raise InvalidInput(f"{file}, line 1: nothing is expected. Add an [[expect]] table.")
     for number, one in enumerate(case.expect):
         line = line_of(text, f"$.expect[{number}]")
-        if not one.kind:
-            raise InvalidInput(f"{file}, line {line}: an [[expect]] table has exactly one of {', '.join(KINDS)}.")
-        if one.arguments and one.kind not in ("calls", "never_calls"):
-            raise InvalidInput(f"{file}, line {line}: `arguments` stands beside `calls` or `never_calls` alone.")
+        if problem := one.problem:
+            raise InvalidInput(f"{file}, line {line}: {problem}")
     waiting: dict[str, str] = {}
     for number, message in enumerate(case.messages):
         line = line_of(text, f"$.messages[{number}]")

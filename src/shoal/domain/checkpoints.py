@@ -141,11 +141,19 @@ class TurnChanges(msgspec.Struct, frozen=True):
     beyond: tuple[str, ...]
 
 
+class LeftFile(msgspec.Struct, frozen=True):
+    """A file that an undo did not restore, and why."""
+
+    path: str
+    why: str
+
+
 class UndoResult(msgspec.Struct, frozen=True):
     """What an undo did. `id` names it, so that it can be undone itself; `files` are the first of the `restored` ones,
-    and `left` of those that could not be."""
+    and `left` the first of those that were not, of which there are `not_restored`."""
 
     id: str
     restored: int
     files: tuple[str, ...]
-    left: tuple[str, ...]
+    not_restored: int
+    left: tuple[LeftFile, ...]

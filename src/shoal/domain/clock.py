@@ -75,6 +75,15 @@ def from_micros(micros: int) -> datetime:
     return datetime.fromtimestamp(micros // 1_000_000, UTC).replace(microsecond=micros % 1_000_000)
 
 
+def local_zone() -> str:
+    """The IANA name of this machine's time zone; UTC where it is not known."""
+    if name := os.environ.get("TZ", "").removeprefix(":"):
+        return name
+    with contextlib.suppress(OSError):
+        return os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2] or "UTC"
+    return "UTC"
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

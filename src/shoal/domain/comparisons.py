@@ -31,7 +31,9 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     model: Annotated[str, Meta(min_length=1, max_length=200)]
     thread: Annotated[str, Meta(max_length=400)] = ""
     last: Annotated[int, Meta(ge=0, le=LAST_MAX)] = 0
-    tag: Annotated[str, Meta(max_length=64, pattern=r"^[\w-]*$")] = ""
+    tag: Annotated[
+        str, Meta(max_length=64, pattern=r"^[\w-]*$", description="letters, digits, - and _, at most 64")
+    ] = ""
     profile: Annotated[str, Meta(max_length=200)] = ""
     system: Annotated[str, Meta(max_length=SYSTEM_CHARS_MAX)] = ""
     runs: Annotated[int, Meta(ge=1, le=RUNS_MAX)] = 1

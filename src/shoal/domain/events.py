@@ -142,6 +142,7 @@ class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
     It was built after event `after`, of `count` messages, which together have `digest`; `added` are the digests of
     those that the journal had more than for the call before. `system`, `tools` and `options` are left out where they
     are as in that call. `room`: how much was left for events and for results, where the conversation did not fit whole.
+    `window_tokens`: what the model's window was taken for after its provider had refused what was known of it.
     """
 
     after: int
@@ -152,6 +153,7 @@ class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: str = ""
     options: str = ""
     room: tuple[int, int] | None = None
+    window_tokens: int = 0
 
 
 class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -331,7 +333,8 @@ class FilesChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
     """Somebody undid what a turn, or (`again`) an earlier undo, did to files; the model is told with the next message.
 
-    `id` names this undo. `files` are the first of the `restored` ones, as text; `left` could not be restored.
+    `id` names this undo. `files` are the first of the `restored` ones, as text; `left` were not restored, `stayed` are
+    the first of those.
     """
 
     type: ClassVar[str] = "files_restored"
@@ -341,6 +344,7 @@ class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
     restored: int
     files: tuple[str, ...] = ()
     left: int = 0
+    stayed: tuple[str, ...] = ()
     again: bool = False
     tainted_by: str = ""
 

@@ -86,8 +86,7 @@ def relocated(data: EventData, here: Callable[[str], str]) -> EventData:
     match data:
         case UserSaid(attachments=attachments) if attachments:
             moved = tuple(
-                one if (path := here(one.path)) == one.path else msgspec.structs.replace(one, path=path)
-                for one in attachments
+                msgspec.structs.replace(one, path=here(one.path), shown=here(one.shown)) for one in attachments
             )
             return data if moved == attachments else msgspec.structs.replace(data, attachments=moved)
         case ToolFinished(images=images) if images:

@@ -78,6 +78,12 @@ def language_in(info: str) -> str:
     return _NOT_LANGUAGE.sub("", info)
 
 
+def counted(number: float, noun: str) -> str:
+    """`1 file`, `2 files`, `1.5 seconds`."""
+    amount = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{amount} {noun}{'' if number == 1 else 's'}"
+
+
 def fenced(content: str, info: str) -> str:
     """A fence that its content cannot close."""
     longest = max((len(run) for run in re.findall(r"`{3,}", content)), default=2)

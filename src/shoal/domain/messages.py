@@ -47,7 +47,8 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     how the agent's tools and commands know that.
 
     `error` says what is wrong with it, for people and the model; `excerpt` is the beginning of a text file; `shown` is
-    a smaller copy of an image, where the model gets that; `words` is what a recording says.
+    a smaller copy of an image, where the model gets that; `words` is what a recording says. `author` is who it is of,
+    where that is not who wrote the message: somebody whom that answers, quotes or passes on.
     """
 
     name: str
@@ -62,8 +63,18 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     shown_type: str = ""
     inside: str = ""
     words: str = ""
+    author: Author | None = None
+
+    @property
+    def tainted_by(self) -> str:
+        """What is untrusted in it besides what its message is; empty when nothing is."""
+        if self.author is None or self.author.trusted:
+            return ""
+        return f"a file of {self.author.name or self.author.id or 'somebody unknown'}"
 
 
+UNTOLD = Author("", trusted=False)
+"""Whoever deleted a message, where the platform does not say whose it was: it says that it is gone."""
 REFERENCES_MAX = 12
 """Messages that one prompt refers to."""
 REFERENCE_CHARS_MAX = 2_000
@@ -111,6 +122,16 @@ Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api"]
 
 Judge: TypeAlias = Callable[["ThreadId", Author], Awaitable[Author]]
 """Gives somebody whose words were read in a thread's past the trust that the rules give them there."""
+
+
+async def judged_files(thread: ThreadId, files: Sequence[Attachment], judge: Judge) -> tuple[Attachment, ...]:
+    """The files, each trusted as whose it is; one of who sent it is so with its message."""
+    return tuple(
+        [
+            msgspec.structs.replace(one, author=await judge(thread, one.author)) if one.author is not None else one
+            for one in files
+        ]
+    )
 
 
 class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -242,7 +263,7 @@ class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defau
 
 
 class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", omit_defaults=True):
-    """Somebody deleted what they had written: a prompt that still waits is dropped, else it is journaled."""
+    """A message was deleted, by its author or by UNTOLD: a prompt that still waits is dropped, else it is journaled."""
 
     thread: ThreadId
     key: str

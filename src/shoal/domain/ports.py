@@ -341,7 +341,9 @@ class Speech(Protocol):
 
 
 class InboxPort(Protocol):
-    """What adapters call with what people do."""
+    """What adapters call with what people do. What somebody writes within `pause_seconds` belongs together."""
+
+    pause_seconds: float
 
     async def send(self, message: Inbound) -> Receipt:
         """Accept a message durably, or say why not; returns in about a millisecond and never waits for a turn.

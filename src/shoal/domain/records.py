@@ -552,6 +552,8 @@ class StoredStep(msgspec.Struct, frozen=True):
     step: Step
 
 
+CASES_CHAIN = "checks"
+"""The audit chain of calls that ran in throw-away workspaces, for an agent's cases."""
 GENESIS = "0" * 64
 """The `previous` of a chain's first entry."""
 

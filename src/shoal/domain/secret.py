@@ -59,7 +59,7 @@ class Secret:
                 value = self._environ.get(self.name, "")
                 if not value:
                     raise ConfigError(
-                        [f"The environment variable {self.name} is not set. Set it, or change the key that asks."]
+                        [f"The environment variable {self.name} is not set. Set it, or name another place."]
                     )
             case "file":
                 value = _from_file(Path(self.name))

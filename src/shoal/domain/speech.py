@@ -18,6 +18,8 @@ VOICE = "voice"
 AudioFormat: TypeAlias = Literal["ogg", "mp3"]
 """What platforms want a spoken answer in: Ogg with Opus, as voice notes are, or MP3, which players everywhere play."""
 MEDIA_TYPES: dict[AudioFormat, str] = {"ogg": "audio/ogg", "mp3": "audio/mpeg"}
+_BYTES_A_SECOND_MIN = 50
+"""No codec needs less for a second, not even of silence; who tells of more seconds is damaged."""
 _OPUS_RATE = 48_000
 _PCM_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
@@ -25,8 +27,9 @@ _PCM_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
 class SpeechSettings(Section, frozen=True, kw_only=True):
     """Voice messages: what hears them, and what speaks answers; see docs/voice.md."""
 
-    recognition: Annotated[str, Meta(pattern=r"^$|^[^/\s]+/\S+$")] = ""
-    """The model that hears what is said in voice messages and recordings, PROVIDER/MODEL; empty: they stay files."""
+    recognition: Annotated[str, Meta(pattern=r"^$|^moonshine$|^[^/\s]+/\S+$")] = ""
+    """What hears voice messages and recordings: a model, PROVIDER/MODEL, or moonshine, in this process and for English
+    (extra `voice`); empty: they stay files."""
     speaking: Annotated[str, Meta(pattern=r"^$|^espeak-ng$|^[^/\s]+/\S+$")] = ""
     """What speaks: a model, PROVIDER/MODEL, or espeak-ng, a program on this machine; empty: answers are written."""
     voice: str = ""
@@ -73,7 +76,12 @@ class SpokenReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def seconds_of(audio: bytes) -> float:
-    """How long a recording lasts; 0 where its bytes do not tell that simply. Never raises."""
+    """How long a recording lasts; 0 where its bytes do not tell that simply, or tell what cannot be. Never raises."""
+    seconds = _seconds_told(audio)
+    return seconds if seconds <= len(audio) / _BYTES_A_SECOND_MIN + 1 else 0.0
+
+
+def _seconds_told(audio: bytes) -> float:
     if audio.startswith(b"OggS"):  # by the number of the last sample (RFC 3533)
         last, opus, vorbis = audio.rfind(b"OggS"), audio.find(b"OpusHead", 0, 4096), audio.find(b"\x01vorbis", 0, 4096)
         if len(audio) < max(last + 14, opus + 12, vorbis + 16):

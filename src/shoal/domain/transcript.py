@@ -253,15 +253,19 @@ def _by(author: Author, text: str) -> str:
     return untrusted_block(author.id, said)
 
 
-def _describe(attachment: Attachment, said: UserSaid) -> str:
+def _describe(attachment: Attachment, sender: Author) -> str:
+    """A file, in an untrusted block where nobody trusts whose it is."""
     where = attachment.inside or (f"/attachments/{PurePath(attachment.path).name}" if attachment.path else "")
-    note = attachment.error or ("what it says stands above" if attachment.words else "")
+    is_theirs = attachment.author is None
+    note = attachment.error or ("what it says stands above" if attachment.words and is_theirs else "")
     where = ": ".join(part for part in (where, note) if part) or "not downloaded"
     told = f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
     if attachment.excerpt:
         told = f"{told}\n{attachment.excerpt}"
-    source = said.tainted_by if said.author.trusted else said.author.id
-    return untrusted_block(source, told) if source or not said.author.trusted else told
+    if attachment.words and not is_theirs:
+        told = f"{told}\n[Said in it:] {attachment.words}"
+    author = attachment.author or sender
+    return told if author.trusted else untrusted_block(author.id or attachment.tainted_by, told)
 
 
 def _revision(revised: Revised) -> str:
@@ -296,8 +300,10 @@ def _reference(one: Reference) -> str:
 
 
 def _restoration(restored: FilesRestored) -> str:
-    more = restored.restored - len(restored.files)
+    more, stayed = restored.restored - len(restored.files), ", ".join(restored.stayed)
     names = f"{', '.join(restored.files)}{f' and {more} more' if more else ''}"
+    if stayed:
+        names = f"{names or 'none'}; not these: {stayed}{' and more' if restored.left > len(restored.stayed) else ''}"
     undone = "an undo of this" if restored.again else "something that was done to them"
     told = f"[{restored.by} undid {undone}: these files of the workspace are as they were before it: "
     if restored.tainted_by:
@@ -307,11 +313,11 @@ def _restoration(restored: FilesRestored) -> str:
 
 def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
-    attached = (_describe(attachment, said) for attachment in said.attachments)
     read = said.tainted_by or (
         said.caller.tainted_by if said.caller is not None else ""
     )  # by them, or an agent for them
-    is_shown = any(one.tainted_by == read for one in said.refers_to)
+    attached = (_describe(attachment, said.author) for attachment in said.attachments)
+    is_shown = any(one.tainted_by == read for one in (*said.refers_to, *said.attachments))
     is_told = read and said.author.trusted and not is_shown
     before = [untrusted_block(read, "What follows was written after this was read.")] if is_told else []
     parts = [*revised, *before, *map(_reference, said.refers_to), _by(said.author, text), *attached]

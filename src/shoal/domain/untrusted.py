@@ -1,17 +1,24 @@
 """What comes from outside: JSON that may be anything, and text that may not pretend to be more than text."""
 
 import re
+from typing import Any, TypeVar  # noqa: TID251 - it edits documents of any form
 
 import msgspec
+
+T = TypeVar("T")
 
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What decoding foreign JSON raises: for a wrong form, for bytes that are no text, and for nesting without end."""
 
+ODD_MAX = 10
+"""Values of one document that may have another form than is known."""
 SOURCE_CHARS_MAX = 300
 FORWARDED = "a forwarded message"
 QUOTED = "a quoted message"
 """What words are called that somebody passes on, and that are somebody else's."""
 
+_PATH = re.compile(r" - at `\$(.+)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _MARK = re.compile(r"<(?=\s*/?\s*untrusted)", re.IGNORECASE)
 _OWN_MARK = re.compile(r"<(?=\s*/?\s*(?:untrusted|context))", re.IGNORECASE)
 _LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
@@ -19,6 +26,33 @@ _HEADING = re.compile(r"^([ \t]*)(#{1,6})(?=\s|$)", re.MULTILINE)
 _UNDERLINE = re.compile(r"(?<=[^\n]\n)([ \t]*(?:=+|-+)[ \t]*)$", re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _UNSAFE_IN_SOURCE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029'\"<>]")
+
+
+def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, list[str]]:
+    """JSON of somebody else's as `kind`, whatever has another form than is known there left out; where that was more
+    than a null it is named. Raises UNREADABLE where nothing is left."""
+    odd: list[str] = []
+    for _ in range(ODD_MAX):
+        try:
+            return msgspec.json.decode(content, type=kind), odd
+        except msgspec.ValidationError as error:
+            path = _PATH.search(str(error))
+            if path is None:
+                raise
+            whole: Any = msgspec.json.decode(content)
+            holder, key, value = None, "", whole
+            for name, number in _STEP.findall(path[1]):
+                if number == "...":  # of a mapping it does not say which
+                    break
+                holder, key = value, name or int(number)
+                value = holder[key]
+            if holder is None:
+                raise
+            if value is not None:
+                odd.append(path[1].removeprefix("."))
+            del holder[key]
+            content = msgspec.json.encode(whole)
+    return msgspec.json.decode(content, type=kind), odd
 
 
 def is_text(name: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from shoal.domain.messages import verdict_of
 from shoal.domain.permissions import Asker
 from shoal.domain.records import Approval
 
@@ -22,18 +23,24 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]*[0-OQ-WYZ`-~])")
 _UNSEEN = re.compile("[\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180e\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
-_YES = "allow|yes|approve|ok|y|erlauben|ja|autoriser|oui|permitir|sí|si|consenti|sì|sim|разрешить|да|允许|許可|はい"
-_NO = "deny|no|reject|n|ablehnen|nein|refuser|non|denegar|rechazar|nega|negar|não|nao|запретить|нет|拒绝|拒否|いいえ"
+_YES = (
+    "yes,? please|go ahead|allow|yes|approve|ok|okay|y|erlauben|ja|autoriser|oui|permitir|sí|si|consenti|sì|sim|"
+    "разрешить|да|允许|許可|はい"
+)
+_NO = (
+    "no,? thanks|deny|no|reject|n|ablehnen|nein|refuser|non|denegar|rechazar|nega|negar|não|nao|запретить|нет|"
+    "拒绝|拒否|いいえ"
+)
 _ALWAYS = "always|thread|immer|toujours|siempre|sempre|всегда|总是|常に"
 _ANSWER = re.compile(
-    rf"[/!]?(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?:\s+(?P<first>{_ALWAYS}))?\s+[#`(]*(?P<id>[A-Za-z0-9_-]{{4,64}})[`).!]*"
-    rf"(?:\s+(?P<last>{_ALWAYS}))?",
+    rf"[/!]?(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?:\s+(?P<first>{_ALWAYS}))?"
+    rf"(?:\s+[#`(]*(?P<id>[A-Za-z0-9_-]{{4,64}})[`)]*)?(?:\s+(?P<last>{_ALWAYS}))?[.,!。！]*",
     re.IGNORECASE,
 )
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A decision that somebody wrote: the approval's id as written, and what it says."""
+    """A decision that somebody wrote: what it says, and the approval's id as written, empty where none was."""
 
     approval: str
     allow: bool
@@ -79,18 +86,21 @@ def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, 
 
 
 def parse_answer(text: str) -> Answer | None:
-    """A decision written as a message: `allow ID`, `deny ID`, `allow ID always`, in a few languages; else None.
+    """A decision written as a message: `allow`, `no`, 👍, `deny ID`, `allow ID always`, in a few languages; else None.
 
     The whole message has to be that, so that a sentence that mentions it decides nothing.
     """
     if len(text) > ANSWER_CHARS_MAX:
         return None
+    verdict = None if text.isascii() else verdict_of(text.strip())
+    if verdict is not None:
+        return Answer("", verdict)
     found = _ANSWER.fullmatch(text.strip())
     if found is None:
         return None
     allow = found["yes"] is not None
     always = bool(found["first"] or found["last"])
-    return Answer(found["id"], allow, "thread" if allow and always else "once")
+    return Answer(found["id"] or "", allow, "thread" if allow and always else "once")
 
 
 def expires_at(now: datetime, ask_expires_seconds: float) -> datetime:

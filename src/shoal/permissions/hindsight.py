@@ -1,7 +1,8 @@
 """What other rules would have decided of what was checked, and which rules people's decisions speak for. Pure.
 
 A rule is suggested for exactly what people were asked about and always allowed: never for what a deny rule matches, for
-what untrusted content raised, for what hides what it runs, or for content that may change behind the same words.
+what hides what it runs, or for content that may change behind the same words. What was raised by untrusted content, or
+taken back or left open until it lapsed, speaks neither for a rule nor against it.
 """
 
 import re
@@ -20,6 +21,8 @@ from shoal.permissions.profiles import Profile, decide
 ASKED_MIN = 3
 """How often the same was asked and allowed before a rule is suggested for it."""
 PATTERN_CHARS_MAX = 300
+_GIT_FILE = re.compile(r"(?s:.*)/(\.git(/(?s:.*))?|\.gitconfig|\.config/git/config)")
+"""What decides what git runs; agents are asked before they write there."""
 _PLAIN = re.compile(r"\\([ \-#&~])")
 """What `re.escape` escapes without need."""
 
@@ -80,15 +83,25 @@ def suggestions(
             groups.setdefault((agent, approval.actions), []).append(approval)
     found: list[SuggestedRule] = []
     for (agent, actions), asked in groups.items():
-        decided = [one for one in asked if one.state != "pending"]
-        harmless = all(one.state in ("allow", "used") and not one.needs_trust for one in decided)
-        if len(decided) < ASKED_MIN or not harmless or any(one.covers != NO_COVERAGE for one in decided):
+        if any(one.state == "deny" for one in asked):
             continue
-        patterns = _patterns(actions, profile_of[agent])
+        allowed = [one for one in asked if one.state in ("allow", "used") and _a_rule_would_do(one)]
+        patterns = _patterns(actions, profile_of[agent]) if len(allowed) >= ASKED_MIN else ()
         if patterns:
-            since = min(one.created_at for one in decided)
-            found.append(SuggestedRule(agent, patterns, decided[0].shown, len(decided), since))
+            since = min(one.created_at for one in allowed)
+            found.append(SuggestedRule(agent, patterns, allowed[0].shown, len(allowed), since))
     return sorted(found, key=lambda one: (-one.asked, one.agent, one.allow))
+
+
+def _a_rule_would_do(asked: Approval) -> bool:
+    """Whether a rule would have saved this question, and would allow no more than was shown: it had no reason of its
+    own, such as untrusted content, and what it covers, if anything, are the files of git for one git command."""
+    if asked.needs_trust or asked.reason:
+        return False
+    covers = asked.covers
+    is_git = len(asked.actions) == 1 and asked.actions[0].startswith("tool:bash:git ")
+    only_git = is_git and not covers.others and all(_GIT_FILE.fullmatch(file.path) for file in covers.files)
+    return covers == NO_COVERAGE or (only_git and not covers.sends)
 
 
 def _patterns(actions: Sequence[str], profile: Profile) -> tuple[str, ...]:

@@ -152,8 +152,8 @@ def source_of(event: Event) -> str:
             return name
         case UserSaid(author=author) | Steered(author=author) | Revised(author=author) if not author.trusted:
             return f"a message of {author.name or author.id or 'somebody unknown'}"
-        case UserSaid(refers_to=references):
-            return next((one.tainted_by for one in references if one.tainted_by), "")
+        case UserSaid(refers_to=references, attachments=files):
+            return next((one.tainted_by for one in (*references, *files) if one.tainted_by), "")
         case _:
             return ""
 

@@ -1,7 +1,8 @@
-"""Recordings made to fit what platforms want: known by their bytes, and encoded anew with PyAV (extra `voice`)."""
+"""Recordings read, and made to fit what platforms want: known by their bytes, else by PyAV (extra `voice`)."""
 
 import asyncio
 import io
+from array import array
 from importlib import import_module
 
 from shoal.domain.errors import ProviderRefused
@@ -31,6 +32,24 @@ def _media_type_of(audio: bytes) -> str:
     if audio.startswith(b"ID3") or (len(audio) > 1 and audio[0] == 0xFF and audio[1] & 0xE0 == 0xE0):
         return "audio/mpeg"
     return "audio/flac" if audio.startswith(b"fLaC") else "audio/mp4" if audio[4:8] == b"ftyp" else ""
+
+
+def samples_of(audio: bytes, rate: int) -> "array[float]":
+    """What a recording sounds like: one channel of samples between -1 and 1. Raises ProviderRefused."""
+    try:
+        av = import_module("av")
+    except ImportError as error:
+        raise ProviderRefused(f"The package av is missing. {how_to_add('voice')}") from error
+    found = array("f")
+    try:
+        with av.open(io.BytesIO(audio)) as source:
+            resampler = av.AudioResampler("flt", "mono", rate)
+            for frame in (*source.decode(audio=0), None):
+                for piece in resampler.resample(frame):
+                    found.frombytes(bytes(piece.planes[0])[: piece.samples * found.itemsize])
+    except (av.FFmpegError, ValueError, IndexError) as error:
+        raise ProviderRefused(f"The recording cannot be read: {error}") from error
+    return found
 
 
 def _encode(audio: bytes, form: AudioFormat, found: str) -> tuple[bytes, str]:

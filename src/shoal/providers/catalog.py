@@ -18,6 +18,7 @@ import msgspec
 from shoal.domain.clock import Clock, iso
 from shoal.domain.errors import ConfigError, InvalidInput, ProviderDown, ProviderRefused
 from shoal.domain.home import Home
+from shoal.domain.markup import counted
 from shoal.domain.messages import Usage
 from shoal.domain.ports import Embeddings, Models, Provider, Route, Speech
 from shoal.domain.settings import ProviderSettings
@@ -148,6 +149,12 @@ def build_speech(
         from shoal.providers.espeak import EspeakSpeech
 
         return EspeakSpeech(settings.voice)
+    if named == "moonshine":
+        if settings.language.lower().partition("-")[0] not in ("", "en"):
+            raise ConfigError([f"speech.language is {settings.language!r}, and moonshine hears English alone."])
+        from shoal.providers.moonshine import MoonshineSpeech
+
+        return MoonshineSpeech()
     from shoal.providers.speech import USD_PER_MILLION_CHARS, USD_PER_MINUTE, GeminiSpeech, HttpAudio, OpenAiSpeech
 
     name, _, model = named.partition("/")
@@ -337,10 +344,10 @@ class Catalog:
         elif wanted and (provider := self._holder(wanted)) is not None:
             found = self._route(provider, wanted)
         else:
-            configured, known = ", ".join(self._entries), ", ".join(self.names()[:NAMES_SHOWN_MAX])
+            known = ", ".join(self.names()[:NAMES_SHOWN_MAX])
             raise InvalidInput(
-                f"No provider has the model {wanted!r}. Configured are {configured}; write PROVIDER/MODEL, "
-                f"such as: {known}."
+                f"No provider has the model {wanted!r}. Known models: {known}. "
+                f"PROVIDER/MODEL asks for any other of {', '.join(self._entries)}."
             )
         self._routes[name] = found
         return found
@@ -433,4 +440,4 @@ async def key_lines(models: Models) -> Sequence[str]:
     if not isinstance(models, Catalog):
         return ()
     found = await models.refresh()
-    return [f"- {name}: {one.error or f'ok, {len(one.models)} models'}" for name, one in found.items()]
+    return [f"- {name}: {one.error or 'ok, ' + counted(len(one.models), 'model')}" for name, one in found.items()]

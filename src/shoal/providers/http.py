@@ -109,7 +109,7 @@ def make_client(base_url: str, provider: str, idle_seconds: float, environ: Mapp
 
     `idle_seconds` is the longest wait for the first or the next bytes of an answer.
     """
-    proxy = proxy_for(base_url, environ)
+    proxy = proxy_for(base_url, environ) if BaseUrl(base_url, provider).valid else None
     if proxy is None:
         return DirectClient(base_url, provider, idle_seconds)
     from shoal.providers.http_proxied import ProxiedClient
@@ -121,17 +121,18 @@ class BaseUrl:
     """A base address taken apart. `label` names it to a person, without what may be secret in it."""
 
     def __init__(self, base_url: str, provider: str) -> None:
-        parts = urlsplit(base_url)
+        try:
+            parts = urlsplit(base_url)
+            port = parts.port
+            self.valid = bool(parts.hostname) and parts.scheme in ("http", "https")
+        except ValueError:  # half an IPv6 address, or a port that is none
+            parts, port, self.valid = urlsplit(""), None, False
         self.secure = parts.scheme == "https"
         self.host = parts.hostname or ""
+        self.port = port or (443 if self.secure else 80)
         self.netloc = parts.netloc.rpartition("@")[2]
-        self.label = f"{provider} at {parts.scheme}://{self.netloc}"
+        self.label = f"{provider} at {parts.scheme}://{self.netloc}" if self.valid else f"The address of {provider}"
         self.prefix = parts.path.rstrip("/")
-        try:
-            self.port = parts.port or (443 if self.secure else 80)
-            self.valid = bool(self.host) and parts.scheme in ("http", "https")
-        except ValueError:
-            self.port, self.valid = 0, False
 
 
 class ConnectionBroken(ShoalError):

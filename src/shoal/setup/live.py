@@ -465,9 +465,7 @@ class LiveSetup:
         """What went wrong in the block becomes an answer to the person, without secrets."""
         try:
             yield
-        except PlatformError as error:  # what follows its first sentence is about the file
-            raise InvalidInput(f"{self._redacted(error).partition('. ')[0].rstrip('.')}.") from error
-        except (ConfigError, ProviderError, ToolError) as error:
+        except (PlatformError, ConfigError, ProviderError, ToolError) as error:
             raise InvalidInput(self._redacted(error)) from error
         except OSError as error:
             raise InvalidInput(f"It could not be written: {error.strerror}.") from error
@@ -477,7 +475,7 @@ class LiveSetup:
             raise InvalidInput(self._redacted(error)) from error
 
     def _redacted(self, error: ShoalError) -> str:
-        return self._app.executor.redactor.redact(str(error))
+        return self._app.executor.redactor.redact(trying.plain(error))
 
     def _learn(self, secret: str) -> None:
         self._app.executor.redactor.learn(secret)

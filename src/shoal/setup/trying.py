@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
@@ -15,7 +16,7 @@ from shoal.config import Config
 from shoal.domain.agents import Listen
 from shoal.domain.clock import SystemClock
 from shoal.domain.commands import CommandRequest
-from shoal.domain.errors import NotFound, PlatformError, ProviderRefused, ShoalError
+from shoal.domain.errors import ConfigError, NotFound, PlatformError, ProviderRefused, ShoalError
 from shoal.domain.events import Scope
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId
@@ -32,6 +33,13 @@ ANSWER_SECONDS = 120.0
 """How long a model may take for its first answer; one in this process is loaded first."""
 ANSWER_TOKENS = 200
 CONNECT_SECONDS = 30.0
+
+
+def plain(error: Exception) -> str:
+    """What went wrong, in words for somebody who is asked again: without what to correct in the file, and restart."""
+    text = " ".join(error.problems if isinstance(error, ConfigError) else str(error).split())
+    text = re.sub(r" Check (?:api_key|base_url|model\.name)\b.*?\.(?= |$)| Set platforms\..*? then restart\.", "", text)
+    return text.removeprefix("given on start: ")
 
 
 async def offered(config: Config, name: str) -> list[str]:
@@ -87,6 +95,8 @@ async def first_answer(catalog: "Catalog", name: str) -> str:
 
 class SetupInbox:
     """Implements `InboxPort`: hands on who writes to the bot directly, and takes nothing in."""
+
+    pause_seconds = 0.0
 
     def __init__(self) -> None:
         self.prompts = asyncio.Queue[Prompt]()

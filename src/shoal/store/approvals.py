@@ -20,6 +20,7 @@ from shoal.store.driver import Script, StorePart, query, reader, text, writes_at
 GRANTS_MAX = 8
 """Grants of one call in one thread that are looked at, the newest; each holds for other content."""
 
+_DECIDED = {"allow": "allowed", "used": "allowed", "deny": "denied", "cancelled": "cancelled, because the turn went on"}
 _covers = msgspec.json.Decoder(Coverage)
 _approval = reader(
     Approval,
@@ -36,6 +37,13 @@ class Approvals(StorePart):
 
     async def get(self, approval: ApprovalId) -> Approval | None:
         return await self._one(_approval, "approval_one", id=approval)
+
+    async def meant(self, thread: ThreadId, named: str) -> list[Approval]:
+        """What somebody in a thread means by a whole id, or by the end of one that waits there; all of these by ""."""
+        whole = await self.get(ApprovalId(named.upper())) if named else None
+        if whole is not None:
+            return [whole]
+        return [one for one in await self.search(thread=thread) if one.id.upper().endswith(named.upper())]
 
     async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
         """Approvals, newest first."""
@@ -66,7 +74,7 @@ class Approvals(StorePart):
         """
         asked = yield from query("approval_one", id=approval)
         if not asked:
-            raise NotFound(f"There is no approval {approval}.")
+            raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
         if verdict == "allow" and scope == "thread" and (why := _approval(asked[0]).covers.uncovered):
             raise InvalidInput(f"This can only be allowed once, because {why}.")
         yield from query("thread_lock", thread=asked[0][1])
@@ -83,9 +91,8 @@ class Approvals(StorePart):
         found = _approval((rows or asked)[0])
         if not settled:
             if found.state in ("pending", "expired"):
-                raise Gone("This request has expired. Ask the agent again.")
-            decided = {"allow": "allowed", "deny": "denied"}.get(found.state, found.state)
-            raise Conflict(f"This request was decided already: {decided}.")
+                raise Gone("That question has expired, and nothing ran. Ask the agent again.")
+            raise Conflict(f"That was decided already: it was {_DECIDED[found.state]}.")
         data = ApprovalSettled(found.id, found.call_id, verdict, scope, by)
         events = yield from append_outside(found.thread, found.turn, (data,), at)
         entry = AuditEntry(

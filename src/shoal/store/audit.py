@@ -15,7 +15,16 @@ import msgspec
 
 from shoal.domain.clock import iso
 from shoal.domain.permissions import Decision
-from shoal.domain.records import GENESIS, AuditEntry, AuditRow, BrokenChain, PastCheck, Verification, entry_hash
+from shoal.domain.records import (
+    CASES_CHAIN,
+    GENESIS,
+    AuditEntry,
+    AuditRow,
+    BrokenChain,
+    PastCheck,
+    Verification,
+    entry_hash,
+)
 from shoal.store.appends import chain
 from shoal.store.driver import Row, Script, StorePart, number, query, reader, reads, text, time, writes_at
 
@@ -39,13 +48,14 @@ class AuditLog(StorePart):
         return [_audit_row(row) for row in reversed(rows)]
 
     async def checks(self, since: datetime, agent: str = "") -> list[PastCheck]:
-        """What was checked since then, each action with each decision once; of one agent, if it is named."""
+        """What was checked since then, each action with each decision once; of one agent, if it is named. What a case
+        did in its throw-away workspace, by rules of its own, is left out."""
         found: dict[tuple[str, str], PastCheck] = {}
         after: tuple[datetime, str, int] = (since, "", 0)
         while rows := await self._read("audit_since", since=after[0], chain=after[1], number=after[2], limit=PAGE_ROWS):
             for row in map(_audit_row, rows):
                 entry, key = row.entry, (row.entry.action, row.entry.decision)
-                if entry.kind == "check" and agent in ("", entry.agent):
+                if entry.kind == "check" and row.chain != CASES_CHAIN and agent in ("", entry.agent):
                     count = found[key].count + 1 if key in found else 1
                     decision = cast("Decision", entry.decision)
                     found[key] = PastCheck(entry.action, decision, count, row.chain, row.at)

@@ -1,13 +1,22 @@
 """Going back in a journal, which stays as it is: branches of a conversation, and copies of threads."""
 
+from collections.abc import Mapping
 from datetime import datetime
-
-import msgspec
 
 from shoal.domain.branches import Branching, spans_to
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
-from shoal.domain.events import Branched, Compacted, Event, Forked, TurnFinished, decode_data
+from shoal.domain.events import (
+    Branched,
+    Compacted,
+    Event,
+    EventData,
+    Forked,
+    TurnFinished,
+    decode_data,
+    encode_data,
+)
 from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.markup import counted
 from shoal.domain.messages import Prompt, Receipt
 from shoal.store.appends import append_outside
 from shoal.store.driver import Script, StorePart, number, query, text, writes_at
@@ -35,7 +44,7 @@ class BranchStore(StorePart):
                 raise NotFound(f"There is no thread {thread}.")
             raise Conflict(f"{thread} has something to do. Wait for its answer or stop it, then try again.")
         if not 0 <= after <= number(found[0][0]):
-            raise InvalidInput(f"{thread} has {number(found[0][0])} events, and none of number {after}.")
+            raise InvalidInput(f"{thread} has {counted(number(found[0][0]), 'event')}, and none of number {after}.")
         if (yield from _turn_at(thread, after)):
             raise InvalidInput(f"Event {after} of {thread} is within a turn. A branch begins before or after a turn.")
         begun = dict((yield from branchings_until(thread, after)))
@@ -52,24 +61,25 @@ class BranchStore(StorePart):
 
     @writes_at
     def fork(
-        self, at: datetime, source: ThreadId, thread: ThreadId, after: int, by: str, files: tuple[str, str]
+        self, at: datetime, source: ThreadId, thread: ThreadId, after: int, by: str, moved: Mapping[int, EventData]
     ) -> Script[tuple[Event, ...]]:
         """Make `thread` a copy of `source` up to event `after`, with its results but without approvals or what waits.
 
-        A turn that is cut ends there. `files` are the directories of the two threads' files. Raises NotFound, Conflict
-        where `thread` is there already, InvalidInput for an event that there is not.
+        A turn that is cut ends there. `moved` are the events, by number, that name files: as the copy has them. Raises
+        NotFound, Conflict where `thread` is there already, InvalidInput for an event that there is not.
         """
         place = {"source": source, "thread": thread, "seq": after}
-        there, here = (msgspec.json.encode(f"{folder}/").decode()[1:-1] for folder in files)
         found = yield from query("thread_one", thread=source)
         if not found:
             raise NotFound(f"There is no thread {source}.")
         if not 1 <= after <= number(found[0][2]):
-            raise InvalidInput(f"{source} has {number(found[0][2])} events, and none of number {after}.")
+            raise InvalidInput(f"{source} has {counted(number(found[0][2]), 'event')}, and none of number {after}.")
         if not (yield from query("thread_fork", **place, now=at)):
             raise Conflict(f"There is a thread {thread} already.")
         ended = yield from query("search_end")
-        yield from query("events_fork", **place, there=there, here=here)
+        yield from query("events_fork", **place)
+        for seq, data in moved.items():
+            yield from query("event_moved", thread=thread, seq=seq, data=encode_data(data).decode())
         yield from query("search_fork", thread=thread, end=number(ended[0][0]) if ended else 0)
         yield from query("artifacts_fork", **place)
         branchings = yield from branchings_until(thread, after)

@@ -10,7 +10,8 @@ from shoal.domain.events import Checkpointed, Event, EventData, FilesChanged, Fi
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import AuditEntry
 from shoal.store.appends import append_outside, chain
-from shoal.store.driver import Script, StorePart, number, query, reader, text, writes_at
+from shoal.store.driver import Script, StorePart, number, query, reader, reads, text, writes_at
+from shoal.store.threads import with_subagents
 
 UNDOING_MAX = 1000
 """Undos that can be under way at the same time."""
@@ -28,9 +29,13 @@ class CheckpointStore(StorePart):
     async def get(self, id: str) -> CheckpointRow | None:
         return await self._one(_row, "checkpoint_one", id=id)
 
-    async def newest(self, thread: ThreadId) -> list[CheckpointRow]:
-        """Those of a thread, newest first, at most AT_ONCE_MAX."""
-        return [_row(row) for row in await self._read("checkpoints_of", thread=thread, limit=AT_ONCE_MAX)]
+    @reads
+    def newest(self, thread: ThreadId) -> Script[list[CheckpointRow]]:
+        """Those of a thread and of its subagents, newest first, at most AT_ONCE_MAX."""
+        found = list[CheckpointRow]()
+        for one in (yield from with_subagents(thread)):
+            found += map(_row, (yield from query("checkpoints_of", thread=one, limit=AT_ONCE_MAX)))
+        return sorted(found, key=lambda row: row.id, reverse=True)[:AT_ONCE_MAX]
 
     async def of_workspace(self, workspace: str, below: str = LAST) -> list[CheckpointRow]:
         """Those of a workspace, newest first, at most AT_ONCE_MAX."""

@@ -9,7 +9,7 @@ from shoal.domain.agents import Child
 from shoal.domain.events import Event, Revised, TurnFinished, decode_data, decode_stored
 from shoal.domain.ids import ThreadId, TurnId, platform_of
 from shoal.domain.lines import Waiting, joined, turns_of
-from shoal.domain.messages import Abort, Deletion, Edit, FollowUp, Prompt, Receipt, Steer
+from shoal.domain.messages import UNTOLD, Abort, Deletion, Edit, FollowUp, Prompt, Receipt, Steer
 from shoal.domain.records import Backlog, Report, Revision
 from shoal.store.appends import append_outside, title_of
 from shoal.store.driver import (
@@ -122,7 +122,8 @@ class Inbox(StorePart):
 
     @writes_at
     def revise(self, at: datetime, message: Edit | Deletion) -> Script[Revision]:
-        """Change or drop a message that still waits (accepted), or journal the change (delivered); by its author only.
+        """Change or drop a message that still waits (accepted), or journal the change (delivered); by its author only,
+        or, for a deletion, by UNTOLD.
 
         An unknown message, or another author, is dropped; the same change again is a duplicate."""
         platform = platform_of(message.thread)
@@ -135,9 +136,10 @@ class Inbox(StorePart):
             return Revision(Receipt("dropped"))
         row, state, payload, thread = rows[0]
         said = inbound(payload)
-        if said.author.id != message.author.id or state == "dropped":
-            return Revision(Receipt("dropped"))
         deleted = isinstance(message, Deletion)
+        is_own = said.author.id == message.author.id or (deleted and message.author.id == UNTOLD.id)
+        if not is_own or state == "dropped":
+            return Revision(Receipt("dropped"))
         passed_on = not deleted and (message.tainted_by or (isinstance(said, Prompt) and said.tainted_by))
         trusted = said.author.trusted and message.author.trusted and not passed_on  # others' words, in anybody's mouth
         author = msgspec.structs.replace(said.author, trusted=trusted)

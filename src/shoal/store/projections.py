@@ -43,6 +43,8 @@ from shoal.domain.transcript import Transcript, summary_message
 
 LOG = "log.jsonl"
 CONTEXT = "context.jsonl"
+REFERRED = "referred_message"
+"""The type of a line that has no event of its own: a message that the next line's refers to; `outcome` says how."""
 TAIL_BYTES = 4096
 """How much of a file's end is read at first; four times more each time it does not suffice."""
 
@@ -55,8 +57,9 @@ class LogFile(msgspec.Struct, omit_defaults=True):
 
 
 class LogLine(msgspec.Struct, omit_defaults=True):
-    """A line of the log. `user` is the author's id on the platform; `trusted`: nobody who is not trusted, and nothing
-    that came from outside, had a hand in its text."""
+    """A line of the log. `user` is the author's id on the platform, of an answer the agent's name; `joined` are the ids
+    of the messages that stand in the text before that of `message_id`; `trusted`: nobody who is not trusted, and
+    nothing that came from outside, had a hand in its text."""
 
     seq: int
     at: str
@@ -66,6 +69,7 @@ class LogLine(msgspec.Struct, omit_defaults=True):
     user: str = ""
     is_bot: bool | None = None
     message_id: str = ""
+    joined: tuple[str, ...] = ()
     agent: str = ""
     text: str = ""
     trusted: bool = False
@@ -212,7 +216,13 @@ def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
         line = LogLine(event.seq, iso(event.at), event.data.type, event.turn)
         match event.data:
             case UserSaid() as said:
-                line.message_id = said.message_id
+                for one in said.refers_to if said.message_id else ():  # else it is restored, and stands there already
+                    if not one.own:
+                        told = LogLine(event.seq, line.at, REFERRED, event.turn, message_id=one.message_id)
+                        _name(told, one.author, one.text)
+                        told.outcome = one.kind
+                        yield told
+                line.message_id, line.joined = said.message_id, said.joined
                 _name(line, said.author, said.text)
                 read = said.tainted_by or (said.caller.tainted_by if said.caller is not None else "")
                 line.trusted = line.trusted and not read
@@ -226,7 +236,7 @@ def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
             case TurnStarted(agent=agent):
                 line.agent = agent
             case AssistantSaid(text=text, tool_calls=calls, tainted_by=said_after):
-                line.author, line.is_bot = agent, True
+                line.author, line.user, line.is_bot = agent, agent, True
                 line.text, line.tools = text, tuple(call.name for call in calls)
                 line.trusted = not said_after
             case ApprovalRequested(tool=tool, shown=shown):
@@ -310,7 +320,7 @@ def _rest(folder: Path) -> tuple[int, int]:
                 break
             if line.type in (TurnStarted.type, TurnFinished.type) or is_open is not None:
                 is_open = _is_open_after(line.type, was_open=bool(is_open))
-            if is_open is False:
+            if is_open is False and line.type != REFERRED:
                 rest = line.seq, end
         if rest is not None:
             return rest

@@ -55,7 +55,7 @@ class ThreadStore(StorePart):
 
     async def below(self, thread: ThreadId) -> list[ThreadId]:
         """It, and the threads of the subagents that worked for it, each after the one that called it."""
-        return await self._driver.read(_tree(thread))
+        return await self._driver.read(with_subagents(thread))
 
     async def snapshots(self, thread: ThreadId) -> list[tuple[str, str]]:
         """The saved conversations of a thread: id and agent."""
@@ -114,7 +114,8 @@ class ThreadStore(StorePart):
         return deleted
 
 
-def _tree(thread: ThreadId) -> Script[list[ThreadId]]:
+def with_subagents(thread: ThreadId) -> Script[list[ThreadId]]:
+    """A thread and all that its turns, and theirs, have begun."""
     found = [thread]
     for one in found:
         for row in (yield from query("threads_below", thread=one, channel=channel_of(one))):
@@ -125,7 +126,7 @@ def _tree(thread: ThreadId) -> Script[list[ThreadId]]:
 
 def _at_rest(thread: ThreadId) -> Script[list[ThreadId]]:
     """The threads of the tree, locked where that is known, none of which has anything to do."""
-    tree = yield from _tree(thread)
+    tree = yield from with_subagents(thread)
     for one in tree:
         rows = yield from query("thread_work", thread=one)
         if not rows:

@@ -6,7 +6,7 @@ async with scenario(tmp_path, answers("Hello")) as world:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -26,7 +26,7 @@ from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.faults import WrappedDriver
 from shoal.testing.model import FakeModel
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock
-from shoal.turn.replay import replay_thread
+from shoal.turn.replay import DifferenceKind, Today, replay_thread
 
 T = TypeVar("T")
 
@@ -197,11 +197,14 @@ async def quiet(app: App, driver: WatchedDriver) -> None:
         await driver.rests()
 
 
-async def replays_alike(app: App) -> None:
-    """Build every request of every thread again from its journal, and see that it is what was sent."""
+async def replays_alike(app: App, changes: Collection[DifferenceKind] = ()) -> None:
+    """Build every request of every thread again from its journal, and see that it is what was sent, but for the kinds
+    that are `changes`."""
     for info in await app.store.journal.threads():
-        report = await replay_thread(app.store.journal, info.thread, app.context.meter, None)
-        assert not report.differences, f"{info.thread}: {report.differences[0]}"
+        today = Today(app.context, app.models, app.tools.every(), app.agents.known)
+        report = await replay_thread(app.store.journal, info.thread, app.context.meter, today)
+        differences = [one for one in report.differences if one.kind not in changes]
+        assert not differences, f"{info.thread}: {differences[0]}"
         assert not report.unmarked, f"{info.thread}: a model call left no mark of its request"
 
 
@@ -221,11 +224,12 @@ async def scenario(
     wrap_driver: Callable[[Driver], Driver] = lambda driver: driver,
     file_clock: FileClock = SYSTEM_FILE_CLOCK,
     replays: bool = True,
+    changes: Collection[DifferenceKind] = (),
 ) -> AsyncGenerator[World]:
     """Open the app on `home`; `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`; `access` says
     who may speak and who is trusted; `wrap_driver` puts something before the database; `file_clock` tells when calls
     change files. Nobody's further lines are waited for unless `settings` say so. Unless `replays` is False, every
-    request must come out the same again in the end."""
+    request must come out the same again in the end, but for what the scenario `changes` itself: tools, say."""
     chat = chat or FakeChat(clock=clock)
     overrides: dict[str, object] = {
         "permissions": {"default_profile": profile},
@@ -255,4 +259,4 @@ async def scenario(
             app.tools.add(tool)
         yield World(app, chat, model, drivers[0])
         if replays:
-            await replays_alike(app)
+            await replays_alike(app, changes)

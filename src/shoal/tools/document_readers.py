@@ -47,7 +47,7 @@ def pdf_pages(content: bytes) -> Iterator[DocumentPart]:
     except (FileNotDecryptedError, DependencyError):
         raise CannotRead("it is encrypted") from None
     except PyPdfError as error:
-        raise CannotRead(f"it is damaged ({type(error).__name__})") from error
+        raise CannotRead("it is damaged") from error
 
 
 def office_parts(content: bytes) -> Iterator[DocumentPart]:
@@ -72,7 +72,7 @@ def office_parts(content: bytes) -> Iterator[DocumentPart]:
     except RuntimeError as error:  # of zipfile, for a password
         raise CannotRead("it is encrypted") from error
     except (zipfile.BadZipFile, SyntaxError, EOFError, KeyError, NotImplementedError) as error:
-        raise CannotRead(f"it is damaged ({type(error).__name__})") from error
+        raise CannotRead("it is damaged") from error
 
 
 class OfficeArchive:
@@ -227,8 +227,8 @@ def main() -> None:
                 break
     except CannotRead as error:
         lines, code = [str(error)], EXIT_TOLD
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError, AssertionError) as error:
-        lines, code = [f"it is damaged ({type(error).__name__})"], EXIT_TOLD
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError, AssertionError):
+        lines, code = ["it is damaged"], EXIT_TOLD
     sys.stdout.buffer.write("\n".join(lines).encode("utf-8", errors="replace"))
     sys.stdout.buffer.flush()
     os._exit(code)

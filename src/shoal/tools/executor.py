@@ -32,6 +32,7 @@ from shoal.domain.errors import ContentChanged, SandboxError, ToolError
 from shoal.domain.events import ASK_INSTEAD, ASK_OR_LOOK, ApprovalRequested, ToolFinished, ToolStarted, Verdict
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
+from shoal.domain.markup import counted
 from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
 from shoal.domain.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision
 from shoal.domain.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
@@ -387,7 +388,7 @@ class Executor:
             except TimeoutError:
                 limit = self._settings.call_seconds_max
                 output = ToolOutput(
-                    f"The call was ended after {limit:g} seconds, the longest a call may take.", is_error=True
+                    f"The call was ended after {counted(limit, 'second')}, the longest a call may take.", is_error=True
                 )
             except Exception as error:
                 log.exception("tool %s failed", admitted.call.name)

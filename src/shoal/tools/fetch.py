@@ -20,6 +20,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from shoal.domain.errors import FetchError
+from shoal.domain.markup import counted
 from shoal.domain.network_errors import network_reason
 from shoal.domain.web import (
     Fetched,
@@ -96,7 +97,7 @@ class GuardedFetcher:
                     target = following
                 raise FetchError(f"The address leads on and on, more than {request.redirects_max} times.")
         except TimeoutError as error:
-            raise FetchError(f"There was no answer within {request.seconds_max:g} seconds.") from error
+            raise FetchError(f"There was no answer within {counted(request.seconds_max, 'second')}.") from error
 
     async def addresses(self, target: WebAddress) -> tuple[str, ...]:
         """The addresses to connect to; raises FetchError unless all that the name has may be opened."""

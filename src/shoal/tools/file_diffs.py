@@ -4,7 +4,18 @@ import difflib
 from collections.abc import Callable
 from typing import Literal
 
-from shoal.domain.checkpoints import SINCE, FileChange, TreeChange, TreeEntry, TurnChanges, shown_path
+from msgspec.structs import replace
+
+from shoal.domain.checkpoints import (
+    SINCE,
+    FileChange,
+    Lacks,
+    TreeChange,
+    TreeEntry,
+    TurnChanges,
+    alike,
+    shown_path,
+)
 from shoal.tools.output import is_binary
 from shoal.tools.trees import Trees
 
@@ -18,53 +29,59 @@ TOLD_CHARS_MAX = 2_400
 """Most files that a message in a chat tells of, and the longest diffs together."""
 PATH_CHARS_MAX = 120
 
-_LACKS = {
-    "large": "It is too large to be kept, so this cannot be undone.",
-    "full": "The workspace is too large for it to be kept, so this cannot be undone.",
-    "closed": "It could not be read, so this cannot be undone.",
+_LACKS: dict[Lacks, str] = {
+    "large": "too large to be kept",
+    "full": "beyond what is kept of a workspace",
+    "closed": "not readable",
 }
 
 
-def why_not_restorable(change: TreeChange) -> str:
-    """Why what was there before cannot be put back; empty where it can."""
-    before, after = change.before, change.after
-    if before is None:
-        is_closed = after is not None and after.kind == "folder" and after.lacks
-        return "It could not be looked into, so it stays." if is_closed else ""
-    if before.kind in ("socket", "device"):
+def why_not_restorable(trees: Trees, change: TreeChange, now: TreeEntry | None) -> str:
+    """Why what was there before cannot take the place of what is there `now`; empty where it can, or does already.
+
+    What is not kept is neither made again nor taken away.
+    """
+    before = change.before
+    if before is not None and now is not None and alike(replace(now, mode=before.mode), before):
+        return ""  # at most its rights differ
+    if before is not None and before.kind in ("socket", "device"):
         return f"A {before.kind} cannot be made again."
-    changes_only_mode = after is not None and before.lacks and before.modified == after.modified
-    return "" if before.kind != "file" or changes_only_mode else _LACKS.get(before.lacks, "")
+    if before is not None and before.lacks:
+        return f"What it was is {_LACKS[before.lacks]}, so this cannot be undone."
+    goes = now is not None and not (now.kind == "folder" and before is not None and before.kind == "folder")
+    lacks = trees.lacks(now) if now is not None and goes else ""
+    return f"It is {_LACKS[lacks]}, so it stays." if lacks else ""
 
 
 def file_change(
     trees: Trees,
     change: TreeChange,
     since: Literal["", "changed", "restored", "shared"],
+    why_not: str,
     redact: Callable[[str], str],
     *,
     shows: bool,
 ) -> FileChange:
-    """A change with its diff, without secrets; without the diff unless it `shows`."""
+    """A change with its diff, without secrets, and why it cannot be undone; without the diff unless it `shows`."""
     path, before, after = change
     name = redact(shown_path(path))
     kind = "added" if before is None else "removed" if after is None else "changed"
     if before is not None and after is not None and before.kind == after.kind and before.value == after.value:
-        note = f"Its mode was {before.mode:o} and is {after.mode:o}." if before.mode != after.mode else _LACKS["large"]
-        return FileChange(name, "mode" if before.mode != after.mode else "changed", note=note, since=since)
-    note = why_not_restorable(change)
+        mode = f"Its mode was {before.mode:o} and is {after.mode:o}." if before.mode != after.mode else ""
+        note = f"{mode} {why_not}".strip() or "It is not kept, so it is not compared."
+        return FileChange(name, "mode" if mode else "changed", note=note, since=since)
     try:
         one, other = _text(trees, before), _text(trees, after)
     except OSError:
         return FileChange(name, kind, note="What it held is not kept any more, so this cannot be undone.", since=since)
     if one is None or other is None:
-        return FileChange(name, kind, note=note or "It is no text, or too long to be compared.", since=since)
+        return FileChange(name, kind, note=why_not or "It is no text, or too long to be compared.", since=since)
     lines = list(difflib.unified_diff(one.splitlines(), other.splitlines(), lineterm="", n=3))[2:]
     added, removed = sum(line[:1] == "+" for line in lines), sum(line[:1] == "-" for line in lines)
     shown = lines[:DIFF_LINES_MAX] if shows else []
     if shown and len(lines) > len(shown):
         shown.append(f"… and {len(lines) - len(shown)} more lines")
-    return FileChange(name, kind, added, removed, redact("\n".join(shown)), note, since)
+    return FileChange(name, kind, added, removed, redact("\n".join(shown)), why_not, since)
 
 
 def changes_text(changes: TurnChanges) -> str:
@@ -89,7 +106,7 @@ def changes_text(changes: TurnChanges) -> str:
             "What my last turn did to files:",
             *lines,
             f"What stays as it is:{beyond}\n",
-            f"`/undo {changes.turn}` restores them.",
+            f"`/undo {changes.turn}` restores them, `/undo last` too until a later turn changes files.",
         ]
     )
 

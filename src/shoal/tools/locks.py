@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from shoal.domain.errors import ToolError
+from shoal.domain.markup import counted
 from shoal.tools.threads import in_thread
 
 WAIT_SECONDS = 30.0
@@ -53,7 +54,7 @@ class PathLocks:
                             await asyncio.sleep(RETRY_SECONDS)
                 except TimeoutError as error:
                     raise ToolError(
-                        f"Another thread has been changing {shown} for {self._wait_seconds:g} seconds. "
+                        f"Another thread has been changing {shown} for {counted(self._wait_seconds, 'second')}. "
                         "Nothing was changed by this call. Do something else first, then read the file and try again."
                     ) from error
                 yield

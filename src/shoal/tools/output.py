@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from shoal.domain.markup import counted
+
 ARTIFACT_BYTES_MAX = 26_214_400
 """Of a longer result, only the beginning is stored."""
 BINARY_SAMPLE_BYTES = 8192
@@ -75,7 +77,7 @@ def bound_output(text: str, bounds: OutputBounds, keep: Callable[[bytes], str]) 
     stored = content[:ARTIFACT_BYTES_MAX]
     digest = keep(stored)
     lines = text.count("\n") + (not text.endswith("\n"))
-    size = f"{len(text):,} characters in {lines:,} lines"
+    size = f"{counted(len(text), 'character')} in {counted(lines, 'line')}"
     if len(text) <= bounds.excerpt_chars_max:
         return BoundedOutput(f"{visible(text)}\n[Stored as artifact {digest}: {size}.]", digest, len(stored))
     is_cut = len(stored) < len(content)

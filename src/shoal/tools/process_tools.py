@@ -9,6 +9,7 @@ from msgspec import Meta
 from shoal.domain.agents import Hook, Process, ProcessSpec
 from shoal.domain.errors import InvalidInput, NotFound, ToolError
 from shoal.domain.ids import ThreadId
+from shoal.domain.markup import counted
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, Mount, Tool, ToolContext, ToolOutput
 from shoal.tools.builtin.shell import ShellActions, checked_command, command_environment
@@ -183,9 +184,9 @@ def _shown_hook(hook: Hook) -> str:
         case "exit":
             what = f"exit with {', '.join(map(str, hook.codes))}" if hook.codes else "exit"
         case "output":
-            what = f"output that matches {hook.pattern!r}, at most {hook.fires_max} times"
+            what = f"output that matches {hook.pattern!r}, at most {counted(hook.fires_max, 'time')}"
         case "timeout":
-            what = f"timeout after {hook.after_seconds:g} seconds"
+            what = f"timeout after {counted(hook.after_seconds, 'second')}"
     return f"{what}: {hook.note}" if hook.note else what
 
 

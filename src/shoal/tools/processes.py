@@ -41,6 +41,7 @@ from shoal.domain.errors import (
 )
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.markup import counted
 from shoal.domain.messages import Inbound, Prompt, Receipt
 from shoal.domain.ports import Command, Sandbox
 from shoal.domain.untrusted import untrusted_block
@@ -533,7 +534,7 @@ class ProcessService:
     async def _tell_timeout(self, live: LiveProcess, number: int) -> None:
         hook = live.hooks[number]
         await self._clock.sleep(hook.after_seconds)
-        said = f"still runs after {hook.after_seconds:g} seconds"
+        said = f"still runs after {counted(hook.after_seconds, 'second')}"
         output = await asyncio.to_thread(self._tail, live.process)
         async with live.telling:
             await self._fire(live, hook, f"timeout:{number}", said, output)

@@ -105,7 +105,8 @@ def told(specs: Sequence[ToolSpec]) -> Offer:
 
 
 def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: Fetcher | None = None) -> Registry:
-    """A registry with the built-in tools; other names for the same (`view`, `create_file`, `str_replace`) unlisted.
+    """A registry with the built-in tools; other names for the same (`view`, `create_file`, `str_replace`,
+    `brave_search`) unlisted.
 
     `fetcher` opens what the web tools ask for, a guarded client unless told. With `tools.hardware`, those for the
     machine's I2C and SPI buses are among them.
@@ -134,7 +135,8 @@ def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: F
         tools += hardware_tools()
     for one in tools:
         registry.add(one)
-    for alias in (read_tool("view"), write_tool(locks, "create_file"), str_replace_tool(locks)):
+    searches = web_search_tool(fetcher, settings.brave_api_key.reveal, name="brave_search")
+    for alias in (read_tool("view"), write_tool(locks, "create_file"), str_replace_tool(locks), searches):
         registry.add(alias, listed=False)
     return registry
 

@@ -1,8 +1,9 @@
 """Brings a workspace from one tree to another, on the disk. All of it blocks.
 
 What is at a path is changed only while it is as one of the two trees has it: so whoever changes a file in that moment
-keeps it, and a restoration that was cut is simply done again. A file takes its place whole, under its name, in one
-step. Folders are opened beneath the workspace and no link is followed, so nothing outside is ever written to.
+keeps it, and a restoration that was cut is simply done again. A content that is not kept is neither removed nor
+overwritten. A file takes its place whole, under its name, in one step. Folders are opened beneath the workspace and no
+link is followed, so nothing outside is ever written to.
 """
 
 import hashlib
@@ -26,22 +27,21 @@ _CHANGEABLE = 0o300
 """What the rights of a folder need for its entries to be changed."""
 
 
-def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> list[Parts]:
-    """Make the changes that lead from the tree `now` to the tree `then`; returns the paths that could not be changed.
+def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Parts, str]:
+    """Make the changes that lead from the tree `now` to the tree `then`; returns what could not be changed, and why.
 
     `undo` names this restoration: what one that was cut has left is known by it. Raises OSError where a tree is gone.
     """
-    changes, left = list(trees.changes(now, then)), dict[Parts, None]()
+    changes, left = list(trees.changes(now, then)), dict[Parts, str]()
 
     def attempt(step: Callable[[_Place, TreeChange], None], change: TreeChange) -> None:
         try:
             with _place(root, trees, change, undo) as place:
                 step(place, change)
-        except (FileNotFoundError, NotADirectoryError):  # the folder is gone, and what was in it
-            if change.after is not None:
-                left[change.path] = None
-        except OSError:
-            left[change.path] = None
+        except OSError as error:
+            is_gone = isinstance(error, FileNotFoundError | NotADirectoryError)  # the folder, and what was in it
+            if change.after is not None or not is_gone:
+                left[change.path] = f"{(error.strerror or str(error)).rstrip('.')}."
 
     for change in reversed(changes):  # what is in a folder before it
         if (
@@ -54,7 +54,7 @@ def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> list[Pa
     for change in reversed(changes):  # rights may keep even us from changing what is in a folder, so they come last
         if change.after is not None and _is_folder(change.after) and change.path not in left:
             attempt(_set_rights, change)
-    return list(left)
+    return left
 
 
 class _Place(NamedTuple):
@@ -110,7 +110,13 @@ def _remove(place: _Place, change: TreeChange) -> None:
     if _is_folder(place.found):
         os.rmdir(place.name, dir_fd=place.folder)
     elif not alike(place.found, change.after):
+        _check_kept(place, change)
         os.unlink(place.name, dir_fd=place.folder)
+
+
+def _check_kept(place: _Place, change: TreeChange) -> None:
+    if place.found is not None and change.before is not None and change.before.lacks:
+        raise OSError("It is not kept, so it stays.")
 
 
 def _put(place: _Place, change: TreeChange) -> None:
@@ -127,19 +133,21 @@ def _put(place: _Place, change: TreeChange) -> None:
             os.close(made)
         return
     if place.found is not None and alike(replace(place.found, mode=after.mode), after):
-        _chmod(folder, name, after.mode & 0o777)
+        _chmod(folder, name, after.mode)
         return
+    _check_kept(place, change)
     if after.kind == "file" and not after.lacks:
         content = place.trees.content(after)
         with open(os.open(temporary, _CREATE, 0o600, dir_fd=folder), "wb") as stream:
             stream.write(content)
             stream.flush()
-            os.fchmod(stream.fileno(), after.mode & 0o777)
             give_to(owner, stream.fileno())
+            os.fchmod(stream.fileno(), after.mode)  # last: another owner takes setuid away
     elif after.kind == "link":
         os.symlink(after.value, os.fsencode(temporary), dir_fd=folder)
     elif after.kind == "pipe":
-        os.mkfifo(temporary, after.mode & 0o777, dir_fd=folder)
+        os.mkfifo(temporary, dir_fd=folder)
+        _chmod(folder, temporary, after.mode)
     else:
         raise OSError("It was not kept.")
     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -147,7 +155,7 @@ def _put(place: _Place, change: TreeChange) -> None:
 
 def _set_rights(place: _Place, change: TreeChange) -> None:
     if place.found is not None and change.after is not None and place.found.mode != change.after.mode:
-        _chmod(place.folder, place.name, change.after.mode & 0o3777)
+        _chmod(place.folder, place.name, change.after.mode)
 
 
 def _chmod(folder: int, name: str, mode: int) -> None:

@@ -502,13 +502,13 @@ class PromptFiles:
     """The marks of the home's files."""
 
     def __init__(self, marks: MarkedFiles, home: Home) -> None:
-        self._marks = marks
-        self._home = home
+        self.marks = marks
+        self.home = home
 
     async def sources(self, person: str | None = None) -> Callable[[Path], str]:
         """What tells the source of a file, of what this person may see of it (None: of all of it), empty when there is
         none, by what is known now. Raises StoreError."""
-        return await self._marks.sources([self._home.root], person)
+        return await self.marks.sources([self.home.root], person)
 
     async def source_of(self, *files: Path) -> str:
         """What had a hand in the first marked one of these files; empty when none is. Raises StoreError."""
@@ -524,19 +524,19 @@ class PromptFiles:
         With a person, only lines that are for them alone are written, so that the source marks nobody else's prompt.
         Raises StoreError.
         """
-        root, sources = self._home.root, dict[str, str]()
+        root, sources = self.home.root, dict[str, str]()
         for file in files:
-            sources = {**await self._marks.sources_by_person(root, file), **sources}
+            sources = {**await self.marks.sources_by_person(root, file), **sources}
         if source:
             sources[person] = source
         async with AsyncExitStack() as stack:
             for whose, one in sources.items():
-                await stack.enter_async_context(self._marks.during([root], one, seconds_max, whose))
+                await stack.enter_async_context(self.marks.during([root], one, seconds_max, whose))
             yield
 
     def marking(self, source: str) -> AbstractAsyncContextManager[None]:
         """While the block runs, at most AMEND_SECONDS_MAX, changes are marked; nothing without a source."""
-        return self._marks.during([self._home.root], source, AMEND_SECONDS_MAX)
+        return self.marks.during([self.home.root], source, AMEND_SECONDS_MAX)
 
 
 def may_change(spec: ToolSpec, actions: Sequence[Action], *, isolated: bool) -> bool:

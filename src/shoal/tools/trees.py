@@ -87,13 +87,24 @@ class Trees:
         return self._files.keep(self._encode(entries))
 
     def find(self, tree: str, path: Parts) -> TreeEntry | None:
-        """What a tree has at a path."""
+        """What a tree has at a path, or the folder above it that was not looked into."""
         for name in path[:-1]:
             found = self.entries(tree).get(name)
             if found is None or found.kind != "folder":
                 return None
+            if found.lacks:
+                return found
             tree = found.value.decode()
         return self.entries(tree).get(path[-1])
+
+    def lacks(self, entry: TreeEntry) -> Lacks:
+        """Why an entry, or something below it, is not kept; empty where all of it is."""
+        if entry.lacks or entry.kind != "folder":
+            return entry.lacks
+        for inner in self.entries(entry.value.decode()).values():
+            if lacks := self.lacks(inner):
+                return lacks
+        return ""
 
     def changes(self, before: str, after: str, path: Parts = ()) -> Iterator[TreeChange]:
         """What differs between two trees, a folder before what is in it; not what is in a folder that was not read."""
@@ -161,6 +172,8 @@ class Trees:
         """Read a workspace and store what is new of it, the folders nearest to its top first. Raises OSError."""
         now, opener = time.time_ns(), best_opener()
         found: dict[Names, dict[str, SeenEntry]] = {}
+        folders_in: dict[Names, list[str]] = {}
+        kept = Counter[Names]()
         fresh: list[tuple[Names, str]] = []
         unread: dict[Names, Lacks] = {}
         queue, count, size = [Names()], 0, 0
@@ -169,7 +182,7 @@ class Trees:
                 unread[names] = "full"
                 continue
             before = seen[names].entries if names in seen else {}
-            here = dict[str, SeenEntry]()
+            here, inner = dict[str, SeenEntry](), list[str]()
             try:
                 with opener.directory(root, names) as folder, os.scandir(folder) as listing:
                     listed = [(one.name, one.stat(follow_symlinks=False)) for one in listing]
@@ -181,22 +194,25 @@ class Trees:
             listed.sort()
             count += len(listed)
             for name, status in listed:
-                signature, mode, source = signature_of(status, now), status.st_mode, ""
-                if marks.spans:
-                    source = marks.source_of((status.st_ctime_ns,))
-                if stat.S_ISDIR(mode):
-                    queue.append((*names, name))
-                    here[name] = SeenEntry((), TreeEntry(os.fsencode(name), "folder", stat.S_IMODE(mode)))
-                    continue
+                changed = status.st_ctime_ns
+                signature = (status.st_mode, status.st_size, status.st_mtime_ns, changed, status.st_ino)
+                source = marks.source_of((changed,)) if marks.spans else ""
                 known = before.get(name)
-                is_known = known is not None and known.signature == signature != () and known.entry.lacks != "full"
-                if known is not None and is_known:
-                    is_same = known.entry.source == source
-                    here[name] = known if is_same else SeenEntry(signature, replace(known.entry, source=source))
+                if known is not None and known.signature == signature and known.entry.lacks != "full":
+                    if known.entry.source == source:
+                        here[name] = known
+                        kept[names] += 1
+                    else:
+                        here[name] = SeenEntry(signature, replace(known.entry, source=source))
                     size += 0 if known.entry.lacks else status.st_size
                     continue
+                if max(status.st_mtime_ns, changed) + SETTLED_NANOSECONDS > now:
+                    signature = ()
                 entry = entry_of(name, status, source)
-                if entry.kind == "link":
+                if entry.kind == "folder":
+                    queue.append((*names, name))
+                    inner.append(name)
+                elif entry.kind == "link":
                     with suppress(OSError), opener.directory(root, names) as folder:
                         entry = replace(entry, value=os.readlink(os.fsencode(name), dir_fd=folder))
                 elif entry.kind == "file" and status.st_size > settings.file_bytes_max:
@@ -207,7 +223,7 @@ class Trees:
                     size += status.st_size
                     fresh.append((names, name))
                 here[name] = SeenEntry(signature, entry)
-            found[names] = here
+            found[names], folders_in[names] = here, inner
 
         def keep(place: tuple[Names, str]) -> None:
             names, name = place
@@ -236,27 +252,17 @@ class Trees:
                 continue
             here, known = found[names], seen.get(names)
             before = known.entries if known is not None else {}
-            for name, (signature, listed) in here.items():
-                if listed.kind == "folder":
-                    lacks = unread.get((*names, name), "")
-                    tree = "" if lacks else folders[*names, name].tree
-                    entry = replace(listed, value=tree.encode(), lacks=lacks)
-                    is_known = name in before and before[name].entry == entry
-                    here[name] = before[name] if is_known else SeenEntry(signature, entry)
-            is_same = len(before) == len(here) and all(before.get(name) is one for name, one in here.items())
-            if known is not None and is_same:
+            for name in folders_in[names]:
+                lacks = unread.get((*names, name), "")
+                tree = "" if lacks else folders[*names, name].tree
+                here[name] = SeenEntry((), replace(here[name].entry, value=tree.encode(), lacks=lacks, source=""))
+                kept[names] += before.get(name) == here[name]
+            if known is not None and kept[names] == len(here) == len(before):
                 folders[names] = known
             else:
                 entries = sorted((one.entry for one in here.values()), key=lambda entry: entry.name)
                 folders[names] = SeenFolder(here, self.keep(entries))
         return Scan(folders[()].tree, folders, notes_of(found.values(), unread, settings))
-
-
-def signature_of(status: os.stat_result, now: int) -> Signature:
-    """By which a file is known to be unchanged later."""
-    if max(status.st_mtime_ns, status.st_ctime_ns) + SETTLED_NANOSECONDS > now:
-        return ()
-    return (status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def entry_of(name: str, status: os.stat_result, source: str = "") -> TreeEntry:

@@ -48,7 +48,7 @@ from shoal.domain.messages import (
 )
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Mount, Route
-from shoal.domain.records import Ceiling
+from shoal.domain.records import CASES_CHAIN, Ceiling
 from shoal.domain.settings import CasesSettings, ProfileSettings
 from shoal.domain.transcript import TranscriptEntry
 from shoal.permissions.patterns import Automaton, PatternRefused
@@ -66,8 +66,6 @@ from shoal.turn.spending import Charge, Spending
 
 THREAD = make_thread_id("web", "check", "case")
 """No conversation: where the memory of a check would be."""
-CHAIN = "checks"
-"""The audit chain of calls that ran in throw-away workspaces."""
 FILES = "read|view|list|write|edit|create_file|str_replace"
 NOTHING_RECORDED = "[Nothing is recorded for this call in the case.]"
 ASKS = "Not run: a person would have been asked, and nobody is in a check."
@@ -109,10 +107,13 @@ class CouldNotRun(ShoalError):
     """No model answered, or a ceiling was in the way."""
 
 
-def read_cases(folder: Path, wanted: Sequence[str] = ()) -> dict[str, Case]:
+def read_cases(
+    folder: Path, wanted: Sequence[str] = (), check_tool: Callable[[str], None] | None = None
+) -> dict[str, Case]:
     """The cases of an agent's directory by name, sorted; the `wanted` ones if any are named. Blocks.
 
-    Raises InvalidInput naming file and line of the first that is wrong, and for one that there is not.
+    Raises InvalidInput naming file and line of the first that is wrong, and for one that there is not; so it does for a
+    tool that `check_tool` refuses.
     """
     found: dict[str, Case] = {}
     paths = sorted((folder / CASES).glob("*.toml"))
@@ -128,7 +129,14 @@ def read_cases(folder: Path, wanted: Sequence[str] = ()) -> dict[str, Case]:
             body = path.read_bytes() if path.is_file() and not path.is_symlink() else None
             if body is None or len(body) > CASE_BYTES_MAX:
                 raise InvalidInput(f"{shown} is no file of at most {CASE_BYTES_MAX:,} bytes. Take it out.")
-            found[path.stem] = read_case(body.decode(), shown)
+            text = body.decode()
+            found[path.stem] = case = parse_case(text, shown)
+            for number, one in enumerate(case.expect):
+                try:
+                    check_expectation(one, check_tool)
+                except InvalidInput as error:
+                    line = line_of(text, f"$.expect[{number}].{one.kind}")
+                    raise InvalidInput(f"{shown}, line {line}: {error}") from error
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{shown} cannot be read: {error}.") from error
     missing = [name for name in wanted if name not in found]
@@ -137,17 +145,16 @@ def read_cases(folder: Path, wanted: Sequence[str] = ()) -> dict[str, Case]:
     return found
 
 
-def read_case(text: str, file: str) -> Case:
-    """The case that a file has. Raises InvalidInput naming file and line of what is wrong."""
-    case = parse_case(text, file)
-    for number, one in enumerate(case.expect):
-        if one.matches:
-            try:
-                search(one.matches)
-            except PatternRefused as error:
-                line = line_of(text, f"$.expect[{number}].matches")
-                raise InvalidInput(f"{file}, line {line}: 'matches': {error}. Correct the file.") from error
-    return case
+def check_expectation(expected: Expectation, check_tool: Callable[[str], None] | None) -> None:
+    """See to what a schema does not say. Raises InvalidInput."""
+    if expected.problem:
+        raise InvalidInput(expected.problem)
+    try:
+        search(expected.matches)
+    except PatternRefused as error:
+        raise InvalidInput(f"'matches': {error}.") from error
+    if check_tool is not None and expected.kind in ("calls", "never_calls"):
+        check_tool(expected.calls or expected.never_calls)
 
 
 def search(pattern: str) -> Automaton:
@@ -169,14 +176,17 @@ async def save_case(
     about: str,
     sandbox: bool,
     clean: Callable[[str], str],
+    check_tool: Callable[[str], None],
     folder: Path,
     name: str,
 ) -> Case:
     """Write a turn as a case into an agent's directory; its last one where `turn` is empty. Texts are `clean`ed of
     secrets; of a long conversation the newest part is kept.
 
-    Raises NotFound, InvalidInput, Conflict where there is a case of this name, OSError.
+    Raises NotFound, InvalidInput, also as `check_tool` does, Conflict where there is a case of this name, OSError.
     """
+    for one in expect:
+        check_expectation(one, check_tool)
     if not NAME.fullmatch(name):
         raise InvalidInput(f"{name[:80]!r} is no name for a case: small letters, digits and hyphens, at most 64.")
     _, events = await read_branch(journal, thread)
@@ -218,7 +228,7 @@ async def save_case(
             text = write_case(case)
         except TypeError as error:
             raise InvalidInput("`arguments` cannot hold null: leave that argument out.") from error
-        read_case(text, file)  # what is written can be read again, and says what was meant
+        parse_case(text, file)  # what is written can be read again, and says what was meant
         if len(text.encode()) > CASE_BYTES_MAX:
             raise InvalidInput(f"The case would be larger than {CASE_BYTES_MAX:,} bytes. Save an earlier turn.")
         path.parent.mkdir(exist_ok=True)
@@ -245,7 +255,8 @@ def case_message(message: ModelMessage, clean: Callable[[str], str]) -> CaseMess
 
 
 class CaseChecks(msgspec.Struct, frozen=True, eq=False):
-    """Runs cases, and pays for them under a ceiling of their own."""
+    """Runs cases, and pays for them under a ceiling of their own. `check_tool` raises InvalidInput for a tool that does
+    not exist."""
 
     context: ContextBuilder
     spending: Spending
@@ -253,6 +264,7 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
     audit: AuditLog
     clock: Clock
     settings: CasesSettings
+    check_tool: Callable[[str], None]
 
     def ceiling(self, model: str, usd_max: float, tokens_max: int = 0) -> Ceiling | None:
         """What one check may cost; dollars hold only where the price is known. Raises InvalidInput."""
@@ -287,7 +299,7 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
             names = [path.stem for path in (folder / CASES).glob("*.toml")]
             if not names or not settings.edit_seconds_max:
                 return ""
-            cases = await asyncio.to_thread(read_cases, folder)
+            cases = await asyncio.to_thread(read_cases, folder, (), self.check_tool)
             ceiling = self.ceiling(agent.model, settings.edit_usd_max, settings.edit_tokens_max)
             async with asyncio.timeout(settings.edit_seconds_max):
                 async for outcome in self.run(agent, cases, asker, ceiling, change):
@@ -300,7 +312,7 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
         failed = [one.name for one in tried if not one.passed]
         of = f"{len(names)} case{'s' if len(names) != 1 else ''}"
         if not tried:
-            why = next((one.error for one in outcomes), f"none was done within {settings.edit_seconds_max:g} seconds.")
+            why = next((one.error for one in outcomes), f"none was done within {settings.edit_seconds_max:g} s.")
             return f"Its {of} could not be run: {why}"
         rest = "" if len(tried) == len(names) else f", and {len(names) - len(tried)} could not be run"
         rest = f"{rest} in the time they have" if is_late else rest
@@ -403,7 +415,7 @@ class _CaseRun:
         if isinstance(admission, MustAsk):
             return ToolMessage(call.id, call.name, ASKS, is_error=True, wrapped=call.wrapped)
         if admission.audit:
-            await self._parts.audit.record(CHAIN, admission.audit)
+            await self._parts.audit.record(CASES_CHAIN, admission.audit)
         finished = admission.result if not isinstance(admission, Admitted) else None
         if isinstance(admission, Admitted):
             ran = await self._parts.executor.run(admission, context)

@@ -39,8 +39,9 @@ from shoal.tools.offer import Offer, offer, unwrapped
 from shoal.tools.registry import told
 from shoal.turn.budget import Gauge
 from shoal.turn.context import ContextBuilder
+from shoal.turn.marks import stored_specs
 from shoal.turn.prompt import PromptSection, SystemPrompt, assemble, decode_prompt
-from shoal.turn.recorded import RecordedStep, read_branch, recorded_steps, stored_specs
+from shoal.turn.recorded import RecordedStep, read_branch, recorded_steps
 from shoal.turn.spending import Charge, Spending
 
 AT_ONCE = 4
@@ -54,8 +55,12 @@ MODEL_STEP = "model "
 OWNERS = Audience(everywhere=True)
 
 
-RecordedTurn = tuple[datetime, list[StepPlace]]
-"""When a turn began, and its calls."""
+class RecordedTurn(NamedTuple):
+    """When a turn began, when its thread did, and its calls."""
+
+    began_at: datetime
+    thread_began_at: datetime
+    calls: list[StepPlace]
 
 
 class AskedStep(NamedTuple):
@@ -155,16 +160,17 @@ class Comparisons:
         if sum(map(bool, (wanted.thread, wanted.last, wanted.tag))) != 1:
             raise InvalidInput("Name either a thread, how many of the last turns, or a tag.")
         route = self._spending.route(wanted.model)
-        if usd_max and self._spending.usd(route, Usage(1, 1)) is None:
-            raise InvalidInput(
-                f"The price of {route.model} is unknown, so no ceiling in dollars can hold. Set it to 0 for none "
-                "(--usd-max 0)."
-            )
         if wanted.profile:
             self._profiles.check(wanted.profile)
         steps = await self._select(wanted)
         if not steps:
             raise NotFound(f"No model was called in what you chose: {wanted.selection}.")
+        is_priced = self._spending.usd(route, Usage(1, 1)) is not None
+        if usd_max and not is_priced:
+            raise InvalidInput(
+                f"The price of {route.model} is unknown, so no ceiling in dollars can hold. Set it to 0 for none "
+                "(--usd-max 0)."
+            )
         question = msgspec.structs.replace(wanted, runs=1)
         id = hashlib.blake2b(msgspec.json.encode(question), digest_size=8).hexdigest()
         comparison = Comparison(id, self._clock.now(), wanted, usd_max, tuple(steps))
@@ -181,7 +187,6 @@ class Comparisons:
                 usage = Usage(one.gauge.request(one.request), one.recorded.usage.output_tokens)
                 tokens += usage.input_tokens + usage.output_tokens
                 usd += self._spending.usd(route, usage) or 0.0
-        is_priced = self._spending.usd(route, Usage(1, 1)) is not None
         state = await self.state(comparison)
         return msgspec.structs.replace(
             state, estimated_tokens=tokens, estimated_usd=usd if is_priced else None, left_out=left_out
@@ -289,15 +294,16 @@ class Comparisons:
 
     async def _select(self, wanted: Wanted) -> list[StepPlace]:
         """The calls that are meant, oldest first. Raises NotFound, InvalidId."""
-        turns: list[RecordedTurn] = []
+        turns: dict[TurnId, RecordedTurn] = {}
+
         if wanted.thread:
-            turns = await self._turns(parse_thread_id(wanted.thread))
+            await self._add_turns(turns, parse_thread_id(wanted.thread))
         elif wanted.tag:
             named = re.compile(rf"(?<!\w)#{re.escape(wanted.tag)}(?!\w)", re.IGNORECASE)
             for archived in (False, True):
                 async for info in self._threads(archived=archived):
                     if named.search(info.title):
-                        turns += await self._turns(info.thread)
+                        await self._add_turns(turns, info.thread)
             if not turns:
                 raise NotFound(
                     f"No thread has #{wanted.tag} in its title. Tag one by its name: "
@@ -305,15 +311,12 @@ class Comparisons:
                 )
         else:
             async for info in self._threads(archived=False):
-                turns.sort(key=lambda turn: turn[0])
-                turns = turns[-wanted.last :]
-                if len(turns) == wanted.last and turns[0][0] >= info.updated_at:
+                turns = _newest(turns, wanted.last)
+                if len(turns) == wanted.last and next(iter(turns.values())).began_at >= info.updated_at:
                     break  # all that is left was said before
                 if not is_child(info.thread):
-                    turns += await self._turns(info.thread)
-        turns.sort(key=lambda turn: turn[0])
-        chosen = turns[-wanted.last :] if wanted.last else turns
-        return [place for _, places in chosen for place in places][-STEPS_MAX:]
+                    await self._add_turns(turns, info.thread)
+        return [place for turn in _newest(turns, wanted.last).values() for place in turn.calls][-STEPS_MAX:]
 
     async def _threads(self, *, archived: bool) -> AsyncGenerator[ThreadInfo]:
         """Every thread, the last active first."""
@@ -323,14 +326,16 @@ class Comparisons:
                 yield info
             before = page[-1].updated_at
 
-    async def _turns(self, thread: ThreadId) -> list[RecordedTurn]:
-        """The turns of a thread that asked a model, with when they began."""
-        _, events = await read_branch(self._store.journal, thread)
+    async def _add_turns(self, turns: dict[TurnId, RecordedTurn], thread: ThreadId) -> None:
+        """Add the turns of a thread that asked a model; one that a fork copied counts once, where it was first."""
+        info, events = await read_branch(self._store.journal, thread)
         found: dict[TurnId, RecordedTurn] = {}
         for step in recorded_steps(events):
             place = StepPlace(thread, step.turn, step.seq, step.agent)
-            found.setdefault(step.turn, (step.started_at, []))[1].append(place)
-        return list(found.values())
+            found.setdefault(step.turn, RecordedTurn(step.started_at, info.created_at, [])).calls.append(place)
+        for id, turn in found.items():
+            if id not in turns or turn.thread_began_at < turns[id].thread_began_at:
+                turns[id] = turn
 
     # ---- what is sent ----
 
@@ -448,6 +453,11 @@ class Comparisons:
         with anyio.CancelScope(shield=True):
             await self._store.comparisons.keep(comparison.id, key, answer)
         return answer, ""
+
+
+def _newest(turns: dict[TurnId, RecordedTurn], count: int) -> dict[TurnId, RecordedTurn]:
+    """The newest of them, at most so many unless that is 0, oldest first."""
+    return dict(sorted(turns.items(), key=lambda turn: turn[1].began_at)[-count:])
 
 
 class _Known(NamedTuple):

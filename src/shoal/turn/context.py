@@ -47,9 +47,9 @@ from shoal.turn.budget import (
     reserved,
     room_for,
 )
+from shoal.turn.marks import options_of, stored_tools
 from shoal.turn.prefix import FITTED_SHARE, WHOLE_SHARE, Prefix, fit_prefix
 from shoal.turn.prompt import PromptBuilder, SystemPrompt, choose_prompts, decode_prompt, encode_prompt
-from shoal.turn.replay import stored_tools
 from shoal.turn.skills import skill_mounts, skill_places, skill_roots
 from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of
 
@@ -249,14 +249,15 @@ class ContextBuilder:
             further=shares.prefix.further,
         )
         described = self._stored_tools(run.tools)[0]
-        run.asked = view.digests.mark(request, run.system.text, described, view.transcript, cut_to)
+        window = self.window(run, route)
+        learnt = window if window != self._known_window(route) else 0
+        run.asked = view.digests.mark(request, run.system.text, described, view.transcript, cut_to, learnt)
         return request, units
 
     def shares(self, run: TurnRun, route: Route) -> Shares:
         """How the model's window is shared out. Raises InvalidInput when not even fitted instructions leave room."""
-        agent, window, factor = run.scope.agent, self.window(run, route), self.gauge(run, route).factor
-        output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, window // 4)
-        return self._share_out(run.system, run.tools, window, output, factor)
+        window, factor = self.window(run, route), self.gauge(run, route).factor
+        return self._share_out(run.system, run.tools, window, output_tokens(run.scope.agent, route, window), factor)
 
     def _share_out(self, system: SystemPrompt, tools: Offer, window: int, output: int, factor: float) -> Shares:
         prefix = Prefix(system.text, tools.listed, tools.deferred, self.meter.prefix(system.text, tools.listed))
@@ -329,9 +330,9 @@ class ContextBuilder:
     def _beside(self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer) -> tuple[Shares, Gauge, int]:
         """How the window is shared out for a request of no turn, what tells its tokens, and the window."""
         reader = f"{route.provider.name}/{route.model} "
-        known = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
+        known = self._known_window(route)
         limit = min(known, self._calibration.windows.get(reader, known))
-        output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, limit // 4)
+        output = output_tokens(agent, route, limit)
         gauge = Gauge(self.meter, self._calibration.factor(reader))
         return self._share_out(system, tools, limit, output, gauge.factor), gauge, limit
 
@@ -351,6 +352,11 @@ class ContextBuilder:
             further=shares.prefix.further,
         )
         return request, gauge
+
+    def options(self, agent: AgentSpec, route: Route, window_tokens: int, *, tools: bool) -> str:
+        """What a request asks for beside its messages, as marks have it; `window_tokens` if that was learnt."""
+        output = output_tokens(agent, route, window_tokens or self._known_window(route))
+        return options_of(route.model, output, "auto" if tools else "none", agent.temperature)
 
     def tools_of(self, agent: AgentSpec) -> Offer:
         """The tools that the agent has for the owner."""
@@ -377,8 +383,11 @@ class ContextBuilder:
     def window(self, run: TurnRun, route: Route) -> int:
         """The model's window: what is configured or known of it, unless its provider refused less."""
         learnt = run.window_tokens or self._calibration.windows.get(_readers(run, route), 0)
-        window = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
+        window = self._known_window(route)
         return min(window, learnt or window)
+
+    def _known_window(self, route: Route) -> int:
+        return self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
 
     def narrow_window(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
         """Take the window for smaller for the rest of the turn, after the provider refused a request of so many tokens:
@@ -466,6 +475,11 @@ class ContextBuilder:
                 return None
             found = self._known[digest] = decode_prompt(body)
         return found
+
+
+def output_tokens(agent: AgentSpec, route: Route, window_tokens: int) -> int:
+    """The longest answer that is asked for: what the agent may, the model can and its window has room for."""
+    return min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, window_tokens // 4)
 
 
 def _readers(run: TurnRun, route: Route) -> str:

@@ -4,19 +4,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-import msgspec
-
 from shoal.domain.errors import NotFound
 from shoal.domain.events import AssistantSaid, Event, RequestMark, TurnStarted, UserSaid
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import ToolSpec
 from shoal.domain.records import ThreadInfo
 from shoal.domain.transcript import Transcript, TranscriptEntry
 from shoal.store.journal import Journal
 
 READ_AT_ONCE = 2_000
-
-_tools = msgspec.json.Decoder(tuple[tuple[str, str, str], ...])
 
 
 class RecordedStep(NamedTuple):
@@ -82,8 +77,3 @@ async def read_branch(journal: Journal, thread: ThreadId) -> tuple[ThreadInfo, l
     while batch := await journal.along(thread, info.last_seq, events[-1].seq if events else 0, READ_AT_ONCE):
         events += batch
     return info, events
-
-
-def stored_specs(body: bytes) -> tuple[ToolSpec, ...]:
-    """Tools as `stored_tools` keeps them. Raises msgspec.MsgspecError for a damaged body."""
-    return tuple(ToolSpec(name, description, parameters) for name, description, parameters in _tools.decode(body))

@@ -1,116 +1,54 @@
-"""The requests of a thread's model calls, built again from its journal by today's code and compared.
+"""The requests of a thread's model calls, built again from its journal by today's code and settings, and compared.
 
-Nothing is asked and no tool runs: what models answered and tools returned is in the journal. An answer's `RequestMark`
-has digests of what the model was sent: of a message over its JSON, with the names of its images and not where they lie;
-of a request over its messages in order.
+Nothing is asked and no tool runs: what models answered and tools returned is in the journal, and so is which model was
+chosen. Each call is held against its `RequestMark`; what differs is of one of five kinds:
+
+    kind            what is another
+    ------------    --------------------------------------------------------------------------------------------
+    system          the text that is put together of the stored instructions
+    messages        a message, or how many there are
+    tools           what a model is told of a tool that was offered, or the tool is gone
+    options         what is asked for beside: the longest answer, the temperature, whether tools may be called
+    instructions    what the agent's files and the rules say today, but for what turns are told of as it changes:
+                    memory, notes, skills, USER.md and SYSTEM.md, what Shoal runs on; and where the agent works
+
+The last two, and tools, are compared with what there is `Today`, where that is known.
 """
 
 import asyncio
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from shoal.domain.agents import AgentSpec
 from shoal.domain.branches import spans_to
-from shoal.domain.events import AssistantSaid, Branched, Event, RequestMark, TurnStarted
+from shoal.domain.errors import InvalidInput
+from shoal.domain.events import AssistantSaid, Branched, Event, LimitReached, RequestMark, RetryRequested, TurnStarted
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import AssistantMessage, Image, ModelMessage, ModelRequest, ToolSpec
+from shoal.domain.messages import ModelMessage, ToolSpec
+from shoal.domain.ports import Models, Route
 from shoal.domain.transcript import Transcript, TranscriptEntry
 from shoal.store.journal import Journal
+from shoal.tools.offer import offer
 from shoal.turn.budget import Meter, Tally, TokenRoom, fit
+from shoal.turn.context import ContextBuilder
+from shoal.turn.marks import RequestDigests, digest_of, message_digest, stored_specs
 from shoal.turn.prompt import SystemPrompt, decode_prompt
 
-DIGEST_BYTES = 8
 WIDE = TokenRoom(0, 0, 2**62, 2**62)
 """Room for any conversation."""
 SHOWN_CHARS = 300
 """How much of a message that differs is shown."""
-
 TOOL_CHARS = 60
+READ_AT_ONCE = 2_000
+PLACE = "identity"
+"""The section that says where an agent works and speaks."""
+
+DifferenceKind: TypeAlias = Literal["system", "messages", "tools", "options", "instructions"]
 
 _encoder = msgspec.json.Encoder()
-_Described = tuple[str, str, str]
-"""What a model is told of a tool: its name, its description and its parameters."""
-_tools = msgspec.json.Decoder(tuple[_Described, ...])
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
-
-
-def _message_digest(message: ModelMessage) -> str:
-    if not isinstance(message, AssistantMessage) and message.images:
-        images = tuple(Image(image.path.rpartition("/")[2], image.media_type) for image in message.images)
-        message = msgspec.structs.replace(message, images=images)
-    return _digest(_encoder.encode(message))
-
-
-def stored_tools(tools: Sequence[ToolSpec]) -> tuple[str, bytes]:
-    """Tools as the journal keeps them: their digest and their JSON."""
-    body = _encoder.encode([_described(tool) for tool in tools])
-    return _digest(body), body
-
-
-def _described(tool: ToolSpec) -> _Described:
-    return tool.name, tool.description, tool.parameters
-
-
-class RequestDigests:
-    """Marks the requests of one thread, each for the cost of what was added since the one before."""
-
-    __slots__ = ("_after", "_hash", "_head", "_messages", "_system")
-
-    def __init__(self) -> None:
-        self._messages: tuple[ModelMessage, ...] = ()
-        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        self._after = 0
-        self._head = ("", "", "")
-        self._system = ("", "")
-
-    def note(self, said: AssistantSaid) -> None:
-        """An answer is in the journal, with what was sent for it."""
-        if said.asked is not None:
-            asked, (system, tools, options) = said.asked, self._head
-            self._after = asked.after
-            self._head = (asked.system or system, asked.tools or tools, asked.options or options)
-
-    def mark(
-        self, request: ModelRequest, system: str, tools: str, transcript: Transcript, room: TokenRoom | None
-    ) -> RequestMark:
-        """The mark of a request made of this transcript, in so much room if not all of it fit.
-
-        `system` is the whole text and `tools` the digest of all tools, however little a small window takes of them.
-        """
-        if system is not self._system[0]:
-            self._system = system, _digest(system.encode())
-        warmth = "" if request.temperature is None else f", temperature {request.temperature:g}"
-        options = f"{request.model}, {request.max_output_tokens} tokens, tools {request.tool_choice}{warmth}"
-        known, added = self._head, list[str]()
-        for entry in reversed(transcript.entries):
-            if entry.seq <= self._after:
-                break
-            added.append(_message_digest(entry.message))
-        return RequestMark(
-            after=transcript.last_seq,
-            count=len(request.messages),
-            digest=self.digest(request.messages),
-            added=tuple(reversed(added)),
-            system="" if self._system[1] == known[0] else self._system[1],
-            tools="" if tools == known[1] else tools,
-            options="" if options == known[2] else options,
-            room=(room.events, room.artifacts) if room is not None else None,
-        )
-
-    def digest(self, messages: tuple[ModelMessage, ...]) -> str:
-        """The digest of a request's messages."""
-        known = len(self._messages)
-        if messages[:known] != self._messages:
-            known, self._hash = 0, hashlib.blake2b(digest_size=DIGEST_BYTES)
-        for message in messages[known:]:
-            self._hash.update(_message_digest(message).encode())
-        self._messages = messages
-        return self._hash.hexdigest()
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -118,15 +56,31 @@ class Difference(msgspec.Struct, frozen=True):
 
     turn: TurnId
     seq: int
+    kind: DifferenceKind
     detail: str
 
 
+class Sent(NamedTuple):
+    """What stood around the messages of a call: its turn's agent and model, system text and tools by their digests, the
+    options, what the model's window was taken for (0: what is known of it), and whether its turn had met a limit."""
+
+    agent: str
+    model: str
+    system: str
+    tools: str
+    options: str
+    window_tokens: int
+    is_limited: bool
+
+
 class ReplayReport(msgspec.Struct, frozen=True):
-    """How many model calls a journal has, how many of them it has no mark of, and where the others differ."""
+    """How many model calls a journal has, how many of them it has no mark of, and where the others differ. Those of the
+    turns and numbers in `alike` do not, with what stood around them."""
 
     calls: int = 0
     unmarked: int = 0
     differences: tuple[Difference, ...] = ()
+    alike: tuple[tuple[TurnId, int, Sent], ...] = ()
 
     @property
     def identical(self) -> int:
@@ -134,22 +88,17 @@ class ReplayReport(msgspec.Struct, frozen=True):
         return self.calls - self.unmarked - len(self.differences)
 
 
-class Kept(NamedTuple):
-    """What a journal names by digest: system prompts, and in which way tools are others by now (empty: in none).
-    `meter` counts as the turns did."""
+def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: Meter, turn: str = "") -> ReplayReport:
+    """Build the requests of a whole journal again, on each of its branches, or those of one turn alone.
 
-    prompts: Mapping[str, SystemPrompt]
-    changed_tools: Mapping[str, str]
-    meter: Meter
-
-
-def replay(events: Sequence[Event], kept: Kept, turn: str = "") -> ReplayReport:
-    """Build the requests of a whole journal again, on each of its branches, or those of one turn alone."""
+    `prompts` are those that it names by digest; `meter` counts as the turns did.
+    """
     branchings = [(event.seq, event.data.after) for event in events if isinstance(event.data, Branched)]
     ends = [seq - 1 for seq, _ in branchings] + [len(events)]
+    texts = {digest: digest_of(prompt.text.encode()) for digest, prompt in prompts.items()}
     done = set[int]()
     calls = unmarked = 0
-    differences: list[Difference] = []
+    found: list[Difference | tuple[TurnId, int, Sent]] = []
     for end in ends:
         path = [event for span in spans_to(end, branchings) for event in events[span.first - 1 : span.last]]
         marks: dict[int, tuple[Event, RequestMark]] = {}
@@ -167,46 +116,60 @@ def replay(events: Sequence[Event], kept: Kept, turn: str = "") -> ReplayReport:
                 else:
                     marks[event.data.asked.after] = event, event.data.asked
         if marks:
-            differences += _differences(path, marks, kept)
-    return ReplayReport(calls, unmarked, tuple(differences))
+            found += _rebuilt(path, marks, texts, meter)
+    differences = tuple(one for one in found if isinstance(one, Difference))
+    return ReplayReport(calls, unmarked, differences, tuple(one for one in found if not isinstance(one, Difference)))
 
 
-def _differences(
-    path: Sequence[Event], marks: Mapping[int, tuple[Event, RequestMark]], kept: Kept
-) -> Iterator[Difference]:
-    transcript, tally, digests = Transcript(), Tally(kept.meter), RequestDigests()
-    started, system, tools = TurnStarted("", ""), "", ""
+def _rebuilt(
+    path: Sequence[Event],
+    marks: Mapping[int, tuple[Event, RequestMark]],
+    texts: Mapping[str, str],
+    meter: Meter,
+) -> Iterator[Difference | tuple[TurnId, int, Sent]]:
+    transcript, tally, digests = Transcript(), Tally(meter), RequestDigests()
+    started, model, is_limited = TurnStarted("", ""), "", False
+    system = tools = options = ""
     for event in path:
         transcript.add(event)
         match event.data:
             case TurnStarted() as data:
-                started = data
+                started, model, is_limited = data, data.model, False
+            case RetryRequested(model=other):
+                model = other or model
+            case LimitReached():
+                is_limited = True
             case AssistantSaid(asked=RequestMark() as asked):
-                system, tools = asked.system or system, asked.tools or tools
+                system, tools, options = asked.system or system, asked.tools or tools, asked.options or options
             case _:
                 pass
         if event.seq not in marks:
             continue
         answer, mark = marks[event.seq]
         transcript.settle()
-        prompt, sent_system = kept.prompts.get(started.system), mark.system or system
+        if texts.get(started.system) != (mark.system or system):
+            detail = "the system text is put together in another way than it was"
+            yield Difference(answer.turn, answer.seq, "system", detail)
+            continue
         if started.history:
             room = TokenRoom(0, 0, *mark.room) if mark.room is not None else WIDE
             messages = fit(tally, transcript.entries, room).messages
         else:
             messages = transcript.messages_of(event.turn)
-        detail = kept.changed_tools.get(mark.tools or tools, "")
-        if prompt is None or _digest(prompt.text.encode()) != sent_system:
-            detail = "the system text is put together in another way than it was"
-        elif not detail and digests.digest(messages) != mark.digest:
+        if digests.digest(messages) != mark.digest:
             detail = _what_differs(transcript.entries, messages, mark)
-        if detail:
-            yield Difference(answer.turn, answer.seq, detail)
+            yield Difference(answer.turn, answer.seq, "messages", detail)
+            continue
+        sent = Sent(
+            started.agent, model, started.system, mark.tools or tools, mark.options or options, mark.window_tokens,
+            is_limited,
+        )  # fmt: skip
+        yield answer.turn, answer.seq, sent
 
 
 def _what_differs(entries: Sequence[TranscriptEntry], messages: Sequence[ModelMessage], mark: RequestMark) -> str:
     for number, (entry, sent) in enumerate(zip(entries[-len(mark.added) :], mark.added, strict=False)):
-        if mark.added and _message_digest(entry.message) != sent:
+        if mark.added and message_digest(entry.message) != sent:
             place = len(messages) - len(mark.added) + number + 1
             body = _encoder.encode(entry.message).decode()
             shown = f"{body[:SHOWN_CHARS]}…" if len(body) > SHOWN_CHARS else body
@@ -216,37 +179,93 @@ def _what_differs(entries: Sequence[TranscriptEntry], messages: Sequence[ModelMe
     return "a message before those that this call was the first to send is another one"
 
 
-def changed_tools(body: bytes, now: Mapping[str, ToolSpec]) -> str:
-    """In which way stored tools are others by now; empty in none. Raises msgspec.MsgspecError for a damaged body."""
-    for sent in _tools.decode(body):
-        name, today = sent[0], now.get(sent[0])
+# ---- what there is today ----
+
+
+class Today(NamedTuple):
+    """What requests would be made of by now. `tools` are all there are; `spec_of` gives an agent, None for one that is
+    gone."""
+
+    context: ContextBuilder
+    models: Models
+    tools: Sequence[ToolSpec]
+    spec_of: Callable[[str], AgentSpec | None]
+
+    async def difference(
+        self, thread: ThreadId, sent: Sent, prompt: SystemPrompt, described: bytes | None
+    ) -> tuple[DifferenceKind, str] | None:
+        """The first thing around a call's messages that would be another; `described` are its tools as they are stored.
+
+        Raises InvalidInput for an agent whose file is broken."""
+        specs = stored_specs(described) if described is not None else ()
+        if detail := changed_tools(specs, {tool.name: tool for tool in self.tools}):
+            return "tools", detail
+        agent = self.spec_of(sent.agent)
+        if agent is None:
+            return "instructions", f"there is no agent {sent.agent} any more"
+        routes: list[Route] = []
+        for name in (sent.model, *agent.fallback):
+            with suppress(InvalidInput):  # its provider is configured no more
+                routes.append(self.models.route(name))
+        if not routes:
+            return "options", f"no provider has the model {sent.model} any more"
+        asked = sent.options.partition(", ")[0]
+        route = next((one for one in routes if one.model == asked), routes[0])
+        options = self.context.options(agent, route, sent.window_tokens, tools=not sent.is_limited)
+        if options != sent.options:
+            was, now = sent.options.split(", "), options.split(", ")
+            before = ", ".join(one for one in was if one not in now) or "no temperature"
+            after = ", ".join(one for one in now if one not in was) or "no temperature"
+            return "options", f"it was asked with {before}, and would be with {after} today"
+        now = await self.context.instructions(thread, agent, offer(specs, ()))
+        names = changed_sections(prompt, now) if described is not None else ()
+        return ("instructions", f"the instructions have changed since: {', '.join(names)}") if names else None
+
+
+def changed_tools(sent: Sequence[ToolSpec], now: Mapping[str, ToolSpec]) -> str:
+    """In which way tools are others by now; empty in none."""
+    for tool in sent:
+        today = now.get(tool.name)
         if today is None:
-            return f"there is no tool {name} any more"
-        if _described(today) != sent:
-            was, reads = "\n".join(sent), "\n".join(_described(today))
+            return f"there is no tool {tool.name} any more"
+        was, reads = (f"{one.description}\n{one.parameters}" for one in (tool, today))
+        if was != reads:
             at = next((place for place, (a, b) in enumerate(zip(was, reads, strict=False)) if a != b), len(was))
             said, says = was[at : at + TOOL_CHARS], reads[at : at + TOOL_CHARS]
-            return f"the tool {name} is described in another way: {says!r} where it said {said!r}"
+            return f"the tool {tool.name} is described in another way: {says!r} where it said {said!r}"
     return ""
 
 
+def changed_sections(was: SystemPrompt, now: SystemPrompt) -> tuple[str, ...]:
+    """The names of sections that would be renewed: those that are not live. Where an agent works is not of them."""
+    texts = [{one.name: one.text for one in prompt.sections if not one.live} for prompt in (was, now)]
+    names = dict.fromkeys(name for of in texts for name in of if name != PLACE)
+    return tuple(name for name in names if texts[0].get(name, "") != texts[1].get(name, ""))
+
+
 async def replay_thread(
-    journal: Journal, thread: ThreadId, meter: Meter, tools: Mapping[str, ToolSpec] | None, turn: str = ""
+    journal: Journal, thread: ThreadId, meter: Meter, today: Today | None, turn: str = ""
 ) -> ReplayReport:
-    """Read a thread's journal and what it names, and replay it. Without `tools` those are not compared."""
+    """Read a thread's journal and what it names, and replay it; with what there is `today`, if that is to be compared.
+
+    Raises StoreNewer, StoreCorrupt, and InvalidInput for an agent whose file is broken."""
     events: list[Event] = []
-    while batch := await journal.events(thread, len(events)):
+    while batch := await journal.events(thread, len(events), READ_AT_ONCE):
         events += batch
     prompts: dict[str, SystemPrompt] = {}
-    changed: dict[str, str] = {}
     for event in events:
         if isinstance(event.data, TurnStarted) and event.data.system not in prompts:
             body = await journal.prompt(event.data.system)
             if body is not None:
                 prompts[event.data.system] = decode_prompt(body)
-        elif isinstance(event.data, AssistantSaid) and event.data.asked is not None and tools is not None:
-            digest = event.data.asked.tools
-            if digest and digest not in changed:
-                body = await journal.prompt(digest)
-                changed[digest] = changed_tools(body, tools) if body is not None else ""
-    return await asyncio.to_thread(replay, events, Kept(prompts, changed, meter), turn)
+    report = await asyncio.to_thread(replay, events, prompts, meter, turn)
+    if today is None:
+        return report
+    differences, others = list(report.differences), dict[Sent, tuple[DifferenceKind, str] | None]()
+    for of, seq, sent in report.alike:
+        if sent not in others:
+            described = await journal.prompt(sent.tools)
+            others[sent] = await today.difference(thread, sent, prompts[sent.system], described)
+        if (other := others[sent]) is not None:
+            differences.append(Difference(of, seq, *other))
+    return msgspec.structs.replace(report, differences=tuple(sorted(differences, key=lambda one: one.seq)), alike=())

@@ -19,6 +19,7 @@ import msgspec
 from shoal.domain.agents import AgentBudget
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.markup import counted
 from shoal.domain.messages import ModelDone, ModelEvent, ModelFailed, ModelRequest, TextDelta, ThinkingDelta, Usage
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Models, Route
@@ -278,4 +279,4 @@ def spent_today(rows: Sequence[UsageRow], standings: Sequence[BudgetStatus]) -> 
     money = f", ${sum(priced):.2f}{'' if len(priced) == len(rows) else ' and what has no price'}" if priced else ""
     calls = sum(row.calls for row in rows)
     left = "".join(f" Left: {one.left}." for one in standings if one.usd_max or one.tokens_max)
-    return f"Today all together: {calls} model call{'s' if calls != 1 else ''}, {tokens:,} tokens{money}.{left}"
+    return f"Today, in all conversations: {counted(calls, 'model call')}, {counted(tokens, 'token')}{money}.{left}"

@@ -53,8 +53,8 @@ from shoal.store.journal import Journal
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.offer import Offer
 from shoal.turn.budget import ESTIMATES, Meter, Tally
+from shoal.turn.marks import RequestDigests
 from shoal.turn.prompt import SystemPrompt
-from shoal.turn.replay import RequestDigests
 
 MESSAGE_BYTES = 1000
 """What a message takes in memory besides its text."""

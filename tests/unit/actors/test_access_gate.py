@@ -15,7 +15,7 @@ from shoal.domain.commands import CommandRequest
 from shoal.domain.errors import Conflict, Forbidden, NotFound, StoreError
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id
-from shoal.domain.messages import Author, Inbound, Prompt, Reaction, Receipt
+from shoal.domain.messages import UNTOLD, Author, Deletion, Inbound, Prompt, Reaction, Receipt
 from shoal.domain.permissions import Asker
 from shoal.domain.records import NewPost
 from shoal.domain.triggers import NewTrigger, Trigger
@@ -31,6 +31,8 @@ PLATFORM = THREAD.split(":", maxsplit=1)[0]
 
 class Inside:
     """What is behind the door, and what is said through it."""
+
+    pause_seconds = 0.0
 
     def __init__(self) -> None:
         self.taken: list[Inbound] = []
@@ -123,6 +125,13 @@ async def test_without_any_list_only_the_owner_comes_in(place: Place) -> None:
     assert (await place.gate(AccessRules()).send(place.says("ada"))).status == "dropped"
     assert [message.author.id for message in place.inside.taken] == ["olga"]
     assert place.inside.said == []
+
+
+async def test_a_deletion_passes_of_which_nobody_says_whose_it_is(place: Place) -> None:
+    door, asked = place.gate(OWNED), place.says("olga")
+    for author in (UNTOLD, asked.author, place.says("ada").author):
+        await door.send(Deletion(asked.thread, asked.key, author))
+    assert [message.author.id for message in place.inside.taken] == ["", "olga"]
 
 
 async def test_trust_comes_from_the_rules_and_not_from_the_message(place: Place) -> None:

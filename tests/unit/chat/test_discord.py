@@ -8,20 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.chat.account import cut
-from shoal.chat.discord.send import (
-    DiscordTarget,
-    commands_of,
-    components_of,
-    limits_of,
-    message_body,
-    nonce_of,
-    post_body,
-    target_of,
-    thread_body,
-)
-from shoal.chat.discord.wire import (
-    DiscordChannel,
-    DiscordMessage,
+from shoal.chat.discord.messages import (
     DiscordPlace,
     Threading,
     author_of,
@@ -35,6 +22,18 @@ from shoal.chat.discord.wire import (
     thread_of,
     time_of,
 )
+from shoal.chat.discord.send import (
+    DiscordTarget,
+    commands_of,
+    components_of,
+    limits_of,
+    message_body,
+    nonce_of,
+    post_body,
+    target_of,
+    thread_body,
+)
+from shoal.chat.discord.wire import DiscordChannel, DiscordMessage
 from shoal.chat.http import Json
 from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import PlatformError

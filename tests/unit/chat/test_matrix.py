@@ -31,6 +31,7 @@ from shoal.chat.matrix.wire import (
     is_said,
     path_of,
     prompt_of,
+    said_of,
     text_of,
     thread_of,
     time_of,
@@ -91,10 +92,29 @@ def test_ids_in_paths_cannot_lead_elsewhere() -> None:
         ("!important", "!important"),
         ("/stop", "/stop"),
         ("> <@ada:x> quoted", "> <@ada:x> quoted"),
+        ("shoal fishing is fun", "shoal fishing is fun"),
     ],
 )
 def test_the_bot_s_name_and_a_bang_are_no_text(body: str, text: str) -> None:
     assert text_of(body, ME, answers=False) == text
+
+
+def test_the_name_in_front_is_no_text_where_the_client_says_who_is_meant() -> None:
+    assert text_of("Shoal what is it?", ME, answers=False, named=True) == "what is it?"
+
+
+def test_what_somebody_quotes_themselves_is_their_text() -> None:
+    assert text_of("> high at noon\nis that from you?", ME, answers=True) == "> high at noon\nis that from you?"
+
+
+def test_addresses_that_only_the_formatted_form_has_are_told() -> None:
+    pill = f'<a href="https://matrix.to/#/{ME.user_id}">Shoal</a>'
+    marked = (
+        f'{pill} read <a href="https://tides.example?a=1&amp;b=2">the <b>table</b></a>, see <a href="https://x.y">x</a>'
+    )
+    content = EventContent(msgtype="m.text", body="Shoal read the table, see https://x.y", formatted_body=marked)
+    text = said_of(MatrixEvent("m.room.message"), content, ME)
+    assert text == "read the table (https://tides.example?a=1&b=2), see https://x.y"
 
 
 def test_the_quotation_of_old_clients_is_no_text() -> None:

@@ -25,6 +25,7 @@ calls = "forecast"
 [[expect]]
 contains = "storm"
 """
+ROLES = '"user", "assistant" or "tool"'
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 JSON = st.recursive(
     st.booleans() | st.integers(-(2**62), 2**62) | TEXTS,
@@ -75,9 +76,14 @@ def test_a_case_is_read_as_it_was_written(
         ('calls = "forecast"', 'cals = "forecast"', "line 12: there is no key 'cals' here. Did you mean 'calls'?"),
         ("about =", "abuot =", "line 1: there is no key 'abuot' here. Did you mean 'about'?"),
         ('tool = "forecast"', 'tol = "forecast"', "line 8: there is no key 'tol' here. Did you mean 'tool'?"),
-        ('contains = "storm"', "contains = 5", "line 15: 'contains': Expected `str`, got `int`"),
-        ('role = "user"', 'role = "person"', "line 4: 'role': Invalid enum value 'person'"),
-        ('role = "user"\n', "", "line 3: the key 'role' is missing"),
+        ('contains = "storm"', "contains = 5", "line 15: `expect[1].contains` has to be text"),
+        (
+            'role = "user"',
+            'role = "person"',
+            f"line 4: `messages[0].role` has to be {ROLES}, and is 'person'. Correct the file.",
+        ),
+        ("about", 'tools = "sandbx"\nabout', """line 1: `tools` has to be "recorded" or "sandbox", and is 'sandbx'."""),
+        ('role = "user"\n', "", "line 3: `role` in `messages[0]` is missing"),
         ('role = "user"', 'role = "assistant"', "line 3: the last message has to be one that the agent answers"),
         ('role = "user"', 'role = "tool"', "line 3: no call before it has the id ''"),
         ('contains = "storm"', 'contains = "storm"\nlacks = "calm"', "line 14: an [[expect]] table has exactly one of"),

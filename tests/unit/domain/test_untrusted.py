@@ -1,12 +1,14 @@
-"""A file's text in a prompt stays a part of its section: it opens no section of the prompt's own and ends no block."""
+"""What comes from outside: a file's text stays a part of its section of the prompt, and JSON is what is known of it."""
 
 import re
+from datetime import datetime
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.untrusted import enclosed
+from shoal.domain.untrusted import UNREADABLE, decode_known, enclosed
 
 OWN = re.compile(r"^[ \t]*#{1,2}(?=\s|$)|<\s*/?\s*(?:untrusted|context)", re.MULTILINE | re.IGNORECASE)
 PIECES = st.sampled_from(
@@ -61,3 +63,52 @@ def test_no_text_holds_a_heading_or_a_mark_of_the_prompts_own(text: str) -> None
 @given(st.lists(PIECES, max_size=30).map("".join))
 def test_every_fence_is_closed(text: str) -> None:
     assert enclosed(enclosed(text, 0), 0) == enclosed(text, 0)
+
+
+class Harbour(msgspec.Struct, rename="camel"):
+    name: str = ""
+    depth: int | None = None
+    opened_at: datetime | None = None
+    piers: tuple["Pier", ...] = ()
+    notes: dict[str, str] = {}
+
+
+class Pier(msgspec.Struct):
+    id: str
+    length: int = 0
+
+
+ODD = [
+    ('{"name": "a", "depth": 3}', Harbour("a", 3), []),
+    ('{"name": {"id": 1}, "depth": 3}', Harbour("", 3), ["name"]),
+    ('{"name": null, "depth": "deep", "openedAt": "soon"}', Harbour(), ["depth", "openedAt"]),
+    ('{"name": "a", "piers": [{"id": "1"}, 5, {"length": 2}, {"id": "2", "length": "x"}]}',
+     Harbour("a", piers=(Pier("1"), Pier("2"))), ["piers[1]", "piers[1]", "piers[1].length"]),
+    ('{"name": "a", "notes": {"b": "c", "d": 5}}', Harbour("a"), ["notes[...]"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "found", "odd"), ODD)
+def test_what_has_another_form_than_is_known_counts_as_left_out(text: str, found: Harbour, odd: list[str]) -> None:
+    assert decode_known(text, Harbour) == (found, odd)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", "{", '{"piers": [' + "5," * 20 + "5]}"])
+def test_of_what_has_nothing_known_nothing_is_left(text: str) -> None:
+    with pytest.raises(UNREADABLE):
+        decode_known(text, Harbour)
+
+
+WHATEVER = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.sampled_from(["name", "piers", "id"]), inside),
+)
+
+
+@given(WHATEVER)
+def test_any_json_is_decoded_or_refused(content: object) -> None:
+    try:
+        found, _ = decode_known(msgspec.json.encode(content), Harbour)
+    except UNREADABLE:
+        return
+    assert isinstance(found, Harbour)

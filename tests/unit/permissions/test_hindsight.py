@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.permissions import Coverage, Decision
+from shoal.domain.permissions import Coverage, CoveredFile, Decision
 from shoal.domain.records import Approval, PastCheck
 from shoal.domain.settings import ProfileSettings
 from shoal.permissions.actions import action_of
@@ -81,14 +81,43 @@ def test_what_was_always_allowed_is_suggested_as_exactly_that() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        replace(allowed("tool:bash:touch a.txt"), state="deny"),
         replace(allowed("tool:bash:touch a.txt"), state="expired"),
+        replace(allowed("tool:bash:touch a.txt"), state="cancelled"),
+        replace(allowed("tool:bash:touch a.txt"), state="pending"),
         replace(allowed("tool:bash:touch a.txt"), needs_trust=True),
+        replace(allowed("tool:bash:touch a.txt"), reason="Untrusted content was read in this conversation."),
         replace(allowed("tool:bash:touch a.txt"), covers=Coverage(sends=True)),
     ],
 )
-def test_one_no_or_doubt_among_them_and_nothing_is_suggested(other: Approval) -> None:
-    assert suggested(*[allowed("tool:bash:touch a.txt")] * 9, other) == []
+def test_what_was_left_open_or_raised_by_other_content_speaks_neither_for_a_rule_nor_against_it(
+    other: Approval,
+) -> None:
+    (rule,) = suggestions(
+        [*[allowed("tool:bash:touch a.txt")] * ASKED_MIN, *[other] * 9], {THREAD: "main"}, {"main": STANDARD}
+    )
+    assert rule.asked == ASKED_MIN
+    assert suggested(*[allowed("tool:bash:touch a.txt")] * (ASKED_MIN - 1), *[other] * 9) == []
+
+
+def test_what_decides_what_git_runs_is_written_by_nobody_unasked_and_other_files_are() -> None:
+    def pulled(*files: str, others: int = 0) -> Approval:
+        covers = Coverage(
+            tuple(CoveredFile(file, 1, "d") for file in files), others, "d", "it may run what git fetched"
+        )
+        return replace(allowed("tool:bash:git pull"), covers=covers)
+
+    gits = "/workspace/.git/config", "/workspace/.git/hooks", "/home/ada/.gitconfig", "/home/ada/.config/git/config"
+    assert suggested(*[pulled(*gits)] * ASKED_MIN) == [("tool:bash:git pull",)]
+    assert suggested(*[pulled(*gits, "/workspace/hooks/pre-push")] * ASKED_MIN) == []
+    assert suggested(*[pulled(*gits, others=1)] * ASKED_MIN) == []
+    for action in ("tool:write:/workspace/.git/hooks/post-merge", "tool:write:/workspace/.git/config"):
+        assert decide(STANDARD, action_of(action)).decision == "ask"
+
+
+def test_one_no_and_nothing_is_suggested() -> None:
+    no = replace(allowed("tool:bash:touch a.txt"), state="deny")
+    assert suggested(*[allowed("tool:bash:touch a.txt")] * 9, no) == []
+    assert suggested(*[allowed("tool:bash:touch a.txt")] * 9, replace(no, needs_trust=True)) == []
 
 
 def test_seldom_hidden_and_denied_things_are_never_suggested() -> None:

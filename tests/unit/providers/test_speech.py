@@ -1,6 +1,7 @@
 """Speech by services: the same calls as the providers' own packages make, and recordings in the form that is wanted."""
 
 import shutil
+from array import array
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,6 +14,7 @@ from shoal.domain.settings import ProviderSettings
 from shoal.domain.speech import SpeechSettings, seconds_of, speakable, wav_of
 from shoal.providers.audio import encoded
 from shoal.providers.catalog import build_speech
+from shoal.providers.moonshine import PIECE_SECONDS, RATE, pieces_of
 from shoal.testing.model import FakeModel, FakeSettings, Refusal
 from shoal.testing.model.speech import recording, words_in
 
@@ -79,6 +81,48 @@ async def test_espeak_says_a_sentence() -> None:
     if spoken.media_type == "audio/ogg":
         assert b"OpusHead" in spoken.audio[:100]
     assert 1 < seconds_of(spoken.audio) < 5
+
+
+async def test_a_sentence_is_heard_in_this_process() -> None:
+    pytest.importorskip("av")
+    pytest.importorskip("moonshine_voice")
+    if shutil.which("espeak-ng") is None:
+        pytest.skip("espeak-ng is not installed")
+    voice = build_speech("speaking", SpeechSettings(speaking="espeak-ng", voice="en-us"), {}, SystemClock(), {})
+    ears = build_speech("recognition", SpeechSettings(recognition="moonshine"), {}, SystemClock(), {})
+    assert voice is not None
+    assert ears is not None
+    spoken = await voice.say("Open the door and close the window.", "ogg")
+    heard = await ears.hear(spoken.audio, spoken.media_type)
+    assert heard.text == "Open the door and close the window."
+    assert heard.seconds == pytest.approx(seconds_of(spoken.audio), abs=0.2)
+    with pytest.raises(ProviderRefused, match="cannot be read"):
+        await ears.hear(b"no recording", "audio/ogg")
+    with pytest.raises(ProviderRefused, match="only hears"):
+        await ears.say("six", "ogg")
+    await ears.close()
+
+
+def test_a_long_recording_is_heard_in_pieces_that_lose_nothing() -> None:
+    samples = array("f", (0.0 if second % 58 == 57 else 0.5 for second in range(130) for _ in range(RATE)))
+    pieces = list(pieces_of(samples))
+    assert [sample for piece in pieces for sample in piece] == samples.tolist()
+    assert all(len(piece) <= PIECE_SECONDS * RATE for piece in pieces)
+    assert 57 * RATE <= len(pieces[0]) <= 58 * RATE, "cut where it is quiet"
+
+
+def test_english_alone_is_heard_in_this_process() -> None:
+    wanted = SpeechSettings(recognition="moonshine", language="de")
+    with pytest.raises(ConfigError, match="English"):
+        build_speech("recognition", wanted, {}, SystemClock(), {})
+
+
+def test_a_damaged_recording_tells_no_length() -> None:
+    audio = bytearray(recording("six"))
+    at = audio.rfind(b"OggS") + 6
+    audio[at : at + 8] = (1 << 62).to_bytes(8, "little")
+    assert seconds_of(bytes(audio)) == 0.0
+    assert seconds_of(recording("six")) > 0
 
 
 async def test_a_voice_that_espeak_has_not_is_refused_by_name() -> None:

@@ -26,12 +26,19 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.messages import Attachment, Author, ToolCall
+from shoal.domain.messages import Attachment, Author, Reference, ToolCall
 
 THREAD = ThreadId("web:lobby:made-up")
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 texts = st.text(max_size=40)
+references = st.lists(
+    st.builds(
+        Reference, st.sampled_from(["before", "reply"]), texts, st.just(Author("u2", "Bo", trusted=False)),
+        st.just("m0"), own=st.booleans(),
+    ),
+    max_size=2,
+).map(tuple)  # fmt: skip
 authors = st.builds(Author, id=st.just("u1"), name=st.sampled_from(["", "Nobody in particular"]), trusted=st.booleans())
 
 
@@ -77,9 +84,12 @@ def between(draw: st.DrawFn) -> EventData:
         st.one_of(
             st.builds(Cleared, st.just("u1"), texts),
             st.builds(Compacted, st.integers(0, 100), texts),  # a percentage here
-            st.builds(UserSaid, texts, authors, backfill=st.just(True), attachments=attachments.map(tuple)),
+            st.builds(
+                UserSaid, texts, authors, st.sampled_from(["", "m3"]), backfill=st.just(True),
+                attachments=attachments.map(tuple), refers_to=references,
+            ),
         )
-    )
+    )  # fmt: skip
 
 
 @st.composite

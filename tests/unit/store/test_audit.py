@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.domain.clock import to_micros
-from shoal.domain.records import GENESIS, AuditEntry, entry_hash
+from shoal.domain.records import CASES_CHAIN, GENESIS, AuditEntry, entry_hash
 from shoal.store.audit import ChainCheck, anchor_line
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
@@ -142,3 +142,9 @@ def test_an_anchor_line_covers_every_head_in_any_order() -> None:
     assert anchor_line(START, reversed(heads)) == line
     for other in ([("a", 2, "x" * 64), heads[1]], [("a", 3, "z" * 64), heads[1]], heads[:1], []):
         assert anchor_line(START, other).split("sha256=")[1] != line.split("sha256=")[1]
+
+
+async def test_what_a_case_did_in_its_own_workspace_is_not_among_what_was_checked(store: Store) -> None:
+    await store.audit.record(CASES_CHAIN, [AuditEntry("check", "tool:bash:rm -rf /workspace", "deny", user="check")])
+    since = ManualClock().now() - timedelta(days=1)
+    assert {check.decision for check in await store.audit.checks(since)} == {"allow"}

@@ -25,7 +25,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, CallId, TurnId
-from shoal.domain.messages import Attachment, Author, ToolCall
+from shoal.domain.messages import Attachment, Author, Reference, ToolCall
 from shoal.domain.transcript import Transcript
 from shoal.store.projections import CONTEXT, LOG, TAIL_BYTES, Projections
 
@@ -93,7 +93,7 @@ def test_the_log_tells_who_said_what_without_tool_results(tmp_path: Path) -> Non
     }  # fmt: skip
     assert files.log()[2] == {
         "seq": 3, "at": "2026-01-05T09:00:03.000Z", "type": "assistant_message", "turn": "T1", "author": "main",
-        "is_bot": True, "text": "I look.", "trusted": True, "tools": ["bash"],
+        "user": "main", "is_bot": True, "text": "I look.", "trusted": True, "tools": ["bash"],
     }  # fmt: skip
     assert b"a.txt." in files.read()[0]
     assert b'"a.txt"' not in files.read()[0]
@@ -108,6 +108,30 @@ def test_the_log_has_each_file_by_its_name_and_by_where_it_lies_below_the_thread
         {"original": "tide table.txt", "local": "attachments/0f-tide%20table.txt"},
         {"original": "lost.txt"},
     ]
+
+
+def test_the_log_has_what_a_message_refers_to_before_it(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    bea, bot = Author("u2", "Bea", trusted=False), Author("b1", "CI", is_bot=True, trusted=False)
+    before = (Reference("before", "it leaks", bea, "m1"), Reference("before", "build 7 failed", bot, "m2"))
+    own = Reference("reply", "an answer", ANN, "m0", own=True)
+    said = UserSaid("look\nat it", ANN, "m4", joined=("m3",), refers_to=(*before, own))
+    turn = Piece("T1", (TurnStarted("main", "demo"), said, AssistantSaid("I see."), TurnFinished("done")))
+    restored = Piece("", (UserSaid("look", ANN, backfill=True, refers_to=before),))
+    files.projections.append(THREAD, number_events([turn, restored]), {})
+    told = [
+        [line.get(key) for key in ("type", "user", "author", "is_bot", "message_id", "text", "trusted")]
+        for line in files.log()
+        if "text" in line
+    ]
+    assert told == [
+        ["referred_message", "u2", "Bea", False, "m1", "it leaks", None],
+        ["referred_message", "b1", "CI", True, "m2", "build 7 failed", None],
+        ["user_message", "u1", "Reader", False, "m4", "look\nat it", True],
+        ["assistant_message", "main", "main", True, None, "I see.", True],
+        ["user_message", "u1", "Reader", False, None, "look", True],
+    ]
+    assert [line["joined"] for line in files.log() if "joined" in line] == [["m3"]]
 
 
 def test_only_what_nobody_else_had_a_hand_in_is_trusted_in_the_log(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ async def test_a_decision_that_is_forgotten_while_somebody_decides_was_made(stan
     await closed(stand.store, lease)
     await months(stand.clock)
     stand.forgets("approvals_forget", after="thread_lock", upto="Z")
-    with pytest.raises(Conflict, match="deny"):
+    with pytest.raises(Conflict, match="denied"):
         await stand.store.approvals.settle(ApprovalId("A1"), "allow", "once", "u2", "owner")
 
 

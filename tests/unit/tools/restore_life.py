@@ -38,7 +38,7 @@ async def live(order: Restoration) -> int:
 
     trees = Trees(LocalFiles(Path(order.kept)))
     sys.addaudithook(watch)
-    assert restore(Path(order.root), trees, order.now, order.then, "undo") == []
+    assert restore(Path(order.root), trees, order.now, order.then, "undo") == {}
     return steps
 
 

@@ -100,7 +100,7 @@ async def test_write_shows_and_writes_the_content(context: ToolContext, locks: P
     call = prepared(write_tool(locks), context, path="a/b.txt", content="text\n")
     assert [action.text for action in call.actions] == ["tool:write:/workspace/a/b.txt"]
     assert call.shown == "write /workspace/a/b.txt (5 bytes, new file)\n\ntext\n"
-    assert (await call.run()).text == "Wrote /workspace/a/b.txt: 5 bytes, 1 lines."
+    assert (await call.run()).text == "Wrote /workspace/a/b.txt: 5 bytes, 1 line."
     assert (context.agent.workspace / "a/b.txt").read_text() == "text\n"
     again = prepared(write_tool(locks, "create_file"), context, path="a/b.txt", content="")
     assert "replaces 5 bytes" in again.shown

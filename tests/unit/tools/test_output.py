@@ -41,7 +41,7 @@ def test_short_output_is_itself_and_makes_no_file(tmp_path: Path) -> None:
 
 def test_output_that_is_stored_but_not_long_is_shown_whole(tmp_path: Path) -> None:
     bounded = bound("x" * 601, tmp_path)
-    assert bounded.text == f"{'x' * 601}\n[Stored as artifact {bounded.artifact}: 601 characters in 1 lines.]"
+    assert bounded.text == f"{'x' * 601}\n[Stored as artifact {bounded.artifact}: 601 characters in 1 line.]"
     assert stored(tmp_path, bounded) == "x" * 601
 
 

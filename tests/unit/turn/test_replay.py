@@ -13,10 +13,11 @@ from shoal.domain.events import AssistantSaid, Event, ToolFinished, TurnStarted,
 from shoal.domain.ids import CallId
 from shoal.domain.messages import Image, ToolMessage, ToolSpec
 from shoal.testing.model import FakeModel
-from shoal.testing.scenario import scenario
+from shoal.testing.scenario import FakeModels, World, scenario
 from shoal.turn.budget import ESTIMATES
+from shoal.turn.marks import message_digest
 from shoal.turn.prompt import SystemPrompt, decode_prompt
-from shoal.turn.replay import Kept, ReplayReport, _message_digest, changed_tools, replay, stored_tools
+from shoal.turn.replay import ReplayReport, Today, changed_tools, replay, replay_thread
 
 SPEC = ToolSpec("echo", "Say it back.", '{"type":"object"}')
 
@@ -28,12 +29,9 @@ class Past:
         self.events = events
         self.prompts = prompts
 
-    def replay(
-        self, change: Callable[[Event], Event] = lambda event: event, tools: str = "", turn: str = ""
-    ) -> ReplayReport:
-        """Build its requests again, of other events or after tools have changed."""
-        digest = next(e.data.asked.tools for e in self.events if isinstance(e.data, AssistantSaid) and e.data.asked)
-        return replay([change(event) for event in self.events], Kept(self.prompts, {digest: tools}, ESTIMATES), turn)
+    def replay(self, change: Callable[[Event], Event] = lambda event: event, turn: str = "") -> ReplayReport:
+        """Build its requests again, of other events."""
+        return replay([change(event) for event in self.events], self.prompts, ESTIMATES, turn)
 
 
 @pytest.fixture
@@ -60,7 +58,8 @@ def other(kind: type[UserSaid | ToolFinished], text: str) -> Callable[[Event], E
 
 
 def test_the_past_comes_out_the_same(past: Past) -> None:
-    assert past.replay() == ReplayReport(3, 0, ())
+    report = past.replay()
+    assert (report.calls, report.unmarked, report.differences) == (3, 0, ())
     turn = past.events[-1].turn
     assert past.replay(turn=turn).calls == 1
     assert past.replay(turn="none").calls == 0
@@ -99,12 +98,6 @@ def test_a_system_text_that_is_put_together_in_another_way(past: Past) -> None:
     assert Past(past.events, {}).replay().identical == 0, "one that is gone cannot be compared"
 
 
-def test_tools_that_have_changed_are_told_for_every_call_that_offered_them(past: Past) -> None:
-    assert [one.detail for one in past.replay(tools="there is no tool echo any more").differences] == [
-        "there is no tool echo any more"
-    ] * 3
-
-
 @pytest.mark.parametrize(
     ("now", "told"),
     [
@@ -114,8 +107,9 @@ def test_tools_that_have_changed_are_told_for_every_call_that_offered_them(past:
     ],
 )
 def test_how_tools_have_changed(now: ToolSpec | None, told: str) -> None:
-    assert told in changed_tools(stored_tools([SPEC])[1], {"echo": now} if now else {})
-    assert bool(told) == bool(changed_tools(stored_tools([SPEC])[1], {"echo": now} if now else {}))
+    found = changed_tools([SPEC], {"echo": now} if now else {})
+    assert told in found
+    assert bool(told) == bool(found)
 
 
 def test_answers_of_an_earlier_version_are_counted_and_not_compared(past: Past) -> None:
@@ -124,12 +118,90 @@ def test_answers_of_an_earlier_version_are_counted_and_not_compared(past: Past) 
             return event
         return msgspec.structs.replace(event, data=msgspec.structs.replace(event.data, asked=None))
 
-    assert past.replay(earlier) == ReplayReport(3, 3, ())
+    assert past.replay(earlier) == ReplayReport(3, 3)
 
 
 @given(st.text(), st.text())
 def test_images_count_by_their_names_wherever_the_home_is(text: str, folder: str) -> None:
     def seen(path: str) -> str:
-        return _message_digest(ToolMessage(CallId("c"), "see", text, images=(Image(path, "image/png"),)))
+        return message_digest(ToolMessage(CallId("c"), "see", text, images=(Image(path, "image/png"),)))
 
     assert seen("/x/a.png") == seen(f"{folder}/a.png") != seen("/x/b.png")
+
+
+async def differences(world: World) -> list[tuple[int, str, str]]:
+    """Of ada's thread, compared with what there is today: which event, what kind, and what is said of it."""
+    app = world.app
+    today = Today(app.context, app.models, app.tools.every(), app.agents.known)
+    report = await replay_thread(app.store.journal, world.ada.thread, app.context.meter, today)
+    return [(one.seq, one.kind, one.detail) for one in report.differences]
+
+
+async def test_other_options_are_told_in_words(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("blue"), replays=False) as world:
+        file = world.app.home.agent("main") / "agent.toml"
+        file.write_text("max_output_tokens = 77\ntemperature = 0.9\n")
+        await world.ada.says("what colour is the sea?")
+        await world.ada.sees("blue")
+        assert await differences(world) == []
+        file.write_text("temperature = 0.9\n")
+        told = "it was asked with 77 tokens, and would be with 4096 tokens today"
+        assert await differences(world) == [(3, "options", told)]
+        file.write_text("max_output_tokens = 77\n")
+        told = "it was asked with temperature 0.9, and would be with no temperature today"
+        assert await differences(world) == [(3, "options", told)]
+
+
+async def test_the_model_that_was_chosen_is_asked_again_and_a_shorter_window_counts(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("blue", "green"), replays=False) as world:
+        await world.ada.says("what colour is the sea?")
+        await world.ada.sees("blue")
+        await world.ada.asks("/model fake/other")
+        await world.ada.says("and the wood?")
+        await world.ada.sees("green")
+        assert await differences(world) == []
+        models = world.app.models
+        assert isinstance(models, FakeModels)
+        models.context_tokens = 4000
+        told = "it was asked with 4096 tokens, and would be with 1000 tokens today"
+        assert [one[1:] for one in await differences(world)] == [("options", told)] * 2
+
+
+async def test_instructions_that_have_changed_are_named_and_what_turns_are_told_of_is_not(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("blue"), replays=False) as world:
+        await world.ada.says("what colour is the sea?")
+        await world.ada.sees("blue")
+        home = world.app.home
+        (home.agent("main") / "docs").mkdir(parents=True)
+        (home.data / "MEMORY.md").write_text("- The sea is green.\n")
+        (home.agent("main") / "USER.md").write_text("A sailor.\n")
+        assert await differences(world) == []
+        (home.agent("main") / "SOUL.md").write_text("Whisper.\n")
+        (home.agent("main") / "docs" / "tides.md").write_text("Twice a day.\n")
+        told = "the instructions have changed since: main/SOUL.md, docs"
+        assert await differences(world) == [(3, "instructions", told)]
+
+
+async def test_an_agent_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("blue"), replays=False) as world:
+        await world.app.lifecycle.create("gull", {}, "ada")
+        await world.app.lifecycle.bind("gull", world.ada.thread, "ada")
+        await world.ada.says("what colour is the sea?")
+        await world.ada.sees("blue")
+        assert await differences(world) == []
+        world.app.home.agent("gull").rename(tmp_path / "away")
+        assert await differences(world) == [(3, "instructions", "there is no agent gull any more")]
+
+
+async def test_a_branch_has_the_options_of_its_own_past(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("one", "two", "three"), replays=False) as world:
+        file = world.app.home.agent("main") / "agent.toml"
+        await world.ada.says("one?")
+        await world.ada.sees("one")
+        rest = (await world.journal())[-1].seq
+        for word in ("two", "three"):
+            file.write_text("temperature = 0.9\n")
+            await world.ada.says(f"{word}?")
+            await world.ada.sees(word)
+            await world.app.orchestrator.go_to(world.ada.thread, rest, "ada")
+        assert [kind for _, kind, _ in await differences(world)] == ["options"]

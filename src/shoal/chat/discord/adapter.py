@@ -15,6 +15,26 @@ from typing import TypeVar
 import msgspec
 
 from shoal.chat.account import ChatAccount, cut
+from shoal.chat.discord.messages import (
+    CHAIN,
+    KNOWN_TYPES,
+    WHOLE,
+    DiscordPlace,
+    answers,
+    author_of,
+    chain_of,
+    files_of,
+    holds_text,
+    is_addressed,
+    is_said,
+    place_of,
+    prompt_of,
+    read_back,
+    snowflake_at,
+    text_of,
+    thread_of,
+    was_said,
+)
 from shoal.chat.discord.send import (
     EPHEMERAL,
     DiscordTarget,
@@ -30,36 +50,20 @@ from shoal.chat.discord.send import (
 )
 from shoal.chat.discord.wire import (
     CANNOT_MESSAGE_USER,
-    CHAIN,
-    NOTICES,
     THREAD_EXISTS,
     UNKNOWN_CHANNEL,
     UNKNOWN_MESSAGE,
-    WHOLE,
     DeletedMessages,
     DiscordApi,
     DiscordChannel,
     DiscordMember,
     DiscordMessage,
-    DiscordPlace,
     DiscordUser,
     Gateway,
     GatewaySession,
     Guild,
     Interaction,
     ReactionAdded,
-    answers,
-    author_of,
-    chain_of,
-    files_of,
-    holds_text,
-    is_addressed,
-    is_said,
-    place_of,
-    prompt_of,
-    snowflake_at,
-    text_of,
-    thread_of,
 )
 from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import ChannelServers, Recent, press
@@ -69,7 +73,7 @@ from shoal.domain.errors import ConfigError, PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.installation import how_to_add
-from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction
+from shoal.domain.messages import UNTOLD, Attachment, Author, Deletion, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import REPEATED, Button, OutboundPost
 from shoal.domain.settings_platforms import DiscordSettings
@@ -87,7 +91,7 @@ SAVE_SECONDS = 5.0
 """How long the session's number may lag behind in the store when nothing was taken in."""
 PLACES_MAX = 10_000
 WRITTEN_MAX = 4096
-"""Prompts whose authors are remembered, because Discord does not say whose message was deleted."""
+"""Prompts whose words are remembered, because Discord also tells of changes that leave them as they are."""
 POSTED_MAX = 4096
 """Posts whose ids are remembered by their nonce, for repeats that come later than Discord remembers."""
 DONE = "Done."
@@ -150,7 +154,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         self._expected: set[str] = set()
         self._registered = False
         self._places: Recent[DiscordPlace] = Recent(PLACES_MAX)
-        self._written: Recent[tuple[Author, str]] = Recent(WRITTEN_MAX)
+        self._written: Recent[str] = Recent(WRITTEN_MAX)
         self._posted: Recent[str] = Recent(POSTED_MAX)
         self._servers = ChannelServers(platform, store)
         self._edit_locks: Recent[asyncio.Lock] = Recent(POSTED_MAX)
@@ -237,35 +241,31 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                     return True
                 case "GUILD_CREATE":
                     return await self._catch_up(msgspec.json.decode(data, type=Guild), inbox)
-                case "MESSAGE_CREATE":
-                    message = msgspec.json.decode(data, type=DiscordMessage)
+                case "MESSAGE_CREATE" if (message := self._decode(data, DiscordMessage, name)) is not None:
                     if message.author is not None and message.author.id == self._me and message.nonce:
                         self._posted.put(str(message.nonce), message.id)
                     taken = await self._take_message(message, inbox)
                     if not self._expected:  # else what a server missed still lies before this one
                         self._state.mark = max(self._state.mark, int(message.id))
                     return taken
-                case "MESSAGE_UPDATE":
+                case "MESSAGE_UPDATE" if (edited := self._decode(data, DiscordMessage, name)) is not None:
                     # Discord also tells of changes that it makes to a message itself.
-                    edited = msgspec.json.decode(data, type=DiscordMessage)
                     if edited.edited_timestamp is None or edited.author is None or not is_said(edited, self._me):
                         return False
-                    text, known = text_of(edited, self._me), self._written.get(edited.id)
+                    text = text_of(edited, self._me)
                     thread = await self._prompt_thread(edited.channel_id, edited.guild_id, edited.id, inbox)
-                    if thread is None or not text or (known is not None and known[1] == text):
+                    if thread is None or not text or self._written.get(edited.id) == text:
                         return False
                     author = author_of(edited.author, edited.member)
-                    self._written.put(edited.id, (author, text))
+                    self._written.put(edited.id, text)
                     await inbox.send(Edit(thread, edited.id, text, author, edited.id, at=edited.edited_timestamp))
                     return True
                 case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
                     deleted = msgspec.json.decode(data, type=DeletedMessages)
-                    for gone in (deleted.id, *deleted.ids):
-                        known = self._written.get(gone)  # only a prompt that this process has seen
-                        if known is not None:
-                            thread = await self._prompt_thread(deleted.channel_id, deleted.guild_id, gone, inbox)
-                            if thread is not None:
-                                await inbox.send(Deletion(thread, gone, known[0], gone))
+                    for gone in filter(None, (deleted.id, *deleted.ids)):
+                        thread = await self._prompt_thread(deleted.channel_id, deleted.guild_id, gone, inbox)
+                        if thread is not None:
+                            await inbox.send(Deletion(thread, gone, UNTOLD, gone))
                     return True
                 case "MESSAGE_REACTION_ADD":
                     reaction = msgspec.json.decode(data, type=ReactionAdded)
@@ -327,7 +327,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     async def _take_message(self, message: DiscordMessage, inbox: InboxPort) -> bool:
         """Take a message in; returns whether it was meant for the bot. Raises PlatformError and StoreError."""
         if not is_said(message, self._me):
-            if message.type not in NOTICES and message.type != 0:
+            if message.type not in KNOWN_TYPES:
                 self._not_understood(f"message of the type {message.type}")
             return False
         place = await self._place(message.channel_id, message.guild_id)
@@ -341,15 +341,21 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         if not await inbox.admits(prompt):
             return True
         await self._servers.note(place.channel, place.guild.removeprefix("?"))
-        self._written.put(message.id, (prompt.author, prompt.text))
+        self._written.put(message.id, prompt.text)
         if place.direct:
             known = await self._direct_channels()
             if place.channel not in known:
                 kept = [*known, place.channel][-DIRECT_MAX:]
                 await self._store.put(self._scope, "direct", msgspec.json.encode(kept).decode())
+        others = next((one.author for one in prompt.refers_to), Author("", trusted=False))
         files = (
             (
-                Attachment(file.filename, file.content_type or "application/octet-stream", file.size),
+                Attachment(
+                    file.filename,
+                    file.content_type or "application/octet-stream",
+                    file.size,
+                    author=None if file in message.attachments else others,
+                ),
                 partial(self._api.fetch, file.url, self.download_bytes_max),
             )
             for file in files_of(message, self._me)
@@ -389,7 +395,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             starter = await self._api.call("GET", path, DiscordMessage)
         except PlatformRefusal:  # it has none, or it was deleted
             return None
-        return prompt_of(thread, starter, self._me)
+        return read_back(thread, starter, self._me)
 
     async def _place(self, channel: str, guild: str | None = None) -> DiscordPlace:
         """Where a channel is; it is direct without a server, and asked for where that is None. Raises PlatformError."""
@@ -539,21 +545,27 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         text = REPEATED + text if maybe_posted else text  # not seen while Discord remembers the nonce
         first, *rest = cut(text, self.limits)
         here, key = place.thread(self.platform), key or f"open:{self._clock.new_id()}"
-        message_id = await self.post(OutboundPost(here, key, first))
         threading = self._settings.threading_in(place.guild)
         thread = here
+        if place.is_forum:
+            body: Fields = {**thread_body(first), "message": message_body(first)}
+            path = f"/channels/{place.channel}/threads"
+            message_id, threading = (await self._api.call("POST", path, DiscordChannel, body)).id, "native"
+        else:
+            message_id = await self.post(OutboundPost(here, key, first))
         if not place.direct and place.topic == WHOLE and threading != "channel":
             part = message_id if threading == "native" else f"{CHAIN}{message_id}"
             thread = make_thread_id(self.platform, place.channel, part)
             if threading == "native":
-                await self._open(target_of(thread))
+                if not place.is_forum:
+                    await self._open(target_of(thread))
                 await self._subscribe(thread)
         for number, piece in enumerate(rest, 1):
             await self.post(OutboundPost(thread, f"{key}:{number}", piece))
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """The newest messages of people in a thread, at most `limit`, oldest first. Raises PlatformError."""
+        """The newest messages of others in a thread, at most `limit`, oldest first. Raises PlatformError."""
         target = target_of(thread)
         lower = snowflake_at(after) if after is not None else 0
         if target.answers:
@@ -562,7 +574,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         else:
             found = await self._read(target.channel, lower, limit)
         for message in found:
-            prompt = prompt_of(thread, message, self._me) if is_said(message, self._me) else None
+            prompt = read_back(thread, message, self._me) if was_said(message, self._me) else None
             if prompt is not None:
                 yield prompt
 
@@ -584,9 +596,11 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return (await self._api.call("POST", f"/guilds/{guild}/channels", DiscordChannel, body)).id
 
     async def has_channel(self, channel: str) -> bool:
-        """Whether the channel is there, holds text and may be seen. Raises PlatformError when that is not known."""
+        """Whether the channel is there, holds text or threads and may be seen. Raises PlatformError when that is not
+        known."""
         try:
-            return holds_text(await self._api.call("GET", f"/channels/{channel}", DiscordChannel))
+            found = await self._api.call("GET", f"/channels/{channel}", DiscordChannel)
+            return holds_text(found) or place_of(found).is_forum
         except PlatformRefusal:
             return False
 

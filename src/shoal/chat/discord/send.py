@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.chat.discord.wire import CHAIN, WHOLE, DiscordMessage
+from shoal.chat.discord.messages import CHAIN, WHOLE
+from shoal.chat.discord.wire import DiscordMessage
 from shoal.chat.http import Fields, Json
 from shoal.chat.inbox import read_file
 from shoal.domain.commands import CommandSpec

@@ -16,7 +16,7 @@ import mimetypes
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
@@ -27,8 +27,6 @@ from shoal.chat.http import TRANSFER_SECONDS, Fields, Json, PlatformHttp, Platfo
 from shoal.chat.inbox import Recent, open_file
 from shoal.domain.clock import Clock, retry_after, retry_delay
 from shoal.domain.errors import PlatformError, StoreError
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Author, Prompt, Reference
 from shoal.domain.network_errors import network_reason
 from shoal.domain.settings_platforms import DiscordSettings
 from shoal.domain.untrusted import UNREADABLE
@@ -37,13 +35,6 @@ if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
 T = TypeVar("T")
-
-Threading: TypeAlias = Literal["native", "reply", "channel"]
-
-WHOLE = "0"
-"""The thread part of conversations that are a whole channel."""
-CHAIN = "r"
-"""Before the id of a chain's first message, in the thread part of a conversation by replies."""
 
 PAGE = 100
 SPENT_ROUTES_MAX = 4096
@@ -126,8 +117,15 @@ class _StickerItem(msgspec.Struct, frozen=True):
     name: str = ""
 
 
+class _Emoji(msgspec.Struct, frozen=True):
+    """An emoji; custom ones have a name of their own."""
+
+    name: str | None = None
+
+
 class _PollMedia(msgspec.Struct, frozen=True):
     text: str | None = None
+    emoji: _Emoji | None = None
 
 
 class _PollAnswer(msgspec.Struct, frozen=True):
@@ -139,14 +137,32 @@ class _DiscordPoll(msgspec.Struct, frozen=True):
     answers: tuple[_PollAnswer, ...] = ()
 
 
+class _EmbedPart(msgspec.Struct, frozen=True):
+    """Who a card is of, one of its fields, or what stands below it."""
+
+    name: str = ""
+    value: str = ""
+    text: str = ""
+
+
 class _Embed(msgspec.Struct, frozen=True):
     """A card that a bot or a link shows."""
 
+    author: _EmbedPart | None = None
     title: str | None = None
     description: str | None = None
+    fields: tuple[_EmbedPart, ...] = ()
+    footer: _EmbedPart | None = None
 
 
-class _SnapshotContent(msgspec.Struct, frozen=True):
+class _Component(msgspec.Struct, frozen=True):
+    """A part of a message that is laid out by its author: a text, or what holds others."""
+
+    content: str | None = None
+    components: tuple["_Component", ...] = ()
+
+
+class SnapshotContent(msgspec.Struct, frozen=True):
     """What a message says: of one that is passed on, all that is told."""
 
     content: str = ""
@@ -154,9 +170,12 @@ class _SnapshotContent(msgspec.Struct, frozen=True):
     sticker_items: tuple[_StickerItem, ...] = ()
     poll: _DiscordPoll | None = None
     embeds: tuple[_Embed, ...] = ()
+    components: tuple[_Component, ...] = ()
 
 
-class _RepliedMessage(_SnapshotContent, frozen=True, kw_only=True):
+class RepliedMessage(SnapshotContent, frozen=True, kw_only=True):
+    """A message without the one that it answers."""
+
     id: str
     author: DiscordUser | None = None
     mentions: tuple[DiscordUser, ...] = ()
@@ -164,10 +183,10 @@ class _RepliedMessage(_SnapshotContent, frozen=True, kw_only=True):
 
 
 class _MessageSnapshot(msgspec.Struct, frozen=True):
-    message: _SnapshotContent = _SnapshotContent()
+    message: SnapshotContent = SnapshotContent()
 
 
-class DiscordMessage(_RepliedMessage, frozen=True, kw_only=True):
+class DiscordMessage(RepliedMessage, frozen=True, kw_only=True):
     """A message, as far as it is read."""
 
     channel_id: str
@@ -179,7 +198,7 @@ class DiscordMessage(_RepliedMessage, frozen=True, kw_only=True):
     webhook_id: str | None = None
     nonce: str | int | None = None
     message_reference: _MessageReference | None = None
-    referenced_message: _RepliedMessage | None = None
+    referenced_message: RepliedMessage | None = None
 
     @property
     def answered_id(self) -> str:
@@ -195,12 +214,6 @@ class DeletedMessages(msgspec.Struct, frozen=True):
     id: str = ""
     ids: tuple[str, ...] = ()
     guild_id: str = ""
-
-
-class _Emoji(msgspec.Struct, frozen=True):
-    """An emoji; custom ones have a name of their own."""
-
-    name: str | None = None
 
 
 class ReactionAdded(msgspec.Struct, frozen=True):
@@ -511,185 +524,3 @@ def _decode(text: str | bytes | msgspec.Raw, kind: type[T]) -> T:
         return msgspec.json.decode(text, type=kind)
     except UNREADABLE as error:
         raise PlatformError("Discord's gateway sent something other than its frames.") from error
-
-
-_DISCORD_EPOCH_MS = 1_420_070_400_000
-_THREADS = frozenset({10, 11, 12})
-_DIRECT = frozenset({1, 3})
-_TEXT = frozenset({0, 2, 5, 13, 10, 11, 12})
-_SAID = frozenset({0, 19})
-"""Types of messages that somebody wrote: plain ones and replies; the others are notices."""
-NOTICES = frozenset(range(1, 47)) - _SAID
-"""Types of messages that Discord writes itself. Source: docs.discord.com/developers/resources/message."""
-_MENTION = re.compile(r"<@!?(\d+)>")
-_HANDLE = re.compile(r"[\w.]{2,32}")
-
-
-# ---- what events mean ----
-
-
-# ---- what messages mean ----
-
-
-class DiscordPlace(msgspec.Struct, frozen=True):
-    """Where something was said: a channel, in which thread of it (WHOLE for none), in which server (empty: direct)."""
-
-    channel: str
-    topic: str = WHOLE
-    guild: str = ""
-
-    @property
-    def direct(self) -> bool:
-        """Whether nobody else reads along."""
-        return not self.guild
-
-    def thread(self, platform: str) -> ThreadId:
-        """The thread that the place is by itself."""
-        return make_thread_id(platform, self.channel, self.topic)
-
-
-def place_of(channel: DiscordChannel, guild: str = "") -> DiscordPlace:
-    """The place a channel is; threads belong to the channel they hang below."""
-    guild = channel.guild_id or guild
-    if channel.type in _DIRECT:
-        return DiscordPlace(channel.id)
-    if channel.type in _THREADS and channel.parent_id:
-        return DiscordPlace(channel.parent_id, channel.id, guild or "?")
-    return DiscordPlace(channel.id, WHOLE, guild or "?")
-
-
-def holds_text(channel: DiscordChannel) -> bool:
-    """Whether messages can be written there."""
-    return channel.type in _TEXT or channel.type in _DIRECT
-
-
-def is_said(message: DiscordMessage, me: str) -> bool:
-    """Whether a person wrote it: no notice, no webhook, no bot, not this bot."""
-    author = message.author
-    is_person = author is not None and not author.bot and author.id != me
-    return is_person and message.type in _SAID and not message.webhook_id
-
-
-def is_addressed(message: DiscordMessage, me: str) -> bool:
-    """Whether a message in a server is meant for the bot: it mentions or answers the bot."""
-    return answers(message, me) or any(user.id == me for user in message.mentions)
-
-
-def answers(message: DiscordMessage, me: str) -> bool:
-    """Whether it is a reply to a message of the bot's own."""
-    replied = message.referenced_message
-    return bool(message.answered_id) and replied is not None and replied.author is not None and replied.author.id == me
-
-
-def thread_of(platform: str, place: DiscordPlace, message_id: str, threading: Threading) -> ThreadId:
-    """The thread that a message belongs to when it answers nothing known."""
-    if place.direct or place.topic != WHOLE or threading == "channel":
-        return place.thread(platform)
-    return make_thread_id(platform, place.channel, message_id if threading == "native" else f"{CHAIN}{message_id}")
-
-
-def author_of(user: DiscordUser, member: DiscordMember | None = None) -> Author:
-    """The user as Discord vouches for them; roles by id, since in a server of their own anybody can name a role."""
-    name = (member.nick if member is not None else None) or user.global_name or user.username
-    return Author(user.id, name, member.roles if member is not None else (), is_bot=user.bot, trusted=False)
-
-
-def text_of(message: _RepliedMessage, me: str) -> str:
-    """What it says: without the bot's mention at its beginning, other people by their handle instead of number.
-
-    What somebody calls themselves is their words, and nobody else's; so is a bot's name that is not a handle.
-    """
-    content = message.content
-    names = {user.id: user.username for user in message.mentions if _HANDLE.fullmatch(user.username)}
-    leading = _MENTION.match(content.lstrip())
-    if leading is not None and leading[1] == me:
-        content = _MENTION.sub("", content, count=1)
-
-    def name(found: re.Match[str]) -> str:
-        known = names.get(found[1]) or ("you" if found[1] == me else "")
-        return f"@{known}" if known else found[0]
-
-    return "\n".join(filter(None, (_MENTION.sub(name, content).strip(), said_besides(message))))
-
-
-def said_besides(message: _SnapshotContent) -> str:
-    """What it says in another way than by words and files; empty for none."""
-    parts = [f"[a sticker: {sticker.name}]" for sticker in message.sticker_items]
-    if message.poll is not None:
-        answers = " / ".join(answer.poll_media.text or "" for answer in message.poll.answers)
-        parts.append(f"[a poll: {message.poll.question.text or ''} {answers}]")
-    return "\n".join(parts)
-
-
-def references_of(message: DiscordMessage, me: str) -> list[Reference]:
-    """What a message answers and passes on; of the latter nobody says who wrote it."""
-    replied, found = message.referenced_message, list[Reference]()
-    if message.answered_id and replied is not None and replied.author is not None:
-        author = author_of(replied.author)
-        text = text_of(replied, me)
-        if replied.message_snapshots:  # whoever passed it on did not write it
-            author, text = _NOBODY, "\n".join(_snapshot(one.message) for one in replied.message_snapshots)
-        cards = ("\n".join(filter(None, (card.title, card.description))) for card in replied.embeds)
-        files = (f"[file {file.filename}]" for file in replied.attachments)
-        said = "\n".join(filter(None, (text, *cards, *files)))
-        found.append(Reference("reply", said, author, replied.id, own=replied.author.id == me))
-    for one in message.message_snapshots:
-        found.append(Reference("forward", _snapshot(one.message), _NOBODY, message.id))
-    return found
-
-
-def _snapshot(content: _SnapshotContent) -> str:
-    files = (f"[file {file.filename}]" for file in content.attachments)
-    return "\n".join(filter(None, (content.content, said_besides(content), *files)))
-
-
-_NOBODY = Author("", trusted=False)
-
-
-def files_of(message: DiscordMessage, me: str) -> list[DiscordFile]:
-    """Its files, those of what it passes on, and those of what it answers unless the bot posted that."""
-    found = [*message.attachments, *(file for one in message.message_snapshots for file in one.message.attachments)]
-    replied = message.referenced_message
-    if message.answered_id and replied is not None and not answers(message, me):
-        found += replied.attachments
-    return found
-
-
-def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt | None:
-    """The prompt a message makes, without its files; None when nobody sent it."""
-    if message.author is None:
-        return None
-    return Prompt(
-        thread=thread,
-        key=message.id,
-        text=text_of(message, me),
-        author=author_of(message.author, message.member),
-        at=message.timestamp or time_of(message.id),
-        reply_to=message.answered_id,
-        message_id=message.id,
-        joins=answers(message, me),
-        refers_to=tuple(references_of(message, me)),
-        edited_at=message.edited_timestamp,
-    )
-
-
-def time_of(snowflake: str) -> datetime:
-    """When something with this id was made; anything else counts as Discord's first."""
-    number = int(snowflake) if re.fullmatch(r"[0-9]{1,20}", snowflake) else 0
-    return datetime.fromtimestamp(((number >> 22) + _DISCORD_EPOCH_MS) / 1000, UTC)
-
-
-def snowflake_at(at: datetime) -> int:
-    """The smallest id of something made at this time."""
-    return max(0, int(at.timestamp() * 1000) - _DISCORD_EPOCH_MS) << 22
-
-
-def chain_of(messages: list[DiscordMessage], root: str) -> list[DiscordMessage]:
-    """Those of a channel's messages, oldest first, that answer `root` directly or through others."""
-    chain = {root}
-    found: list[DiscordMessage] = []
-    for message in messages:
-        if message.id == root or message.answered_id in chain:
-            chain.add(message.id)
-            found.append(message)
-    return found

@@ -22,6 +22,7 @@ from shoal.chat.account import (
 from shoal.chat.google_chat.wire import (
     WHOLE,
     WORKSPACE_EVENT,
+    AddonEvent,
     ChatEvent,
     ChatSpace,
     GoogleChatApi,
@@ -33,7 +34,6 @@ from shoal.chat.google_chat.wire import (
     author_of,
     channel_of,
     command_of,
-    event_in,
     is_direct,
     message_name,
     pressed_in,
@@ -51,11 +51,10 @@ from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import SINGLE_MARKS, Dialect, around, bare_fence, is_link, plain_link, render_markup
-from shoal.domain.messages import Attachment, Deletion, Edit, Prompt, Reaction, Reference
+from shoal.domain.messages import UNTOLD, Attachment, Deletion, Edit, Prompt, Reaction, Reference
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
 from shoal.domain.settings_platforms import GoogleChatSettings
-from shoal.domain.untrusted import UNREADABLE
 from shoal.domain.webhooks import HttpAnswer
 
 log = logging.getLogger(__name__)
@@ -65,10 +64,11 @@ PULL_MAX = 10
 PAUSE_SECONDS = 1.0
 """Between pulls that bring nothing."""
 SEEN_MAX = 2000
-"""Messages whose time and author are remembered: an answer quotes them, and a deletion does not tell whose it is."""
+"""Messages whose time is remembered, since an answer quotes them."""
 BUTTONS_MAX = 100
 VALUE_BYTES_MAX = 512
 EMPTY = "…"
+NO_COMMAND = "I have no command of that number. /help lists what I can do, and I take them as text too."
 PRESSED = "shoal"
 """What a button of ours calls."""
 _EVERYBODY = re.compile(r"<(?=users/all>)")
@@ -147,24 +147,30 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 await self._api.check_addon(headers, addon)
             else:
                 await (self._api.check_event(headers) if push is None else self._api.check_push(headers))
-            event = ChatEvent() if push is not None else event_in(body)
         except BadToken as error:
             log.info("an event was refused", extra={"platform": self.platform, "why": str(error)})
             return UNAUTHORIZED
-        except UNREADABLE:
-            self._not_understood("event of an unknown form")
-            return TAKEN
         except PlatformError as error:
             log.warning("Google Chat's events cannot be verified: %s", error, extra={"platform": self.platform})
             return NOT_READY
         if self._inbox is None:
             return NOT_READY
+        event = self._event_in(body) if push is None else ChatEvent()
+        if event is None:
+            return TAKEN
         try:
             await self._put(PubSubMessage.of(event) if push is None else push.message)
         except (StoreError, PlatformError):
             log.exception("an event was not taken in", extra={"platform": self.platform})
             return NOT_STORED
         return TAKEN
+
+    def _event_in(self, content: bytes) -> ChatEvent | None:
+        """What somebody did with the app, told in the form for apps or in that for add-ons."""
+        if addon_in(content) is None:
+            return self._decode(content, ChatEvent, "event")
+        addon = self._decode(content, AddonEvent, "event of an add-on")
+        return addon.plain() if addon is not None else None
 
     async def _put(self, published: PubSubMessage) -> None:
         """Take in, or keep, what was published, or told by a call. Raises StoreError and PlatformError."""
@@ -187,18 +193,19 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 if answer not in DECIDED:
                     await self._answer(self._action_prompt(event, thread, ""), answer)
             case "APP_COMMAND":
-                text = command_of(event)
                 thread = thread_of(self.platform, SpaceMessage(), event.space)
-                prompt = self._action_prompt(event, thread, text)
-                if text and not prompt.author.is_bot:
+                prompt = self._action_prompt(event, thread, command_of(event))
+                if prompt.text and not prompt.author.is_bot:
                     await self._take_in(prompt, inbox)
+                elif await inbox.admits(prompt):
+                    await self._answer(prompt, NO_COMMAND)
             case "ADDED_TO_SPACE":
                 thread = thread_of(self.platform, SpaceMessage(), event.space)
                 await self._greet(self._action_prompt(event, thread, ""), inbox)
             case "REMOVED_FROM_SPACE" | "WIDGET_UPDATED" | "MESSAGE":
                 pass
             case kind:
-                self._not_understood(kind)
+                self._not_understood(kind or "event without a type")
 
     def _action_prompt(self, event: ChatEvent, thread: ThreadId, text: str) -> Prompt:
         """What somebody did, as a prompt."""
@@ -208,25 +215,22 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
 
     async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
         published = msgspec.json.decode(event, type=PubSubMessage)
-        try:
-            if not published.kind.startswith(WORKSPACE_EVENT):
-                await self._take(event_in(published.content()), inbox)
-                return True
-            changes = msgspec.json.decode(published.content(), type=SpaceChanges)
-        except UNREADABLE as error:
-            self._not_understood(f"{published.kind or 'event'} of an unknown form ({error})")
+        content = published.content()
+        if not published.kind.startswith(WORKSPACE_EVENT):
+            done = self._event_in(content)
+            if done is not None:
+                await self._take(done, inbox)
+            return done is not None
+        changes = self._decode(content, SpaceChanges, published.kind)
+        if changes is None:
             return False
         verb = published.kind.rpartition(".")[2].removeprefix("batch").lower()
         messages, reactions = changes.found()
         for message in messages:
             place = make_thread_id(self.platform, channel_of(message.name), WHOLE)
             if verb == "deleted":
-                sender = message.sender if message.sender.name else (self._seen.get(message.name) or message).sender
-                gone = Deletion(place, message.name, author_of(sender), message.name)
-                if sender.name:
-                    await self._pending.send(gone, inbox)
-                else:  # Google Chat does not tell whose it was
-                    self._pending.keep(gone)
+                who = author_of(message.sender) if message.sender.name else UNTOLD
+                await self._pending.send(Deletion(place, message.name, who, message.name), inbox)
                 continue
             told = message
             if not message.sender.name:  # the subscription tells names alone
@@ -305,8 +309,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         return Attachment(file.content_name or "file", file.content_type or "application/octet-stream"), fetch
 
     def _note_seen(self, message: SpaceMessage) -> None:
-        about = SpaceMessage(sender=message.sender, create_time=message.create_time)
-        self._seen.put(message.name, msgspec.structs.replace(about, last_update_time=message.last_update_time))
+        about = SpaceMessage(create_time=message.create_time, last_update_time=message.last_update_time)
+        self._seen.put(message.name, about)
 
     # ---- out ----
 

@@ -25,7 +25,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt, Reference
 from shoal.domain.settings_platforms import GoogleChatSettings
-from shoal.domain.untrusted import UNREADABLE
+from shoal.domain.untrusted import UNREADABLE, decode_known
 
 T = TypeVar("T")
 
@@ -210,8 +210,8 @@ class PubSubMessage(msgspec.Struct, frozen=True):
 class _PubSubPush(msgspec.Struct, frozen=True):
     """A call by Pub/Sub, whose body always names the subscription."""
 
-    message: PubSubMessage
     subscription: str
+    message: PubSubMessage = PubSubMessage()
 
 
 # ---- what they mean ----
@@ -220,7 +220,7 @@ class _PubSubPush(msgspec.Struct, frozen=True):
 def push_in(body: bytes) -> _PubSubPush | None:
     """The push that a body is; None for an event of Google Chat's own."""
     try:
-        return msgspec.json.decode(body, type=_PubSubPush)
+        return decode_known(body, _PubSubPush)[0]
     except UNREADABLE:
         return None
 
@@ -231,7 +231,7 @@ def space_in(published: PubSubMessage) -> str:
     if subject:
         return channel_of(subject.removeprefix("//chat.googleapis.com/"))
     try:
-        event = msgspec.json.decode(published.content(), type=ChatEvent)
+        event, _ = decode_known(published.content(), ChatEvent)
     except UNREADABLE:
         return ""
     return channel_of(event.space.name or (event.message.name if event.message is not None else ""))
@@ -360,16 +360,10 @@ class AddonEvent(msgspec.Struct, frozen=True, rename="camel"):
         )  # fmt: skip
 
 
-def event_in(body: bytes) -> ChatEvent:
-    """The event that a body is, of an app or of an add-on. Raises MsgspecError."""
-    addon = addon_in(body)
-    return msgspec.json.decode(body, type=ChatEvent) if addon is None else addon.plain()
-
-
 def addon_in(body: bytes) -> AddonEvent | None:
     """The event of an add-on that a body is; None for another."""
     try:
-        return msgspec.json.decode(body, type=AddonEvent)
+        return decode_known(body, AddonEvent)[0]
     except UNREADABLE:
         return None
 

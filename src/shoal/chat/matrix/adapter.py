@@ -46,7 +46,6 @@ from shoal.chat.matrix.wire import (
     prompt_of,
     root_of,
     said_of,
-    text_of,
     thread_of,
     time_of,
     unseen,
@@ -80,7 +79,7 @@ UNREADABLE_ROOM = (
 UNREADABLE_MESSAGE = "I could not decrypt your message; its key did not reach me. Please send it again."
 _TYPES = (
     "m.room.message", "m.room.encrypted", "m.room.encryption", "m.room.redaction", "m.room.member", "m.reaction",
-    "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start",
+    *sorted(WRITTEN - {"m.room.message"}),
 )  # fmt: skip
 STRANGERS_MAX = 100
 """Strangers who have a room with the bot, in which they were given a pairing code; others are declined."""
@@ -317,7 +316,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 await self._api.call("PUT", path, msgspec.Raw, {"msgtype": "m.notice", "body": UNREADABLE_ROOM})
                 await self._store.put(scope, room, "1")
             return True
-        happened = decrypted
+        happened, place = decrypted, make_thread_id(self.platform, room, WHOLE)
         content = content_of(happened)
         if content is None:
             self._not_understood(f"{happened.type} of an unknown form")
@@ -328,17 +327,15 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 author = await self._author(room, happened.sender)
                 await self._take_reaction(Reaction(thread, emoji, author, target), inbox)
         elif happened.type == "m.room.redaction":
-            key = content.redacts or happened.redacts
-            thread = await inbox.thread_of(self._prefix(room), "", key) if key else None
-            if thread is not None:
-                await inbox.send(Deletion(thread, key, await self._author(room, happened.sender), key))
+            key, author = content.redacts or happened.redacts, await self._author(room, happened.sender)
+            if key:
+                await self._pending.send(Deletion(place, key, author, key), inbox)
         elif happened.type in WRITTEN and content.relation.rel_type == "m.replace":
             key, new = content.relation.event_id, content.new_content
-            thread = await inbox.thread_of(self._prefix(room), "", key) if new is not None else None
-            text = text_of(new.body, self._me, answers=False) if new is not None else ""
-            if thread is not None and text:
+            text = said_of(happened, new, self._me) if new is not None else ""
+            if text:
                 author = await self._author(room, happened.sender)
-                await inbox.send(Edit(thread, key, text, author, key, at=time_of(happened)))
+                await self._pending.send(Edit(place, key, text, author, key, at=time_of(happened)), inbox)
         elif is_said(happened, content, self._me.user_id):
             await self._take_message(room, happened, content, inbox)
         return True
@@ -361,8 +358,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             follows = await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None
         names = is_addressed(content, self._me)
         prompt = prompt_of(thread, event, content, await self._author(room, event.sender), self._me)
+        files = [self._incoming(event, content)] if content.msgtype in MEDIA else []
         if not place.direct and not await self._is_meant(
-            prompt, inbox, is_named=names or joins, opens=names, follows=follows
+            prompt, inbox, files, is_named=names or joins, opens=names, follows=follows
         ):
             return
         if parse_command(prompt.text) and not root and not answered:
@@ -370,19 +368,18 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         prompt = msgspec.structs.replace(prompt, direct=place.direct, joins=joins)
         if answered and not await inbox.admits(prompt):
             return
-        files = [self._incoming(event, content)] if content.msgtype in MEDIA else []
         found = await self._event(room, answered) if answered else None
         if found is not None:
             one, said = found
             own = one.sender == self._me.user_id
             told = said_of(one, said, self._me) or (f"[file {said.filename or said.body}]" if said.url else "")
-            reply = Reference("reply", told, await self._author(room, one.sender), answered, own=own)
-            prompt = msgspec.structs.replace(prompt, refers_to=(reply,))
+            author = await self._author(room, one.sender)
+            prompt = msgspec.structs.replace(prompt, refers_to=(Reference("reply", told, author, answered, own=own),))
             if said.msgtype in MEDIA and not own:
-                files.append(self._incoming(one, said))
+                files.append(self._incoming(one, said, author))
         await self._take_in(prompt, inbox, files)
 
-    def _incoming(self, event: MatrixEvent, content: EventContent) -> IncomingFile:
+    def _incoming(self, event: MatrixEvent, content: EventContent, author: Author | None = None) -> IncomingFile:
         async def fetch() -> bytes:
             if content.file is None:
                 return await self._api.fetch_media(content.url, self.download_bytes_max)
@@ -390,7 +387,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             return await asyncio.to_thread(self._encryption.decrypt_file, data, bytes(event.content))
 
         name = content.filename or content.body or "file"
-        return Attachment(name, content.info.mimetype or ENCRYPTED_TYPE, content.info.size), fetch
+        return Attachment(name, content.info.mimetype or ENCRYPTED_TYPE, content.info.size, author=author), fetch
 
     async def _event(self, room: str, event_id: str) -> tuple[MatrixEvent, EventContent] | None:
         """A message of a room, as it was written; None for one that cannot be had or read."""

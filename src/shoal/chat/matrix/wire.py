@@ -1,6 +1,7 @@
 """Matrix' wire: the client-server API, what events hold, and encryption. Source: spec.matrix.org, v1.15."""
 
 import asyncio
+import html
 import mimetypes
 import re
 from collections.abc import Mapping
@@ -238,6 +239,8 @@ class EventContent(msgspec.Struct, frozen=True):
     mentions: MatrixMentions | None = msgspec.field(name="m.mentions", default=None)
     new_content: "EventContent | None" = msgspec.field(name="m.new_content", default=None)
     geo_uri: str = ""
+    description: str | None = None
+    live: bool = False
     poll: "_PollStart | None" = msgspec.field(name="m.poll", default=None)
     unstable_poll: "_PollStart | None" = msgspec.field(name="org.matrix.msc3381.poll.start", default=None)
     is_direct: bool = False
@@ -358,13 +361,15 @@ MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
 _PROGRAMS = frozenset({"m.notice", "m.server_notice", "m.key.verification.request"})
 """Kinds of messages that nobody writes to be read."""
 _WORDS = frozenset({"m.text", "m.emote"})
-WRITTEN = frozenset({"m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start"})
+_CALLS = frozenset({"m.call.invite", "m.rtc.notification", "org.matrix.msc4075.rtc.notification"})
+_LIVE_LOCATIONS = frozenset({"m.beacon_info", "org.matrix.msc3672.beacon_info"})
+WRITTEN = _CALLS | _LIVE_LOCATIONS | {"m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start"}
 """Types of events that people send."""
-_QUOTED = re.compile(r"^(?:>.*\n?)+\n?")
+_QUOTED = re.compile(r"^> (?:\* )?<@[^>\n]+>.*\n(?:>.*\n)*\n?")
+"""What old clients put before an answer: whom they answer, and their words."""
+_LINK = re.compile(r"""<a\s[^>]*?href=["']([^"']+)["'][^>]*>(.*?)</a>""", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
 _BANG = re.compile(r"^!([A-Za-z]+)")
-
-
-# ---- what events mean ----
 
 
 # ---- what events mean ----
@@ -400,6 +405,7 @@ def is_said(event: MatrixEvent, content: EventContent, me: str) -> bool:
     """Whether a person wrote it: no notice of another program, not this bot, no change of another message."""
     is_new = event.type in WRITTEN and content.relation.rel_type != "m.replace"
     is_empty = event.type == "m.room.message" and not content.msgtype  # what is left of one that was deleted
+    is_empty = is_empty or (event.type in _LIVE_LOCATIONS and not content.live)  # the end of one
     return is_new and not is_empty and event.sender != me and content.msgtype not in _PROGRAMS
 
 
@@ -422,28 +428,31 @@ def is_addressed(content: EventContent, me: MatrixBot) -> bool:
     """Whether a message mentions the bot; clients say so, and where an old one does not, its words do."""
     if content.mentions is not None:
         return me.user_id in content.mentions.user_ids
-    named = f"matrix.to/#/{me.user_id}" in content.formatted_body or me.user_id in content.body
-    return named or bool(me.name and _leading(me).match(content.body))
+    is_linked = f"matrix.to/#/{me.user_id}" in content.formatted_body
+    return is_linked or me.user_id in content.body or bool(_leading(me).match(content.body))
 
 
-def text_of(body: str, me: MatrixBot, *, answers: bool) -> str:
-    """What a message says: without the quotation that old clients repeat, and without the bot's name in front.
+def text_of(body: str, me: MatrixBot, *, answers: bool, named: bool = False) -> str:
+    """What a message says: without the quotation that old clients repeat, and without the bot's name in front, where
+    that calls it: `@name`, `name:`, or the name of one whom the client says the message names.
 
     `!stop` is `/stop` to us, since clients keep what begins with a slash for themselves.
     """
     text = _QUOTED.sub("", body, count=1) if answers else body
-    text = _leading(me).sub("", text, count=1).strip()
+    text = _leading(me, named=named).sub("", text, count=1).strip()
     found = _BANG.match(text)
     if found is not None and ALIASES.get(found[1].lower(), found[1].lower()) in COMMANDS:
         text = f"/{text[1:]}"
     return text
 
 
-def _leading(me: MatrixBot) -> re.Pattern[str]:
-    """The bot's name at the beginning of a text."""
+def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
+    """The bot called at the beginning of a text."""
     local = me.user_id.removeprefix("@").partition(":")[0]
-    names = [me.user_id, f"@{local}", *([f"@{me.name}", me.name] if me.name else ()), local]
-    return re.compile(rf"\s*(?:{'|'.join(map(re.escape, names))})(?![\w@])\s*[:,]?\s*", re.IGNORECASE)
+    plain = "|".join(map(re.escape, filter(None, (me.name, local))))
+    marked, end = rf"{re.escape(me.user_id)}|@(?:{plain})", r"(?![\w@])\s*[:,]?"
+    bare = end if named else r"\s*(?:[:,]|(?=!\w))"
+    return re.compile(rf"\s*(?:(?:{marked}){end}|(?:{plain}){bare})\s*", re.IGNORECASE)
 
 
 def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot) -> Prompt:
@@ -471,9 +480,19 @@ def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot) -> str:
         body = f"[a poll: {poll.question.said} {' / '.join(answer.said for answer in poll.answers)}]"
     elif content.msgtype == "m.location":
         body = f"[a location: {content.geo_uri} {content.body}]"
+    elif event.type in _CALLS:
+        body = "[a call, which cannot be taken]"
+    elif event.type in _LIVE_LOCATIONS:
+        body = f"[a live location, which cannot be followed: {content.description or ''}]" if content.live else ""
     elif content.msgtype not in MEDIA | _WORDS:
         body = ""
-    return text_of(body, me, answers=bool(content.relation.answered.event_id))
+    answers = bool(content.relation.answered.event_id)
+    text = text_of(body, me, answers=answers, named=is_addressed(content, me))
+    for href, marked in _LINK.findall(content.formatted_body) if body else ():  # the plain form may lack addresses
+        address, label = html.unescape(href), html.unescape(_TAG.sub("", marked))
+        if "matrix.to/#/" not in address and address not in text:
+            text = text.replace(label, f"{label} ({address})", 1) if label in text else f"{text} ({address})"
+    return text
 
 
 def time_of(event: MatrixEvent) -> datetime:

@@ -10,7 +10,6 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -20,26 +19,31 @@ from shoal.chat.http import Fields, PlatformRefusal
 from shoal.chat.inbox import Recent, press
 from shoal.chat.slack.send import (
     CHANNEL_NAME_CHARS_MAX,
-    EVENT_TYPE,
     IDLE_SECONDS,
     LIMITS,
     NO_THREAD,
     SUGGESTED,
+    ChannelInfo,
+    SlackChannel,
     SlackStreams,
     change_of,
     channel_name,
     home_view,
     is_direct,
+    key_in,
     message_of,
     place_of,
     rendered,
 )
 from shoal.chat.slack.wire import (
+    EVENTS,
     PAGE,
     PAGES_MAX,
+    UNUSED_EVENTS,
     Confirm,
     Envelope,
     EventCall,
+    EventType,
     Ok,
     SlackApi,
     SlackBot,
@@ -56,12 +60,14 @@ from shoal.chat.slack.wire import (
     is_about_message,
     is_addressed,
     is_of_unknown_kind,
+    is_place,
     is_signed,
     is_written,
     key_of,
     lane_of,
     listen,
     prompt_of,
+    references_of,
     text_of,
     thread_of,
     was_said,
@@ -75,11 +81,10 @@ from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Re
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import REPEATED, Button, OutboundPost
 from shoal.domain.settings_platforms import SlackSettings
-from shoal.domain.untrusted import UNREADABLE
+from shoal.domain.untrusted import UNREADABLE, untrusted_block
 from shoal.domain.webhooks import HttpAnswer
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 MISSED_MAX = 100
 """Messages of one conversation that are taken in when they came while nobody was connected."""
 RECENT_THREADS_MAX = 30
@@ -89,7 +94,6 @@ DONE_MAX = 2000
 """Messages remembered, so that the second event about one does not fetch its files again."""
 TAKEN = HttpAnswer(200)
 """Without a body: Slack would show one as the answer to a command."""
-BAD_BODY = HttpAnswer(400, b'{"error":"bad_request","message":"The body is not one of Slack\'s."}')
 LOST = "I could not save that. Try again in a moment."
 NO_THREAD_HERE = "I can't tell which thread you mean. Write it in that thread instead, mentioning me: `@{} /{}`."
 STATUS_SECONDS = 30.0
@@ -108,19 +112,6 @@ NAMES_MAX = 9
 
 
 # ---- receiving ----
-
-
-class _SlackChannel(msgspec.Struct, frozen=True):
-    id: str = ""
-    is_private: bool = False
-    is_archived: bool = False
-    is_member: bool = False
-    is_im: bool = False
-    is_mpim: bool = False
-
-
-class _ChannelInfo(msgspec.Struct, frozen=True):
-    channel: _SlackChannel
 
 
 class _ChannelMembers(msgspec.Struct, frozen=True):
@@ -166,21 +157,22 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         async def take(envelope: Envelope, confirm: Confirm) -> None:
             match envelope.type:
                 case "events_api":
-                    call = _decoded(envelope.payload, EventCall)
+                    call = self._decode(envelope.payload, EventCall, "call")
                     if call is None or await self._take_call(call):
                         await confirm()
                 case "interactive":
                     await confirm()
-                    click = _decoded(envelope.payload, SlackInteraction)
+                    click = self._decode(envelope.payload, SlackInteraction, "interaction")
                     if click is not None:
                         await self._take_click(click, inbox)
                 case "slash_commands":
                     await confirm()
-                    slash = _decoded(envelope.payload, SlashCommand)
+                    slash = self._decode(envelope.payload, SlashCommand, "command")
                     if slash is not None:
                         await self._take_slash(slash, inbox)
-                case _:
+                case kind:
                     await confirm()
+                    self._not_understood(f"envelope {kind}")
 
         if self._settings.mode == "http":
             hello()
@@ -191,7 +183,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await listen(opened.url, hello, lambda envelope, confirm: tasks.start_soon(take, envelope, confirm))
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """A call of Slack's. Answers 401 without its signature, 503 when it has to be sent again."""
+        """A call of Slack's. Answers 401 without its signature, 503 when it has to be sent again, and else 200: Slack
+        turns the subscription of an app off that refuses its calls."""
         timestamp, signature = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
         secret = self._settings.signing_secret.reveal()
         if self._settings.mode != "http" or not is_signed(secret, timestamp, signature, body, self._clock.now()):
@@ -202,20 +195,15 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             if self._inbox is None or self._tasks is None:
                 return NOT_READY
             if "payload" in fields:
-                click = _decoded(fields["payload"].encode(), SlackInteraction)
-                if click is None:
-                    return BAD_BODY
-                self._tasks.start_soon(self._take_click, click, self._inbox)
+                click = self._decode(fields["payload"].encode(), SlackInteraction, "interaction")
+                if click is not None:
+                    self._tasks.start_soon(self._take_click, click, self._inbox)
                 return TAKEN
-            slash = msgspec.convert(fields, SlashCommand)
-            if not (slash.command and slash.channel_id and slash.user_id):
-                return BAD_BODY
-            self._tasks.start_soon(self._take_slash, slash, self._inbox)
+            self._tasks.start_soon(self._take_slash, msgspec.convert(fields, SlashCommand), self._inbox)
             return TAKEN
-        call = _decoded(body, EventCall)
+        call = self._decode(body, EventCall, "call")
         if call is None:
-            self._not_understood("call of an unknown form")
-            return BAD_BODY
+            return TAKEN
         if call.type == "url_verification":
             return HttpAnswer(200, call.challenge.encode(), "text/plain")
         if self._inbox is None:
@@ -226,10 +214,18 @@ class SlackAdapter(ChatAccount[SlackSettings]):
 
     async def _take_call(self, call: EventCall) -> bool:
         """Take an event in; False when it could not be stored and has to come again."""
-        if call.event is None or not call.is_of(self._me.team_id):
+        known = self._decode(call.event, EventType, "event")
+        if known is None or not call.is_of(self._me.team_id):
+            return True
+        if known.type not in EVENTS:
+            if known.type not in UNUSED_EVENTS:
+                self._not_understood(known.type or f"call {call.type}")
+            return True
+        event = self._decode(call.event, SlackMessage, known.type)
+        if event is None:
             return True
         try:
-            await self._intake.put(lane_of(call.event), msgspec.json.encode(call.event).decode())
+            await self._intake.put(lane_of(event), msgspec.json.encode(event).decode())
         except (StoreError, PlatformError):
             log.exception("an event was not stored; Slack sends it again", extra={"platform": self.platform})
             return False
@@ -251,15 +247,18 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 if after.subtype == "tombstone":  # what is left of a deleted message that has replies
                     await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
                     return
-                text = text_of(after.text or "", self._me)
-                if not text or (before is not None and before.text == after.text):
+                known = references_of(before, self._me) if before is not None else []
+                added = [one for one in references_of(after, self._me) if one not in known]
+                if before is not None and before.text == after.text and not added:
                     return  # Slack only added a picture of a linked page
-                place = make_thread_id(self.platform, event.channel, NO_THREAD)
-                author = await self._api.author(after.user)
-                await self._pending.send(
-                    Edit(place, key_of(event.channel, after.ts), text, author, after.ts, at=edited_at(after)),
-                    inbox,
-                )
+                # A message that is linked to is shown below it a moment later.
+                shown = (untrusted_block(one.tainted_by, one.text) for one in added)
+                text = "\n".join(filter(None, (text_of(after.text or "", self._me), *shown)))
+                if text:
+                    place = make_thread_id(self.platform, event.channel, NO_THREAD)
+                    author, key = await self._api.author(after.user), key_of(event.channel, after.ts)
+                    tainted_by, at = added[0].tainted_by if added else "", edited_at(after)
+                    await self._pending.send(Edit(place, key, text, author, after.ts, tainted_by, at), inbox)
             case "message", "message_deleted":
                 before = event.previous_message
                 if before is not None and not before.bot_id and is_about_message(event):
@@ -284,10 +283,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 await self._show("assistant.threads.setSuggestedPrompts", given)
             case "app_home_opened", _ if event.tab == "home":
                 await self._show("views.publish", {"user_id": event.user, "view": home_view()})
-            case "app_home_opened" | "reaction_removed" | "assistant_thread_context_changed", _:
+            case _:
                 pass
-            case kind, _:
-                self._not_understood(kind)
 
     async def _show(self, method: str, given: Fields) -> None:
         """Show what may as well be missing."""
@@ -311,13 +308,19 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             if not await self._is_meant(prompt, inbox, is_named=is_named, opens=True, follows=follows):
                 return
         author = await self._api.author(event.user)
+        begins = False
         if prompt.direct and prompt.reply_to:  # a thread under a message of ours goes on with that conversation
             thread = await inbox.thread_of(self._prefix(event.channel), prompt.reply_to)
             if thread is not None:
                 prompt = msgspec.structs.replace(prompt, thread=thread, joins=True)
-        prompt = msgspec.structs.replace(prompt, author=author)
+            else:
+                begins = not (parse_command(prompt.text) or await self._is_subscribed(prompt.thread))
+        prompt = self._with_its_lines(msgspec.structs.replace(prompt, author=author), inbox)
         if author.is_bot or not await inbox.admits(prompt):
             return
+        if begins:  # under another message there it is a conversation of its own, which that message opens
+            refers_to = (*await self._context_of(prompt), *prompt.refers_to)
+            prompt = msgspec.structs.replace(prompt, refers_to=refers_to)
         # Who spoke where, and up to when everything was taken in.
         self._askers.put(prompt.thread, prompt.author.id)
         channel = thread_address(prompt.thread).channel
@@ -329,15 +332,25 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._store.put(f"heard:{self.platform}", "recent", msgspec.json.encode(noted).decode())
         files = [await self._incoming(file) for file in event.files]
         await self._take_in(prompt, inbox, files)
+        if begins:
+            await self._subscribe(prompt.thread)
         self._done.put(key, None)
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:
         channel, thread_ts = place_of(thread)
         for first in (await self._api.page(channel, thread_ts, "", "", 1)).messages[:1]:
-            if first.user != self._me.user_id:
-                prompt = prompt_of(self.platform, msgspec.structs.replace(first, channel=channel), self._me)
-                return msgspec.structs.replace(prompt, author=await self._api.author(first.user))
+            if was_said(first := msgspec.structs.replace(first, channel=channel), self._me):
+                return await self._read_back(first, thread)
         return None
+
+    async def _read_back(self, message: SlackMessage, thread: ThreadId) -> Prompt:
+        """A message of a conversation's past, its files by their names."""
+        author = Author(message.user or message.bot_id or "", is_bot=True, trusted=False)
+        if not message.bot_id:
+            author = await self._api.author(message.user)
+        files = tuple(Attachment(file.label, file.mimetype, file.size) for file in message.files)
+        prompt = prompt_of(self.platform, message, self._me)
+        return msgspec.structs.replace(prompt, thread=thread, author=author, attachments=files)
 
     async def _incoming(self, file: SlackFile) -> IncomingFile:
         """A file that came with a message; one of another organisation is told of by its id alone."""
@@ -368,12 +381,12 @@ class SlackAdapter(ChatAccount[SlackSettings]):
 
     async def _take_click(self, click: SlackInteraction, inbox: InboxPort) -> None:
         """Do what a button of ours says, and tell the person who pressed it."""
-        message = click.message
-        if click.type != "block_actions":
+        message, channel = click.message or SlackMessage(), click.channel.id if click.channel is not None else ""
+        is_press = click.type == "block_actions" and bool(click.actions and click.user.id)
+        if not (is_press and is_place(channel, message.ts, message.thread_ts)):
             self._not_understood(f"interaction {click.type}")
-        if click.type != "block_actions" or click.channel is None or message is None or not click.actions:
             return
-        thread = thread_of(self.platform, click.channel.id, message.ts, message.thread_ts)
+        thread = thread_of(self.platform, channel, message.ts, message.thread_ts)
         author = await self._api.author(click.user.id)
         try:
             answer = await press(click.actions[0].value, thread, author, inbox)
@@ -384,6 +397,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
 
     async def _take_slash(self, slash: SlashCommand, inbox: InboxPort) -> None:
         """Do what a slash command asks, and tell the person who gave it."""
+        if not (slash.command and slash.channel_id and slash.user_id):
+            self._not_understood("call without a command")
+            return
         command, direct = command_in(slash), is_direct(slash.channel_id)
         thread = make_thread_id(self.platform, slash.channel_id, NO_THREAD)
         try:
@@ -529,14 +545,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         for _ in range(PAGES_MAX):
             page = await self._api.page(channel, thread_ts, self._look_back(), cursor, PAGE)
             for message in page.messages:
-                metadata = message.metadata
-                if metadata is None or metadata.event_type != EVENT_TYPE:
-                    continue
-                try:
-                    key: object = msgspec.json.decode(metadata.event_payload.get("key", msgspec.Raw(b"")))
-                except UNREADABLE:
-                    continue
-                if key == post.key:
+                if key_in(message) == post.key:
                     return message.ts
             cursor = page.response_metadata.next_cursor
             if not cursor:
@@ -590,7 +599,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a channel, or to a person by their id, and return the thread this opens. Raises PlatformError."""
         if channel[:1] in ("U", "W"):
-            channel = (await self._api.call("conversations.open", _ChannelInfo, {"users": channel})).channel.id
+            channel = (await self._api.call("conversations.open", ChannelInfo, {"users": channel})).channel.id
         key = key or f"open:{self._clock.new_id()}"
         posted = await self._post_once(
             OutboundPost(unopened(self.platform, channel), key, text, maybe_posted=maybe_posted)
@@ -604,15 +613,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         channel, thread_ts = (address.channel, "") if address.thread == WHOLE_CHANNEL else place_of(thread)
         oldest = f"{after.timestamp():.6f}" if after is not None else ""
         for message in await self._api.newest(channel, thread_ts, oldest, limit):
-            if not was_said(message, self._me):
-                continue
-            if message.bot_id:
-                author = Author(message.user or message.bot_id, is_bot=True, trusted=False)
-            else:
-                author = await self._api.author(message.user)
-            files = tuple(Attachment(file.label, file.mimetype, file.size) for file in message.files)
-            prompt = prompt_of(self.platform, message, self._me)
-            yield msgspec.structs.replace(prompt, thread=thread, author=author, attachments=files)
+            if was_said(message, self._me):
+                yield await self._read_back(message, thread)
 
     # ---- previews ----
 
@@ -669,7 +671,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             ending = f"-{number}" if number > 1 else ""
             given: Fields = {"name": name[: CHANNEL_NAME_CHARS_MAX - len(ending)] + ending, "is_private": private}
             try:
-                made = (await self._api.call("conversations.create", _ChannelInfo, given)).channel.id
+                made = (await self._api.call("conversations.create", ChannelInfo, given)).channel.id
             except PlatformRefusal as refusal:
                 if refusal.code != "name_taken":
                     raise
@@ -689,12 +691,5 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             raise
         return not found.is_archived and (found.is_member or found.is_im or found.is_mpim)
 
-    async def _channel(self, channel: str) -> _SlackChannel:
-        return (await self._api.call("conversations.info", _ChannelInfo, {"channel": channel})).channel
-
-
-def _decoded(body: bytes | msgspec.Raw, kind: type[T]) -> T | None:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except UNREADABLE:
-        return None
+    async def _channel(self, channel: str) -> SlackChannel:
+        return (await self._api.call("conversations.info", ChannelInfo, {"channel": channel})).channel

@@ -10,13 +10,14 @@ import msgspec
 
 from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import Recent
-from shoal.chat.slack.wire import NO_THREAD, Ok, SlackApi, is_direct
+from shoal.chat.slack.wire import NO_THREAD, Ok, SlackApi, SlackMessage, is_direct
 from shoal.domain.clock import Clock
 from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import UNOPENED, ThreadId, thread_address
 from shoal.domain.markup import SINGLE_MARKS, Dialect, bare_fence, is_link, plain_link, render_markup
 from shoal.domain.posts import WRITING, Button, ChatLimits, OutboundPost, Window
+from shoal.domain.untrusted import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +124,34 @@ def change_of(channel: str, ts: str, markdown: str, buttons: tuple[Button, ...])
 def metadata_of(key: str) -> Json:
     """What is kept with each message of ours; only a stream that nobody finished has none."""
     return {"event_type": EVENT_TYPE, "event_payload": {"key": key}}
+
+
+def key_in(message: SlackMessage) -> str:
+    """The key of the post that a message of ours is; empty for others."""
+    metadata = message.metadata
+    if metadata is None or metadata.event_type != EVENT_TYPE:
+        return ""
+    try:
+        return msgspec.json.decode(metadata.event_payload.get("key", msgspec.Raw(b"")), type=str)
+    except UNREADABLE:
+        return ""
+
+
+class SlackChannel(msgspec.Struct, frozen=True):
+    """A channel, or a conversation with people."""
+
+    id: str = ""
+    is_private: bool = False
+    is_archived: bool = False
+    is_member: bool = False
+    is_im: bool = False
+    is_mpim: bool = False
+
+
+class ChannelInfo(msgspec.Struct, frozen=True):
+    """What calls about one channel answer."""
+
+    channel: SlackChannel
 
 
 def blocks_of(text: str, buttons: tuple[Button, ...]) -> list[Json]:

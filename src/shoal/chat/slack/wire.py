@@ -36,7 +36,7 @@ from shoal.domain.installation import how_to_add
 from shoal.domain.messages import Author, Prompt, Reference
 from shoal.domain.network_errors import network_reason
 from shoal.domain.settings_platforms import SlackSettings
-from shoal.domain.untrusted import UNREADABLE
+from shoal.domain.untrusted import UNREADABLE, decode_known
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -210,6 +210,12 @@ class SlackPosted(msgspec.Struct, frozen=True):
     channel: str = ""
 
 
+class EventType(msgspec.Struct, frozen=True):
+    """What kind of event it is; the forms of others than those in EVENTS are not known."""
+
+    type: str = ""
+
+
 class _AppAuthorization(msgspec.Struct, frozen=True):
     """An installation of the app that may see an event."""
 
@@ -222,7 +228,7 @@ class EventCall(msgspec.Struct, frozen=True):
     type: str = ""
     challenge: str = ""
     team_id: str = ""
-    event: SlackMessage | None = None
+    event: msgspec.Raw = msgspec.Raw(b"{}")
     authorizations: tuple[_AppAuthorization, ...] = ()
 
     def is_of(self, team: str) -> bool:
@@ -498,6 +504,8 @@ async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, 
     from websockets.exceptions import ConnectionClosed, WebSocketException
 
     async def confirm(socket: "ClientConnection", envelope_id: str) -> None:
+        if not envelope_id:
+            return
         try:
             await socket.send(msgspec.json.encode({"envelope_id": envelope_id}).decode())
         except ConnectionClosed:
@@ -507,16 +515,16 @@ async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, 
         async with connect(url, max_size=FRAME_BYTES_MAX, open_timeout=OPEN_SECONDS) as socket:
             async for frame in socket:
                 try:
-                    envelope = msgspec.json.decode(frame, type=Envelope)
+                    envelope, _ = decode_known(frame, Envelope)
                 except UNREADABLE:
-                    continue
+                    envelope = Envelope("of an unknown form")
                 if envelope.type == "disconnect" and envelope.reason == "link_disabled":
                     raise PlatformError("Slack ended the connection: Socket Mode is turned off in the app's settings.")
                 if envelope.type == "disconnect" and envelope.reason != "warning":
                     return
                 if envelope.type == "hello":
                     hello()
-                if envelope.envelope_id:
+                elif envelope.type != "disconnect":
                     take(envelope, partial(confirm, socket, envelope.envelope_id))
             raise PlatformError("Slack closed the connection.")
     except (OSError, WebSocketException) as error:
@@ -528,11 +536,30 @@ _TIMESTAMP = re.compile(r"[0-9]{1,11}\.[0-9]{1,9}")
 _MARKED = re.compile(r"<([^<>]*)>")
 _SUBTYPES = frozenset({"", "file_share", "thread_broadcast", "me_message"})
 """Messages that somebody wrote."""
-_NOTES = re.compile(
-    r"(?:assistant|bot|canvas|channel|document|ekm|file|group|huddle|joiner|list|message|pinned|reminder|reply|room|sh"
-    r"|tombstone|unpinned)_?.*"
-)
+_NOTES = frozenset(
+    {
+        *(
+            f"{kind}_{what}"
+            for kind in ("channel", "group")
+            for what in ("archive", "join", "leave", "name", "purpose", "topic", "unarchive")
+        ),
+        "assistant_app_thread", "bot_add", "bot_disable", "bot_enable", "bot_message", "bot_remove",
+        "channel_convert_to_private", "channel_posting_permissions", "document_mention", "file_comment", "file_mention",
+        "huddle_thread", "joiner_notification", "joiner_notification_for_inviter", "message_changed", "message_deleted",
+        "message_replied", "pinned_item", "reminder_add", "reminder_delete", "reply_broadcast", "sh_room_created",
+        "sh_room_shared", "tombstone", "unpinned_item",
+    }
+)  # fmt: skip
 """Notes of what happened, which nobody wrote. Source: docs.slack.dev/reference/events/message."""
+EVENTS = frozenset(
+    {
+        "message", "app_mention", "reaction_added", "member_joined_channel", "assistant_thread_started",
+        "app_home_opened",
+    }
+)  # fmt: skip
+"""The events of which something comes."""
+UNUSED_EVENTS = frozenset({"reaction_removed", "assistant_thread_context_changed"})
+"""Those that belong to them."""
 
 
 # ---- what events mean ----
@@ -565,28 +592,29 @@ def is_written(message: SlackMessage, me: SlackBot) -> bool:
     """Whether a person wrote it: not the bot itself, no other bot, no note of the platform."""
     if message.subtype not in _SUBTYPES or message.bot_id or message.user in ("", me.user_id, "USLACKBOT"):
         return False
-    return _is_place(message.channel, message.ts, message.thread_ts)
+    return is_place(message.channel, message.ts, message.thread_ts)
 
 
 def is_of_unknown_kind(message: SlackMessage) -> bool:
     """Whether it is neither known as a message of somebody nor as a note."""
-    return message.subtype not in _SUBTYPES and not _NOTES.fullmatch(message.subtype)
+    return message.subtype not in _SUBTYPES and message.subtype not in _NOTES
 
 
 def was_said(message: SlackMessage, me: SlackBot) -> bool:
     """Whether somebody else said it, another bot maybe."""
     own = message.user == me.user_id or (message.bot_id is not None and message.bot_id == me.bot_id)
     said = message.subtype in _SUBTYPES or message.subtype == "bot_message"
-    return said and not own and _is_place(message.channel, message.ts, message.thread_ts)
+    return said and not own and is_place(message.channel, message.ts, message.thread_ts)
 
 
 def is_about_message(event: SlackMessage) -> bool:
     """Whether an edit or a deletion names a message that can exist."""
     about = event.previous_message or event.message
-    return about is not None and _is_place(event.channel, event.deleted_ts or about.ts, about.thread_ts)
+    return about is not None and is_place(event.channel, event.deleted_ts or about.ts, about.thread_ts)
 
 
-def _is_place(channel: str, ts: str, thread_ts: str) -> bool:
+def is_place(channel: str, ts: str, thread_ts: str) -> bool:
+    """Whether a message can stand there."""
     threaded = not thread_ts or _TIMESTAMP.fullmatch(thread_ts) is not None
     return _CHANNEL.fullmatch(channel) is not None and _TIMESTAMP.fullmatch(ts) is not None and threaded
 
@@ -618,7 +646,7 @@ def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
     found: list[Reference] = []
     for raw in message.attachments or ():
         try:
-            shared = msgspec.json.decode(raw, type=_Shared)
+            shared, _ = decode_known(raw, _Shared)
         except UNREADABLE:
             continue
         if shared.is_message:

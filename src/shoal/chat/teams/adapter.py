@@ -17,7 +17,7 @@ import msgspec
 
 from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount
 from shoal.chat.http import TRANSFER_SECONDS, Fields, Json
-from shoal.chat.inbox import DECIDED, Recent, press, read_file, time_of
+from shoal.chat.inbox import DECIDED, Recent, press, read_file
 from shoal.chat.teams.wire import (
     CHAT,
     FileConsent,
@@ -57,11 +57,10 @@ from shoal.domain.messages import Attachment, Deletion, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
 from shoal.domain.settings_platforms import TeamsSettings
-from shoal.domain.untrusted import UNREADABLE
+from shoal.domain.untrusted import UNREADABLE, decode_known
 from shoal.domain.webhooks import HttpAnswer
 
 log = logging.getLogger(__name__)
-BAD_BODY = HttpAnswer(400, b'{"error":"bad_request","message":"The body is not an activity."}')
 NOT_IMPLEMENTED = HttpAnswer(501, b'{"error":"not_implemented","message":"This is not done here."}')
 READ_RECEIPT = "application/vnd.microsoft.readReceipt"
 OFFER_GONE = "This file is no longer offered."
@@ -165,9 +164,9 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """An activity of Teams'. Answers 401 without its token, 503 when it has to be sent again."""
         try:
-            activity = msgspec.json.decode(body, type=TeamsActivity)
+            activity, odd = decode_known(body, TeamsActivity)
         except UNREADABLE:
-            return BAD_BODY
+            activity, odd = TeamsActivity(), []  # for which nobody vouches
         try:
             await self._api.check(headers, activity)
         except BadToken as error:
@@ -178,11 +177,16 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             return NOT_READY
         if self._inbox is None:
             return NOT_READY
+        for path in odd:
+            self._not_understood(f"{activity.type} with {path} of an unknown form")
+        if not activity.sender.id:
+            self._not_understood(f"{activity.type} without a sender")
         try:
             await self._api.learn(activity)
             return await self._take(activity, self._inbox)
         except InvalidId:
-            return BAD_BODY
+            self._not_understood(f"{activity.type} without a conversation")
+            return TAKEN
         except StoreError:
             log.exception("an activity was not stored", extra={"platform": self.platform})
             return NOT_STORED
@@ -196,10 +200,11 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             match activity.type, activity.name:
                 case "message", _:
                     await self._take_message(activity, inbox)
-                case "messageUpdate", _ if text := text_of(activity):
-                    thread, key = thread_of(self.platform, activity), key_of(channel, activity.id)
-                    at = time_of(activity.timestamp, self._clock.now()) if activity.timestamp else None
-                    await self._pending.send(Edit(thread, key, text, author, activity.id, at=at), inbox)
+                case "messageUpdate", _ if text_of(activity):
+                    now = prompt_of(self.platform, activity, self._clock.now())
+                    at = now.at if activity.timestamp else None
+                    edit = Edit(now.thread, now.key, now.text, author, now.message_id, now.tainted_by, at)
+                    await self._pending.send(edit, inbox)
                 case "messageDelete", _:
                     thread, key = thread_of(self.platform, activity), key_of(channel, activity.id)
                     await self._pending.send(Deletion(thread, key, author, activity.id), inbox)
@@ -232,7 +237,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
                 case (("event" | "messageUpdate" | "messageReaction" | "typing" | "endOfConversation"), _):
                     pass
                 case kind, _:
-                    self._not_understood(kind)
+                    self._not_understood(kind or "activity without a type")
         return TAKEN
 
     async def _take_message(self, activity: TeamsActivity, inbox: InboxPort) -> None:

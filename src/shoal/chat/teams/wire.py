@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from shoal.chat.http import Fields, RestApi
+from shoal.chat.http import Fields, Json, RestApi
 from shoal.chat.inbox import ChannelServers, Recent, time_of
 from shoal.chat.tokens import BadToken, Granted, KeyRing
 from shoal.domain.clock import Clock
@@ -43,6 +43,10 @@ PLACES_MAX = 5000
 _ROOT = ";messageid="
 _AT = re.compile(r"<at\b[^>]*>(.*?)</at>", re.DOTALL | re.IGNORECASE)
 _QUOTE = re.compile(r"<blockquote\b", re.IGNORECASE)
+_QUOTED_HERE = re.compile(r"<quoted\b[^>]*/>[ \t]*", re.IGNORECASE)
+_SAID = frozenset({"title", "subtitle", "text", "value"})
+"""Where cards keep their words."""
+_CARD = re.compile(r"application/vnd\.microsoft\.(?:teams\.)?card\..+")
 _EMOJI = re.compile(r"([0-9a-f]{4,6})_\w*")
 _DIRECT, _CHANNEL = "personal", "channel"
 
@@ -68,10 +72,20 @@ class TeamsConversation(msgspec.Struct, frozen=True, rename="camel"):
     tenant_id: str | None = None
 
 
+class _QuotedReply(msgspec.Struct, frozen=True, rename="camel"):
+    """A message that is quoted, whose place in the text `_QUOTED_HERE` marks."""
+
+    message_id: str = ""
+    sender_id: str | None = None
+    sender_name: str | None = None
+    preview: str | None = None
+
+
 class _TeamsEntity(msgspec.Struct, frozen=True, rename="camel"):
     type: str = ""
     mentioned: TeamsAccount | None = None
     text: str | None = None
+    quoted_reply: _QuotedReply | None = None
 
 
 class TeamsAttachment(msgspec.Struct, frozen=True, rename="camel"):
@@ -301,15 +315,41 @@ def _page_of(activity: TeamsActivity) -> _Page | None:
 
 
 def references_of(activity: TeamsActivity) -> list[Reference]:
-    """What a message quotes. Of an answer to the bot the words are left out, which the bot knows better; for all others
-    nobody vouches."""
+    """What a message quotes, and the cards with it. Of an answer to the bot the words are left out, which the bot knows
+    better; for all others nobody vouches."""
     page = _page_of(activity)
+    quotes = [*page.quotes] if page is not None and page.is_plain else []
+    for entity in activity.entities or ():
+        if entity.type == "quotedReply" and (told := entity.quoted_reply) is not None:
+            name, preview = told.sender_name or "", told.preview or ""
+            quotes.append(_Quote(told.message_id, told.sender_id or "", name, preview))
     found: list[Reference] = []
-    for one in page.quotes if page is not None and page.is_plain else ():
+    for one in quotes:
         own = bool(one.message_id) and one.author == activity.recipient.id
         text = "" if own else one.text.strip()
         found.append(Reference("quote", text, Author("", one.name.strip(), trusted=False), one.message_id, own=own))
-    return found
+    cards = (words_of(one.content) for one in activity.attachments or () if _CARD.fullmatch(one.content_type))
+    return found + [Reference("forward", words, Author("", trusted=False)) for words in cards if words]
+
+
+def words_of(card: msgspec.Raw) -> str:
+    """What a card says, from its beginning to its end; not what its buttons say."""
+    try:
+        content: Json = msgspec.json.decode(card)
+        waiting: list[Json] = [msgspec.json.decode(content) if isinstance(content, str) else content]
+    except UNREADABLE:
+        return ""
+    found: list[str] = []
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            found.append(part.strip())
+        elif isinstance(part, list):
+            waiting += [one for one in reversed(part) if not isinstance(one, str)]
+        elif isinstance(part, Mapping):
+            inside = (value for key, value in part.items() if key in _SAID or not isinstance(value, str))
+            waiting += list(inside)[::-1] if not str(part.get("type", "")).startswith("Action.") else []
+    return "\n".join(filter(None, found))
 
 
 def quotes_unclearly(activity: TeamsActivity) -> bool:
@@ -331,7 +371,7 @@ def text_of(activity: TeamsActivity) -> str:
     for entity in activity.entities or ():
         if _names(entity, activity.recipient.id) and entity.text:
             text = text.replace(entity.text, "", 1)
-    text = _AT.sub(lambda found: f"@{html.unescape(found[1])}", text).strip()
+    text = _AT.sub(lambda found: f"@{html.unescape(found[1])}", _QUOTED_HERE.sub("", text)).strip()
     return untrusted_block(QUOTED, text) if text and unclear else text
 
 

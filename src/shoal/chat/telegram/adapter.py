@@ -4,9 +4,10 @@ import asyncio
 import hmac
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from operator import itemgetter
+from typing import TypeVar
 
 import msgspec
 
@@ -23,7 +24,7 @@ from shoal.chat.telegram.wire import (
     Update,
     author_of,
     chat_in,
-    file_of,
+    files_of,
     is_addressed,
     prompt_of,
     thread_of,
@@ -44,6 +45,7 @@ from shoal.domain.untrusted import UNREADABLE
 from shoal.domain.webhooks import HttpAnswer
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 POLL_SECONDS = 25
 """How long Telegram holds a poll open when there is nothing."""
@@ -240,6 +242,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         if not is_direct and not await self._is_meant(
             prompt,
             inbox,
+            self._incoming(message),
             is_named=seen.is_named or is_addressed(message, self._me),
             opens=message.is_topic_message,
             follows=message.is_topic_message and await self._is_subscribed(prompt.thread),
@@ -250,26 +253,28 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             return
         if album:
             self._albums.put(album, _Album(is_named=True))
+        if seen.waiting:  # what is taken in now does not stand before it
+            self._forget_overheard(prompt, {f"{one.chat.id}/{one.message_id}" for one in seen.waiting})
         for one in (*seen.waiting, message):
-            prompt, file, answered = prompt_of(self.platform, one, self._me), file_of(one), one.reply_to_message
+            prompt, files = prompt_of(self.platform, one, self._me), self._incoming(one)
             assert prompt is not None, "nobody wrote it"
-            if not (prompt.text or prompt.refers_to or file):
+            if not (one.said or prompt.text or any(said.text for said in prompt.refers_to) or files):
                 kind = unknown_kind(event)
                 if not kind:
                     return
                 self._not_understood(f"message with {kind}")
-            files = [file] if file is not None else []
-            if answered is not None and (answered.sender is None or answered.sender.id != self._me.id):
-                shown = file_of(answered)  # "what is this?"
-                files += [shown] if shown is not None else []
-            incoming: list[IncomingFile] = [
-                (
-                    Attachment(found.file_name, found.mime_type or "application/octet-stream", found.file_size),
-                    partial(self._api.fetch_file, found.file_id, self.download_bytes_max),
-                )
-                for found in files
-            ]
-            await self._take_in(msgspec.structs.replace(prompt, direct=is_direct), inbox, incoming)
+            await self._take_in(msgspec.structs.replace(prompt, direct=is_direct), inbox, files)
+
+    def _incoming(self, message: TelegramMessage) -> list[IncomingFile]:
+        return [
+            (
+                Attachment(
+                    file.file_name, file.mime_type or "application/octet-stream", file.file_size, author=author
+                ),
+                partial(self._api.fetch_file, file.file_id, self.download_bytes_max),
+            )
+            for file, author in files_of(message, self._me)
+        ]  # fmt: skip
 
     # ---- out ----
 
@@ -292,15 +297,16 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         }
         if post.file is None:
             return str((await self._send_text("sendMessage", given, post.markdown)).message_id)
-        caption: Fields = {"caption": post.markdown}
-        if LIMITS.length(post.markdown) * 2 > CAPTION_CHARS_MAX:  # a caption holds less than a message
-            await self._send_text("sendMessage", {**given, "reply_markup": None}, post.markdown)
-            caption = {}
+        caption = post.markdown
+        if LIMITS.length(caption) > CAPTION_CHARS_MAX:  # a caption holds less than a message
+            await self._send_text("sendMessage", {**given, "reply_markup": None}, caption)
+            caption = ""
         if post.album:
             return await self._post_album(post, {**given, "reply_markup": None}, caption)
         for method, field in methods_for(post):
+            send = partial(self._api.call, method, TelegramMessage, files={field: post.file})
             try:
-                made = await self._api.call(method, TelegramMessage, {**given, **caption}, files={field: post.file})
+                made = await self._styled("caption", caption, given, send)
             except TelegramBadRequest as error:  # a picture that is too large or too narrow, people who take no voice
                 if method == "sendDocument":
                     raise
@@ -309,18 +315,22 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 return str(made.message_id)
         raise AssertionError("a document is the last way")
 
-    async def _post_album(self, post: OutboundPost, given: Fields, caption: Fields) -> str:
+    async def _post_album(self, post: OutboundPost, given: Fields, caption: str) -> str:
         """Several files as one message; pictures as these where all of them are."""
         assert post.file is not None
         files = {f"file{number}": path for number, path in enumerate((post.file, *post.album))}
         kinds = ["photo", "document"] if all(path.suffix.lower() in PHOTOS for path in files.values()) else ["document"]
         for kind in kinds:
-            media: list[Json] = [{"type": kind, "media": f"attach://{name}"} for name in files]
-            media[0] = {"type": kind, "media": "attach://file0", **caption}
-            try:
-                made = await self._api.call(
+            further: list[Json] = [{"type": kind, "media": f"attach://{name}"} for name in [*files][1:]]
+
+            async def send(first: Fields, further: list[Json] = further) -> list[TelegramMessage]:
+                media: list[Json] = [dict(first), *further]
+                return await self._api.call(
                     "sendMediaGroup", list[TelegramMessage], {**given, "media": media}, files=files
                 )
+
+            try:
+                made = await self._styled("caption", caption, {"type": kind, "media": "attach://file0"}, send)
                 return str(made[0].message_id)
             except TelegramBadRequest:
                 if kind == kinds[-1]:
@@ -368,14 +378,18 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         }
 
     async def _send_text(self, method: str, given: Fields, markdown: str) -> TelegramMessage:
-        """Call with the text in Telegram's markup, or plain, with nothing left out, where Telegram refuses that."""
-        styled = {"text": render_markup(markdown, MARKDOWN_V2), "parse_mode": PARSE_MODE}
+        return await self._styled("text", markdown, given, partial(self._api.call, method, TelegramMessage))
+
+    async def _styled(self, field: str, markdown: str, given: Fields, send: Callable[[Fields], Awaitable[T]]) -> T:
+        """Send the words in Telegram's markup, or plain, with nothing left out, where Telegram refuses that."""
+        if not markdown:
+            return await send(given)
         try:
-            return await self._api.call(method, TelegramMessage, {**given, **styled})
+            return await send({**given, field: render_markup(markdown, MARKDOWN_V2), "parse_mode": PARSE_MODE})
         except TelegramBadRequest as error:
-            if not any(reason in error.description for reason in ("can't parse entities", "message is too long")):
+            if not any(reason in error.description for reason in ("can't parse entities", "is too long")):
                 raise
-        return await self._api.call(method, TelegramMessage, {**given, "text": markdown})
+        return await send({**given, field: markdown})
 
 
 def methods_for(post: OutboundPost) -> tuple[tuple[str, str], ...]:

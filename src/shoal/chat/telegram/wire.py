@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
@@ -130,6 +131,7 @@ class _Chat(msgspec.Struct):
     type: str = "private"
     title: str = ""
     username: str = ""
+    first_name: str = ""
 
 
 class _TelegramEntity(msgspec.Struct):
@@ -139,6 +141,7 @@ class _TelegramEntity(msgspec.Struct):
     offset: int
     length: int
     user: TelegramUser | None = None
+    url: str = ""
 
 
 class TelegramFile(msgspec.Struct):
@@ -189,9 +192,30 @@ class _Dice(msgspec.Struct):
 
 
 class _Titled(msgspec.Struct):
-    """A game, an invoice or a checklist."""
+    """A game or an invoice."""
 
     title: str = ""
+
+
+class _ChecklistTask(msgspec.Struct):
+    id: int = 0
+    text: str = ""
+    completion_date: int = 0
+
+    @property
+    def said(self) -> str:
+        return f"{self.text} (done)" if self.completion_date else self.text
+
+
+class _Checklist(msgspec.Struct):
+    title: str = ""
+    tasks: tuple[_ChecklistTask, ...] = ()
+
+
+class _Story(msgspec.Struct):
+    """A story, of which bots are told no more than whose it is."""
+
+    chat: _Chat
 
 
 class _TextQuote(msgspec.Struct):
@@ -210,40 +234,9 @@ class _ForwardOrigin(msgspec.Struct):
     author_signature: str = ""
 
 
-class _ExternalReply(msgspec.Struct):
-    """A message of another chat or topic that is answered; its text is only there as a quote."""
+class _Content(msgspec.Struct, kw_only=True):
+    """What a message holds besides words."""
 
-    origin: _ForwardOrigin
-    message_id: int = 0
-    document: TelegramFile | None = None
-    audio: TelegramFile | None = None
-    video: TelegramFile | None = None
-    voice: TelegramFile | None = None
-    video_note: TelegramFile | None = None
-    animation: TelegramFile | None = None
-    photo: tuple[TelegramFile, ...] = ()
-
-
-class TelegramMessage(msgspec.Struct):
-    """A message, as far as it is read."""
-
-    message_id: int
-    chat: _Chat
-    date: int = 0
-    sender: TelegramUser | None = field(name="from", default=None)
-    sender_chat: _Chat | None = None
-    message_thread_id: int = 0
-    is_topic_message: bool = False
-    text: str = ""
-    caption: str = ""
-    entities: tuple[_TelegramEntity, ...] = ()
-    caption_entities: tuple[_TelegramEntity, ...] = ()
-    reply_to_message: "TelegramMessage | None" = None
-    external_reply: _ExternalReply | None = None
-    quote: _TextQuote | None = None
-    forward_origin: _ForwardOrigin | None = None
-    media_group_id: str = ""
-    edit_date: int = 0
     document: TelegramFile | None = None
     audio: TelegramFile | None = None
     video: TelegramFile | None = None
@@ -259,7 +252,60 @@ class TelegramMessage(msgspec.Struct):
     dice: _Dice | None = None
     game: _Titled | None = None
     invoice: _Titled | None = None
-    checklist: _Titled | None = None
+    checklist: _Checklist | None = None
+    story: _Story | None = None
+    paid_media: dict[str, msgspec.Raw] | None = None
+    giveaway: dict[str, msgspec.Raw] | None = None
+    giveaway_winners: dict[str, msgspec.Raw] | None = None
+
+
+class _ExternalReply(_Content):
+    """A message of another chat or topic that is answered; its text is only there as a quote."""
+
+    origin: _ForwardOrigin
+    message_id: int = 0
+
+
+class TelegramMessage(_Content):
+    """A message, as far as it is read."""
+
+    message_id: int
+    chat: _Chat
+    date: int = 0
+    sender: TelegramUser | None = field(name="from", default=None)
+    sender_chat: _Chat | None = None
+    message_thread_id: int = 0
+    is_topic_message: bool = False
+    forum_topic_created: dict[str, msgspec.Raw] | None = None
+    text: str = ""
+    caption: str = ""
+    entities: tuple[_TelegramEntity, ...] = ()
+    caption_entities: tuple[_TelegramEntity, ...] = ()
+    reply_to_message: "TelegramMessage | None" = None
+    reply_to_story: _Story | None = None
+    reply_to_checklist_task_id: int = 0
+    external_reply: _ExternalReply | None = None
+    quote: _TextQuote | None = None
+    forward_origin: _ForwardOrigin | None = None
+    media_group_id: str = ""
+    edit_date: int = 0
+
+    @property
+    def said(self) -> str:
+        """Its words, with the addresses behind them."""
+        units = (self.text or self.caption).encode("utf-16-le")
+        links = [one for one in self.entities or self.caption_entities if one.url and one.type == "text_link"]
+        for link in sorted(links, key=attrgetter("offset"), reverse=True):
+            end = 2 * (link.offset + link.length)
+            units = units[:end] + f" ({link.url})".encode("utf-16-le") + units[end:]
+        return units.decode("utf-16-le", "replace")
+
+    @property
+    def answered(self) -> "TelegramMessage | None":
+        """The message it answers; in a topic that is no answer which only names the topic's beginning."""
+        replied = self.reply_to_message
+        opens = self.is_topic_message and replied is not None and replied.forum_topic_created is not None
+        return None if opens else replied
 
 
 class CallbackQuery(msgspec.Struct):
@@ -336,14 +382,17 @@ def sender_of(message: TelegramMessage) -> Author | None:
     """Who wrote a message: a user, or the chat as which somebody speaks who does not show who they are."""
     chat = message.sender_chat
     if chat is not None:
-        return Author(str(chat.id), chat.title or chat.username, trusted=False)
+        return _author_as(chat)
     return author_of(message.sender) if message.sender is not None else None
+
+
+def _author_as(chat: _Chat) -> Author:
+    return Author(str(chat.id), chat.title or chat.first_name or chat.username, trusted=False)
 
 
 def is_addressed(message: TelegramMessage, me: TelegramUser) -> bool:
     """Whether a message in a group is meant for the bot: it mentions the bot, answers it or is a command."""
-    replied = message.reply_to_message
-    if replied is not None and replied.sender is not None and replied.sender.id == me.id:
+    if message.answered is not None and is_of(message.answered, me):
         return True
     units = (message.text or message.caption).encode("utf-16-le")
     for entity in message.entities or message.caption_entities:
@@ -362,7 +411,7 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
     author = sender_of(message)
     if author is None:
         return None
-    text = message.text or message.caption
+    text = message.said
     mention = f"@{me.username}".lower()
     at = text.lower().find(mention) if me.username else -1
     if text.startswith("/") and text[: at + len(mention)] != text.split(maxsplit=1)[0]:
@@ -371,8 +420,9 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
         after = text[at + len(mention) :]
         text = f"{text[:at]}{after.lstrip() if at == 0 else after}".strip()
     text = "\n".join(filter(None, (text, said_besides(message))))
-    replied = message.reply_to_message
+    replied = message.answered
     passed_on = message.forward_origin is not None
+    refers = replied or message.external_reply or message.reply_to_story or passed_on
     return Prompt(
         thread=thread_of(platform, message),
         key=f"{message.chat.id}/{message.message_id}",
@@ -380,38 +430,66 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
         author=author,
         at=_time_of(message.date),
         reply_to=str(replied.message_id) if replied is not None else "",
-        joins=replied is not None and replied.sender is not None and replied.sender.id == me.id,
+        joins=replied is not None and is_of(replied, me),
         message_id=str(message.message_id),
-        refers_to=tuple(references_of(message, text, me)) if replied or message.external_reply or passed_on else (),
+        refers_to=tuple(references_of(message, text, me)) if refers else (),
         edited_at=_time_of(message.edit_date) if message.edit_date else None,
     )
 
 
 def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list[Reference]:
     """What a message answers, quotes and passes on; `text` is all it says itself."""
-    replied, external, quote = message.reply_to_message, message.external_reply, message.quote
+    replied, external, quote = message.answered, message.external_reply, message.quote
     quoted = quote.text if quote is not None else ""
     kind: Literal["quote", "reply"] = "quote" if quoted else "reply"
     found: list[Reference] = []
-    if replied is not None and replied.message_id != message.message_thread_id:  # else it only stands in that topic
-        sender, file = replied.sender, file_of(replied)
-        own = sender is not None and sender.id == me.id
-        author = sender_of(replied) or Author("", replied.chat.title, trusted=False)
-        said = replied.text or replied.caption
-        said = quoted or "\n".join(
-            filter(None, (said, said_besides(replied), f"[file {file.file_name}]" if file is not None else ""))
-        )
-        if replied.forward_origin is not None and not own:
-            author = _origin_of(replied.forward_origin)
+    if replied is not None:
+        own, tasks = is_of(replied, me), replied.checklist.tasks if replied.checklist is not None else ()
+        task = next((one.said for one in tasks if one.id == message.reply_to_checklist_task_id), "")
+        author = author_in(replied) or Author("", replied.chat.title, trusted=False)
+        if own and replied.sender is not None:
+            author = author_of(replied.sender)
+        said = quoted or (task and f"[a task of a checklist: {task}]") or _all_said(replied, replied.said)
         found.append(Reference(kind, said, author, str(replied.message_id), own=own))
     elif external is not None:
-        file = file_of(external)
-        said = quoted or (f"[file {file.file_name}]" if file is not None else "[a message of another chat]")
+        said = quoted or _all_said(external) or "[a message of another chat]"
         found.append(Reference(kind, said, _origin_of(external.origin), str(external.message_id or "")))
+    if message.reply_to_story is not None:
+        found.append(Reference("reply", "[a story]", _author_as(message.reply_to_story.chat)))
     if message.forward_origin is not None:
-        file = file_of(message)
-        said = text or (f"[file {file.file_name}]" if file is not None else "")
+        said = text or _all_said(message)
         found.append(Reference("forward", said, _origin_of(message.forward_origin), str(message.message_id)))
+    return found
+
+
+def _all_said(content: _Content, text: str = "") -> str:
+    file = file_of(content)
+    return "\n".join(
+        filter(None, (text, said_besides(content), f"[file {file.file_name}]" if file is not None else ""))
+    )
+
+
+def is_of(message: TelegramMessage, user: TelegramUser) -> bool:
+    """Whether this user sent it."""
+    return message.sender is not None and message.sender.id == user.id
+
+
+def author_in(message: TelegramMessage) -> Author | None:
+    """Whose words a message has: of what is passed on whoever said it first."""
+    return sender_of(message) if message.forward_origin is None else _origin_of(message.forward_origin)
+
+
+def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramFile, Author | None]]:
+    """Its file, and that of what it answers unless the bot posted that; each with its author if it is another's."""
+    found: list[tuple[TelegramFile, Author | None]] = []
+    own, replied, external = file_of(message), message.answered, message.external_reply
+    if own is not None:
+        found.append((own, author_in(message) if message.forward_origin is not None else None))
+    shown = file_of(replied) if replied is not None and not is_of(replied, me) else None  # "what is this?"
+    if replied is not None and shown is not None:
+        found.append((shown, author_in(replied) or Author("", trusted=False)))
+    elif external is not None and (shown := file_of(external)) is not None:
+        found.append((shown, _origin_of(external.origin)))
     return found
 
 
@@ -424,7 +502,7 @@ def _origin_of(origin: _ForwardOrigin) -> Author:
     return Author("", " ".join(filter(None, (name, origin.author_signature))), trusted=False)
 
 
-def said_besides(message: TelegramMessage) -> str:
+def said_besides(message: _Content) -> str:
     """What a message says in another way than by words and files; empty for none."""
     parts: list[str] = []
     if message.sticker is not None:
@@ -441,9 +519,18 @@ def said_besides(message: TelegramMessage) -> str:
         parts.append(f"[a poll: {message.poll.question} {' / '.join(option.text for option in message.poll.options)}]")
     if message.dice is not None:
         parts.append(f"[thrown: {message.dice.emoji} {message.dice.value}]")
-    for kind, titled in (("a game", message.game), ("an invoice", message.invoice), ("a checklist", message.checklist)):
+    for kind, titled in (("a game", message.game), ("an invoice", message.invoice)):
         if titled is not None:
             parts.append(f"[{kind}: {titled.title}]")
+    if message.checklist is not None:
+        tasks = " / ".join(task.said for task in message.checklist.tasks)
+        parts.append(f"[a checklist: {': '.join(filter(None, (message.checklist.title, tasks)))}]")
+    for kind, content in (
+        ("a story", message.story), ("paid media", message.paid_media), ("a giveaway", message.giveaway),
+        ("the winners of a giveaway", message.giveaway_winners),
+    ):  # fmt: skip
+        if content is not None:
+            parts.append(f"[{kind}]")
     return "\n".join(parts)
 
 
@@ -451,7 +538,7 @@ def _time_of(seconds: int) -> datetime:
     return datetime.fromtimestamp(min(max(seconds, 0), _DATE_MAX), UTC)
 
 
-def file_of(message: TelegramMessage | _ExternalReply) -> TelegramFile | None:
+def file_of(message: _Content) -> TelegramFile | None:
     """The file that came with a message; of a photo the largest size."""
     if message.photo:
         photo = message.photo[-1]
@@ -478,7 +565,7 @@ ENVELOPE = frozenset(
 _NOTICE = re.compile(
     r"(?:new_chat|left_chat|delete_chat|group_chat|supergroup_chat|channel_chat|migrate|pinned|message_auto_delete|forum_"
     r"|general_forum|video_chat|write_access|users_shared|chat_shared|connected_website|boost_added|chat_background"
-    r"|proximity_alert|giveaway|successful_payment|refunded_payment|gift|unique_gift|direct_message_price|checklist_tasks"
+    r"|proximity_alert|giveaway_(?:created|completed)|successful_payment|refunded_payment|gift|unique_gift|direct_message_price|checklist_tasks"
     r"|suggested_post|passport_data|web_app_data|chat_owner|paid_message_price|managed_bot|poll_option).*"
 )
 """Notes of what happened in a chat, which nobody wrote."""

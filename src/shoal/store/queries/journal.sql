@@ -268,10 +268,13 @@ select :thread, agent, title, :seq, :now, :now from threads where thread = :sour
 on conflict (thread) do nothing returning thread;
 
 -- name: events_fork
--- Copy a thread's events up to a number, with the paths of its files (`here`, `there`: as JSON has them) changed.
+-- Copy a thread's events up to a number.
 insert into events (thread, seq, turn, type, at, data)
-select :thread, seq, turn, type, at, replace(data, :there, :here) from events
-where thread = :source and seq <= :seq order by seq limit :seq;
+select :thread, seq, turn, type, at, data from events where thread = :source and seq <= :seq order by seq limit :seq;
+
+-- name: event_moved
+-- Have a copied event name the copies of files.
+update events set data = :data where thread = :thread and seq = :seq;
 
 -- name: search_end
 -- The last of what can be found.

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from shoal.domain.errors import ConfigError, InvalidInput
+from shoal.domain.markup import counted
 from shoal.domain.permissions import TOKEN_SCOPES, Decision, Ruling
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
@@ -89,18 +90,23 @@ def load_profile(context: CommandContext, name: str | None) -> "Profile":
 
     if name is not None and name in BUILTIN_PROFILES:
         return Profiles().get(name)
-    if name is not None and (Path(name).is_file() or "/" in name or name.endswith(".toml")):
-        return compile_profile(Path(name).name, _profile_file(Path(name)))
+    if name is not None and (rules := _profile_file(name)) is not None:
+        return compile_profile(Path(name).name, rules)
     config = context.config().permissions
     return Profiles(config.profiles).get(config.default_profile if name is None else name)
 
 
-def _profile_file(path: Path) -> "ProfileSettings":
-    """The rules of a TOML file. Raises ConfigError."""
+def _profile_file(name: str) -> "ProfileSettings | None":
+    """The rules of a TOML file; None for what is the name of a profile. Raises ConfigError."""
     from shoal.domain.settings import ProfileSettings
 
+    path = Path(name)
+    if not path.is_file() and "/" not in name and not name.endswith(".toml"):
+        return None
     try:
         return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), ProfileSettings)
+    except OSError as error:
+        raise ConfigError([f"{path} cannot be read: {error.strerror}."]) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         problem = f"{path}: {error}; allowed: deny, allow, ask and trusted_allow lists, extends."
         raise ConfigError([problem]) from error
@@ -115,12 +121,12 @@ def _profile_file(path: Path) -> "ProfileSettings":
 @as_usage()
 def replay(context: CommandContext, profile: str, since: str, agent: str, as_json: bool) -> None:
     """Say what would have been decided otherwise of everything that was checked, had the rules been others."""
-    path = Path(profile)
     try:
-        rules = _profile_file(path) if path.is_file() else None
+        rules = _profile_file(profile)
     except ConfigError as error:
         raise click.UsageError(" ".join(error.problems)) from error
-    body = {"profile": "" if rules is not None else profile, "rules": rules, "hours": hours_of(since), "agent": agent}
+    name = profile if rules is None else Path(profile).name
+    body = {"profile": name, "rules": rules, "hours": hours_of(since), "agent": agent}
     found = call_api(context, "POST", "/api/permissions/replay", body, into=HindsightView)
     if as_json:
         print_json(found)
@@ -156,7 +162,8 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
         return
     for number, one in enumerate(found, 1):
         taken = " (added; it holds from the next start)" if one.accepted else ""
-        print(f"{number}. {one.agent} asked {one.asked} times since {when(one.since)}, allowed each time{taken}:")
+        asked = f"asked {counted(one.asked, 'time')} since {when(one.since)}"
+        print(f"{number}. {one.agent} {asked}, allowed each time{taken}:")
         print("\n".join(f"     {line}" for line in printable(one.shown).splitlines()[:6]))
         print("   " + "\n   ".join(one.text.splitlines()))
     print(

@@ -35,6 +35,7 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, parse_thread_id
+from shoal.domain.markup import counted
 from shoal.domain.messages import SILENT, ToolCall, Usage
 from shoal.domain.posts import OutboundPost
 from shoal.surfaces.cli.completion import complete_agents
@@ -42,7 +43,6 @@ from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import (
     call_line,
     event_lines,
-    files_text,
     printable,
     request_lines,
     result_lines,
@@ -307,7 +307,7 @@ class TerminalChat:
                 if standing is not None:
                     doing = "a turn is open" if standing.open_turn else "idle"
                     lines.append(f"agent    {standing.agent or self.agent or 'the default one'}")
-                    lines.append(f"state    {doing}, {standing.queued} waiting, {standing.last_seq} events")
+                    lines.append(f"state    {doing}, {standing.queued} waiting, {counted(standing.last_seq, 'event')}")
                 used = f"{self._usage.input_tokens} in, {self._usage.output_tokens} out"
                 self.screen.line("\n".join([*lines, f"tokens   {used} since this chat was opened"]))
             case "/allow" | "/deny":
@@ -443,9 +443,9 @@ class TerminalChat:
                 self.answer.cut()
                 self.screen.wants(request)
             case FilesChanged(changed=changed) if changed:
-                self.screen.told(f"[{files_text(changed)} changed; /undo shows what, and takes it back]")
+                self.screen.told(f"[{counted(changed, 'file')} changed; /undo shows what, and takes it back]")
             case FilesRestored(restored=restored, by=by):
-                self.screen.told(f"[{by} took back what a turn did to {files_text(restored)}]")
+                self.screen.told(f"[{by} took back what a turn did to {counted(restored, 'file')}]")
             case _:
                 self._lines(event)
 

@@ -1,14 +1,13 @@
 """`shoal approvals`, `triggers`, `processes` and `mcp`: what waits for a person or runs on its own."""
 
-import contextlib
 import heapq
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 import click
 import msgspec
 
+from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import parse_thread_id
 from shoal.domain.triggers import next_cron, parse_when
@@ -125,7 +124,7 @@ def triggers() -> None:
 @click.option("--agent", default="", help="Who sends it; 'brief' is made for it.  [default: the default agent]")
 @click.pass_obj
 def brief(context: CommandContext, at: str, timezone: str, working_days: bool, **given: str) -> None:
-    """Have a brief sent every morning AT an hour such as 8:00, or off.
+    """Have a brief sent every morning AT an hour such as 8 or 8:30, or off.
 
     It tells what was done and spent, what waits for you and what is scheduled; nothing comes when there is nothing.
     """
@@ -134,22 +133,20 @@ def brief(context: CommandContext, at: str, timezone: str, working_days: bool, *
         print("No brief comes any more." if removed else "There was no brief.")
         return
     days = "working" if working_days else "all"
-    body = {"at": at, "timezone": timezone or local_zone(), "days": days, **given}
+    for line in send_brief(context, {"at": at, "timezone": timezone, "days": days, **given}):
+        tell(line)
+
+
+def send_brief(context: CommandContext, asked: Mapping[str, str]) -> list[str]:
+    """Have a brief sent, by this machine's time zone unless another is asked for; returns what to say of it.
+
+    Raises what `call_api` does.
+    """
+    body = {**asked, "timezone": asked.get("timezone") or local_zone()}
     added = call_api(context, "POST", "/api/brief", body, into=TriggerView)
-    print(
-        f"A brief comes in {added.thread or f'{added.platform}:{added.channel}'}, first at {when(added.next_at)} UTC."
-    )
-    if find_server(context) is None:
-        tell("Triggers fire only while `shoal run` is running.")
-
-
-def local_zone() -> str:
-    """The IANA name of this machine's time zone; UTC where it is not known."""
-    if name := os.environ.get("TZ", "").removeprefix(":"):
-        return name
-    with contextlib.suppress(OSError):
-        return os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2] or "UTC"
-    return "UTC"
+    where = added.thread or f"{added.platform}:{added.channel}"
+    said = [f"A brief comes in {where}, first at {when(added.next_at)} UTC."]
+    return said if find_server(context) else [*said, "Triggers fire only while `shoal run` is running."]
 
 
 @triggers.command("list")

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.domain.errors import ConfigError, ShoalError, StoreError, StoreNewer, StoreReadOnly
 from shoal.domain.installation import how_to_add
+from shoal.domain.markup import counted
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import AccountSettings
 from shoal.surfaces.cli.context import CommandContext
@@ -96,7 +97,7 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
         config = context.config()
     except ConfigError as error:
         for problem in error.problems:
-            yield fail("config", problem, "Correct it; docs/configuration.md lists every key.")
+            yield fail("config", problem, "Correct it; `shoal docs configuration` lists every key.")
         return
     yield ok("config", "every key is known and has a value that is allowed.")
     for check in CHECKS:
@@ -219,11 +220,11 @@ async def _providers(context: CommandContext, config: "Config") -> AsyncGenerato
     try:
         read_shared(context.home)
     except InvalidInput as error:
-        yield fail("agents", str(error), "docs/agents.md says what it may hold.")
+        yield fail("agents", str(error), "`shoal docs agents` says what it may hold.")
     try:
         catalog = open_catalog(context)
     except ConfigError as error:
-        yield fail("models", str(error), "Correct it; docs/configuration.md lists every key.")
+        yield fail("models", str(error), "Correct it; `shoal docs configuration` lists every key.")
         return
     try:
         if not config.providers and not config.model.name:
@@ -324,6 +325,9 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
         except ConfigError as error:
             what, _, todo = str(error).partition(". ")
             return fail(check, f"{what}.", todo or f"Correct [platforms.{platform}].")
+    if account.agent and not context.home.agent(account.agent).is_dir():
+        todo = f"Make it with `shoal agents create {account.agent}`, or correct platforms.{platform}.agent."
+        return warn(check, f"there is no agent {account.agent!r}; the default one answers there.", todo)
     if platform == "matrix" and find_spec("nio") is None:
         return warn(check, "encrypted rooms cannot be read without the extra `matrix`.", how_to_add("matrix"))
     if not account.allow and not account.owner:
@@ -358,7 +362,7 @@ async def _mcp(context: CommandContext, config: "Config") -> AsyncGenerator[Doct
         since = (
             f"pinned since {when(known.since)}" if known is not None else "not pinned: its first start allows them all"
         )
-        yield ok(check, f"{len(state.tools)} tools ({since}): {', '.join(state.tools)}.")
+        yield ok(check, f"{counted(len(state.tools), 'tool')} ({since}): {', '.join(state.tools)}.")
         if known is not None and known.waiting:
             names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)
             yield warn(check, f"waits for you: {names}.", "`shoal mcp show NAME` shows what changed.")

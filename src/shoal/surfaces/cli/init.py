@@ -1,11 +1,13 @@
 """`shoal init`: makes the home directory; what is there is left as it is."""
 
+import os
 import stat
 from pathlib import Path
 
 import click
 
 from shoal.agents.folder import make_directory, make_folder, make_template, write_new
+from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import tell
@@ -15,6 +17,13 @@ TEMPLATE = Path(__file__).with_name("template")
 
 DATA_FILES = ("IDENTITY.md", "MEMORY.md", "SYSTEM.md", "settings.json", "HEARTBEAT.md")
 DATA_FOLDERS = ("events", "skills")
+
+
+OF_OTHERS = {
+    "openclaw.json": "openclaw", "clawdbot.json": "openclaw", "hermes_state.db": "hermes", "state.db": "hermes",
+    "SOUL.md": "hermes", "webui.db": "openwebui", "config.json": "nanobot",
+}  # fmt: skip
+"""Files at the top of other products' directories."""
 
 
 @click.command()
@@ -34,13 +43,26 @@ def init(context: CommandContext) -> None:
     tell("Next: `shoal setup` asks for a model and a chat; `shoal run` starts everything as it is.")
 
 
+def another_products(root: Path) -> str:
+    """A sentence where a directory is another product's home, wholly or in part; empty for any other."""
+    names = set(os.listdir(root)) if root.is_dir() else set[str]()
+    other = next((product for name, product in OF_OTHERS.items() if name in names), "")
+    if not other or {"shoal.db", "agents"} <= names:
+        return ""
+    todo = f"Choose another directory; `shoal import {other} {root}` brings its content over."
+    return f"{root} belongs to another product ({other}). {todo}"
+
+
 def make_home(home: Home) -> list[str]:
-    """Make what is missing of a home directory and return it, as paths below it. Raises OSError.
+    """Make what is missing of a home directory and return it, as paths below it. Raises OSError, and InvalidInput where
+    the directory is another product's.
 
     The home directory is 0700, the configuration and the token 0600. An existing directory is only closed to others
     when it is empty or was Shoal's before.
     """
     root = home.root
+    if problem := another_products(root):
+        raise InvalidInput(problem)
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     if stat.S_IMODE(root.stat().st_mode) & 0o077 and (home.token_file.exists() or not any(root.iterdir())):
         root.chmod(0o700)

@@ -79,6 +79,7 @@ COMMANDS = {
     "memory": CommandEntry("reports", "memory", "What the agents remember."),
     "usage": CommandEntry("reports", "usage", "Tokens and money by day, agent and model."),
     "import": CommandEntry("import_home", "import_home", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI."),
+    "docs": CommandEntry("docs", "docs", "Print a page of the documentation."),
     "backup": CommandEntry("backup", "backup", "Write everything into one file."),
     "restore": CommandEntry("backup", "restore", "Make a home directory from a backup."),
     "migrate": CommandEntry("backup", "migrate", "Bring the database to this version's schema."),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from shoal.tools.mcp.pins import Pins
     from shoal.tools.memory_book import MemoryBook
     from shoal.tools.process_logs import LogPiece
-    from shoal.tools.tainted_files import PromptFiles
+    from shoal.tools.tainted_files import MarkedFiles, PromptFiles
     from shoal.turn.budget import Meter
 
 
@@ -92,10 +92,8 @@ class OfflineApp:
     def folders(self) -> "Folders":
         """Directories that follow their work."""
         from shoal.tools.storage import open_folders
-        from shoal.tools.tainted_files import MarkedFiles
 
-        marks = MarkedFiles(self.store.settings, self.home)
-        return open_folders(self.config.files, self._files, self.store.settings, self.home, marks)
+        return open_folders(self.config.files, self._files, self.store.settings, self.home, self._marked_files)
 
     @cached_property
     def models(self) -> "Catalog":
@@ -107,10 +105,16 @@ class OfflineApp:
         return Catalog(providers, home=self.home, clock=self.clock, environ=os.environ, extra=extra)
 
     @cached_property
-    def _prompt_files(self) -> "PromptFiles":
-        from shoal.tools.tainted_files import MarkedFiles, PromptFiles
+    def _marked_files(self) -> "MarkedFiles":
+        from shoal.tools.tainted_files import MarkedFiles
 
-        return PromptFiles(MarkedFiles(self.store.settings, self.home), self.home)
+        return MarkedFiles(self.store.settings, self.home)
+
+    @cached_property
+    def _prompt_files(self) -> "PromptFiles":
+        from shoal.tools.tainted_files import PromptFiles
+
+        return PromptFiles(self._marked_files, self.home)
 
     @cached_property
     def memory(self) -> "MemoryBook":
@@ -149,7 +153,7 @@ class OfflineApp:
         from shoal.agents.snapshots import ConversationSnapshots
 
         return ConversationSnapshots(
-            self.store, self.agents, self.clock, None, self.hub.publish, self._prompt_files, self.home
+            self.store, self.agents, self.clock, None, self.hub.publish, self._prompt_files, self.folders
         )
 
     @cached_property

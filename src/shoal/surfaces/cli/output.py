@@ -33,6 +33,7 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.installation import as_typed
+from shoal.domain.markup import counted
 from shoal.domain.messages import Author, ToolCall
 
 CELL_CHARS_MAX = 60
@@ -157,9 +158,9 @@ def event_lines(event: Event) -> Iterator[str]:
         case Forked(thread=source, seq=seq):
             yield f"\n  [all above is a copy of {source} up to event {seq}]"
         case FilesChanged(changed=changed) if changed:
-            yield f"  [{files_text(changed)} changed; shoal threads undo {event.thread} {event.turn} takes that back]"
+            yield f"  [{counted(changed, 'file')} changed; shoal threads undo {event.thread} {event.turn} takes that back]"
         case FilesRestored(id=undo, restored=restored, by=by):
-            yield f"\n  [{printable(by)} took back what a turn did to {files_text(restored)};"
+            yield f"\n  [{printable(by)} took back what a turn did to {counted(restored, 'file')};"
             yield f"  shoal threads undo {event.thread} {undo} takes that back]"
         case LimitReached(limit=limit, detail=detail):
             yield f"  ! {limit_words(limit, detail)}"
@@ -180,11 +181,6 @@ def request_lines(request: ApprovalRequested) -> Iterator[str]:
     yield f"  ? asks to run {printable(request.tool)}:"
     yield from (f"{VERBATIM}{line}" for line in printable(request.shown).expandtabs(8).split("\n"))
     yield from _indented("\n".join(part for part in (coverage_text(request.covers), request.reason) if part))
-
-
-def files_text(count: int) -> str:
-    """How many files."""
-    return "1 file" if count == 1 else f"{count:,} files"
 
 
 def limit_words(limit: str, detail: str) -> str:

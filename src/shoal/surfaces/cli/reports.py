@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 import click
 
 from shoal.config import default_model
+from shoal.domain.errors import NotFound
+from shoal.domain.home import entry_key
 from shoal.domain.records import AuditRow, BudgetStatus, MemoryChange
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
@@ -275,6 +277,34 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str | None, 
     asked = urlencode({name: value for name, value in given.items() if value})
     call_api(context, "DELETE", f"/api/memory?{asked}")
     tell("Forgotten. It is in no prompt from the next turn on; `shoal memory undo` takes that back.")
+
+
+@memory.command()
+@click.argument("entry")
+@click.argument("text")
+@click.option(
+    "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True
+)
+@click.option("--thread", help="A thread of the platform or channel.")
+@click.option("--day", help="The day of the note, YYYY-MM-DD.")
+@click.pass_obj
+def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str | None, day: str | None) -> None:
+    """Put TEXT in the place of ENTRY. `memory undo` takes that back."""
+    from shoal.surfaces.http.routes_memory import MemoryFile
+
+    found = get(context, "/api/memory", list[MemoryFile], thread=thread or "", day=day or "")
+    file = next((one for one in found if one.scope == scope), None)
+    if file is None:
+        raise click.UsageError("The memory of a platform or channel is found by a --thread of it, a note by its --day.")
+    lines, wanted = file.text.splitlines(), entry_key(entry)
+    places = [at for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
+    if not places or not text.strip():
+        raise NotFound(f"{file.path} has no entry {entry[:200]!r}. `shoal memory show` shows what it says.")
+    for at in places:
+        lines[at] = f"- {' '.join(text.split())}{''.join(lines[at].partition(' <!-- only ')[1:])}"
+    given = {"scope": scope, "thread": thread or "", "day": day or "", "text": "\n".join(lines), "digest": file.digest}
+    call_api(context, "PUT", "/api/memory", given)
+    tell("Amended. It counts from the next turn on; `shoal memory undo` takes that back.")
 
 
 @memory.command()

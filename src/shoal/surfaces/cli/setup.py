@@ -8,6 +8,7 @@ it works, somebody chose to do without, or one sentence says what is wrong.
 import asyncio
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from shoal.config.ollama import with_ollama
 from shoal.domain.errors import HomeLocked, InvalidInput, ShoalError
 from shoal.domain.installation import install_command
 from shoal.domain.secret import Secret
+from shoal.domain.section import URL
 from shoal.domain.toml_text import Value
 from shoal.setup import choices, trying
 from shoal.setup.choices import CHATS, KEYS, MODELS, PACKAGES, QUESTIONS, USER_IDS
@@ -35,7 +37,8 @@ from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import printable, tell
 
 NOTHING: Mapping[str, Value] = {}
-STEPS = ("home", "model", "chat", "sandbox", "login")
+STEPS = ("home", "model", "chat", "brief", "sandbox", "login")
+EXIT_LEFT = 130
 
 
 class LeftOut(Exception):
@@ -43,7 +46,7 @@ class LeftOut(Exception):
 
 
 @click.command()
-@click.argument("steps", nargs=-1, type=click.Choice(STEPS), metavar="[home|model|chat|sandbox|login]…")
+@click.argument("steps", nargs=-1, type=click.Choice(STEPS), metavar="[home|model|chat|brief|sandbox|login]…")
 @click.option("--provider", type=click.Choice(list(MODELS)), help="Who runs the model.")
 @click.option("--key", metavar="SOURCE", help="The provider's key: env:NAME, file:PATH, or - for a line of input.")
 @click.option("--address", metavar="URL", help="Where a server, or Ollama, is, version part included.")
@@ -53,6 +56,7 @@ class LeftOut(Exception):
 @click.option("--token", metavar="SOURCE", help="The bot's token, in the same way.")
 @click.option("--app-token", metavar="SOURCE", help="Slack's app-level token, in the same way.")
 @click.option("--owner", metavar="USER", help="Your user id on the platform; without it a code in the chat tells.")
+@click.option("--brief", metavar="HOUR", help="A brief every morning at this hour, such as 8:00, where you wrote last.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other key, such as web.port=8421.")
 @click.option("--login/--no-login", default=None, help="Start at login, or not.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what is missing is left as it is.")
@@ -95,6 +99,8 @@ class Setup:
         self._wrote: list[str] = []
         self._started: login_service.LoginService | None = None
         self._extra: dict[str, Value] = {}
+        self._failed = False
+        self._thread = ""
         for setting in settings:
             name, equals, text = setting.partition("=")
             if not equals:
@@ -106,39 +112,37 @@ class Setup:
         """Go through the steps; 1 when one of them failed."""
         if self._asks:
             tell("Enter takes what stands in [brackets]. Ctrl-C leaves; `shoal setup` then goes on where you left.\n")
-        failed = False
         try:
             self.home()
-            for step in (self.model, self.chat, self.sandbox, self.login):
+            for step in (self.model, self.chat, self.brief, self.sandbox, self.login):
                 try:
                     step()
                 except (LeftOut, ShoalError, OSError) as left:
-                    failed = True
-                    self.say(step.__name__, f"{left} Nothing was changed.")
+                    self._failed = True
+                    self.say(step.__name__, f"{trying.plain(left)} Nothing was changed.")
             if self._extra:
                 self.write(self._extra)
         except (click.Abort, KeyboardInterrupt):
-            print("\nLeft.", end=" ")
-            self.finish("`shoal setup` goes on here.")
-            raise
+            print("\nLeft. What is written stays.", end=" ")
+            self.finish("`shoal setup` goes on where you left.")
+            return EXIT_LEFT
         self.finish(self.next_step())
-        return 1 if failed else 0
+        return 1 if self._failed else 0
 
     # ---- the steps ----
 
     def home(self) -> None:
         """The directory is ours, can be written, and no Shoal runs on it; then what is missing is made."""
-        while True:
-            root = self._context.root
-            problem = setup_checks.not_ours(root) or setup_checks.unwritable(root)
-            if not problem:
-                break
+        is_other = False
+        while problem := setup_checks.not_usable(self._context.root):
             self.say("home", problem)
             if not self._asks:
                 raise InvalidInput("Nothing was set up: name another directory with --home DIR.")
-            other = Path(click.prompt("Directory", type=str)).expanduser()
-            self._context.root = Path(os.path.abspath(other))
-            print(f"From now on say so: export SHOAL_HOME={shlex.quote(str(self._context.root))}")
+            self._context.root = Path(os.path.abspath(Path(click.prompt("Directory", type=str)).expanduser()))
+            is_other = True
+        root = self._context.root
+        if is_other:
+            print(f"From now on say so: export SHOAL_HOME={shlex.quote(str(root))}")
         if is_held(self._context.home.lock_file):
             service = login_service.login_service(root)
             stop = f" (`{service.stop}`)" if service is not None and service.file.exists() else ""
@@ -152,9 +156,14 @@ class Setup:
             self.say("page", f"Port {port} of {host} is used by another program.")
             if not self._asks:
                 self.say("page", "Choose another: `shoal setup --set web.port=NUMBER`.")
+                self._failed = self._failed or self._extra.pop("web.port", None) is not None
                 return
             free = next((n for n in range(port + 1, port + 100) if setup_checks.is_free(host, n)), 0)
-            port = click.prompt("Port of the page", default=free, type=click.IntRange(0, 65535))
+            typed = str(click.prompt("Port of the page", default=str(free), type=str)).strip()
+            if not typed.isdecimal() or int(typed) > 65535:
+                print("A port is a number up to 65535; with 0 the system chooses one at each start.")
+                continue
+            port = int(typed)
             if setup_checks.is_free(host, port):
                 self.write({"web.port": port})
 
@@ -177,8 +186,8 @@ class Setup:
             try:
                 if self.provider("mine" if provider == "server" else provider):
                     return
-            except ShoalError as error:
-                self.say("model", str(error))
+            except (ShoalError, OSError) as error:
+                self.say("model", trying.plain(error))
             if not self._asks:
                 raise LeftOut(f"The model of {provider} does not answer.")
 
@@ -190,9 +199,15 @@ class Setup:
             if not self.has_extra("local", "xllamacpp"):
                 return False
             file = Path(self.ask("model_file", "Path of the GGUF file")).expanduser().absolute()
-            with file.open("rb") as opened:
-                if opened.read(4) != b"GGUF":
-                    raise InvalidInput(f"{file} is not a GGUF file. Choose one whose name ends in .gguf.")
+            try:
+                with file.open("rb") as opened:
+                    begins = opened.read(4)
+            except OSError as error:
+                raise InvalidInput(
+                    f"{file} cannot be read: {error.strerror}. Give the whole path of a file."
+                ) from error
+            if begins != b"GGUF":
+                raise InvalidInput(f"{file} is not a GGUF file. Choose one whose name ends in .gguf.")
             values[f"{table}.model_file"] = str(file)
         elif name in KEYS:
             key = self.secret("key", f"Key of {name}", KEYS[name])
@@ -200,7 +215,12 @@ class Setup:
                 return False
         else:
             usual = KNOWN_PROVIDERS["ollama"].base_url if name == "ollama" else "http://127.0.0.1:8080/v1"
-            values[f"{table}.base_url"] = self.ask("address", "Its address", usual).rstrip("/")
+            address = self.ask("address", "Its address", usual).rstrip("/")
+            if not re.search(URL, address):
+                raise InvalidInput(
+                    f"{address} is no address. Give one that begins with http:// or https://, as {usual}."
+                )
+            values[f"{table}.base_url"] = address
             if name != "ollama":
                 values[f"{table}.kind"] = "openai"
                 key = self.secret("key", "Its key, if it has one", "")
@@ -229,7 +249,7 @@ class Setup:
         try:
             self.say("model", f"{name} answers: {asyncio.run(trying.answer_of(config, name))}")
         except ShoalError as error:
-            self.say("model", str(error))
+            self.say("model", trying.plain(error))
             return False
         return True
 
@@ -266,18 +286,20 @@ class Setup:
                     continue
                 if kind:
                     secrets[name] = self.secret(option, question, kind)
+                    if not secrets[name]:  # back to the platforms
+                        break
                 else:
                     value = str(self._extra.pop(name, "")) or self.ask(f"set {name}=VALUE", question)
                     if key.endswith("_file"):
                         value = str(Path(value).expanduser().absolute())
                     if value != "-":
                         values[name] = value
-            is_called = platform in USER_IDS and f"platforms.{platform}.subscription" not in values
+            is_whole = all(secrets.values()) and self.has_extra(platform)
+            is_called = is_whole and platform in USER_IDS and f"platforms.{platform}.subscription" not in values
             if is_called and not config.web.public_url:
                 question = "Address at which the internet reaches this server, https://…"
                 given = str(self._extra.pop("web.public_url", ""))
                 values["web.public_url"] = given or self.ask("set web.public_url=VALUE", question)
-            is_whole = all(secrets.values()) and self.has_extra(platform)
             if is_whole and self.connects(platform, {**values, **secrets}):
                 self.write({**values, **{name: self.keep(name, value) for name, value in secrets.items()}})
             elif self._asks:
@@ -292,7 +314,7 @@ class Setup:
             config = self.config(values, f"platforms.{platform}")
             asyncio.run(trying.try_account(config, platform))
         except ShoalError as error:
-            self.say("chat", str(error))
+            self.say("chat", trying.plain(error))
             return False
         return True
 
@@ -315,13 +337,38 @@ class Setup:
             return
         print(f"{shown} is connected. Now write anything to your bot there, directly and not in a group…")
         config = self.config()
-        prompt, code = self._context.write(lambda store: setup_checks.hear(config, platform, store))
-        print(printable(f"{prompt.author.name or prompt.author.id} wrote, and was sent a code."))
-        while not setup_checks.is_right(click.prompt("Code", type=str), code):
-            print("That is not the code in the chat. Ctrl-C leaves.")
+        with setup_checks.Hearing(self._context, config, platform) as hearing:
+            first = hearing.first()
+            print(printable(f"{first.author.name or first.author.id} wrote, and was sent a code."))
+            while (prompt := hearing.owner(click.prompt("Code", type=str))) is None:
+                print(
+                    "That is not the code in the chat. Is it not yours? Write to your bot, and it sends you your own."
+                )
         self.write({f"{table}.owner": prompt.author.id})
         self._context.write(lambda store: setup_checks.greet(config, platform, store, prompt))
+        self._thread = prompt.thread
         self.say("chat", f"You own the bot on {shown}; it has sent you a message.")
+
+    def brief(self) -> None:
+        """A brief comes every morning, if that is wanted: asked once a chat is connected."""
+        from shoal.surfaces.cli.control import send_brief
+
+        hour = self._given.pop("brief", "")
+        asks = self._asks and not hour and (bool(self._thread) or "brief" in self._again)
+        while hour or asks:
+            if asks:
+                question = "A brief every morning, of what was done and what waits? At what hour (- for none)"
+                hour = str(click.prompt(question, default="-", type=str)).strip()
+                if hour == "-":
+                    return
+            try:
+                for line in send_brief(self._context, {"at": hour, "thread": self._thread}):
+                    self.say("brief", line)
+                return
+            except InvalidInput as error:
+                if not asks:
+                    raise
+                self.say("brief", str(error))
 
     def sandbox(self) -> None:
         """Commands of agents run isolated, or it is said what would isolate them."""
@@ -346,7 +393,7 @@ class Setup:
         if service is None:
             if wanted == "y":
                 raise LeftOut(
-                    "This system has neither a systemd of the user's nor launchd; docs/install.md has others."
+                    "This system has neither systemd for users nor launchd. `shoal docs install` tells other ways."
                 )
             return
         if not wanted and service.file.exists() and "login" not in self._again:
@@ -413,6 +460,8 @@ class Setup:
         while True:
             if name in self._given:
                 value = read_source(self._given.pop(name))
+                if not value:
+                    raise LeftOut(f"What --{name.replace('_', '-')} names is empty.")
             elif self._asks:
                 value = str(click.prompt(f"{question} (not shown; Enter goes back)", default="", hide_input=True,
                                          show_default=False)).strip()  # fmt: skip

@@ -2,9 +2,13 @@
 
 import asyncio
 import os
+import queue
 import secrets
 import socket
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+
+import anyio
 
 from shoal.config import Config
 from shoal.domain.errors import PlatformError
@@ -13,42 +17,29 @@ from shoal.domain.posts import OutboundPost
 from shoal.permissions.access import code_digest, is_code, make_code
 from shoal.setup.trying import adapter_of, connected
 from shoal.store.store import Store
+from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.init import another_products
 
 WRITE_SECONDS = 600.0
 """How long a person may take to write to their bot."""
-
-OF_OTHERS = {
-    "openclaw.json": "openclaw", "clawdbot.json": "openclaw", "hermes_state.db": "hermes", "state.db": "hermes",
-    "SOUL.md": "hermes", "webui.db": "openwebui", "config.json": "nanobot",
-}  # fmt: skip
-"""Files at the top of other products' directories."""
+WRITERS_MAX = 100
+"""So many people are shown a code."""
 
 
-def not_ours(root: Path) -> str:
-    """A sentence where a directory belongs to something else, wholly or in part; empty where a home may be there."""
-    try:
-        names = sorted(set(os.listdir(root)) - {"lost+found", ".DS_Store"})
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        return f"{root} cannot be used: {error.strerror}. Choose another directory, or make it yours."
-    other = next((product for name, product in OF_OTHERS.items() if name in names), "")
-    if other and not {"shoal.db", "agents"} <= set(names):
-        text = f"{root} belongs to another product ({other})"
-        return f"{text}. Choose another directory; `shoal import {other} {root}` brings its content over."
+def not_usable(root: Path) -> str:
+    """A sentence where a directory cannot be a home: it is none, it cannot be written, or it holds something else,
+    wholly or in part; empty where it can."""
+    there = next(folder for folder in (root, *root.parents) if folder.exists())
+    if not there.is_dir():
+        return f"{there} is a file. Choose another directory."
+    if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
+        return f"{root} cannot be written by this user. Choose another directory, or correct the rights of {there}."
+    if problem := another_products(root):
+        return problem
+    names = sorted(set(os.listdir(root)) - {"lost+found", ".DS_Store"}) if root.is_dir() else []
     if names and not {"shoal.toml", "token", "shoal.db"} & set(names):
         return f"{root} holds other files ({', '.join(names[:3])}). Choose an empty directory, or a new one."
     return ""
-
-
-def unwritable(root: Path) -> str:
-    """A sentence where nothing can be written at a directory, or where it would be made."""
-    there = next(folder for folder in (root, *root.parents) if folder.exists())
-    if there == root and not root.is_dir():
-        return f"{root} is a file. Choose another directory."
-    if os.access(there, os.W_OK | os.X_OK):
-        return ""
-    return f"{root} cannot be written by this user. Choose another directory, or correct the rights of {there}."
 
 
 def is_free(host: str, port: int) -> bool:
@@ -66,21 +57,63 @@ def is_free(host: str, port: int) -> bool:
 # ---- the owner of a bot: whoever is shown the code in the chat and types it at the terminal ----
 
 
-async def hear(config: Config, platform: str, store: Store) -> tuple[Prompt, str]:
-    """Wait for somebody who writes to the bot directly, and show them a code there; returns what they wrote, and that.
+class Hearing:
+    """Listens beside the terminal: whoever writes to the bot directly is shown a code there, each person another one.
 
-    Raises PlatformError when the connection fails or nobody writes.
+    A thread of its own does it until the block ends. Who wrote before is shown one too, and is in nobody's way.
     """
-    async with connected(config, platform, store.settings) as (adapter, inbox):
-        try:
-            async with asyncio.timeout(WRITE_SECONDS):
-                prompt = await inbox.prompts.get()
-        except TimeoutError as error:
-            raise PlatformError(f"Nobody wrote within {WRITE_SECONDS / 60:.0f} minutes.") from error
-        code = make_code(secrets.token_bytes(16))
-        text = f"Your code is {code}. Type it where `shoal setup` is running, and you are my owner."
-        await adapter.post(OutboundPost(prompt.thread, f"setup:{code}", text))
-        return prompt, code
+
+    def __init__(self, context: CommandContext, config: Config, platform: str) -> None:
+        self._codes: dict[str, Prompt] = {}
+        self._config = config
+        self._platform = platform
+        self._writers = queue.SimpleQueue[Prompt | None]()
+        self._stop = Future[None]()
+        self._thread = ThreadPoolExecutor(1)
+        self._done = self._thread.submit(context.write, self._listen)
+        self._done.add_done_callback(lambda _: self._writers.put(None))
+
+    def __enter__(self) -> "Hearing":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._stop.done():
+            self._stop.set_result(None)
+        self._thread.shutdown()
+
+    def first(self) -> Prompt:
+        """Wait for somebody to write. Raises PlatformError when the connection fails or nobody does."""
+        prompt = self._writers.get()
+        if prompt is None:
+            self._done.result()
+            raise PlatformError(f"Nobody wrote within {WRITE_SECONDS / 60:.0f} minutes.")
+        return prompt
+
+    def owner(self, typed: str) -> Prompt | None:
+        """What that person wrote to whom this code was shown, however it is typed."""
+        return next((one for code, one in list(self._codes.items()) if is_code(typed, code_digest(code))), None)
+
+    async def _listen(self, store: Store) -> None:
+        people = set[str]()
+        async with connected(self._config, self._platform, store.settings) as (adapter, inbox):
+
+            async def answer() -> None:
+                while len(people) < WRITERS_MAX:
+                    prompt = await inbox.prompts.get()
+                    if prompt.author.id in people:
+                        continue
+                    people.add(prompt.author.id)
+                    code = make_code(secrets.token_bytes(16))
+                    self._codes[code] = prompt
+                    text = f"Your code is {code}. Type it where `shoal setup` is running, and you are my owner."
+                    await adapter.post(OutboundPost(prompt.thread, f"setup:{code}", text))
+                    self._writers.put(prompt)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(answer)
+                with anyio.move_on_after(WRITE_SECONDS):
+                    await asyncio.wrap_future(self._stop)
+                tasks.cancel_scope.cancel()
 
 
 async def greet(config: Config, platform: str, store: Store, prompt: Prompt) -> None:
@@ -91,8 +124,3 @@ async def greet(config: Config, platform: str, store: Store, prompt: Prompt) -> 
         await adapter.post(OutboundPost(prompt.thread, f"setup:{prompt.key}", text))
     finally:
         await adapter.close()
-
-
-def is_right(typed: str, code: str) -> bool:
-    """Whether that is the code, however it is typed."""
-    return is_code(typed, code_digest(code))

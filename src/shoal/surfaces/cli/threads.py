@@ -8,12 +8,13 @@ import msgspec
 from shoal.domain.checkpoints import SINCE, TurnChanges, UndoResult
 from shoal.domain.clock import iso
 from shoal.domain.ids import parse_thread_id
+from shoal.domain.markup import counted
 from shoal.domain.records import DeletedThread, Snapshot
 from shoal.surfaces.cli.client import as_usage, call_api, decode_event, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.link import call_app
-from shoal.surfaces.cli.output import files_text, json_option, print_json, print_records, printable, tell
+from shoal.surfaces.cli.output import json_option, print_json, print_records, printable, tell
 from shoal.surfaces.http.routes_files import ArtifactView
 from shoal.surfaces.http.routes_threads import EVENTS_MAX, THREADS_MAX, Accepted, OpenedThread, ThreadSummary
 
@@ -57,7 +58,7 @@ def show(context: CommandContext, id: str, as_json: bool) -> None:
         print_json(ThreadExport(info, events))
         return
     agent = f"agent {info.agent}" if info.agent else "the default agent"
-    print(f"{info.thread}, {agent}, {len(events)} events, {_doing(info) or 'at rest'}")
+    print(f"{info.thread}, {agent}, {counted(len(events), 'event')}, {_doing(info) or 'at rest'}")
     for event in map(decode_event, events):
         for line in event_lines(event):
             print(line)
@@ -108,7 +109,7 @@ def export(context: CommandContext, id: str, output: str | None, form: str) -> N
             file.writelines(writer.event(event).encode() for event in current([*map(decode_event, events)]))
             file.write(writer.tail().encode())
     if output:
-        print(f"Wrote {len(events)} events to {output}.")
+        print(f"Wrote {counted(len(events), 'event')} to {output}.")
 
 
 @threads.command()
@@ -154,7 +155,7 @@ def delete(context: CommandContext, id: str, yes: bool) -> None:
     info = get(context, _path(id), ThreadSummary)
     if not yes:
         named = f" ({printable(info.title)})" if info.title else ""
-        click.confirm(f"Delete {info.thread}{named} with {info.last_seq} events for good?", abort=True)
+        click.confirm(f"Delete {info.thread}{named} with {counted(info.last_seq, 'event')} for good?", abort=True)
     gone = call_api(context, "DELETE", _path(id), into=DeletedThread)
     others = f" and {gone.threads - 1} of its subagents" if gone.threads > 1 else ""
     print(f"Deleted {id}{others}. The digest of its {gone.events} events is {gone.digest}.")
@@ -217,7 +218,7 @@ def branch(context: CommandContext, id: str, after: int) -> None:
 @click.pass_obj
 @as_usage()
 def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
-    """Show what a turn did to files, or an undo. Without TURN, the last one that can be undone."""
+    """Show what a turn did to files, or an undo. Without TURN, the last one that can be undone; 2 is the one before."""
     found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if as_json:
         print_json(found)
@@ -236,7 +237,8 @@ def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
 def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | None) -> None:
     """Restore the files that a turn changed, after showing what it did; without TURN, of the last one.
 
-    TURN may also be the ID of an undo, which is taken back. Files that were changed since are asked about.
+    TURN is the turn's ID or a number: 2 is the one before the last. It may also be the ID of an undo, which is taken
+    back. Files that were changed since are asked about.
     """
     found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if not yes:
@@ -248,9 +250,11 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
         since = "overwrite" if click.confirm("Overwrite those too? Otherwise they stay.") else "keep"
     at = f"{_path(id)}/turns/{path_part(found.turn)}/undo"
     done = call_app(context, "POST", at, {"since": since or "ask"}, into=UndoResult)
-    print(f"Restored {files_text(done.restored)}.")
-    for name in done.left:
-        print(f"Not restored: {printable(name)}")
+    print(f"Restored {counted(done.restored, 'file')}.")
+    for one in done.left:
+        print(f"Not restored: {printable(one.path)}. {one.why}")
+    if done.not_restored > len(done.left):
+        print(f"Not restored: {done.not_restored - len(done.left)} more files.")
     tell(f"`shoal threads undo {id} {done.id}` takes that back.")
 
 

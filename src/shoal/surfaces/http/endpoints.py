@@ -31,6 +31,7 @@ from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.domain.permissions import TOKEN_SCOPES, TokenScope
 from shoal.domain.records import AuditEntry
+from shoal.domain.schema import refusal
 from shoal.domain.untrusted import UNREADABLE
 from shoal.permissions.access import Bucket
 from shoal.surfaces.http.errors import ApiError
@@ -129,7 +130,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
                 try:
                     given[name] = msgspec.convert(values, cast("type[object]", kind), strict=False)
                 except msgspec.ValidationError as error:
-                    message = f"The query is not what this call takes: {error}. See GET /openapi.json."
+                    message = f"The query is not what this call takes: {refusal(error, kind)}. See GET /openapi.json."
                     raise InvalidInput(message) from error
             elif name == "body":
                 # The content type is not checked: who calls by cookie has shown a JSON type or X-Shoal at the gate
@@ -139,7 +140,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
                     content = content or b"{}" if self.body_optional else content
                     given[name] = msgspec.json.decode(content, type=cast("type[object]", kind))
                 except UNREADABLE as error:
-                    message = f"The body is not what this call takes: {error}. See GET /openapi.json."
+                    why = refusal(error, kind) if isinstance(error, msgspec.ValidationError) else str(error)
+                    message = f"The body is not what this call takes: {why}. See GET /openapi.json."
                     raise InvalidInput(message) from error
             else:
                 given[name] = str(request.path_params[name])

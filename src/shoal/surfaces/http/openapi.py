@@ -62,7 +62,7 @@ def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:
         paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, by_kind, components)
     document: Schema = {
         "openapi": "3.1.0",
-        "info": {"title": "Shoal", "version": version, "description": "Agents that live in chats; see docs/http.md."},
+        "info": {"title": "Shoal", "version": version, "description": "Agents that live in chats: `shoal docs http`."},
         "security": [{"token": []}, {"page": []}],
         "x-shoal-scopes": {scope: text for scope, text in SCOPE_TEXTS.items()},
         "paths": {**paths},

@@ -166,7 +166,7 @@ async def save_turn_as_case(web: WebContext, thread: ThreadId, body: NewCase) ->
     agent = await agent_here(app.store, app.agents, thread)
     case = await save_case(
         app.store.journal, thread, body.turn, tuple(body.expect), about=body.about, sandbox=body.sandbox,
-        clean=app.executor.redactor.redact, folder=agent.home, name=body.name,
+        clean=app.executor.redactor.redact, check_tool=app.lifecycle.checks.tool, folder=agent.home, name=body.name,
     )  # fmt: skip
     expects = tuple(one.words for one in case.expect)
     return CaseView(agent.name, body.name, f"{CASES}/{body.name}.toml", case.about, expects, len(case.messages))
@@ -193,8 +193,8 @@ async def check_agent_cases(web: WebContext, by: Principal, name: str, body: Che
     if body.model:
         existing_model(web.app.models, body.model)
         agent = msgspec.structs.replace(agent, model=body.model)
-    found = await anyio.to_thread.run_sync(read_cases, agent.home, body.cases)
     checks = web.app.cases
+    found = await anyio.to_thread.run_sync(read_cases, agent.home, body.cases, checks.check_tool)
     ceiling = checks.ceiling(agent.model, body.usd_max)
     if body.usd_max and ceiling is None:
         raise InvalidInput(

@@ -1,5 +1,6 @@
 """Calls about what waits for a person or runs on its own: approvals, triggers, processes, tools of MCP servers."""
 
+import re
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
@@ -12,7 +13,7 @@ from shoal.domain.agents import Hook, Process, ProcessState
 from shoal.domain.cards import coverage_text
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import Scope
-from shoal.domain.ids import ApprovalId, parse_thread_id
+from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, parse_thread_id
 from shoal.domain.permissions import Coverage
 from shoal.domain.records import Approval
 from shoal.domain.triggers import BRIEF, BRIEF_AGENT, BRIEF_TEXT, NewTrigger, Trigger, first_time, in_words, times_until
@@ -226,8 +227,16 @@ async def calendar(web: WebContext, query: CalendarQuery) -> list[PlannedTimes]:
 @routes("POST /api/triggers", ADMINS, status=201)
 async def add_trigger(web: WebContext, by: Principal, body: TriggerRequest) -> TriggerView:
     """Schedule a turn."""
+    return _trigger_view(await web.app.outlets.add_trigger(_wanted(web, by, body)))
+
+
+def _wanted(web: WebContext, by: Principal, body: TriggerRequest) -> NewTrigger:
+    """The trigger that a call asks for. Raises InvalidInput, ApiError."""
     if bool(body.thread) == bool(body.platform and body.channel):
         raise InvalidInput("A trigger goes into `thread`, or into `platform` and `channel`; give one of the two.")
+    if body.platform and body.platform not in {*web.app.adapters, *OWN_PLATFORMS}:
+        known = ", ".join(sorted(web.app.adapters)) or "none"
+        raise InvalidInput(f"There is no platform {body.platform[:80]!r} here. Connected are: {known}.")
     given = {
         **msgspec.structs.asdict(body),
         "text": checked_text(body.text),
@@ -237,14 +246,14 @@ async def add_trigger(web: WebContext, by: Principal, body: TriggerRequest) -> T
         "agent": check_agent(web, by, body.agent),
         "created_by": by.author.id,
     }
-    return _trigger_view(await web.app.outlets.add_trigger(msgspec.convert(given, NewTrigger)))
+    return msgspec.convert(given, NewTrigger)
 
 
 class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A brief at an hour of a time zone: in `thread`, in a new thread of `platform` and `channel`, or without these
     where the owner last wrote to the agent. The agent `brief` is made when it is first named."""
 
-    at: Annotated[str, msgspec.Meta(pattern=r"^([01]?[0-9]|2[0-3]):[0-5][0-9]$", examples=["8:00"])]
+    at: Annotated[str, msgspec.Meta(max_length=64, examples=["8:00"])]
     timezone: Annotated[str, msgspec.Meta(max_length=64)] = "UTC"
     days: Literal["all", "working"] = "all"
     thread: str = ""
@@ -256,21 +265,26 @@ class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @routes("POST /api/brief", ADMINS, status=201)
 async def set_brief(web: WebContext, by: Principal, body: BriefRequest) -> TriggerView:
     """Have an agent send a brief every morning, in place of the one there was."""
-    app, agent = web.app, body.agent
-    if agent == "brief" and agent not in app.agents.names():
-        await app.lifecycle.create(agent, BRIEF_AGENT, by.person)
-    thread = body.thread
+    app, agent, thread = web.app, body.agent, body.thread
+    at = re.fullmatch(r"([01]?\d|2[0-3])(?:[:.]([0-5]\d))?", body.at.strip(), re.ASCII)
+    if at is None:
+        raise InvalidInput(f"{body.at!r} is no hour. Write it as 8, 8:00 or 20:30.")
     if not thread and not body.platform:
         settings, default = app.store.settings, app.agents.defaults.agent
         thread = await settings.get(LAST_CHANNEL, agent or default) or await settings.get(LAST_CHANNEL, default) or ""
         if not thread:
-            raise InvalidInput("Write to the agent once, so that it knows where; or name a thread.")
-    hour, _, minute = body.at.partition(":")
-    schedule = f"{int(minute)} {int(hour)} * * {'1-5' if body.days == 'working' else '*'}"
+            raise InvalidInput(
+                "Write to the agent once in a chat, so that it knows where; or name a conversation: `thread`, on the "
+                "command line `--thread ID` (`shoal threads list` shows them)."
+            )
+    schedule = f"{int(at[2] or 0)} {int(at[1])} * * {'1-5' if body.days == 'working' else '*'}"
     asked = TriggerRequest(
         "periodic", schedule, BRIEF_TEXT.format(timezone=body.timezone), thread, body.platform, body.channel,
         body.timezone, agent, BRIEF,
     )  # fmt: skip
+    if agent == "brief" and agent not in app.agents.names():  # made only for a brief that can be sent
+        first_time(_wanted(web, by, msgspec.structs.replace(asked, agent="")), app.clock.now())
+        await app.lifecycle.create(agent, BRIEF_AGENT, by.person)
     before = [one for one in await app.store.triggers.all() if one.spec.name == BRIEF]
     added = await add_trigger(web, by, asked)
     for one in before:

@@ -26,7 +26,7 @@ NOWHERE = make_thread_id("terminal", "local", "main")
 
 FileScope = Literal["global", "platform", "channel", "note"]
 ThreadText = Annotated[str, msgspec.Meta(max_length=542)]
-Day = Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2})?$")]
+Day = Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2})?$", description="a day like 2026-01-31")]
 
 
 class MemoryFile(msgspec.Struct, frozen=True):

@@ -29,7 +29,8 @@ Hours = Annotated[int, msgspec.Meta(ge=1, le=87_600)]
 
 
 class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """By which rules to decide anew what was checked: a profile's, or these; of one agent, if it is named."""
+    """By which rules to decide anew what was checked: a profile's, or these, which `profile` then names in what is said
+    of them; of one agent, if it is named."""
 
     profile: Annotated[str, msgspec.Meta(max_length=200)] = ""
     rules: ProfileSettings | None = None
@@ -134,7 +135,7 @@ async def replay_permissions(web: WebContext, body: Hindsight) -> HindsightView:
     app = web.app
     if body.rules is not None:
         try:
-            profile = compile_profile("given", body.rules, app.config.permissions.profiles)
+            profile = compile_profile(body.profile or "rules", body.rules, app.config.permissions.profiles)
         except ConfigError as error:
             raise InvalidInput(" ".join(error.problems)) from error
     elif body.profile:

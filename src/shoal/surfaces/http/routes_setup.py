@@ -12,8 +12,18 @@ from shoal.surfaces.http.errors import ApiError
 routes = Routes()
 
 Entered = Annotated[str, msgspec.Meta(max_length=4000)]
-Key = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=100)]
-ServerName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
+Key = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=100, description="a name of letters, digits, - and _"
+    ),
+]
+ServerName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64, description="a name of small letters, digits, - and _"
+    ),
+]
 
 
 class ProviderEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -36,7 +36,7 @@ from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.routes_files import AttachmentRef, take_attachments
 from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, Allowed, EventStream, all_frames, thread_frames
 from shoal.turn.context import ContextCosts
-from shoal.turn.replay import Difference, replay_thread
+from shoal.turn.replay import Difference, Today, replay_thread
 
 routes = Routes()
 
@@ -174,13 +174,14 @@ class ThreadSummary(msgspec.Struct, frozen=True):
 
 class ReplayView(msgspec.Struct, frozen=True):
     """What came of building a thread's requests again: how many calls of models there were, how many requests are the
-    same, how many were not noted by an earlier version, and each other one's first difference."""
+    same, how many were not noted by an earlier version, and each other one's first difference. `compares_today`: tools,
+    options and instructions were compared, too, which are there only while Shoal runs."""
 
     calls: int
     identical: int
     unmarked: int
     differences: tuple[Difference, ...]
-    compares_tools: bool
+    compares_today: bool
 
 
 class ReplayQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -418,7 +419,7 @@ async def go_to_branch(web: WebContext, by: Principal, thread: ThreadId, body: B
 
 @routes("GET /api/threads/{thread}/turns/{turn}/changes", EVERYONE)
 async def turn_changes(web: WebContext, by: Principal, thread: ThreadId, turn: str) -> TurnChanges:
-    """What a turn, or an undo, did to files, as diffs; `last` is the last turn that can be undone."""
+    """What a turn, or an undo, did to files, as diffs; `last` is the last turn that can be undone, 2 the one before."""
     await _known_thread(web, thread)
     return await web.app.orchestrator.undo.show(thread, turn, by.asker if by.is_confined else None)
 
@@ -491,11 +492,13 @@ async def steps(web: WebContext, thread: ThreadId) -> list[StepView]:
 async def replay(web: WebContext, thread: ThreadId, query: ReplayQuery) -> ReplayView:
     """Build the requests of the thread's model calls again from the journal and compare them with what was sent."""
     info, app = await _known_thread(web, thread), web.app
-    tools = {spec.name: spec for spec in app.tools.every()} if app.state != "stopped" else None
-    found = await replay_thread(app.store.journal, info.thread, app.context.meter, tools, query.turn)
+    today = None
+    if app.state != "stopped":
+        today = Today(app.context, app.models, app.tools.every(), app.agents.known)
+    found = await replay_thread(app.store.journal, info.thread, app.context.meter, today, query.turn)
     if query.turn and not found.calls:
         raise NotFound(f"{thread} has no turn {query.turn[:80]} that asked a model.")
-    return ReplayView(found.calls, found.identical, found.unmarked, found.differences, tools is not None)
+    return ReplayView(found.calls, found.identical, found.unmarked, found.differences, today is not None)
 
 
 @routes("GET /api/threads/{thread}/events", EVERYONE, answer=list[Event], streams=True)

@@ -160,6 +160,8 @@ class ChatContract(ChatInbound, ChatOrder, ChatWeather):
         """Other bots never are."""
         needs(peer, "people", "channels")
         inbox.listen = listen
+        if listen == "threads" and "threads" in peer.lacks:
+            heard = heard.replace("inside ", "")
         async with serving(peer.adapter, inbox):
             await peer.in_channel("plain")
             if "bots" not in peer.lacks:
@@ -328,8 +330,10 @@ class ChatContract(ChatInbound, ChatOrder, ChatWeather):
         self, peer: Peer, tmp_path: Path
     ) -> None:
         count = peer.adapter.limits.album_max
+        if not peer.adapter.limits.can_upload:
+            pytest.skip("files cannot be sent there")
         if count < 2:
-            pytest.skip("a message holds one file there")
+            pytest.skip("each file is a message of its own there")
         files = [tmp_path / f"chart-{number}.png" for number in range(count)]
         for number, file in enumerate(files):
             file.write_bytes(PICTURE + bytes([number]))
@@ -380,8 +384,9 @@ class ChatContract(ChatInbound, ChatOrder, ChatWeather):
         assert await peer.adapter.post(post(peer, "The table.", kind="file", file=file))
 
     async def test_a_file_that_is_gone_is_refused_for_good(self, peer: Peer, tmp_path: Path) -> None:
-        if not peer.adapter.limits.can_upload or "troubles" in peer.lacks:
-            pytest.skip("files cannot be missed there")
+        if not peer.adapter.limits.can_upload:
+            pytest.skip("files cannot be sent there")
+        needs(peer, "troubles")
         with pytest.raises(PlatformError) as caught:
             await peer.adapter.post(post(peer, "", kind="file", file=tmp_path / "gone"))
         assert caught.value.permanent

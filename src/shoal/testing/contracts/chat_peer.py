@@ -26,32 +26,36 @@ WAIT_SECONDS = 20.0
 """How long a test waits for what has to come; it does not depend on it."""
 
 Lack: TypeAlias = Literal[
-    "people", "channels", "answers", "troubles", "weather", "connection", "files_in", "view", "edits", "deletions",
-    "reactions", "bots", "replies", "polls", "before", "greeting", "downloads",
+    "people", "channels", "threads", "answers", "troubles", "weather", "connection", "files_in", "view", "edits",
+    "deletions", "reactions", "bots", "bots_heard", "replies", "polls", "before", "greeting", "downloads",
 ]  # fmt: skip
 LACKS: Mapping[Lack, str] = {
     "people": "messages come in by another way than the adapter",
-    "channels": "it has no channels of several people with threads",
+    "channels": "nobody else is there",
+    "threads": "its channels have no threads",
     "answers": "what is written there answers nothing but the thread it stands in",
     "troubles": "its posts cannot fail",
     "weather": "nothing lies between it and the platform",
     "connection": "it has no connection that could drop",
-    "files_in": "people cannot send files",
+    "files_in": "it takes no files in",
     "view": "what is posted is seen elsewhere",
     "edits": "the platform does not tell bots of edits",
     "deletions": "the platform does not tell bots of deletions",
     "reactions": "the platform does not tell bots of reactions",
     "bots": "there are no other bots",
+    "bots_heard": "what other bots write there does not reach it",
     "replies": "its messages name none that they answer",
     "polls": "it asks nobody for what comes in",
     "before": "whoever tells of a message tells what stood before it",
-    "greeting": "bots are not told who added them",
+    "greeting": "bots are not told who added them, or join by themselves",
     "downloads": "files come with their messages",
 }
 """What a platform may lack by its nature, as the reason why a case is left out there."""
 
 Refers: TypeAlias = Literal["reply", "quote", "forward", "own"]
 """How a message can refer to another one; `own`: it answers or quotes one of the bot's."""
+Route: TypeAlias = Literal["reply", "forward", "before"]
+"""The ways on which a file of somebody else comes along; `before`: it stands before a mention in a channel."""
 Kind: TypeAlias = Literal["sticker", "location", "contact", "poll", "video note", "animation", "picture", "unknown"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """What people send that is neither words nor a file; `unknown` is what the platform begins to have tomorrow."""
@@ -116,8 +120,9 @@ class Counterpart(Generic[A_co, P_co]):
     """The other side of an adapter for one test: a platform, its people, and what the adapter keeps.
 
     `thread` is a conversation that exists, in which ada may speak, and `other` another one. `stranger` is the id of
-    somebody the inbox does not admit. `refers` and `kinds` are what its bots are told of. `answered` has ada answer
-    one of the bot's messages; None where nobody is told of that. `order` is that in which events count that the
+    somebody the inbox does not admit. `refers`, `kinds` and `routes` are what its bots are told of. `mixes`: words of
+    somebody else can stand among those of a message. `answered` has ada answer one of the bot's messages; None where
+    nobody is told of that. `order` is that in which events count that the
     platform delivers out of order: as they were `written`, where it numbers them, or as they `arrived`.
     """
 
@@ -127,7 +132,9 @@ class Counterpart(Generic[A_co, P_co]):
     stranger: str = ""
     lacks: frozenset[Lack] = frozenset()
     refers: frozenset[Refers] = frozenset()
+    mixes: bool = False
     kinds: frozenset[Kind] = frozenset()
+    routes: frozenset[Route] = frozenset()
     order: Literal["written", "arrived"] = "arrived"
 
     def __init__(self, home: Path, server: P_co, clock: ManualClock) -> None:
@@ -179,6 +186,15 @@ class Counterpart(Generic[A_co, P_co]):
         """The stranger has said something; ada writes a text that refers to it, or passes it on without words."""
         raise NotImplementedError
 
+    async def mixed(self, text: str, message_id: str = "") -> None:
+        """Ada passes a text on, or makes it that of a message of hers, and what of it is hers cannot be told."""
+        raise NotImplementedError
+
+    async def brings(self, route: Route, name: str, content: bytes) -> None:
+        """The stranger has sent a file without words; ada answers it with a question, passes it on, or names the bot
+        after it."""
+        raise NotImplementedError
+
     async def answers_bot(self, message_id: str, text: str) -> None:
         """Ada answers one of the bot's messages."""
         raise NotImplementedError
@@ -223,6 +239,7 @@ class Inbox:
         self.answer: Literal["accepted", "busy"] = "accepted"
         self.reacted = ""
         self.listen: Listen = "threads"
+        self.pause_seconds = 0.0
         self.strangers: set[str] = set()
         self.suggested: Sequence[str] = ()
         self._changed = asyncio.Condition()

@@ -9,7 +9,7 @@ import pytest
 from shoal.domain.errors import InvalidInput, QueueChanged
 from shoal.domain.events import AssistantSaid, Revised
 from shoal.domain.ids import TurnId, make_thread_id
-from shoal.domain.messages import Abort, Author, Deletion, Edit
+from shoal.domain.messages import UNTOLD, Abort, Author, Deletion, Edit
 from shoal.store.store import Store
 from shoal.testing.clock import START, ManualClock
 from shoal.testing.contracts.steps import (
@@ -357,9 +357,17 @@ class MailboxRules:
         stranger = Author("u2", "Other", trusted=True)
         for message in (
             Edit(THREAD, "a", "mine", stranger),
+            Edit(THREAD, "a", "mine", UNTOLD),
             Deletion(THREAD, "a", stranger),
             Edit(THREAD, "x", "", PERSON),
         ):
             assert (await store.inbox.revise(message)).receipt.status == "dropped"
         lease = await leased(store)
         assert lease.prompt == prompt("a")
+
+    async def test_a_message_is_gone_where_the_platform_does_not_say_whose_it_was(self, store: Store) -> None:
+        await store.inbox.accept(prompt("a"), 5)
+        await store.inbox.accept(prompt("b"), 5)
+        assert (await store.inbox.revise(Deletion(THREAD, "a", UNTOLD))).receipt.status == "accepted"
+        lease = await leased(store)
+        assert lease.prompt == prompt("b")

@@ -97,9 +97,9 @@ class FakeDiscord(FakePlatform):
         await self.happens("MESSAGE_CREATE", {**self.world.event(sent), **(more or {})})
         return sent.id
 
-    def quietly(self, channel: str, text: str, *, user: str) -> str:
-        """Somebody wrote, of which the bot was told nothing; returns the message's id."""
-        return self.world.keep(Sent(self.world.fresh(), channel, user, "", text)).id
+    def quietly(self, channel: str, text: str, *, user: str, file: tuple[str, bytes] | None = None) -> str:
+        """Somebody wrote or sent a file, of which the bot was told nothing; returns the message's id."""
+        return self.world.keep(Sent(self.world.fresh(), channel, user, "", text, file=file)).id
 
     async def changes(self, message_id: str, text: str) -> None:
         """Who wrote a message edits it."""

@@ -112,6 +112,22 @@ class Routes:
         self.world.coming.append(("THREAD_CREATE", {**self.world.channel(thread), "newly_created": True}))
         return self.world.channel(thread)
 
+    def open_in_forum(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """A thread of a forum with its first message, which has the thread's id."""
+        room, given = self.world.room(ids[0]), _object(asked)
+        if room.type not in (15, 16):
+            raise Refusal(50024)
+        message = given.get("message")
+        if not isinstance(message, dict) or not 1 <= len(str(given.get("name", ""))) <= 100:
+            raise refused("message", "This field is required.")
+        checked_message(message, (), new=True)
+        thread = Room(self.world.fresh(), 11, room.guild, room.id, str(given["name"]))
+        self.world.rooms[thread.id] = thread
+        sent = self._made(thread.id, message, ())
+        sent.id = thread.id
+        self.world.keep(sent)
+        return self.world.channel(thread)
+
     def member(self, ids: tuple[str, ...], asked: Asked) -> Json:
         """Somebody in a server."""
         if ids[1] not in self.world.names:
@@ -279,6 +295,7 @@ TABLE = (
     _route("PUT", "/applications/{application_id}/commands", Routes.register),
     _route("GET", "/channels/{channel_id}", Routes.channel),
     _route("POST", "/channels/{channel_id}/typing", Routes.typing),
+    _route("POST", "/channels/{channel_id}/threads", Routes.open_in_forum),
     _route("POST", "/guilds/{guild_id}/channels", Routes.make_channel),
     _route("GET", "/guilds/{guild_id}/members/{user_id}", Routes.member),
     _route("GET", "/channels/{channel_id}/messages", Routes.page),

@@ -5,6 +5,7 @@ it: rooms may be encrypted, and what is written there then cannot be read. Sourc
 """
 
 import asyncio
+import mimetypes
 from urllib.parse import unquote
 
 import msgspec
@@ -74,7 +75,7 @@ class FakeMatrix(FakePlatform):
     async def sends_file(self, room: str, name: str, content: bytes, *, user: str = ADA, thread: str = "") -> str:
         """Somebody sends a file without words; returns the event's id."""
         uploaded = self._routes.upload(name, content)
-        info: Given = {"mimetype": "text/plain", "size": len(content)}
+        info: Given = {"mimetype": mimetypes.guess_type(name)[0] or "text/plain", "size": len(content)}
         more: Given = {"url": uploaded["content_uri"], "info": info}
         return await self.says(room, name, user=user, thread=thread, kind="m.file", more=more)
 

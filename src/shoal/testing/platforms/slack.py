@@ -85,9 +85,9 @@ class FakeSlack(FakePlatform, Workspace):
         told |= more or {}
         if files:
             told |= {"subtype": "file_share", "upload": True}
-        await self._happens(told)
+        await self.happens(told)
         if f"<@{BOT}>" in text and self.rooms[channel].kind != "im":
-            await self._happens({**told, "type": "app_mention", "subtype": ""})
+            await self.happens({**told, "type": "app_mention", "subtype": ""})
         return sent.ts
 
     async def sends_file(self, channel: str, name: str, content: bytes, *, text: str = "", thread_ts: str = "") -> str:
@@ -120,11 +120,11 @@ class FakeSlack(FakePlatform, Workspace):
         sent = self.message(ts)
         item: Given = {"type": "message", "channel": sent.channel, "ts": ts}
         name = EMOJI.get(emoji, emoji)
-        await self._happens({"type": "reaction_added", "user": user, "reaction": name, "item": item})
+        await self.happens({"type": "reaction_added", "user": user, "reaction": name, "item": item})
 
     async def adds(self, channel: str, *, user: str = "UADA") -> None:
         """Somebody invites the bot to a channel."""
-        await self._happens(
+        await self.happens(
             {"type": "member_joined_channel", "user": BOT, "channel": channel, "channel_type": "C", "inviter": user}
         )
 
@@ -159,7 +159,7 @@ class FakeSlack(FakePlatform, Workspace):
 
     async def opens_home(self, user: str, tab: str = "home") -> None:
         """Somebody opens the app's home, or its messages."""
-        await self._happens({"type": "app_home_opened", "user": user, "channel": "D00000001", "tab": tab})
+        await self.happens({"type": "app_home_opened", "user": user, "channel": "D00000001", "tab": tab})
 
     def message(self, ts: str) -> Sent:
         """A message by its timestamp."""
@@ -185,11 +185,10 @@ class FakeSlack(FakePlatform, Workspace):
     # ---- events ----
 
     async def _about(self, subtype: str, sent: Sent, more: Given) -> None:
-        await self._happens(
-            {"type": "message", "subtype": subtype, "channel": sent.channel, "ts": self.stamp(), **more}
-        )
+        await self.happens({"type": "message", "subtype": subtype, "channel": sent.channel, "ts": self.stamp(), **more})
 
-    async def _happens(self, event: Given) -> None:
+    async def happens(self, event: Given) -> None:
+        """Tell of an event."""
         authorization: Given = {"team_id": TEAM, "user_id": BOT, "is_bot": True, "is_enterprise_install": False}
         call: Given = {
             "type": "event_callback", "token": "unused", "team_id": TEAM, "api_app_id": APP, "event": event,

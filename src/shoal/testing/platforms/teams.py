@@ -141,12 +141,11 @@ class FakeTeams(FakePlatform):
             attached = {"contentType": "image/*", "contentUrl": url}
         return await self.says(conversation, "", attachments=[attached])
 
-    async def changes(self, conversation: str, message_id: str, text: str, *, root: str = "") -> None:
+    async def changes(self, conversation: str, message_id: str, text: str, *, root: str = "", **more: Json) -> None:
         """Who wrote a message edits it."""
         data: Json = {"eventType": "editMessage", "tenant": {"id": TENANT}}
-        await self.tells(
-            self.activity("messageUpdate", conversation, "ada", root, id=message_id, text=text, channelData=data)
-        )
+        given: Given = {"id": message_id, "text": text, "channelData": data, **more}
+        await self.tells(self.activity("messageUpdate", conversation, "ada", root, **given))
 
     async def adds(self, conversation: str, *, user: str = "ada") -> None:
         """Somebody adds the bot, of which Teams tells in two ways."""

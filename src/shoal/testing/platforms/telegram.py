@@ -5,6 +5,7 @@ them. Source: core.telegram.org/bots/api.
 """
 
 import asyncio
+import mimetypes
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -127,31 +128,37 @@ class FakeTelegram(FakePlatform):
             file = self._keep_file(name, name.encode())
             await self.sends(chat, {"media_group_id": album, "document": file, **words})
 
-    def quietly(self, chat: int, text: str, *, user: int) -> int:
-        """Somebody wrote, of which the bot was told nothing; returns the message's id."""
-        return self._keep(Sent(0, chat, 0, user, text)).id
+    def quietly(self, chat: int, text: str, *, user: int, file: tuple[str, bytes] | None = None) -> int:
+        """Somebody wrote or sent a file, of which the bot was told nothing; returns the message's id."""
+        return self._keep(Sent(0, chat, 0, user, text, file=file)).id
 
     def begin_numbers_anew(self) -> None:
         """After a week without updates their numbers are chosen anew, lower here."""
         self._numbers_from = 0
 
-    async def sends_file(self, chat: int, name: str, content: bytes, *, user: int = 7, caption: str = "") -> int:
-        """Somebody sends a document."""
-        sent = self._keep(Sent(0, chat, 0, user, caption, file=(name, content)))
+    async def sends_file(
+        self, chat: int, name: str, content: bytes, *, user: int = 7, caption: str = "", topic: int = 0,
+        more: Given | None = None,
+    ) -> int:  # fmt: skip
+        """Somebody sends a document; `more` are further fields of the message."""
+        sent = self._keep(Sent(0, chat, topic, user, caption, file=(name, content)))
         file = self._keep_file(name, content)
         message: dict[str, Json] = {**self._message(sent), "from": user_of(user), "document": file, "caption": caption}
         message.pop("text", None)
-        await self._happens("message", message)
+        await self._happens("message", {**message, **(more or {})})
         return sent.id
 
-    async def sends_voice(self, chat: int, content: bytes, *, user: int = 7, topic: int = 0) -> int:
-        """Somebody records a voice message."""
-        sent = self._keep(Sent(0, chat, topic, user, "", file=("", content)))
+    async def sends_voice(
+        self, chat: int, content: bytes, *, user: int = 7, topic: int = 0, reply_to: int = 0, more: Given | None = None
+    ) -> int:
+        """Somebody records a voice message; `more` are further fields of it."""
+        sent = self._keep(Sent(0, chat, topic, user, "", reply_to=reply_to, file=("", content)))
         file = {**self._keep_file("", content), "duration": 2, "mime_type": "audio/ogg"}
         file.pop("file_name")
         message: dict[str, Json] = {**self._message(sent), "from": user_of(user), "voice": file}
         message.pop("text", None)
-        await self._happens("message", message)
+        message.pop("document")
+        await self._happens("message", {**message, **(more or {})})
         return sent.id
 
     async def clicks(self, message_id: int, label: str, *, user: int = 7) -> None:
@@ -385,7 +392,9 @@ class FakeTelegram(FakePlatform):
     def _keep_file(self, name: str, content: bytes) -> dict[str, Json]:
         file = f"file-{self._fresh()}"
         self._files[file] = (name, content)
-        return {"file_id": file, "file_unique_id": file, "file_name": name, "file_size": len(content)}
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        known: dict[str, Json] = {"file_id": file, "file_unique_id": file, "file_name": name, "mime_type": kind}
+        return {**known, "file_size": len(content)}
 
     def _find(self, given: Given) -> Sent:
         self._place(given)

@@ -16,6 +16,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta
 
 from shoal.domain.errors import InvalidInput, ToolError
+from shoal.domain.markup import counted
 from shoal.domain.messages import Image
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.transcript import SHOWN_IMAGES
@@ -148,7 +149,7 @@ def read_tool(name: str = "read") -> FunctionTool[Invocation]:
     def read(
         context: ToolContext,
         path: PathArgument,
-        offset: Annotated[int, Meta(ge=1, description="First line to show, counted from 1.")] = 1,
+        offset: Annotated[int, Meta(ge=0, description="First line to show, counted from 1.")] = 1,
         limit: Annotated[int, Meta(ge=1, le=100_000, description="How many lines to show.")] = LINES_DEFAULT,
     ) -> Invocation:
         """Read a file. Text comes with line numbers, which are not part of the file; long files in parts, by offset and
@@ -193,16 +194,19 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
         jail.require_writable(place)
         old_size = jail.size(place)
         data = content.encode("utf-8", errors="replace")
-        does = "new file" if old_size is None else f"replaces {old_size:,} bytes"
+        does = "new file" if old_size is None else f"replaces {counted(old_size, 'byte')}"
 
         async def work() -> ToolOutput:
             await require_room(context)
             async with locks.hold(place.host, place.shown):
                 await in_thread(lambda: jail.write(place, data))
             lines = content.count("\n") + (not content.endswith("\n"))
-            return ToolOutput(f"Wrote {place.shown}: {len(data):,} bytes, {lines:,} lines.")
+            told = f"Wrote {place.shown}: {counted(len(data), 'byte')}, {counted(lines, 'line')}."
+            if place.shown == "/workspace/MEMORY.md":
+                told += " It is a file like any other: `remember` writes the memory."
+            return ToolOutput(told)
 
-        shown = f"{name} {place.shown} ({len(data):,} bytes, {does})\n\n{content}"
+        shown = f"{name} {place.shown} ({counted(len(data), 'byte')}, {does})\n\n{content}"
         digest = hashlib.sha256(data).hexdigest()
         return planned(name, place.shown, work, shown, path=place.shown, content=digest)
 
@@ -222,7 +226,7 @@ def list_directory(
         entries, is_cut = await in_thread(lambda: jail.entries(place))
         marks = {"directory": "/", "link": "@"}
         lines = [
-            f"{one.name}\t{one.size_bytes:,} bytes" if one.kind == "file" else one.name + marks.get(one.kind, "=")
+            one.name + (f"\t{counted(one.size_bytes, 'byte')}" if one.kind == "file" else marks.get(one.kind, "="))
             for one in entries
         ]
         if is_cut:
@@ -325,9 +329,9 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
-    first, last = offset, min(len(lines), offset + limit - 1)
+    first, last = max(1, offset), min(len(lines), max(1, offset) + limit - 1)
     if first > len(lines):
-        raise ToolError(f"{shown} has {len(lines)} lines, so there is no line {first}.")
+        raise ToolError(f"{shown} has {counted(len(lines), 'line')}, so there is no line {first}.")
     numbered: list[str] = []
     chars = 0
     for number in range(first, last + 1):

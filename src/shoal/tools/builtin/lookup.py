@@ -133,7 +133,7 @@ def hit_of(event: Event) -> Hit:
 
 
 def _untrusted(author: Author) -> str:
-    return "" if author.trusted else f"message of {author.id}"
+    return "" if author.trusted else f"a message of {author.name or author.id}"
 
 
 def around(text: str, query: str, chars_max: int) -> str:

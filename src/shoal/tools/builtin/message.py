@@ -11,6 +11,7 @@ from msgspec import Meta
 from shoal.domain.errors import InvalidId, ToolError
 from shoal.domain.events import UserSaid
 from shoal.domain.ids import UNOPENED, ThreadId, make_thread_id, parse_thread_id, thread_address
+from shoal.domain.markup import counted
 from shoal.domain.messages import Author
 from shoal.domain.mounts import MountedPath
 from shoal.domain.permissions import Action
@@ -55,9 +56,9 @@ def upload(
         post = NewPost(_post_id(context), context.chat, comment, "file", file=file, album=tuple(album))
         await context.services.post(post)
         posted = zip(places, kept, strict=True)
-        return ToolOutput("\n".join(f"Posted {place.shown} ({size:,} bytes)." for place, (_, size) in posted))
+        return ToolOutput("\n".join(f"Posted {place.shown} ({counted(size, 'byte')})." for place, (_, size) in posted))
 
-    shown = "\n".join(f"upload {place.shown} ({jail.size(place) or 0:,} bytes)" for place in places)
+    shown = "\n".join(f"upload {place.shown} ({counted(jail.size(place) or 0, 'byte')})" for place in places)
     further = {"more": [place.shown for place in places[1:]]} if more else {}
     effect = canonical("upload", path=places[0].shown, comment=comment, **further)
     actions = tuple(Action(f"tool:upload:{place.shown}", runs=(place.shown,)) for place in places)

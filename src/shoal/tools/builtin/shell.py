@@ -6,6 +6,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from shoal.domain.errors import ToolError
+from shoal.domain.markup import counted
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, ToolContext, ToolOutput
 from shoal.domain.settings import SandboxSettings
@@ -82,12 +83,12 @@ def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionT
                 ("[standard error]\n", "standard error", result.stderr, result.stderr_cut),
             ):
                 if data:
-                    cut = f"\n[{name} went on; only its first {len(data):,} bytes were kept]" if is_cut else ""
+                    cut = f"\n[{name} went on; only its first {counted(len(data), 'byte')} were kept]" if is_cut else ""
                     parts.append(heading + text_of(data).removesuffix("\n") + cut)
             if not parts:
                 parts.append("[no output]")
             if result.timed_out:
-                parts.append(f"[killed with all its processes: it ran longer than {seconds:g} seconds]")
+                parts.append(f"[killed with all its processes: it ran longer than {counted(seconds, 'second')}]")
             else:
                 parts.append(f"[exit code {result.exit_code}]")
             return ToolOutput("\n".join(parts), is_error=result.timed_out)

@@ -84,9 +84,9 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
 
 
 def web_search_tool(
-    fetcher: Fetcher, brave_key: Callable[[], str], addresses: SearchAddresses | None = None
+    fetcher: Fetcher, brave_key: Callable[[], str], addresses: SearchAddresses | None = None, name: str = "web_search"
 ) -> FunctionTool[Invocation]:
-    """`web_search` asks Brave when there is a key for it, else DuckDuckGo."""
+    """`web_search`, or the same under another name, asks Brave when there is a key for it, else DuckDuckGo."""
     addresses = addresses or SearchAddresses()
 
     async def results(query: str, count: int) -> list[WebResult]:
@@ -104,7 +104,7 @@ def web_search_tool(
             raise ToolError("DuckDuckGo refuses the search for now. A key for Brave (tools.brave_api_key) helps.")
         return await asyncio.to_thread(duckduckgo_results, answer.body)
 
-    @tool(read_only=True, idempotent=True)
+    @tool(name=name, read_only=True, idempotent=True)
     def web_search(
         query: Annotated[str, Meta(description="What to look for.", min_length=1, max_length=400)],
         count: Annotated[int, Meta(description="How many results.", ge=1, le=RESULTS_MAX)] = 5,
@@ -118,7 +118,7 @@ def web_search_tool(
             text = "\n\n".join(lines[:count]) or "Nothing was found."
             return ToolOutput(untrusted(f"search: {words}", text), tainted_by="results of a web search")
 
-        return planned("web_search", words, work, query=words, count=count)
+        return planned(name, words, work, query=words, count=count)
 
     return web_search
 

@@ -31,6 +31,7 @@ from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.errors import InvalidInput, SandboxError, ShoalError, StoreError, ToolError
 from shoal.domain.home import Home
 from shoal.domain.installation import how_to_add
+from shoal.domain.markup import counted
 from shoal.domain.messages import Image, ToolSpec
 from shoal.domain.network_errors import network_reason
 from shoal.domain.permissions import Action
@@ -192,7 +193,9 @@ class McpState(msgspec.Struct, frozen=True):
     def told(self) -> str:
         """In one line for a person."""
         waiting = f", {self.waiting} changed or new (`shoal mcp list`)" if self.waiting else ""
-        return f"{self.server}: {self.status}, {len(self.tools)} tools{waiting}" + (f"; {self.why}" if self.why else "")
+        return f"{self.server}: {self.status}, {counted(len(self.tools), 'tool')}{waiting}" + (
+            f"; {self.why}" if self.why else ""
+        )
 
 
 class McpConnection:

@@ -225,3 +225,75 @@ def openwebui(root: Path) -> Path:
             database.executemany(f"insert into {table} values ({marks})", values)
         database.commit()
     return root
+
+
+def database(file: Path, schema: str, rows: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
+    """Write rows into tables of a new database."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(schema)
+        for table, values in rows.items():
+            for value in values:
+                connection.execute(f"insert into {table} values ({', '.join('?' * len(value))})", value)
+        connection.commit()
+
+
+def openclaw_2026_9(root: Path) -> Path:
+    """The same home as OpenClaw 2026.9 keeps it: conversations, keys, pairings and schedules in databases."""
+    openclaw(root)
+    config = (root / "openclaw.json").read_text()
+    config = config.replace(
+        'list: [{ id: "main", default: true }, { id: "work", identity', "entries: { main: {}, work: { identity"
+    )
+    (root / "openclaw.json").write_text(config.replace('emoji: "🪶" } }],', 'emoji: "🪶" } } },'))
+    sessions = root / "agents/main/sessions"
+    events = {name: (sessions / f"{name}.jsonl").read_text().splitlines() for name in ("aaaa", "bbbb")}
+    keys = json.loads((sessions / "sessions.json").read_text())
+    database(
+        root / "agents/main/agent/openclaw-agent.sqlite",
+        """
+        create table session_nodes (session_key text, current_session_id text, entry_json text, label text,
+            display_name text);
+        create table session_windows (session_id text, session_key text, created_at integer,
+            display_name text);
+        create table transcript_events (session_id text, seq integer, event_json text, created_at integer,
+            event_zstd blob);
+        create table transcript_event_identities (session_id text, event_id text, seq integer, parent_id text);
+        create table session_transcript_index_state (session_id text, leaf_event_id text);
+        create table session_transcript_archives (session_id text, reason text, encoding text, archive_blob blob);
+        create table auth_profile_store (store_key text, store_json text, updated_at integer);
+        """,
+        {
+            "session_nodes": [(key, one["sessionId"], json.dumps(one), None, one.get("displayName"))
+                              for key, one in keys.items()],
+            "session_windows": [(one["sessionId"], key, AT * 1000, None) for key, one in keys.items()],
+            "transcript_events": [(name, number, text, AT * 1000, None) for name, texts in events.items()
+                                  for number, text in enumerate(texts)],
+            "session_transcript_index_state": [("aaaa", "e7")],
+            "auth_profile_store": [("primary", (root / "agents/main/agent/auth-profiles.json").read_text(), AT)],
+        },
+    )  # fmt: skip
+    jobs = json.loads((root / "cron/jobs.json").read_text())["jobs"]
+    database(
+        root / "state/openclaw.sqlite",
+        """
+        create table cron_jobs (store_key text, job_id text, name text, agent_id text, schedule_kind text,
+            schedule_expr text, schedule_tz text, every_ms integer, at text, payload_message text,
+            delivery_channel text, delivery_to text, job_json text);
+        create table channel_pairing_allow_entries (channel_key text, account_id text, entry text);
+        """,
+        {
+            "cron_jobs": [
+                ("cron", job["id"], job["name"], None, job["schedule"]["kind"], job["schedule"].get("expr"),
+                 job["schedule"].get("tz"), job["schedule"].get("everyMs"), job["schedule"].get("at"),
+                 job["payload"].get("message") or job["payload"]["text"], job.get("delivery", {}).get("channel"),
+                 job.get("delivery", {}).get("to"), "{}") for job in jobs
+            ],
+            "channel_pairing_allow_entries": [("telegram", "default", "8")],
+        },
+    )  # fmt: skip
+    for name in ("sessions.json", "aaaa.jsonl", "bbbb.jsonl"):
+        (sessions / name).unlink()
+    for name in ("agents/main/agent/auth-profiles.json", "cron/jobs.json", "credentials/telegram-allowFrom.json"):
+        (root / name).unlink()
+    return root

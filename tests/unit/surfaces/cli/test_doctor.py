@@ -172,7 +172,7 @@ def test_each_mcp_server_is_tried(shoal: Shoal, home: Path) -> None:
         "[mcp.gone]\ncommand = '/nowhere/server'\n[mcp.off]\nenabled = false\ncommand = '/nowhere/server'\n"
     )
     found = findings(shoal)
-    assert found["mcp odd"]["message"] == "1 tools (not pinned: its first start allows them all): mcp_odd_echo."
+    assert found["mcp odd"]["message"] == "1 tool (not pinned: its first start allows them all): mcp_odd_echo."
     assert found["mcp gone"]["status"] == "fail"
     assert "[mcp.gone]" in found["mcp gone"]["todo"]
     assert "mcp off" not in found
@@ -231,3 +231,11 @@ def test_a_chat_by_webhook_is_looked_at_too(shoal: Shoal, home: Path) -> None:
 def test_looking_at_a_home_that_is_not_there_makes_none(shoal: Shoal, home: Path) -> None:
     assert findings(shoal)["home"]["status"] == "warn"
     assert not home.exists()
+
+
+def test_an_account_whose_agent_does_not_exist_is_told(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    (home / "shoal.toml").write_text("[platforms.discord]\ntoken = 't'\nowner = '1'\nagent = 'nosuch'\n")
+    found = findings(shoal)["discord main"]
+    assert (found["status"], found["found"]) == ("warn", "there is no agent 'nosuch'; the default one answers there.")
+    assert "shoal agents create nosuch" in found["todo"]

@@ -12,7 +12,8 @@ from tests.unit.surfaces.cli import peers
 from tests.unit.surfaces.cli.conftest import Shoal
 
 from shoal.config import load_config
-from shoal.surfaces.cli.imports.found import cron_of, dotenv, json5, said, time_of, yaml_subset
+from shoal.surfaces.cli.imports.forms import dotenv, json5, yaml_subset
+from shoal.surfaces.cli.imports.found import cron_of, said, time_of
 
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "openclaw": peers.openclaw, "hermes": peers.hermes, "nanobot": peers.nanobot, "openwebui": peers.openwebui,
@@ -66,8 +67,8 @@ def test_openclaw_comes_over_and_the_rest_is_explained(bring: Callable[..., list
     left = {line.what: line.detail for line in lines if line.became == "left"}
     assert set(left) >= {
         "provider anthropic", "model anthropic/claude-sonnet-4-5", "schedule Odd", "schedule Past", "channel whatsapp",
-        "channel discord: everybody", "channel telegram: 1 groups", "openclaw: HEARTBEAT.md", "the login anthropic:me",
-        "openclaw: agent:main:cron:j1:run:x", "openclaw: 1 results of tools", "openclaw.json: gateway", "surprise.bin",
+        "channel discord: everybody", "channel telegram: 1 group", "openclaw: HEARTBEAT.md", "the login anthropic:me",
+        "openclaw: agent:main:cron:j1:run:x", "openclaw: 1 result of a tool", "openclaw.json: gateway", "surprise.bin",
         "logs/", "credentials/whatsapp/", "cron/runs/",
     }  # fmt: skip
     assert all(left.values())
@@ -87,7 +88,7 @@ def test_hermes_comes_over_with_its_profiles(bring: Callable[..., list[Line]], h
     left = of(lines, "left")
     assert set(left) >= {
         "provider openrouter", "provider my-proxy", "schedule Backup", "hermes: News run", "hermes: .env: EXA_API_KEY",
-        "hermes: skill shipped-one", "hermes: config.yaml: terminal", "hermes: 1 results of tools",
+        "hermes: skill shipped-one", "hermes: config.yaml: terminal", "hermes: 1 result of a tool",
     }  # fmt: skip
     assert "- Ada uses zsh, with vi keys. <!-- only owner -->" in (home / "data/MEMORY.md").read_text()
     assert load_config(home, {}).platforms.telegram[0].allow == ("7", "8")
@@ -117,8 +118,9 @@ def test_of_open_webui_the_first_administrators_things_come(bring: Callable[...,
         "conversation Soup",
     ]
     assert of(lines, "off") == ["skill tide-table", "schedule Dinner"]
-    assert {"1 rows of chat", "1 rows of memory", "1 rows of knowledge", "chat Empty", "1 messages of Soup",
-            "provider openai", "model llama3:8b of openwebui-the-cook"} <= set(of(lines, "left"))  # fmt: skip
+    assert {"1 row of chat", "1 row of memory", "1 row of knowledge", "openwebui: conversation Empty",
+            "1 message of Soup", "provider openai",
+            "model llama3:8b of openwebui-the-cook"} <= set(of(lines, "left"))  # fmt: skip
     everything = b"".join(files(home).values())
     assert b"secret of Bob" not in everything
     assert b"Bob sings" not in everything

@@ -29,6 +29,35 @@ def test_a_past_conversation_replays_alike_and_so_does_its_copy(shoal: Shoal) ->
 
 
 @pytest.mark.usefixtures("asked")
+def test_every_thread_is_visited_pinned_archived_and_newer_ones_too(
+    shoal: Shoal, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = [shoal("threads", "fork", THREAD).out.strip() for _ in range(5)]
+    old, archived, newer = copies[:3]
+    with contextlib.closing(sqlite3.connect(home / "shoal.db")) as database, database:
+        database.execute("update threads set pinned = 1, updated_at = 0 where thread = ?", (old,))
+        database.execute("update threads set archived = 1 where thread = ?", (archived,))
+        database.execute("update events set type = 'sung' where type = 'forked' and thread = ?", (newer,))
+        (last,) = database.execute("select max(updated_at) from threads").fetchone()
+        for number, thread in enumerate((THREAD, *copies[1:])):  # within one millisecond
+            database.execute(
+                "update threads set updated_at = ? where thread = ?", (last // 1000 * 1000 + number, thread)
+            )
+    monkeypatch.setattr("shoal.surfaces.cli.replay.PAGE", 2)
+    ran = shoal("replay", "--all")
+    assert (ran.code, ran.err) == (2, "")
+    first, summary, left_out, _ = ran.out.splitlines()
+    assert first == f"{newer}: The journal was written by a newer Shoal (sung). Install that version to use it."
+    assert summary == "8 requests in 4 threads: 8 identical."
+    assert left_out == "1 thread was written by a newer Shoal and left out."
+    assert shoal("replay", "--all", "--since", "9000w").out.splitlines()[1] == "10 requests in 5 threads: 10 identical."
+    told = {line["thread"]: line for line in map(json.loads, shoal("replay", "--all", "--json").out.splitlines())}
+    assert set(told) == {THREAD, *copies} - {old}
+    assert "newer Shoal" in told[newer]["error"]
+    assert shoal("replay", newer).code == 2
+
+
+@pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize(
     "words",
     ["replay", "replay terminal:ask:none", "replay no-thread", f"replay {THREAD} --all", f"replay {THREAD} --turn x"],
@@ -94,6 +123,12 @@ def test_other_rules_are_tried_on_the_past(shoal: Shoal, home: Path) -> None:
     assert "newly denied: 1" in ran.out
     assert "Everything would have been decided the same." in shoal("permissions", "replay", "--profile", "open").out
     assert shoal("permissions", "replay", "--profile", "nope").code == 2
+    ran = shoal("permissions", "replay", "--profile", "/nope.toml")
+    assert (ran.code, ran.err) == (2, "shoal: /nope.toml cannot be read: No such file or directory.\n")
+    rules.write_text('extends = "nope"\n')
+    ran = shoal("permissions", "replay", "--profile", str(rules))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("shoal: permission profile 'rules.toml' extends 'nope', which does not exist;")
     assert shoal("permissions", "replay", "--profile", "open", "--since", "soon").code == 2
     assert shoal("permissions", "suggest").out == "Nothing was asked often enough yet.\n"
     assert shoal("permissions", "suggest", "--accept", "1").code == 2

@@ -8,6 +8,7 @@ import subprocess
 import tomllib
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.unit.surfaces.cli.conftest import PROGRAM, VARIABLES, Shoal
 from shoal.config import load_config
 from shoal.setup.choices import mistaken
 from shoal.surfaces.cli import login_service
-from shoal.surfaces.cli.setup_checks import is_free, not_ours
+from shoal.surfaces.cli.setup_checks import is_free, not_usable
 from shoal.testing.model import FakeModel
 from shoal.testing.model.fake import FakeSettings
 from shoal.testing.model.script import Refusal
@@ -152,17 +153,20 @@ def test_a_directory_of_something_else_is_left_alone(shoal: Shoal, home: Path, f
 def test_a_home_that_is_half_anothers_is_left_alone_too(tmp_path: Path) -> None:
     (tmp_path / "openclaw.json").write_text("{}")
     (tmp_path / "shoal.toml").write_text("")
-    assert "belongs to another product" in not_ours(tmp_path)
+    assert "belongs to another product" in not_usable(tmp_path)
 
 
 def test_a_place_that_cannot_be_a_home_is_said(shoal: Shoal, home: Path) -> None:
     home.write_text("a file")
     ran = shoal("setup")
     assert ran.code == 1
-    assert "cannot be used: Not a directory. Choose another directory" in ran.out
+    assert f"{home} is a file. Choose another directory" in ran.out
+    home.unlink()
+    (home.parent / "file").write_text("")
+    assert not_usable(home.parent / "file/home") == f"{home.parent / 'file'} is a file. Choose another directory."
 
 
-def test_a_port_in_use_is_said(shoal: Shoal) -> None:
+def test_a_port_in_use_is_said_and_not_written(shoal: Shoal, home: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -170,6 +174,8 @@ def test_a_port_in_use_is_said(shoal: Shoal) -> None:
         assert not is_free("127.0.0.1", port)
         ran = shoal("setup", "--set", f"web.port={port}")
     assert f"Port {port} of 127.0.0.1 is used by another program." in ran.out
+    assert ran.code == 1
+    assert str(port) not in (home / "shoal.toml").read_text()
 
 
 def test_a_shoal_that_runs_has_to_be_stopped(shoal: Shoal, home: Path) -> None:
@@ -221,12 +227,40 @@ async def test_a_person_gets_from_nothing_to_a_paired_bot(start: Start, home: Pa
         await at(terminal, "That is not the code in the chat.")
         await at(terminal, "Code: ", code.lower())
         await at(terminal, "You own the bot on Telegram")
+        await at(terminal, "At what hour (- for none) [-]: ", "")
         assert "You are my owner now" in (await fake.sees(7, "owner now")).text
         assert await asyncio.to_thread(terminal.ends) == 0
     assert TOKEN not in terminal.screen
     assert written(home)["platforms"]["telegram"] == {
         "api_base": option.partition("=")[2], "token": {"file": "secrets/platforms.telegram.token"}, "owner": "7",
     }  # fmt: skip
+
+
+async def test_a_stranger_who_writes_first_is_in_nobodys_way(start: Start, home: Path) -> None:
+    async with telegram() as (fake, option):
+        fake.add_chat(8)
+        terminal = start("--set", option)
+        await at(terminal, "Number [1]: ", "demo")
+        await at(terminal, "Number [1]: ", "telegram")
+        await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
+        assert "restart" not in await at(terminal, "Number [1]: ", "telegram")
+        await at(terminal, "Enter goes back): ", TOKEN)
+        await at(terminal, "directly and not in a group")
+        await fake.says(8, "hello from a stranger", user=8)
+        other = (await fake.sees(8, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
+        await at(terminal, "Code: ", "22222222")
+        await at(terminal, "Is it not yours? Write to your bot, and it sends you your own.")
+        await fake.says(7, "/start")
+        code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
+        assert code != other
+        await at(terminal, "Code: ", code)
+        await at(terminal, "You own the bot on Telegram")
+        await at(terminal, "At what hour (- for none) [-]: ", "25:00")
+        await at(terminal, "'25:00' is no hour. Write it as 8, 8:00 or 20:30.")
+        await at(terminal, "At what hour (- for none) [-]: ", "8")
+        await at(terminal, "A brief comes in telegram:7:")
+        assert await asyncio.to_thread(terminal.ends) == 0
+    assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyright: ignore[reportIndexIssue]
 
 
 async def test_teams_takes_the_credentials_and_says_which_address_to_call(start: Start, home: Path) -> None:
@@ -280,6 +314,7 @@ async def test_google_chat_by_pub_sub_pairs_its_owner(start: Start, home: Path, 
     await fake.says("dm", "hello")
     code = (await fake.sees("dm", "Your code is ")).text.split("Your code is ")[1].split(".")[0]
     await at(terminal, "Code: ", code)
+    await at(terminal, "At what hour (- for none) [-]: ", "")
     assert await asyncio.to_thread(terminal.ends) == 0, terminal.screen
     await fake.stop()
     assert load_config(home, {}).platforms.google_chat[0].owner == "1001"
@@ -293,14 +328,17 @@ async def test_it_goes_on_where_it_was_left(start: Start, home: Path) -> None:
         await at(terminal, "Enter goes back): ", TOKEN)
         await at(terminal, "directly and not in a group")
         terminal.presses(b"\x03")
-        await at(terminal, "Left. ")
+        await at(terminal, "Left. What is written stays.")
+        shown = await at(terminal, "setup` goes on where you left.")
         assert await asyncio.to_thread(terminal.ends) == 130
+        assert "Nothing was changed" not in shown + terminal.screen
         again = start("model")
         await at(again, "Number [1]: ", "demo")
         await at(again, "directly and not in a group")
         await fake.says(7, "hello")
         code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
         await at(again, "Code: ", code)
+        await at(again, "At what hour (- for none) [-]: ", "")
         assert await asyncio.to_thread(again.ends) == 0
         last = start()
         await at(last, "Telegram is connected.")
@@ -324,6 +362,7 @@ async def test_an_account_that_rests_is_switched_on_with_the_token_it_has(start:
         await fake.says(7, "hello")
         code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
         await at(terminal, "Code: ", code)
+        await at(terminal, "At what hour (- for none) [-]: ", "")
         assert await asyncio.to_thread(terminal.ends) == 0
     account = load_config(home, {}).platforms.telegram[0]
     assert (account.enabled, account.owner, account.allow) == (True, "7", ("7", "8"))
@@ -355,6 +394,70 @@ async def test_a_used_up_account_is_said_before_it_is_kept(start: Start, home: P
     assert await asyncio.to_thread(terminal.ends) == 0
     await model.stop()
     assert not (home / "secrets").exists()
+
+
+async def test_a_wrong_answer_brings_the_question_again(start: Start, tmp_path: Path) -> None:
+    terminal = start("--set", "web.port=0")
+    for choice, question, answer, said in (
+        (
+            "local",
+            "Path of the GGUF file: ",
+            str(tmp_path / "nothing.gguf"),
+            "cannot be read: No such file or directory.",
+        ),
+        ("local", "Path of the GGUF file: ", str(tmp_path), "cannot be read: Is a directory."),
+        ("server", "Its address", "http://[::1", "http://[::1 is no address. Give one that begins with"),
+        ("server", "Its address", "not a url", "not a url is no address."),
+    ):
+        await at(terminal, "Number [1]: ", choice)
+        if choice == "local" and find_spec("xllamacpp") is None:
+            await at(terminal, "Install it now", "n")
+            continue
+        await at(terminal, question, answer)
+        await at(terminal, said)
+    await at(terminal, "Number [1]: ", "demo")
+    await at(terminal, "Number [1]: ", "slack")
+    await at(terminal, "Bot token", "")
+    await at(terminal, "Number [1]: ", "none")
+    assert await asyncio.to_thread(terminal.ends) == 0
+    assert "App-level token" not in terminal.screen
+
+
+async def test_a_port_that_is_none_brings_the_question_again(start: Start) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        terminal = start("--set", f"web.port={other.getsockname()[1]}")
+        await at(terminal, "Port of the page", "abc")
+        await at(terminal, "A port is a number up to 65535; with 0 the system chooses one at each start.")
+        await at(terminal, "Port of the page", "0")
+        await at(terminal, "Number [1]: ")
+
+
+async def test_another_directory_is_named_only_once_it_can_be_one(start: Start, home: Path, tmp_path: Path) -> None:
+    home.mkdir()
+    (home / "thesis.tex").write_text("")
+    terminal = start()
+    await at(terminal, "Directory: ", str(tmp_path / "systemctl"))
+    assert "export" not in await at(terminal, "is a file. Choose another directory.")
+    await at(terminal, "Directory: ", str(tmp_path / "fresh"))
+    await at(terminal, f"export SHOAL_HOME={tmp_path / 'fresh'}")
+
+
+def test_an_empty_key_and_an_hour_that_is_none_are_said(shoal: Shoal) -> None:
+    ran = shoal("setup", "--provider", "openai", "--key", "-", stdin="\n")
+    assert (ran.code, "What --key names is empty." in ran.out) == (1, True)
+    ran = shoal("setup", "--brief", "noon")
+    assert (ran.code, "'noon' is no hour. Write it as 8, 8:00 or 20:30." in ran.out) == (1, True)
+
+
+@pytest.mark.parametrize("command", [("init",), ("run", "--port", "0"), ("ask", "hello")])
+def test_no_command_fills_the_home_of_another_product(shoal: Shoal, home: Path, command: tuple[str, ...]) -> None:
+    home.mkdir()
+    (home / "openclaw.json").write_text("{}")
+    ran = shoal(*command)
+    assert (ran.code, "belongs to another product (openclaw)" in ran.err) == (1, True)
+    assert [one.name for one in home.iterdir()] == ["openclaw.json"]
 
 
 # ---- the start at login ----

@@ -32,9 +32,9 @@ def test_a_trigger_is_added_listed_and_removed(shoal: Shoal) -> None:
 
 
 def test_it_may_open_threads_in_a_channel(shoal: Shoal) -> None:
-    assert shoal("triggers", "add", "in 2 hours", "hi", "--platform", "discord", "--channel", "42").code == 0
+    assert shoal("triggers", "add", "in 2 hours", "hi", "--platform", "web", "--channel", "42").code == 0
     spec = listed(shoal)[0]
-    assert (spec["kind"], spec["platform"], spec["channel"], spec["thread"]) == ("one-shot", "discord", "42", "")
+    assert (spec["kind"], spec["platform"], spec["channel"], spec["thread"]) == ("one-shot", "web", "42", "")
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,7 @@ def test_it_may_open_threads_in_a_channel(shoal: Shoal) -> None:
         (("0 9 * * *", " "), "'text' is empty"),
         (("0 9 * * *", "hi", "--timezone", "Mars"), "The time zone 'Mars' is not known."),
         (("0 9 * * *", "hi", "--platform", "discord"), "Give --thread, or --platform and --channel."),
+        (("0 9 * * *", "hi", "--platform", "discord", "--channel", "42"), "There is no platform 'discord' here."),
         (("0 9 * * *", "hi", "--thread", "x"), "must have three parts"),
     ],
 )

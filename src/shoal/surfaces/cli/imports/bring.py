@@ -26,10 +26,18 @@ from shoal.domain.messages import Author
 from shoal.domain.records import AuditEntry, MemoryEdit
 from shoal.domain.toml_text import Value
 from shoal.domain.triggers import NewTrigger, first_time
-from shoal.setup.writing import keep_secret, write_settings
+from shoal.setup.writing import write_settings, write_with_secrets
 from shoal.store.projections import Projections
 from shoal.store.store import Store
-from shoal.surfaces.cli.imports.found import Found, FoundAccount, FoundAgent, FoundProvider, FoundThread
+from shoal.surfaces.cli.imports.found import (
+    Found,
+    FoundAccount,
+    FoundAgent,
+    FoundProvider,
+    FoundSkill,
+    FoundThread,
+    counted,
+)
 from shoal.tools.memory_book import MemoryBook
 from shoal.tools.memory_files import read_memory
 from shoal.tools.tainted_files import MarkedFiles, PromptFiles
@@ -68,13 +76,15 @@ class Bringing:
         self._trust = trust
         self._product = TITLES[found.product]
         self._source = "" if trust else f"an import from {self._product}"
+        self._settings: dict[str, Value] = {}
+        self._secrets: dict[str, str] = {}
 
     async def run(self) -> list[ImportLine]:
         """Bring everything over. Raises StoreError, OSError."""
-        settings = self._providers(self._found.providers)
-        settings |= self._accounts(self._found.accounts)
-        if settings and not self._dry:
-            write_settings(self._home, settings)
+        self._providers(self._found.providers)
+        self._accounts(self._found.accounts)
+        if (self._settings or self._secrets) and not self._dry:
+            write_with_secrets(self._home, self._settings, self._secrets)
             self._config = load_config(self._home.root, os.environ)
         marks = MarkedFiles(self._store.settings, self._home)
         book = MemoryBook(self._home, self._store, SystemClock(), PromptFiles(marks, self._home))
@@ -100,7 +110,8 @@ class Bringing:
         return self.lines
 
     def _tell(self, became: Became, what: str, detail: str) -> None:
-        self.lines.append(ImportLine(became, what, detail))
+        texts = (text.replace("\0", "").encode("utf-8", "replace").decode() for text in (what, detail))
+        self.lines.append(ImportLine(became, *texts))
 
     # ---- agents ----
 
@@ -122,17 +133,19 @@ class Bringing:
             if is_new and agent.system_prompt:
                 set_key(folder, "system_prompt", agent.system_prompt)
             await self._store.registry.put(agent.name, digest_of(folder))
-        where = f"agents/{agent.name}"
+        where, what = f"agents/{agent.name}", f"agent {_titled(agent)}"
         if is_new or came:
-            self._tell("came", f"agent {agent.name}", f"{where}: {', '.join(came) or 'an empty persona'}")
+            prompt = "its system prompt" if agent.system_prompt else "an empty persona"
+            self._tell("came", what, f"{where}: {', '.join(came) or prompt}")
         else:
-            self._tell("there", f"agent {agent.name}", where)
+            self._tell("there", what, where)
         if kept:
             self._tell("left", f"agent {agent.name}: {', '.join(kept)}", "the file here says something else and stays")
         for skill in agent.skills:
             off, on = folder / OFF / skill.name, folder / "skills" / skill.name
+            what = f"skill {_titled(skill)}"
             if off.exists() or on.exists():
-                self._tell("there", f"skill {skill.name}", f"{where}/{'skills' if on.exists() else OFF}/{skill.name}")
+                self._tell("there", what, f"{where}/{'skills' if on.exists() else OFF}/{skill.name}")
                 continue
             if not self._dry:
                 for name, data in skill.files.items():
@@ -142,7 +155,7 @@ class Bringing:
             parsed = parse_skill(on / "SKILL.md", text, "agent")
             wrong = f" It has to be corrected first: {parsed.text}" if isinstance(parsed, SkillProblem) else ""
             todo = f"mv {off} {on}" if on.parent.exists() else f"mkdir -p {on.parent} && mv {off} {on}"
-            self._tell("off", f"skill {skill.name}", f"read it, then: {todo}{wrong}")
+            self._tell("off", what, f"read it, then: {todo}{wrong}")
 
     async def _memory(self, agent: FoundAgent, book: MemoryBook) -> None:
         """What an agent remembers becomes the owner's alone: there only they were its people."""
@@ -165,13 +178,12 @@ class Bringing:
             except InvalidInput as error:
                 self._tell("left", what, str(error))
                 continue
-            self._tell("came", what, f"{len(new)} lines in {name}, for you alone")
+            self._tell("came", what, f"{counted(len(new), 'line', 'lines')} in {name}, for you alone")
 
     # ---- settings ----
 
-    def _providers(self, providers: Sequence[FoundProvider]) -> dict[str, Value]:
-        """The keys to set for providers that are not configured."""
-        values: dict[str, Value] = {}
+    def _providers(self, providers: Sequence[FoundProvider]) -> None:
+        """Note the keys to set for providers that are not configured."""
         for one in providers:
             table, what = f"providers.{one.name}", f"provider {one.name}"
             if one.name in self._config.providers:
@@ -180,43 +192,52 @@ class Bringing:
             if (one.key and not self._keys) or not (one.key or one.base_url):
                 self._tell("left", what, "its key was not asked for: --keys brings it, or `shoal setup model`")
                 continue
-            if one.kind and one.name not in KNOWN_PROVIDERS:
-                values[f"{table}.kind"] = one.kind
-            if one.base_url:
-                values[f"{table}.base_url"] = one.base_url
-            if one.key:
-                values[f"{table}.api_key"] = self._secret(f"{table}.api_key", one.key)
-            self._tell("came", what, f"[{table}] in shoal.toml{', its key in secrets/' if one.key else ''}")
-        return values
+            values: dict[str, Value] = {f"{table}.kind": one.kind, f"{table}.base_url": one.base_url}
+            if one.name in KNOWN_PROVIDERS:
+                values[f"{table}.kind"] = ""
+            secrets = {f"{table}.api_key": one.key} if one.key else {}
+            if self._adds(what, {key: value for key, value in values.items() if value}, secrets):
+                self._tell("came", what, f"[{table}] in shoal.toml{', its key in secrets/' if one.key else ''}")
 
-    def _accounts(self, accounts: Sequence[FoundAccount]) -> dict[str, Value]:
-        """The keys to set for accounts on platforms that have none; they are switched off."""
-        values: dict[str, Value] = {}
+    def _accounts(self, accounts: Sequence[FoundAccount]) -> None:
+        """Note the keys to set for accounts on platforms that have none; they are switched off."""
         for one in accounts:
             table, what = f"platforms.{one.platform}", f"channel {one.platform}"
             if getattr(self._config.platforms, one.platform):
                 self._tell("there", what, "an account is configured already; who may speak there was not changed")
                 continue
-            values[f"{table}.enabled"] = False
+            values: dict[str, Value] = {f"{table}.enabled": False}
             values |= {f"{table}.{key}": value for key, value in one.settings.items()}
             if one.allow:
                 values[f"{table}.allow"] = one.allow
-            if self._keys:
-                values |= {
-                    f"{table}.{key}": self._secret(f"{table}.{key}", value) for key, value in one.secrets.items()
-                }
-            token = "its token in secrets/" if self._keys else "without its token (--keys brings it)"
-            people = f"{len(one.allow)} people may speak"
-            todo = f"stop {self._product}, then `shoal setup chat`, which also finds out which of them you are"
-            self._tell("off", what, f"[{table}] in shoal.toml, {token}, {people}; {todo}")
-        return values
+            secrets = {f"{table}.{key}": value for key, value in one.secrets.items()} if self._keys else {}
+            if self._adds(what, values, secrets):
+                token = "its token in secrets/" if secrets else "without its token (--keys brings it)"
+                token = token if one.secrets else "without a token, since none was found"
+                people = f"{counted(len(one.allow), 'person', 'people')} may speak"
+                todo = f"stop {self._product}, then `shoal setup chat`, which also finds out which of them you are"
+                self._tell("off", what, f"[{table}] in shoal.toml, {token}, {people}; {todo}")
 
-    def _secret(self, key: str, value: str) -> Value:
-        return {"file": f"secrets/{key}"} if self._dry else keep_secret(self._home, key, value)
+    def _adds(self, what: str, values: dict[str, Value], secrets: dict[str, str]) -> bool:
+        """Note keys to set; those that the configuration would not take, or that are set by now, are told and left."""
+        if (values | secrets).keys() & (self._settings | self._secrets).keys():
+            self._tell("left", what, "another of the same name came")
+            return False
+        try:
+            load_config(self._home.root, os.environ, {**self._settings, **self._secrets, **values, **secrets})
+        except ConfigError as error:
+            self._tell("left", what, error.problems[0])
+            return False
+        self._settings |= values
+        self._secrets |= secrets
+        return True
 
     def _models(self) -> None:
         """The default model, and each agent's own, where their providers are configured here."""
         wanted, have = self._found.model, {*self._config.providers}
+        have |= {
+            key.split(".")[1] for key in (*self._settings, *self._secrets) if key.startswith("providers.")
+        }  # also where it is a trial
         if wanted and self._config.model.name:
             became: Became = "there" if wanted == self._config.model.name else "left"
             self._tell(became, f"model {wanted}", f"{self._config.model.name} is configured here, and stays")
@@ -258,7 +279,7 @@ class Bringing:
         title = f"{' '.join(found.title.split())[:50]} (from {self._product})"
         first, last = found.messages[0].at, found.messages[-1].at
         what = f"conversation {' '.join(found.title.split())[:50]}"
-        detail = f"{thread}: {len(found.messages)} messages, {first:%Y-%m-%d} to {last:%Y-%m-%d}"
+        detail = f"{thread}: {counted(len(found.messages), 'message', 'messages')}, {first:%Y-%m-%d} to {last:%Y-%m-%d}"
         if self._dry:
             is_new = await self._store.journal.thread(thread) is None
         else:
@@ -297,6 +318,11 @@ class Bringing:
                 continue
             told = f" It told {one.told} there; here its answers stand on the page." if one.told else ""
             self._tell("off", what, f"it rests until `shoal triggers resume {identity or 'ID'}`.{told}")
+
+
+def _titled(one: FoundAgent | FoundSkill) -> str:
+    """Its name, with what it was called there where the name does not say that."""
+    return one.name if one.title.isascii() else f"{one.name} ({one.title})"
 
 
 def _pieces(entry: str) -> list[str]:

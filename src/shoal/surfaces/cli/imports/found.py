@@ -1,25 +1,26 @@
-"""What is found in the home of another product, and how its files are read: leniently, bounded, and all accounted for.
+"""What is found in the home of another product, and what its values mean: read leniently, so that no content raises.
 
 Whatever a reader does not take is listed with a reason, so that nothing stays behind unexplained.
 """
 
+import hashlib
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime
+from collections.abc import Container, Iterable
+from datetime import UTC, date, datetime, tzinfo
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
 import msgspec
 
-from shoal.domain.errors import InvalidInput
-
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+Entry: TypeAlias = tuple[object, object, object]
+"""What is stored of a message: its role, its content, its time."""
 
-FILE_BYTES_MAX = 4_194_304
-"""Longest text file that is read."""
-NOT_KNOWN = "nothing here matches it; look at it by hand"
 DAY = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})")
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+"""What is outside is no time of a message or schedule."""
 
 
 class ImportedMessage(msgspec.Struct, frozen=True):
@@ -41,16 +42,21 @@ class FoundThread(msgspec.Struct, frozen=True):
 
 
 class FoundSkill(msgspec.Struct, frozen=True):
-    """A skill: its files by their paths in its folder."""
+    """A skill: its files by their paths in its folder. `title` is what it was called there."""
 
     name: str
     files: dict[str, bytes]
+    title: str = ""
 
 
 class FoundAgent(msgspec.Struct):
-    """A persona: the files of its instructions, what it remembers, and what it can do. `model` is PROVIDER/MODEL."""
+    """A persona: the files of its instructions, what it remembers, and what it can do.
+
+    `model` is PROVIDER/MODEL, `title` what it was called there.
+    """
 
     name: str
+    title: str = ""
     files: dict[str, str] = {}
     documents: dict[str, str] = {}
     memory: list[str] = []
@@ -58,6 +64,11 @@ class FoundAgent(msgspec.Struct):
     skills: list[FoundSkill] = []
     model: str = ""
     system_prompt: str = ""
+
+    def add_skill(self, skill: FoundSkill, origin: str) -> None:
+        """Take a skill; one of a name that another has already gets a digest of its origin."""
+        name = distinct(skill.name, origin, {one.name for one in self.skills})
+        self.skills.append(msgspec.structs.replace(skill, name=name))
 
 
 class FoundSchedule(msgspec.Struct, frozen=True):
@@ -116,113 +127,96 @@ class Found(msgspec.Struct):
         if Left(what, why) not in self.left:
             self.left.append(Left(what, why))
 
+    def add_agent(self, agent: FoundAgent, origin: str) -> FoundAgent:
+        """Take an agent; one of a name that another has already gets a digest of what it was called there."""
+        agent.name = distinct(agent.name, origin, {one.name for one in self.agents})
+        self.agents.append(agent)
+        return agent
 
-class Tree:
-    """A directory that is read, and which of its files were."""
+    def add_thread(self, key: str, agent: str, title: str, entries: Iterable[Entry], since: datetime) -> int:
+        """Take what was said in a conversation that began at `since`; returns how many results of tools were in it.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._used: set[Path] = set()
+        A message without a time has that of the one before it.
+        """
+        messages, results, at = list[ImportedMessage](), 0, since
+        for role, content, when in entries:
+            at = time_of(when) or at
+            results += role in ("tool", "toolResult")
+            text = said(content)
+            if text and role in ("user", "assistant"):
+                messages.append(ImportedMessage("user" if role == "user" else "assistant", text, at))
+        if messages:
+            self.threads.append(FoundThread(key, agent, title or messages[0].text, messages))
+        else:
+            self.leave(f"{agent}: conversation {title or key}", "nothing was said in it")
+        return results
 
-    def text(self, path: Path) -> str:
-        """A text file, without carriage returns; empty where there is none, or none that is text."""
-        data = self.data(path)
-        return data.decode("utf-8", "replace").replace("\r\n", "\n").strip("\ufeff") if b"\0" not in data else ""
+    def leave_results(self, agent: str, results: int) -> None:
+        """Note that what tools answered stays behind, where there was any."""
+        if results:
+            what = counted(results, "result of a tool", "results of tools")
+            self.leave(f"{agent}: {what}", "what was said is brought over, what tools answered is not")
 
-    def data(self, path: Path) -> bytes:
-        """A file's beginning; empty where there is none. Links are not followed out of the directory."""
-        if not path.is_file() or not path.resolve().is_relative_to(self.root.resolve()):
-            return b""
-        self._used.add(path)
-        with path.open("rb") as file:
-            return file.read(FILE_BYTES_MAX)
-
-    def use(self, path: Path) -> None:
-        """A file, or all files of a folder, are accounted for."""
-        self._used.add(path)
-
-    def skill(self, folder: Path) -> FoundSkill | None:
-        """The skill of a folder; None where there is none."""
-        if not (folder / "SKILL.md").is_file():
-            return None
-        files = {path.relative_to(folder).as_posix(): self.data(path) for path in sorted(_files(folder))}
-        return FoundSkill(slug(folder.name), {name: data for name, data in files.items() if data})
-
-    def rest(self) -> Iterator[str]:
-        """What was not read: files at the top, and folders of which nothing, or not all, was."""
-        seen: dict[str, int] = {}
-        for path in _files(self.root):
-            if path not in self._used and not any(parent in self._used for parent in path.parents):
-                parts = path.relative_to(self.root).parts
-                where = parts[0] if len(parts) == 1 else "/".join(parts[: min(2, len(parts) - 1)]) + "/"
-                seen[where] = seen.get(where, 0) + 1
-        for where, count in sorted(seen.items()):
-            yield f"{where} ({count} files)" if where.endswith("/") and count > 1 else where
-
-
-class Options:
-    """A configuration, and which of its keys were looked at. A key may be written in camelCase or snake_case."""
-
-    def __init__(self, content: Json) -> None:
-        self.content = content
-        self._used: set[tuple[str, ...]] = set()
-
-    def get(self, *path: str) -> Json:
-        """The value at a path, which is accounted for then; None where there is none."""
-        found, taken = self.content, list[str]()
-        for name in path:
-            table = as_dict(found)
-            key = name if name in table or _snake(name) not in table else _snake(name)
-            found = table.get(key)
-            taken.append(key)
-        self._used.add(tuple(taken))
-        return found
-
-    def text(self, *path: str) -> str:
-        """A text or number as text; empty for anything else."""
-        found = self.get(*path)
-        return str(found).strip() if isinstance(found, str | int | float) and not isinstance(found, bool) else ""
-
-    def texts(self, *path: str) -> tuple[str, ...]:
-        """A list of texts or numbers, or one of them."""
-        found = self.get(*path)
-        items = found if isinstance(found, list) else [found]
-        return tuple(str(one).strip() for one in items if isinstance(one, str | int) and not isinstance(one, bool))
-
-    def table(self, *path: str) -> dict[str, Json]:
-        """The table at a path, of which nothing is accounted for yet."""
-        found = self.content
-        for name in path:
-            table = as_dict(found)
-            found = table.get(name, table.get(_snake(name)))
-        return as_dict(found)
-
-    def rest(self) -> Iterator[str]:
-        """The keys that nobody looked at, as far up as none below was."""
-        yield from self._below(as_dict(self.content), ())
-
-    def _below(self, table: dict[str, Json], path: tuple[str, ...]) -> Iterator[str]:
-        for name, value in table.items():
-            here = (*path, name)
-            if here in self._used or value in (None, "", [], {}):
-                continue
-            if any(used[: len(here)] == here for used in self._used):
-                yield from self._below(as_dict(value), here)
-            else:
-                yield ".".join(here)
+    def add_schedule(
+        self, name: str, text: str, at: datetime | None, line: str, zone: str, agent: str, told: str = ""
+    ) -> None:
+        """Take what came at a single time, or by a cron line in a zone; what does neither is left."""
+        if not text:
+            self.leave(f"schedule {name}", "it has no text for an agent")
+        elif at is not None:
+            self.schedules.append(FoundSchedule(name, "one-shot", at.isoformat(), text, "UTC", agent, told))
+        elif line:
+            self.schedules.append(FoundSchedule(name, "periodic", line, text, zone, agent, told))
+        else:
+            self.leave(f"schedule {name}", "no cron line comes as often as it does, or its time cannot be read")
 
 
-def parsed(text: str) -> Json:
-    """A JSON text; an empty table for one that is damaged."""
+# ---- names ----
+
+
+def slug(name: str) -> str:
+    """A name that agents and skills may have: lower-case letters, digits and single hyphens.
+
+    Where letters of the name are lost in it, it ends in a digest of them all, so that two names stay two.
+    """
+    kept = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    is_whole = kept and len(kept) <= 48 and not any(char.isalnum() and not char.isascii() for char in name)
+    return kept if is_whole else f"{kept[:39]}-{_digest(name)}".lstrip("-")
+
+
+def distinct(name: str, origin: str, taken: Container[str]) -> str:
+    """The name, with a digest of where it is from where another thing has it already."""
+    return f"{name[:80]}-{_digest(origin)}" if name in taken else name
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number with its noun."""
+    return f"{number} {one if number == 1 else many}"
+
+
+# ---- values ----
+
+
+def parsed(text: object) -> Json:
+    """A JSON text, without what no text may hold; an empty table for one that is damaged."""
     try:
-        return cast("Json", json.loads(text))
+        value = cast("Json", json.loads(text)) if isinstance(text, str) else {}
+        return clean(value) if isinstance(text, str) and "\\u" in text else value
     except (ValueError, RecursionError):
         return {}
 
 
-def speaker(role: object) -> Literal["user", "assistant", ""]:
-    """Who says a message of this role; empty for all that is no talk."""
-    return "user" if role == "user" else "assistant" if role == "assistant" else ""
+def clean(value: Json) -> Json:
+    """The value without half characters and NULs, which JSON can hold and UTF-8 or a database cannot."""
+    if isinstance(value, str):
+        return value.replace("\0", "").encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {cast("str", clean(key)): clean(one) for key, one in value.items()}
+    return [clean(one) for one in value] if isinstance(value, list) else value
 
 
 def as_dict(value: object) -> dict[str, Json]:
@@ -235,13 +229,18 @@ def as_list(value: object) -> "list[Json]":
     return cast("list[Json]", value) if isinstance(value, list) else []
 
 
-def slug(name: str) -> str:
-    """A name that agents and skills may have: lower-case letters, digits and single hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:48] or "unnamed"
+def text_of(value: object) -> str:
+    """A text, or a number as text; empty for anything else."""
+    return str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
 
 
-def _snake(name: str) -> str:
-    return re.sub(r"([A-Z])", lambda found: f"_{found[1].lower()}", name)
+def number_of(value: object) -> float:
+    """A number, also one that is written as a text; 0 for anything else, and for what is not finite."""
+    try:
+        number = float(text_of(value) or 0)
+    except ValueError:
+        return 0.0
+    return number if math.isfinite(number) else 0.0
 
 
 def day_of(name: str) -> date | None:
@@ -253,26 +252,30 @@ def day_of(name: str) -> date | None:
         return None
 
 
-def time_of(value: object) -> datetime | None:
-    """A time in seconds, milliseconds or nanoseconds since 1970, or as ISO 8601 (without an offset: this machine's)."""
+def time_of(value: object, zone: tzinfo | None = None) -> datetime | None:
+    """A time in seconds, milliseconds or nanoseconds since 1970, or as ISO 8601 (without an offset: of the zone, or of
+    this machine where none is given); None for anything else, also for what nobody can have meant."""
     try:
-        if isinstance(value, str) and not re.fullmatch(r"[\d.]+", value):
-            return datetime.fromisoformat(value).astimezone(UTC)
-        number = float(cast("float", value))
-        while number > 1e11:
-            number /= 1000
-        return datetime.fromtimestamp(number, UTC)
-    except (TypeError, ValueError, OverflowError, OSError):
+        if number := number_of(value):
+            while number > 1e11:
+                number /= 1000
+            at = datetime.fromtimestamp(number, UTC)
+        else:
+            at = datetime.fromisoformat(text_of(value))
+            at = (at if at.tzinfo or zone is None else at.replace(tzinfo=zone)).astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
         return None
+    return at if EARLIEST <= at < LATEST else None
 
 
 def said(content: object) -> str:
     """The words of a message: a text, or the text blocks of a list; calls, results and pictures are left out."""
     if isinstance(content, str):
-        return (said(parsed(content)) if content.startswith("[{") else "") or content.strip()
+        plain = content.removeprefix("\0json:")  # how Hermes Agent marks blocks
+        return (said(parsed(plain)) if plain.startswith("[{") else "") or plain.replace("\0", "").strip()
     blocks = [as_dict(one) for one in as_list(content)]
     texts = [one.get("text") or one.get("content") for one in blocks if one.get("type") in ("text", "input_text", None)]
-    return "\n".join(one for one in texts if isinstance(one, str)).strip()
+    return "\n".join(one for one in texts if isinstance(one, str)).replace("\0", "").strip()
 
 
 def cron_of(seconds: float) -> str:
@@ -284,159 +287,3 @@ def cron_of(seconds: float) -> str:
     if rest == 0 and hours and hours < 24 and 24 % hours == 0:
         return f"0 */{hours} * * *"
     return {24: "0 9 * * *", 168: "0 9 * * 1"}.get(hours, "") if rest == 0 else ""
-
-
-# ---- the forms of configuration files ----
-
-_TOKEN = re.compile(
-    r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|//[^\n]*|/\*.*?\*/|[{}\[\]:,]|[^\s{}\[\]:,"'/]+|/""", re.DOTALL
-)
-
-
-def json5(text: str, where: Path) -> Json:
-    """JSON with comments, trailing commas, single quotes and bare keys. Raises InvalidInput."""
-    words = [one for one in _TOKEN.findall(text) if not one.startswith(("//", "/*"))]
-    out: list[str] = []
-    for number, word in enumerate(words):
-        after = words[number + 1] if number + 1 < len(words) else ""
-        if word[0] == "'":
-            inner = re.sub(r'(?<!\\)"', lambda _: '\\"', word[1:-1].replace("\\'", "'"))
-            out.append(f'"{inner}"')
-        elif after == ":" and word[0] != '"':
-            out.append(json.dumps(word))
-        elif word != "," or after not in ("}", "]"):
-            out.append(word)
-    try:
-        return cast("Json", json.loads(" ".join(out))) if out else {}
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{where} cannot be read as JSON: {error}. Correct it, then import again.") from error
-
-
-def dotenv(text: str) -> dict[str, str]:
-    """The variables of a .env file."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        match = re.fullmatch(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*", line)
-        if match:
-            quoted = re.match(r"""(["'])(.*)\1""", match[2])
-            found[match[1]] = quoted[2] if quoted else re.sub(r"\s+#.*", "", match[2]).strip()
-    return {name: value for name, value in found.items() if value}
-
-
-def yaml_subset(text: str) -> dict[str, Json]:
-    """The part of YAML that configuration files use: nested keys, lists, plain and quoted values, blocks of text.
-
-    What is written in another way (anchors, tags, flow mappings over several lines) is read as text or left out.
-    """
-    lines = [line.rstrip() for line in text.replace("\t", "  ").splitlines()]
-    value, _ = _yaml_block([line for line in lines if line.strip() and not line.lstrip().startswith("#")], 0, 0)
-    return as_dict(value)
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _yaml_block(lines: list[str], at: int, indent: int) -> tuple[Json, int]:
-    """The value whose lines begin at `at` and are indented by `indent`, and where it ends."""
-    table, items = dict[str, Json](), list[Json]()
-    while at < len(lines) and _indent(lines[at]) >= indent:
-        line = lines[at]
-        if _indent(line) > indent:
-            at += 1
-            continue
-        content = line.strip()
-        is_item = content == "-" or content.startswith("- ")
-        if (items and not is_item) or (table and is_item):  # it belongs to the value around this one
-            break
-        if is_item:
-            inner = content[1:].strip()
-            if re.match(r"""[\w"'.-]+:(\s|$)""", inner):  # a table that begins behind the dash
-                deeper = indent + 2
-                lines[at] = " " * deeper + inner
-                value, at = _yaml_block(lines, at, deeper)
-            else:
-                value, at = _yaml_scalar(inner), at + 1
-            items.append(value)
-            continue
-        match = re.match(r"""("[^"]*"|'[^']*'|[^:#]+?)\s*:(?:\s+(.*))?$""", content)
-        if match is None:
-            at += 1
-            continue
-        name, rest = match[1].strip("\"'"), re.sub(r"\s+#.*$", "", match[2] or "").strip()
-        at += 1
-        below = _indent(lines[at]) if at < len(lines) else 0
-        starts_list = at < len(lines) and below == indent and lines[at].strip().startswith("-")
-        if rest in ("|", ">", "|-", ">-"):
-            block: list[str] = []
-            while at < len(lines) and _indent(lines[at]) > indent:
-                block.append(lines[at].strip())
-                at += 1
-            table[name] = ("\n" if rest[0] == "|" else " ").join(block)
-        elif not rest and (below > indent or starts_list):
-            table[name], at = _yaml_block(lines, at, below)
-        else:
-            table[name] = _yaml_scalar(rest)
-    return (items if items else table), at
-
-
-def _yaml_scalar(text: str) -> Json:
-    if text.startswith("[") and text.endswith("]"):
-        return [_yaml_scalar(one.strip()) for one in text[1:-1].split(",") if one.strip()]
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
-        return text[1:-1]
-    plain: Mapping[str, Json] = {"true": True, "false": False, "null": None, "~": None, "": None, "{}": {}}
-    if text.lower() in plain:
-        return plain[text.lower()]
-    return int(text) if re.fullmatch(r"-?\d+", text) else text
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """The files below a folder, links not followed, nothing of git and of caches."""
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.is_symlink() or path.name in (".git", "__pycache__", "node_modules", ".DS_Store"):
-            continue
-        if path.is_dir():
-            yield from _files(path)
-        elif path.is_file():
-            yield path
-
-
-# ---- a workspace, as several products have it ----
-
-PERSONA = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md")
-ASIDE = {
-    "HEARTBEAT.md": "it would start turns by itself; copy it to data/HEARTBEAT.md and set triggers.heartbeat_minutes",
-    "BOOT.md": "Shoal has nothing that runs at each start",
-    "BOOTSTRAP.md": "it is for the first conversation with a new agent",
-}
-
-
-def read_workspace(found: Found, tree: Tree, folder: Path, agent: FoundAgent) -> None:
-    """The persona, documents, memory, daily notes and skills in a workspace; its other files stay where they are."""
-    for name in PERSONA:
-        if text := tree.text(folder / name).strip():
-            agent.files[name] = text
-    if text := tree.text(folder / "TOOLS.md").strip():
-        agent.documents["TOOLS.md"] = text
-    for name, why in ASIDE.items():
-        if tree.text(folder / name).strip():
-            found.leave(f"{agent.name}: {name}", why)
-    for path in (folder / "MEMORY.md", folder / "memory" / "MEMORY.md"):
-        agent.memory += _entries(tree.text(path))
-    for path in sorted((folder / "memory").rglob("*.md")):
-        day = day_of(path.name)
-        if day is not None:
-            agent.notes.setdefault(day, []).extend(_entries(tree.text(path)))
-        elif path.name not in ("MEMORY.md", "HISTORY.md") and (text := tree.text(path).strip()):
-            agent.documents[f"memory-{slug(path.stem)}.md"] = text
-    for path in sorted((folder / "skills").iterdir()) if (folder / "skills").is_dir() else ():
-        if (skill := tree.skill(path)) is not None:
-            agent.skills.append(skill)
-            tree.use(path)
-
-
-def _entries(text: str) -> list[str]:
-    """The lines of a memory file that say something: headings stay as lines, rules and empty ones go."""
-    lines = (line.strip() for line in text.splitlines())
-    return [line.lstrip("#").strip() if line.startswith("#") else line for line in lines if line.strip("-=*_# ")]

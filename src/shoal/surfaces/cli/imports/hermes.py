@@ -5,39 +5,36 @@ between lines of §), `skills/` the skills in folders by category, `state.db` th
 schedules. Source: the documentation in its repository (developer-guide/session-storage, user-guide/features).
 """
 
-import sqlite3
-from contextlib import closing
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
+from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput
+from shoal.domain.triggers import zone_named
+from shoal.surfaces.cli.imports.files import Tree, changed_at, folders_and_files
+from shoal.surfaces.cli.imports.forms import Options, dotenv, yaml_subset
 from shoal.surfaces.cli.imports.found import (
+    Entry,
     Found,
     FoundAccount,
     FoundAgent,
     FoundProvider,
-    FoundSchedule,
-    FoundThread,
-    ImportedMessage,
-    Options,
-    Tree,
     as_dict,
     as_list,
     cron_of,
-    dotenv,
-    parsed,
-    said,
+    number_of,
     slug,
-    speaker,
+    text_of,
     time_of,
-    yaml_subset,
 )
 
 REASONS = {
     "logs": "logs", "cache": "a cache", "sessions": "copies of what state.db has", "cron": "records of past runs",
     "auth.json": "logins of its own", "pairing": "logins of its own", "gateway": "the state of its own server",
     "hooks": "programs written for it", "plugins": "programs written for it", "sandboxes": "its sandboxes",
-    "images": "files of past messages", "audio": "files of past messages", "state.db-wal": "a part of state.db",
-    "state.db-shm": "a part of state.db", "skills": "it came with Hermes, or has no SKILL.md", "checkpoints": "a cache",
+    "images": "files of past messages", "audio": "files of past messages",
+    "skills": "it came with Hermes, or has no SKILL.md", "checkpoints": "a cache",
     "memories": "an archive of what its memory had no room for", "hermes-agent": "the program itself",
     "whatsapp": "Shoal has no WhatsApp",
 }  # fmt: skip
@@ -52,29 +49,33 @@ ACCOUNTS = {
     "matrix": {"access_token": "MATRIX_ACCESS_TOKEN", "password": "MATRIX_PASSWORD"},
 }
 PLAIN = {"matrix": {"homeserver": "MATRIX_HOMESERVER", "user": "MATRIX_USER_ID"}}
+KNOWN = {"model", "providers", "terminal", "agent", "toolsets", "timezone", "_config_version"}
+"""Keys of config.yaml by which a home of Hermes Agent is known."""
 NOT_TALK = {"cron": "a run of a schedule", "subagent": "a subagent", "kanban": "a run of its board"}
 
 
 def read(root: Path) -> Found:
     """All of it. Raises InvalidInput where this is no home of Hermes Agent, OSError."""
-    if not any((root / name).exists() for name in ("config.yaml", "state.db", "SOUL.md")):
-        raise InvalidInput(f"{root} is no home of Hermes Agent: it has neither config.yaml, state.db nor SOUL.md.")
-    found, tree = Found("hermes", root), Tree(root)
+    found = Found("hermes", root)
+    tree = Tree(found, root)
+    with tree.database(root / "state.db") as database:
+        has_talk = any(True for _ in database.rows("sessions"))
+    settings = yaml_subset(tree.text(root / "config.yaml"))
+    has_persona = (root / "SOUL.md").is_file() and ((root / "memories").is_dir() or (root / ".env").is_file())
+    if not (has_talk or has_persona or KNOWN & set(settings)):
+        needed = "it has no config.yaml with a model, no state.db with sessions, and no SOUL.md beside memories/"
+        raise InvalidInput(f"{root} is no home of Hermes Agent: {needed}. Name the folder that has them.")
     read_profile(found, tree, root, FoundAgent("hermes"))
-    profiles = root / "profiles"
-    for folder in sorted(profiles.iterdir()) if profiles.is_dir() else ():
+    for folder in folders_and_files(root / "profiles"):
         if folder.is_dir():
             read_profile(found, tree, folder, FoundAgent(f"hermes-{slug(folder.name)}"))
-    for name in tree.rest():
-        found.leave(
-            name, REASONS.get(name.split("/")[0].split(" ")[0], "it is no part of an agent's persona, memory or talk")
-        )
+    tree.leave_rest(REASONS)
     return found
 
 
 def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> None:
     """One profile: an agent with all that is its own."""
-    found.agents.append(agent)
+    found.add_agent(agent, home.name)
     is_first = len(found.agents) == 1
     for name, path in (("SOUL.md", home / "SOUL.md"), ("USER.md", home / "memories" / "USER.md"),
                        ("AGENTS.md", home / "AGENTS.md")):  # fmt: skip
@@ -83,19 +84,21 @@ def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> Non
     agent.memory = _entries(tree.text(home / "memories" / "MEMORY.md"))
     shipped = {line.split(":")[0].strip() for line in tree.text(home / "skills" / ".bundled_manifest").splitlines()}
     for path in sorted((home / "skills").rglob("SKILL.md")) if (home / "skills").is_dir() else ():
-        skill = tree.skill(path.parent)
-        if skill is None or path.parent.name in shipped:
+        if path.parent.name in shipped:
             found.leave(f"{agent.name}: skill {path.parent.name}", "it came with Hermes")
-        else:
-            agent.skills.append(skill)
-        tree.use(path.parent)
-    options = Options(yaml_subset(tree.text(home / "config.yaml")))
-    variables = dotenv(tree.text(home / ".env"))
+            tree.use(path.parent)
+        elif (skill := tree.skill(path.parent)) is not None:
+            agent.add_skill(skill, str(path.relative_to(home)))
+    written = tree.text(home / "config.yaml")
+    options, variables = Options(yaml_subset(written)), dotenv(tree.text(home / ".env"))
+    if written.strip() and not options.content:
+        tree.leave(home / "config.yaml", "no key in it could be read")
+    zone = options.text("timezone") or local_zone()
     read_models(found, options, variables, agent, is_first=is_first)
     read_channels(found, variables, is_first=is_first)
     read_threads(found, tree, home / "state.db", agent.name)
-    for one in as_list(as_dict(parsed(tree.text(home / "cron" / "jobs.json"))).get("jobs")):
-        read_schedule(found, Options(as_dict(one)), agent.name)
+    for one in as_list(as_dict(tree.json(home / "cron" / "jobs.json")).get("jobs")):
+        read_schedule(found, Options(as_dict(one)), agent.name, zone)
     for name in options.rest():
         found.leave(f"{agent.name}: config.yaml: {name}", "no setting here means the same")
     for name in variables:
@@ -103,8 +106,8 @@ def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> Non
 
 
 def _entries(text: str) -> list[str]:
-    """Entries stand between lines of §."""
-    return [" ".join(one.split()) for one in text.split("§") if one.strip()]
+    """Entries stand between lines that are a § and nothing else."""
+    return [" ".join(one.split()) for one in re.split(r"(?m)^[ \t]*§[ \t]*$", text) if one.strip()]
 
 
 def read_models(
@@ -161,50 +164,37 @@ def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) ->
 
 
 def read_threads(found: Found, tree: Tree, file: Path, agent: str) -> None:
-    """The conversations of a state.db, of any version: columns that came later are asked for only where they are."""
-    if not file.is_file():
-        return
-    tree.use(file)
-    try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            columns = {str(row[1]) for row in database.execute("pragma table_info(messages)")}
-            kept = "and (active = 1 or compacted = 1)" if {"active", "compacted"} <= columns else ""
-            asked = "select id, source, title, parent_session_id from sessions order by started_at"
-            sessions = database.execute(asked).fetchall()
-            words = f"select role, content, timestamp from messages where session_id = ? {kept} order by timestamp, id"  # noqa: S608 (no value is put in)
-            spoken = {str(row[0]): database.execute(words, (row[0],)).fetchall() for row in sessions}
-    except sqlite3.Error as error:
-        found.leave(f"{agent}: state.db", f"it cannot be read: {error}")
-        return
+    """The conversations of a state.db, of any version."""
+    spoken: dict[str, list[Mapping[str, object]]] = {}
     results = 0
-    for key, source, title, _ in sessions:
-        if str(source) in NOT_TALK:
-            found.leave(f"{agent}: {title or key}", f"{NOT_TALK[str(source)]}, not a conversation")
+    with tree.database(file) as database:
+        sessions = sorted(database.rows("sessions"), key=lambda row: number_of(row.get("started_at")))
+        for row in database.rows("messages"):
+            if row.get("active", 1) or row.get("compacted", 1):  # what was taken back is neither
+                spoken.setdefault(text_of(row.get("session_id")), []).append(row)
+    for session in sessions:
+        key, source, title = (text_of(session.get(name)) for name in ("id", "source", "title"))
+        if source in NOT_TALK:
+            found.leave(f"{agent}: {title or key}", f"{NOT_TALK[source]}, not a conversation")
             continue
-        messages, seen = list[ImportedMessage](), set[tuple[object, ...]]()
-        for role, content, at in spoken[str(key)]:
-            text, who, when = said(content), speaker(role), time_of(at)
-            results += role == "tool"
-            if text and who and when is not None and (role, text, at) not in seen:
-                messages.append(ImportedMessage(who, text, when))
-                seen.add((role, text, at))
-        if messages:
-            found.threads.append(FoundThread(str(key), agent, str(title or messages[0].text), messages))
-    if results:
-        found.leave(f"{agent}: {results} results of tools", "what was said is brought over, what tools answered is not")
+        talk = dict[Entry, None]()  # a message that was written twice came once
+        for row in sorted(spoken.get(key, ()), key=lambda one: number_of(one.get("timestamp"))):
+            talk[row.get("role"), row.get("content"), row.get("timestamp")] = None
+        results += found.add_thread(key, agent, title, talk, time_of(session.get("started_at")) or changed_at(file))
+    found.leave_results(agent, results)
 
 
-def read_schedule(found: Found, job: Options, agent: str) -> None:
-    """What started turns by the clock."""
-    name, text = job.text("name") or job.text("id"), job.text("prompt")
-    told, kind = job.text("deliver"), job.text("schedule", "kind")
-    at = time_of(job.get("schedule", "run_at")) if kind == "once" else None
-    line = job.text("schedule", "expr") or cron_of(60 * float(job.text("schedule", "minutes") or 0))
+def read_schedule(found: Found, job: Options, agent: str, zone: str) -> None:
+    """What started turns by the clock: times without an offset are those of the zone in config.yaml, or local."""
+    name, text = job.text("name") or job.text("id") or "without a name", job.text("prompt")
+    at = None
+    if job.text("schedule", "kind") == "once":
+        try:
+            at = time_of(job.get("schedule", "run_at"), zone_named(zone))
+        except InvalidInput:
+            at = time_of(job.get("schedule", "run_at"))
+    line = job.text("schedule", "expr") or cron_of(60 * number_of(job.get("schedule", "minutes")))
     if job.text("script") and not text:
         found.leave(f"schedule {name}", "it runs a script without an agent; use cron of the system")
-    elif text and at is not None:
-        found.schedules.append(FoundSchedule(name, "one-shot", at.isoformat(), text, "UTC", agent, told))
-    elif text and line:
-        found.schedules.append(FoundSchedule(name, "periodic", line, text, "UTC", agent, told))
     else:
-        found.leave(f"schedule {name}", "no cron line comes as often, or it says nothing to do")
+        found.add_schedule(name, text, at, line, zone, agent, job.text("deliver"))

@@ -1,41 +1,44 @@
 """Reads the home of nanobot (`~/.nanobot`).
 
-`config.json` has the models and channels; the workspace has the persona, memory, skills and `sessions/*.jsonl`, whose
-first line tells the conversation's key; `cron/jobs.json` the schedules. Source: its repository.
+`config.json` has the models and channels; the workspace has the persona, memory and skills. The conversations are in
+`sessions/WORKSPACE/sessions.sqlite3`, before in files `sessions/*.jsonl` whose first line tells their key, here or in
+the workspace; `cron/jobs.json` has the schedules. Source: nanobot/session and nanobot/cron in its repository.
 """
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
+from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput
+from shoal.surfaces.cli.imports.files import Tree, changed_at, leave_files, notes_of, place_of, read_workspace
+from shoal.surfaces.cli.imports.forms import Options, json5
 from shoal.surfaces.cli.imports.found import (
+    Entry,
     Found,
     FoundAccount,
     FoundAgent,
     FoundProvider,
-    FoundSchedule,
-    FoundThread,
-    ImportedMessage,
-    Options,
-    Tree,
+    Json,
     as_dict,
     as_list,
+    counted,
     cron_of,
-    day_of,
-    json5,
+    number_of,
     parsed,
-    read_workspace,
-    said,
     slug,
-    speaker,
+    text_of,
     time_of,
 )
 
-REASONS = {"logs": "logs", "bridge": "its bridge to WhatsApp", "media": "files of past messages", "history": "a cache"}
+REASONS = {
+    "logs": "logs", "bridge": "its bridge to WhatsApp", "media": "files of past messages", "history": "a cache",
+    "sessions": "the state of its conversations",
+}  # fmt: skip
 OPTIONS = {
-    "gateway": "settings of its own server", "tools": "what tools may do: see docs/permissions.md",
-    "audio": "Shoal does not speak", "agents": "no setting here means the same", "webui": "its own page",
+    "gateway": "settings of its own server", "tools": "what tools may do: `shoal docs permissions`",
+    "audio": "settings of its voice", "agents": "no setting here means the same", "webui": "its own page",
 }  # fmt: skip
 SECRETS = {
     "telegram": {"token": "token"}, "discord": {"token": "token"},
@@ -48,78 +51,101 @@ ENTRY = re.compile(r"^\[(\d{4}-\d{2}-\d{2})[ T\d:]*\]\s*", re.MULTILINE)
 
 def read(root: Path) -> Found:
     """All of it. Raises InvalidInput where this is no home of nanobot, OSError."""
-    found, tree = Found("nanobot", root), Tree(root)
+    found = Found("nanobot", root)
+    tree = Tree(found, root)
     if not (root / "config.json").is_file():
         raise InvalidInput(f"{root} is no home of nanobot: it has no config.json. Name the folder that has it.")
     options = Options(json5(tree.text(root / "config.json"), root / "config.json"))
-    agent = FoundAgent("nanobot")
-    found.agents.append(agent)
-    given = options.text("agents", "defaults", "workspace")
-    workspace = Path(given).expanduser() if given else root / "workspace"
-    if not workspace.is_dir():  # a home that was copied from another machine
-        workspace = root / workspace.name
-    files = tree if workspace.is_relative_to(root) else Tree(workspace)
+    has_place = isinstance(options.content, dict) and (root / "workspace").is_dir()
+    if not has_place and not {"agents", "providers", "channels"} & set(as_dict(options.content)):
+        needed = "its config.json has neither agents, providers nor channels, and there is no workspace"
+        raise InvalidInput(f"{root} is no home of nanobot: {needed}. Name the folder that nanobot made.")
+    agent = found.add_agent(FoundAgent("nanobot"), "nanobot")
+    workspace = place_of(options.text("agents", "defaults", "workspace"), root, root / "workspace")
+    files = Tree(found, workspace)
+    if workspace.is_relative_to(root.resolve()):
+        files, workspace = tree, root / workspace.relative_to(root.resolve())
     read_workspace(found, files, workspace, agent)
     history = ENTRY.split(files.text(workspace / "memory" / "HISTORY.md"))
     for day, text in zip(history[1::2], history[2::2], strict=False):
-        when, words = day_of(day), " ".join(text.split())
-        if when is not None and words:
-            agent.notes.setdefault(when, []).append(words)
-    for folder in (workspace / "sessions", root / "sessions"):
-        read_threads(found, files if folder.is_relative_to(files.root) else tree, folder)
-    for file in (root / "cron" / "jobs.json", workspace / "cron" / "jobs.json"):
-        read_schedules(
-            found, as_list(as_dict(parsed((files if file.is_relative_to(files.root) else tree).text(file))).get("jobs"))
-        )
+        notes_of(agent, day, text)
+    log = workspace / "memory" / "history.jsonl"
+    if strange := sum(
+        not notes_of(agent, text_of(one.get("timestamp")), one.get("content")) for one in files.lines(log)
+    ):
+        files.leave(log, f"{counted(strange, 'entry', 'entries')} without a day or a text")
+    results, known = 0, set[str]()
+    for place, own in ((root / "sessions", tree), (workspace / "sessions", files)):
+        results += read_threads(found, own, place, known)
+    found.leave_results("nanobot", results)
+    zone = options.text("agents", "defaults", "timezone") or local_zone()
+    for place, own in ((root, tree), (workspace, files)):
+        read_schedules(found, as_list(as_dict(own.json(place / "cron" / "jobs.json")).get("jobs")), zone)
     read_models(found, options)
     read_channels(found, options)
     for name in options.rest():
         found.leave(f"config.json: {name}", OPTIONS.get(name.split(".")[0], "no setting here means the same"))
-    what = f"nanobot: other files of {workspace}"
-    found.leave(what, "copy what the agent is to work with into agents/nanobot/workspace")
-    tree.use(workspace)
-    for name in tree.rest():
-        found.leave(name, REASONS.get(name.split("/")[0], "it is no part of an agent's persona, memory or talk"))
+    if workspace != root:
+        leave_files(found, files, workspace, "nanobot")
+    tree.leave_rest(REASONS)
     return found
 
 
-def read_threads(found: Found, tree: Tree, folder: Path) -> None:
-    """The conversations."""
+def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int:
+    """The conversations below a folder that are not `known` yet; returns how many results of tools were in them."""
     results = 0
-    for path in sorted(folder.glob("*.jsonl")) if folder.is_dir() else ():
-        key, messages = path.stem.replace("_", ":", 1), list[ImportedMessage]()
-        for line in tree.text(path).splitlines():
-            entry = as_dict(parsed(line))
-            if entry.get("_type") == "metadata":
-                key = str(entry.get("key") or key)
-                continue
-            text, role, when = said(entry.get("content")), speaker(entry.get("role")), time_of(entry.get("timestamp"))
-            results += entry.get("role") == "tool"
-            if text and role and when is not None:
-                messages.append(ImportedMessage(role, text, when))
-        if key.startswith(("cron:", "heartbeat")):
-            found.leave(f"nanobot: {key}", "a run of a schedule, not a conversation")
-        elif messages and key not in [one.key for one in found.threads]:
-            found.threads.append(FoundThread(key, "nanobot", messages[0].text, messages))
-    if results:
-        found.leave(f"nanobot: {results} results of tools", "what was said is brought over, what tools answered is not")
+    for path in sorted(folder.rglob("sessions.sqlite3")) if folder.is_dir() else ():
+        with tree.database(path) as database:
+            about = {text_of(row.get("key")): row for row in database.rows("sessions")}
+            spoken: dict[str, list[tuple[float, Json]]] = {}
+            for row in database.rows("messages"):
+                spoken.setdefault(text_of(row.get("session_key")), []).append(
+                    (number_of(row.get("position")), row.get("record"))
+                )
+        for key, row in about.items():
+            records = [parsed(record) for _, record in sorted(spoken.get(key, ()), key=lambda one: one[0])]
+            since = time_of(row.get("created_at")) or changed_at(path)
+            results += read_thread(found, key, text_of(row.get("title")), list(map(as_dict, records)), since, known)
+    for path in sorted(folder.rglob("*.jsonl")) if folder.is_dir() else ():
+        entries = list(tree.lines(path))
+        first = next((entry for entry in entries if entry.get("_type") == "metadata"), dict[str, Json]())
+        key = text_of(first.get("key")) or path.stem.replace("_", ":", 1)
+        if not entries:
+            tree.leave(path, "no entry of a conversation is in it")
+            continue
+        if key in known:
+            tree.leave(path, "sessions.sqlite3 has it, or another file")
+            continue
+        since = time_of(first.get("created_at")) or changed_at(path)
+        results += read_thread(found, key, "", entries, since, known)
+    return results
 
 
-def read_schedules(found: Found, jobs: Sequence[object]) -> None:
-    """What started turns by the clock."""
+def read_thread(
+    found: Found, key: str, title: str, entries: Sequence[dict[str, Json]], since: datetime, known: set[str]
+) -> int:
+    """One conversation, unless it is none; returns how many results of tools were in it."""
+    known.add(key)
+    if key.startswith(("cron:", "heartbeat")):
+        found.leave(f"nanobot: {key}", "a run of a schedule, not a conversation")
+        return 0
+    talk: list[Entry] = [(one.get("role"), one.get("content"), one.get("timestamp")) for one in entries]
+    return found.add_thread(key, "nanobot", title, talk, since)
+
+
+def read_schedules(found: Found, jobs: Sequence[object], zone: str) -> None:
+    """What started turns by the clock, in a zone of its own, else in that of config.json, else local."""
     for one in jobs:
         job = Options(as_dict(one))
-        name, zone = job.text("name") or job.text("id"), job.text("schedule", "tz") or "UTC"
-        text = job.text("payload", "message")
-        told = " ".join(part for part in (job.text("payload", "channel"), job.text("payload", "to")) if part)
-        at = time_of(job.get("schedule", "atMs"))
-        line = job.text("schedule", "expr") or cron_of(float(job.text("schedule", "everyMs") or 0) / 1000)
-        if text and at is not None:
-            found.schedules.append(FoundSchedule(name, "one-shot", at.isoformat(), text, "UTC", "nanobot", told))
-        elif text and line:
-            found.schedules.append(FoundSchedule(name, "periodic", line, text, zone, "nanobot", told))
-        else:
-            found.leave(f"schedule {name}", "no cron line comes as often, or it says nothing to do")
+        found.add_schedule(
+            job.text("name") or job.text("id") or "without a name",
+            job.text("payload", "message"),
+            time_of(job.get("schedule", "atMs")),
+            job.text("schedule", "expr") or cron_of(number_of(job.get("schedule", "everyMs")) / 1000),
+            job.text("schedule", "tz") or zone,
+            "nanobot",
+            " ".join(filter(None, (job.text("payload", "channel"), job.text("payload", "to")))),
+        )
 
 
 def read_models(found: Found, options: Options) -> None:
@@ -148,7 +174,9 @@ def read_channels(found: Found, options: Options) -> None:
         if not as_dict(value) or not as_dict(value).get("enabled"):
             continue
         if name not in SECRETS:
-            found.leave(f"channel {name}", f"Shoal has no {name} that could be set up from this; see docs/platforms")
+            found.leave(
+                f"channel {name}", f"Shoal has no {name} that could be set up from this: `shoal docs platforms`"
+            )
             continue
         listed = [*table.texts("allowFrom"), *table.texts("dm", "allowFrom")]
         if "*" in listed or not listed:

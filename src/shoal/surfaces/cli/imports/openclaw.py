@@ -1,34 +1,43 @@
 """Reads the home of OpenClaw (`~/.openclaw`).
 
 `openclaw.json` (JSON5) has the agents, channels and models; each agent has a workspace with its persona, memory and
-skills, and its conversations in `agents/ID/sessions/*.jsonl`, a tree of entries of which the last leaf counts.
-`cron/jobs.json` has the schedules. Source: the documentation in its repository (docs/concepts, docs/automation).
+skills. Since 2026.9 its conversations and keys are in `agents/ID/agent/openclaw-agent.sqlite`, schedules and pairings
+in `state/openclaw.sqlite`; before, in `agents/ID/sessions/*.jsonl`, `auth-profiles.json` and `cron/jobs.json`. A
+conversation is a tree of entries of which the last leaf counts. Source: src/state/*.sql and docs/ in its repository.
 """
 
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
+from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput
+from shoal.surfaces.cli.imports.files import (
+    Database,
+    Tree,
+    changed_at,
+    folders_and_files,
+    leave_files,
+    place_of,
+    read_workspace,
+)
+from shoal.surfaces.cli.imports.forms import Options, dotenv, json5
 from shoal.surfaces.cli.imports.found import (
+    Entry,
     Found,
     FoundAccount,
     FoundAgent,
     FoundProvider,
-    FoundSchedule,
-    FoundThread,
-    ImportedMessage,
     Json,
-    Options,
-    Tree,
     as_dict,
     as_list,
+    counted,
     cron_of,
-    dotenv,
-    json5,
+    number_of,
     parsed,
-    read_workspace,
-    said,
     slug,
-    speaker,
+    text_of,
     time_of,
 )
 
@@ -46,11 +55,12 @@ REASONS = {
     "extensions": "programs written for it", "plugins": "programs written for it", "hooks": "programs written for it",
     "cron": "records of past runs", "exec-approvals.json": "what it may run; Shoal asks anew",
     "canvas": "pages of its own display", "browser": "profiles of its own browser", "subagents": "records of past runs",
-    "tasks": "records of past runs", "settings": "settings of its own page", "update-check.json": "a cache",
+    "tasks": "records of past runs", "state": "the state of its own server", "settings": "settings of its own page",
+    "update-check.json": "a cache",
 }  # fmt: skip
 OPTIONS = {
     "gateway": "settings of its own server", "hooks": "webhooks: write them under [triggers.webhooks]",
-    "browser": "Shoal has no browser", "tools": "what tools may do: see docs/permissions.md", "meta": "its own notes",
+    "browser": "Shoal has no browser", "tools": "what tools may do: `shoal docs permissions`", "meta": "its own notes",
     "session": "how it parts conversations: a thread is a conversation here", "messages": "how it writes in chats",
     "logging": "logs", "plugins": "programs written for it", "wizard": "its own notes", "ui": "its own page",
     "skills": "settings of single skills", "auth": "logins of its own", "commands": "its own commands",
@@ -67,110 +77,193 @@ PLAIN_KEYS = {"matrix": {"homeserver": "homeserver", "user": "userId"},
               "teams": {"app_id": "appId", "tenant": "tenantId"}}  # fmt: skip
 
 
+_PREFIX = re.compile(r"^(?:telegram|tg|discord|slack|matrix|msteams|teams|user):", re.IGNORECASE)
+"""What OpenClaw takes before the id of a person."""
+STORES = ("auth_profile_store", "auth_profile_stores")
+"""What the table of keys is called, in the agents' databases and in that of the server."""
+SCHEDULE = {"kind": "schedule_kind", "expr": "schedule_expr", "tz": "schedule_tz", "everyMs": "every_ms", "at": "at"}
+"""The columns of a schedule in `cron_jobs`, by what they are called in a job's JSON."""
+
+
 def read(root: Path) -> Found:
     """All of it. Raises InvalidInput where this is no home of OpenClaw, OSError."""
-    found, tree = Found("openclaw", root), Tree(root)
+    found = Found("openclaw", root)
+    tree = Tree(found, root)
     file = next((root / name for name in NAMES if (root / name).is_file()), None)
     if file is None:
         raise InvalidInput(f"{root} is no home of OpenClaw: it has no {NAMES[0]}. Name the folder that has it.")
     options = Options(json5(tree.text(file), file))
+    known = {"agents", "agent", "channels", "models", "identity", "env", *OPTIONS}
+    if not known & set(as_dict(options.content)) and not (root / "agents").is_dir():
+        raise InvalidInput(
+            f"{root} is no home of OpenClaw: {file.name} has no key of its. Name the folder of OpenClaw."
+        )
     variables = dotenv(tree.text(root / ".env")) | {
         name: value for name, value in options.table("env").items() if isinstance(value, str)
     }
     variables |= {name: value for name, value in options.table("env", "vars").items() if isinstance(value, str)}
     options.get("env")
-    read_agents(found, tree, options)
-    read_models(found, tree, options, variables)
-    read_channels(found, tree, options, variables)
-    read_schedules(found, tree)
+    names = read_agents(found, tree, options)
+    with tree.database(root / "state" / "openclaw.sqlite") as state:
+        read_models(found, tree, options, variables, state)
+        read_channels(found, tree, options, variables, state)
+        jobs = [as_dict(one) for one in jobs_of(tree.json(root / "cron" / "jobs.json"))]
+        stored = [job_of(row) for row in state.rows("cron_jobs")]
+        for job in stored + [job for job in jobs if job.get("id") not in [one.get("id") for one in stored]]:
+            read_schedule(found, job, names)
     for name in options.rest():
         found.leave(f"{file.name}: {name}", OPTIONS.get(name.split(".")[0], "no setting here means the same"))
-    for name in tree.rest():
-        found.leave(name, REASONS.get(name.split("/")[0], "it is no part of an agent's persona, memory or talk"))
+    tree.leave_rest(REASONS)
     return found
 
 
-def read_agents(found: Found, tree: Tree, options: Options) -> None:
-    """The agents and their workspaces, the default one first."""
-    listed = [as_dict(one) for one in as_list(options.get("agents", "list"))]
-    ids = [str(one.get("id") or "main") for one in listed]
+def read_agents(found: Found, tree: Tree, options: Options) -> dict[str, str]:
+    """The agents and their workspaces, the default one first; returns what each is called here."""
+    listed = {text_of(as_dict(one).get("id")) or "main": as_dict(one) for one in as_list(options.get("agents", "list"))}
+    listed |= {name: as_dict(one) for name, one in as_dict(options.get("agents", "entries")).items()}
     folders = tree.root / "agents"
-    ids += [path.name for path in sorted(folders.iterdir()) if path.is_dir()] if folders.is_dir() else []
-    default = next((str(one["id"]) for one in listed if one.get("default") and one.get("id")), "")
+    ids = [*listed, *(path.name for path in folders_and_files(folders) if path.is_dir())]
+    default = next((name for name, one in listed.items() if one.get("default") is True), "")
     default = default or ("main" if "main" in ids or not ids else ids[0])
     workspace = options.text("agents", "defaults", "workspace") or options.text("agent", "workspace")
     identity = options.get("identity")
+    names: dict[str, str] = {}
     for name in dict.fromkeys([default, *ids]):
-        own = next((one for one in listed if str(one.get("id") or "main") == name), dict[str, Json]())
+        own = listed.get(name, dict[str, Json]())
         agent = FoundAgent("openclaw" if name == default else f"openclaw-{slug(name)}")
-        given = str(own.get("workspace") or (workspace if name == default else ""))
-        folder = Path(given).expanduser() if given else tree.root / f"workspace{'' if name == default else f'-{name}'}"
-        if not folder.is_dir() and folder.name:  # a home that was copied from another machine has it beside
-            folder = tree.root / folder.name
-        inside = folder.is_relative_to(tree.root)
-        files = tree if inside else Tree(folder)
+        names[name] = found.add_agent(agent, name).name
+        given = text_of(own.get("workspace")) or (workspace if name == default else "")
+        usual = tree.root / f"workspace{'' if name == default else f'-{name}'}"
+        folder = place_of(given, tree.root, usual)
+        inside = folder.is_relative_to(tree.root.resolve())
+        files = Tree(found, folder)
+        if inside:
+            files, folder = tree, tree.root / folder.relative_to(tree.root.resolve())
         read_workspace(found, files, folder, agent)
-        for path in sorted((tree.root / "skills").iterdir()) if (tree.root / "skills").is_dir() else ():
+        for path in folders_and_files(tree.root / "skills"):
             skill = tree.skill(path)
             if skill is not None and skill.name not in [one.name for one in agent.skills]:
-                agent.skills.append(skill)
-                tree.use(path)
+                agent.add_skill(skill, path.name)
         about = as_dict(own.get("identity") or (identity if name == default else None))
         if about and "IDENTITY.md" not in agent.files:
             agent.files["IDENTITY.md"] = "\n".join(f"{key}: {value}" for key, value in about.items() if value)
         agent.model = _model_name(own.get("model"))
-        found.agents.append(agent)
-        read_threads(found, tree, folders / name / "sessions", agent.name)
-        tree.use(folders / name / "sessions")
-        if folder.is_dir():
-            rest = sorted({one.split("/")[0].split(" ")[0] for one in files.rest()} if not inside else ())
-            if inside:
-                tree.use(folder)
-            what = f"{agent.name}: other files of {folder}{f' ({len(rest)} entries)' if rest else ''}"
-            found.leave(what, f"copy what the agent is to work with into agents/{agent.name}/workspace")
+        with tree.database(folders / name / "agent" / "openclaw-agent.sqlite") as database:
+            known = read_database(found, tree, database, agent.name)
+        read_files(found, tree, folders / name / "sessions", agent.name, known)
+        if folder.is_dir() and folder != tree.root:
+            leave_files(found, files, folder, agent.name)
+    return names
 
 
 def _model_name(value: Json) -> str:
-    return value if isinstance(value, str) else str(as_dict(value).get("primary") or "")
+    return text_of(value) or text_of(as_dict(value).get("primary"))
 
 
-def read_threads(found: Found, tree: Tree, folder: Path, agent: str) -> None:
-    """The conversations of an agent."""
-    index = as_dict(parsed(tree.text(folder / "sessions.json")))
-    known = {str(as_dict(one).get("sessionId")): (key, as_dict(one)) for key, one in index.items()}
-    calls = 0
-    for path in sorted(folder.glob("*.jsonl")):
-        entries = dict[str, dict[str, Json]]()
-        for line in tree.text(path).splitlines():
-            entry = as_dict(parsed(line))
-            entries[str(entry.get("id") or len(entries))] = entry
-        branch, at = list[dict[str, Json]](), next(reversed(entries), "")
-        while at in entries and entries[at] not in branch:
-            branch.append(entries[at])
-            at = str(entries[at].get("parentId") or "")
-        if len(branch) < 2:  # an older form without a tree
-            branch = list(reversed(entries.values()))
-        key, about = known.get(path.stem.split("-topic-")[0], (path.stem, dict[str, Json]()))
-        if ":cron:" in key or ":subagent:" in key or key.startswith(("cron:", "hook:")):
-            found.leave(f"{agent}: {key}", "a run of a schedule, a hook or a subagent, not a conversation")
+# ---- conversations ----
+
+
+def read_database(found: Found, tree: Tree, database: Database, agent: str) -> set[str]:
+    """The conversations of an agent's database; returns their ids."""
+    about = {text_of(row.get("current_session_id")): row for row in database.rows("session_nodes")}
+    windows = {text_of(row.get("session_id")): row for row in database.rows("session_windows")}
+    leaves = {text_of(row.get("session_id")): row.get("leaf_event_id") for row in
+              database.rows("session_transcript_index_state")}  # fmt: skip
+    packed: dict[tuple[object, object], dict[str, Json]] = {}
+    sessions: dict[str, list[tuple[float, dict[str, Json]]]] = {}
+    for row in database.rows("transcript_events"):
+        entry, place = as_dict(parsed(row.get("event_json"))), (row.get("session_id"), row.get("seq"))
+        if not entry:
+            packed[place] = entry
+        sessions.setdefault(text_of(row.get("session_id")), []).append((number_of(row.get("seq")), entry))
+    if packed:
+        for row in database.rows("transcript_event_identities"):  # which tells what an entry hangs together with
+            place = (row.get("session_id"), row.get("seq"))
+            if place in packed:
+                packed[place].update(id=row.get("event_id"), parentId=row.get("parent_id"))
+        what = counted(len(packed), "entry of a conversation", "entries of conversations")
+        found.leave(f"{agent}: {what}", "damaged, or stored in a compressed form (zstd) that nothing here reads")
+    results = 0
+    for session, numbered in sessions.items():
+        window = windows.get(session, dict[str, Json]())
+        node = about.get(session, dict[str, Json]())
+        key = text_of(window.get("session_key")) or text_of(node.get("session_key")) or session
+        title = text_of(node.get("label")) or text_of(node.get("display_name")) or text_of(window.get("display_name"))
+        entries = [entry for _, entry in sorted(numbered, key=lambda one: one[0])]
+        since = time_of(window.get("created_at")) or changed_at(tree.root)
+        told = _title(as_dict(parsed(node.get("entry_json"))))
+        results += read_thread(found, agent, session, key, title or told, entries, text_of(leaves.get(session)), since)
+    if old := sum(1 for _ in database.rows("session_transcript_archives")):
+        what = counted(old, "conversation that was begun anew", "conversations that were begun anew")
+        found.leave(f"{agent}: {what}", "OpenClaw keeps them packed; they were reset or deleted there")
+    found.leave_results(agent, results)
+    return set(sessions)
+
+
+def read_files(found: Found, tree: Tree, folder: Path, agent: str, known: set[str]) -> None:
+    """The conversations of an agent that are files, but for those that its database has."""
+    index = as_dict(tree.json(folder / "sessions.json"))
+    about = {text_of(as_dict(one).get("sessionId")): (key, as_dict(one)) for key, one in index.items()}
+    results = 0
+    for path in folders_and_files(folder):
+        session = path.name.removesuffix(".jsonl")
+        if path.suffix != ".jsonl" or session in known:
+            if path.name != "sessions.json":
+                is_old = ".jsonl.reset" in path.name or ".jsonl.deleted" in path.name
+                why = "it was reset or deleted there" if is_old else "it is no conversation"
+                tree.leave(path, "the database of the agent has it" if session in known else why)
+                tree.use(path)
             continue
-        messages: list[ImportedMessage] = []
-        for entry in reversed(branch):
-            message = as_dict(entry.get("message"))
-            when = time_of(entry.get("timestamp")) or time_of(message.get("timestamp"))
-            text, role = said(message.get("content")), speaker(message.get("role"))
-            calls += message.get("role") == "toolResult"
-            if role and text and when is not None:
-                messages.append(ImportedMessage(role, text, when))
-        origin = as_dict(about.get("origin"))
-        title = str(about.get("displayName") or about.get("subject") or origin.get("label") or "")
-        if messages:
-            found.threads.append(FoundThread(path.stem, agent, title or messages[0].text, messages))
-    if calls:
-        found.leave(f"{agent}: {calls} results of tools", "what was said is brought over, what tools answered is not")
+        entries = list(tree.lines(path))
+        key, own = about.get(session.split("-topic-")[0], (session, dict[str, Json]()))
+        if not entries:
+            tree.leave(path, "no entry of a conversation is in it")
+            continue
+        results += read_thread(found, agent, session, key, _title(own), entries, "", changed_at(path))
+    found.leave_results(agent, results)
 
 
-def read_models(found: Found, tree: Tree, options: Options, variables: dict[str, str]) -> None:
+def _title(about: dict[str, Json]) -> str:
+    names = (about.get("displayName"), about.get("subject"), as_dict(about.get("origin")).get("label"))
+    return next((text_of(name) for name in names if text_of(name)), "")
+
+
+def read_thread(
+    found: Found, agent: str, session: str, key: str, title: str, entries: list[dict[str, Json]], leaf: str,
+    since: datetime,
+) -> int:  # fmt: skip
+    """One conversation along the branch that ends in its leaf; returns how many results of tools were in it."""
+    if ":cron:" in key or ":subagent:" in key or key.startswith(("cron:", "hook:")):
+        found.leave(f"{agent}: {key}", "a run of a schedule, a hook or a subagent, not a conversation")
+        return 0
+    talk: list[Entry] = []
+    for entry in branch_of(entries, leaf):
+        message = as_dict(entry.get("message"))
+        talk.append((message.get("role"), message.get("content"), entry.get("timestamp") or message.get("timestamp")))
+    return found.add_thread(session, agent, title, talk, since)
+
+
+def branch_of(entries: list[dict[str, Json]], leaf: str) -> list[dict[str, Json]]:
+    """The entries from the first to the leaf, by default the last; all of an older form without a tree.
+
+    Where a parent was damaged, the entry before goes on in its place.
+    """
+    if not any(entry.get("parentId") for entry in entries):
+        return entries
+    places = {text_of(entry.get("id")): place for place, entry in enumerate(entries) if entry.get("id")}
+    branch, place = list[dict[str, Json]](), places.get(leaf, len(entries) - 1)
+    while place >= 0:
+        branch.append(entries[place])
+        parent = text_of(entries[place].get("parentId"))
+        before = places.get(parent, place - 1) if parent else -1
+        place = min(before, place - 1)  # a parent stands before its children, so that this ends
+    return branch[::-1]
+
+
+# ---- settings ----
+
+
+def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[str, str], state: Database) -> None:
     """The providers, their keys, and the models that were chosen."""
     for path in (("agents", "defaults", "model"), ("agent", "model")):
         value = options.get(*path)
@@ -178,19 +271,23 @@ def read_models(found: Found, tree: Tree, options: Options, variables: dict[str,
         fallbacks = as_list(as_dict(value).get("fallbacks"))
         found.fallback = found.fallback or tuple(one for one in fallbacks if isinstance(one, str))
     keys = {name: variables[variable] for variable, name in KEYS.items() if variables.get(variable)}
-    for file in sorted((tree.root / "agents").glob("*/agent/auth-profiles.json")):
-        for name, one in as_dict(as_dict(parsed(tree.text(file))).get("profiles")).items():
-            profile = as_dict(one)
-            provider, key = str(profile.get("provider") or name.split(":")[0]), profile.get("key")
-            if isinstance(key, str) and key:
-                keys.setdefault(provider, key)
-            else:
-                found.leave(f"the login {name}", "it is no key, and belongs to OpenClaw")
+    stores = [parsed(row.get("store_json")) for name in STORES for row in state.rows(name)]
+    for folder in folders_and_files(tree.root / "agents"):
+        stores.append(tree.json(folder / "agent" / "auth-profiles.json"))
+        with tree.database(folder / "agent" / "openclaw-agent.sqlite") as database:
+            stores += [parsed(row.get("store_json")) for name in STORES for row in database.rows(name)]
+    for name, one in [item for store in stores for item in as_dict(as_dict(store).get("profiles")).items()]:
+        profile = as_dict(one)
+        key = secret_of(profile.get("key") or profile.get("keyRef"), variables)
+        if key:
+            keys.setdefault(text_of(profile.get("provider")) or name.split(":")[0], key)
+        else:
+            found.leave(f"the login {name}", "it is no key that could be read, and belongs to OpenClaw")
     for name, one in options.table("models", "providers").items():
         table = as_dict(one)
-        key = _filled(str(table.get("apiKey") or ""), variables)
-        kind = KINDS.get(str(table.get("api") or ""), "openai")
-        found.providers.append(FoundProvider(slug(name), kind, str(table.get("baseUrl") or ""), key))
+        kind = KINDS.get(text_of(table.get("api")), "openai")
+        key = secret_of(table.get("apiKey"), variables)
+        found.providers.append(FoundProvider(slug(name), kind, text_of(table.get("baseUrl")), key))
         keys.pop(name, None)
     options.get("models")
     for name, key in keys.items():
@@ -201,20 +298,28 @@ def read_models(found: Found, tree: Tree, options: Options, variables: dict[str,
             found.leave(f"the key of {name}", "Shoal does not know its address; write it under [providers]")
 
 
-def _filled(value: str, variables: dict[str, str]) -> str:
-    """A value in which ${NAME} stands for a variable."""
-    return variables.get(value[2:-1], "") if value.startswith("${") and value.endswith("}") else value
+def secret_of(value: Json, variables: Mapping[str, str]) -> str:
+    """A secret that is written out, or that a variable of OpenClaw's holds: ${NAME}, or {source: "env", id: NAME}."""
+    reference = as_dict(value)
+    if reference:
+        return variables.get(text_of(reference.get("id")), "") if reference.get("source") == "env" else ""
+    text = text_of(value)
+    return variables.get(text[2:-1], "") if text.startswith("${") and text.endswith("}") else text
 
 
-def read_channels(found: Found, tree: Tree, options: Options, variables: dict[str, str]) -> None:
+def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping[str, str], state: Database) -> None:
     """The accounts on platforms that Shoal has, and who may speak there."""
+    paired = [(row.get("channel_key"), text_of(row.get("entry"))) for row in
+              state.rows("channel_pairing_allow_entries")]  # fmt: skip
     for name, value in options.table("channels").items():
         table = Options(value)
         platform = {"msteams": "teams"}.get(name, name)
         if name == "defaults":
             continue
         if platform not in ACCOUNT_KEYS:
-            found.leave(f"channel {name}", f"Shoal has no {name} that could be set up from this; see docs/platforms")
+            found.leave(
+                f"channel {name}", f"Shoal has no {name} that could be set up from this: `shoal docs platforms`"
+            )
             continue
         accounts = table.table("accounts")
         if len(accounts) > 1:
@@ -222,41 +327,59 @@ def read_channels(found: Found, tree: Tree, options: Options, variables: dict[st
         if accounts:
             table = Options({**as_dict(value), **as_dict(next(iter(accounts.values())))})
         allow = [*table.texts("allowFrom"), *table.texts("dm", "allowFrom"), *table.texts("groupAllowFrom")]
-        paired = parsed(tree.text(tree.root / "credentials" / f"{name}-allowFrom.json"))
-        allow += [str(one) for one in as_list(as_dict(paired).get("allowFrom"))]
+        listed = as_list(as_dict(tree.json(tree.root / "credentials" / f"{name}-allowFrom.json")).get("allowFrom"))
+        allow += [*map(text_of, listed), *(one for channel, one in paired if channel == name)]
         if "*" in allow:
             found.leave(f"channel {name}: everybody", 'it was open to all; write allow = ["*"] yourself if you mean it')
         groups = {**table.table("groups"), **table.table("guilds"), **table.table("channels")}
         if groups:
-            found.leave(f"channel {name}: {len(groups)} groups", "name the rooms in `channels`, by their ids")
-        token = {key: _filled(table.text(one), variables) for key, one in ACCOUNT_KEYS[platform].items()}
+            what = f"channel {name}: {counted(len(groups), 'group', 'groups')}"
+            found.leave(what, "name the rooms in `channels`, by their ids")
+        people = tuple(dict.fromkeys(_PREFIX.sub("", one) for one in allow if one not in ("", "*")))
         plain = {key: table.text(one) for key, one in PLAIN_KEYS.get(platform, {}).items()}
-        people = tuple(dict.fromkeys(one.removeprefix(f"{name}:") for one in allow if one != "*"))
+        token = {key: secret_of(table.get(one), variables) for key, one in ACCOUNT_KEYS[platform].items()}
+        for one in ACCOUNT_KEYS[platform].values():
+            if as_dict(table.get(one)) and not secret_of(table.get(one), variables):
+                found.leave(f"channel {name}: {one}", "it is kept outside of OpenClaw's files; `shoal setup chat` asks")
         filled = ({key: value for key, value in one.items() if value} for one in (plain, token))
         found.accounts.append(FoundAccount(platform, people, *filled))
     options.get("channels")
 
 
-def read_schedules(found: Found, tree: Tree) -> None:
-    """What started turns by the clock."""
-    stored = parsed(tree.text(tree.root / "cron" / "jobs.json"))
-    names = {agent.name.removeprefix("openclaw-"): agent.name for agent in found.agents}
-    for one in as_list(as_dict(stored).get("jobs") if isinstance(stored, dict) else stored):
-        job, payload = as_dict(one), as_dict(as_dict(one).get("payload"))
-        when, delivery = as_dict(job.get("schedule")), as_dict(job.get("delivery"))
-        name = str(job.get("name") or job.get("id") or job.get("jobId"))
-        text = str(payload.get("message") or payload.get("text") or "").strip()
-        agent = names.get(slug(str(job.get("agentId") or "")), found.agents[0].name)
-        told = " ".join(str(delivery[key]) for key in ("channel", "to") if delivery.get(key))
-        zone = str(when.get("tz") or "UTC")
-        at = time_of(when.get("at") or when.get("atMs"))
-        line = str(when.get("expr") or "")
-        if line.startswith("0 ") and len(line.split()) == 6:
-            line = line[2:]
-        line = line or cron_of(float(str(when.get("everyMs") or 0)) / 1000)
-        if text and at is not None:
-            found.schedules.append(FoundSchedule(name, "one-shot", at.isoformat(), text, "UTC", agent, told))
-        elif text and line:
-            found.schedules.append(FoundSchedule(name, "periodic", line, text, zone, agent, told))
-        else:
-            found.leave(f"schedule {name}", "no cron line comes as often, or it says nothing to do")
+# ---- schedules ----
+
+
+def jobs_of(stored: Json) -> "list[Json]":
+    """The jobs of cron/jobs.json, which were a plain list once."""
+    return as_list(as_dict(stored).get("jobs") if isinstance(stored, dict) else stored)
+
+
+def job_of(row: Mapping[str, Json]) -> dict[str, Json]:
+    """A row of `cron_jobs` in the form of the file that was before it; a column goes before what its JSON says."""
+    job = as_dict(parsed(row.get("job_json")))
+    own = {key: row[column] for key, column in SCHEDULE.items() if row.get(column) is not None}
+    payload = as_dict(job.get("payload"))
+    message = row.get("payload_message") or payload.get("message") or payload.get("text")
+    target = {"channel": row.get("delivery_channel"), "to": row.get("delivery_to")}
+    return {
+        "id": row.get("job_id"), "name": row.get("name"), "agentId": row.get("agent_id") or job.get("agentId"),
+        "schedule": {**as_dict(job.get("schedule")), **own}, "payload": {"message": message},
+        "delivery": target if any(target.values()) else job.get("delivery"),
+    }  # fmt: skip
+
+
+def read_schedule(found: Found, job: Mapping[str, Json], names: Mapping[str, str]) -> None:
+    """What started turns by the clock: a time without an offset is UTC there, a cron line without a zone local."""
+    when, delivery, payload = (as_dict(job.get(key)) for key in ("schedule", "delivery", "payload"))
+    line = text_of(when.get("expr"))
+    if line.startswith("0 ") and len(line.split()) == 6:
+        line = line[2:]
+    found.add_schedule(
+        text_of(job.get("name")) or text_of(job.get("id")) or text_of(job.get("jobId")) or "without a name",
+        text_of(payload.get("message")) or text_of(payload.get("text")),
+        time_of(when.get("at") or when.get("atMs"), UTC),
+        line or cron_of(number_of(when.get("everyMs")) / 1000),
+        text_of(when.get("tz")) or local_zone(),
+        names.get(text_of(job.get("agentId")), found.agents[0].name),
+        " ".join(filter(None, (text_of(delivery.get("channel")), text_of(delivery.get("to"))))),
+    )

@@ -5,36 +5,36 @@ only the first administrator's things are brought over. Source: the models in it
 """
 
 import re
-import sqlite3
-from contextlib import closing
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
+from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput
+from shoal.surfaces.cli.imports.files import Database, Tree, changed_at
 from shoal.surfaces.cli.imports.found import (
+    Entry,
     Found,
     FoundAgent,
     FoundProvider,
-    FoundSchedule,
     FoundSkill,
-    FoundThread,
-    ImportedMessage,
     Json,
-    Tree,
     as_dict,
     as_list,
+    counted,
     parsed,
     said,
     slug,
-    speaker,
+    text_of,
     time_of,
 )
 
 REASONS = {
     "vector_db": "its search index", "uploads": "files of past messages", "cache": "a cache", "docs": "its documents",
-    "audit.log": "logs", "webui.db-wal": "a part of webui.db", "webui.db-shm": "a part of webui.db",
+    "audit.log": "logs",
 }  # fmt: skip
 TABLES = {
-    "tool": "programs written for it; see docs/extending.md", "function": "programs written for it",
+    "tool": "programs written for it: `shoal docs extending`", "function": "programs written for it",
     "knowledge": "collections of documents; copy the files into an agent's docs/", "note": "its notes",
     "prompt": "saved prompts; write them as skills", "file": "files of past messages", "channel": "its own channels",
 }  # fmt: skip
@@ -44,35 +44,26 @@ DAYS = {"MO": "1", "TU": "2", "WE": "3", "TH": "4", "FR": "5", "SA": "6", "SU": 
 def read(path: Path) -> Found:
     """All of it. Raises InvalidInput where this is no Open WebUI, OSError."""
     root = path if path.is_dir() else path.parent
-    found, tree = Found("openwebui", path), Tree(root)
-    found.agents.append(FoundAgent("openwebui"))
+    found = Found("openwebui", path)
+    tree = Tree(found, root)
+    main = found.add_agent(FoundAgent("openwebui"), "openwebui")
     if path.suffix == ".json":
-        for one in as_list(parsed(tree.text(path))):
+        for one in as_list(tree.json(path)):
             row = as_dict(one)
-            read_chat(found, str(row.get("id") or ""), row.get("title"), row.get("chat") or row, row.get("created_at"))
+            read_chat(found, {**row, "chat": row.get("chat") or row}, {}, changed_at(path))
         if not found.threads:
             raise InvalidInput(f"{path} holds no chats of Open WebUI. Export them under Settings, Data Controls.")
         return found
-    file = next((one for one in (path, root / "webui.db", root / "data" / "webui.db") if one.is_file()), path)
-    try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            database.row_factory = sqlite3.Row
-            read_database(found, database)
-    except sqlite3.Error as error:
-        raise InvalidInput(f"{file} is no database of Open WebUI: {error}. Name the folder with webui.db.") from error
-    tree.use(file)
-    for name in tree.rest():
-        found.leave(
-            name, REASONS.get(name.split("/")[0].split(" ")[0], "it is no part of an agent's persona, memory or talk")
-        )
+    file = next((one for one in (path, root / "webui.db", root / "data" / "webui.db") if one.is_file()), None)
+    if file is None:
+        raise InvalidInput(f"{root} is no folder of Open WebUI: it has no webui.db. Name the folder that has it.")
+    with tree.database(file) as database:
+        people = sorted(database.rows("user"), key=lambda one: (one.get("role") != "admin", str(one.get("created_at"))))
+        if not people or "role" not in people[0]:
+            raise InvalidInput(f"{file} is no database of Open WebUI: no person is in it. Name another.")
+        read_database(found, database, people[0], main)
+    tree.leave_rest(REASONS)
     return found
-
-
-def _rows(database: sqlite3.Connection, table: str) -> list[dict[str, Json]]:
-    """A table's rows, none where this version has no such table; JSON columns stay text."""
-    if not database.execute("select 1 from sqlite_master where type = 'table' and name = ?", (table,)).fetchone():
-        return []
-    return [dict(row) for row in database.execute(f'select * from "{table}"')]  # noqa: S608 (names of this file only)
 
 
 def _table(value: Json) -> dict[str, Json]:
@@ -80,99 +71,119 @@ def _table(value: Json) -> dict[str, Json]:
     return as_dict(parsed(value) if isinstance(value, str) else value)
 
 
-def read_database(found: Found, database: sqlite3.Connection) -> None:
+def read_database(found: Found, database: Database, person: Mapping[str, Json], main: FoundAgent) -> None:
     """What the first administrator has in it."""
-    people = sorted(_rows(database, "user"), key=lambda one: (one.get("role") != "admin", str(one.get("created_at"))))
-    owner = str(people[0]["id"]) if people else ""
-    main = found.agents[0]
+    owner = text_of(person.get("id"))
     others = dict[str, int]()
 
     def mine(table: str) -> list[dict[str, Json]]:
-        rows = _rows(database, table)
-        others[table] = sum(str(row.get("user_id")) != owner for row in rows)
-        return [row for row in rows if str(row.get("user_id")) == owner]
+        rows = list(database.rows(table))
+        others[table] = sum(text_of(row.get("user_id")) != owner for row in rows)
+        return [row for row in rows if text_of(row.get("user_id")) == owner]
 
-    main.memory = [" ".join(str(row["content"]).split()) for row in mine("memory")]
+    main.memory = [" ".join(text_of(row.get("content")).split()) for row in mine("memory")]
+    spoken: dict[str, dict[str, Json]] = {}
+    for row in database.rows("chat_message"):  # since 2026 beside the messages in `chat`
+        chat = text_of(row.get("chat_id"))
+        content = row.get("content")
+        spoken.setdefault(chat, {})[text_of(row.get("id")).removeprefix(f"{chat}-")] = {
+            "parentId": row.get("parent_id"), "role": row.get("role"), "timestamp": row.get("created_at"),
+            "content": parsed(content) or content,
+        }  # fmt: skip
     for row in mine("chat"):
-        read_chat(found, str(row["id"]), row.get("title"), _table(row.get("chat")), row.get("created_at"))
-    agents = {str(row["id"]): row for row in mine("model")}
-    for key, row in agents.items():
-        params, meta = _table(row.get("params")), _table(row.get("meta"))
+        began = time_of(row.get("created_at")) or datetime.now(UTC)
+        read_chat(found, row, spoken.get(text_of(row.get("id")), {}), began)
+    for row in mine("model"):
+        key, params, meta = text_of(row.get("id")), _table(row.get("params")), _table(row.get("meta"))
         if not row.get("base_model_id") and not params.get("system"):
             found.leave(f"model {key}", "settings of a model and no persona")
             continue
-        prompt = "\n\n".join(str(one) for one in (meta.get("description"), params.get("system")) if one)
-        agent = FoundAgent(f"openwebui-{slug(str(row.get('name') or key))}", system_prompt=prompt)
-        agent.model = str(row.get("base_model_id") or "")
-        found.agents.append(agent)
+        prompt = "\n\n".join(filter(None, (text_of(meta.get("description")), text_of(params.get("system")))))
+        title = text_of(row.get("name")) or key
+        agent = FoundAgent(f"openwebui-{slug(title)}", title, system_prompt=prompt)
+        agent.model = text_of(row.get("base_model_id"))
+        found.add_agent(agent, key)
     for row in mine("skill"):
-        name = slug(str(row.get("name") or row["id"]))
-        files = {
-            str(one.get("path")): str(one.get("content") or "")
-            for one in map(as_dict, as_list(_table(row.get("data")).get("files")))
-        }
-        text = files.pop("SKILL.md", "") or str(row.get("content") or "")
-        if not text.startswith("---"):
-            about = " ".join(str(row.get("description") or row.get("name") or name).split())[:1000]
-            text = f'---\nname: {name}\ndescription: "{about.replace(chr(34), chr(39))}"\n---\n\n{text}'
-        safe = {
-            one: content for one, content in files.items() if ".." not in Path(one).parts and not one.startswith("/")
-        }
-        main.skills.append(
-            FoundSkill(name, {name_: data.encode() for name_, data in {"SKILL.md": text, **safe}.items()})
-        )
+        main.add_skill(*read_skill(row))
+    zone = text_of(person.get("timezone")) or local_zone()
     for row in mine("automation"):
-        read_schedule(found, row, main.name)
+        read_schedule(found, row, main.name, zone)
     for table, count in others.items():
         if count:
-            found.leave(f"{count} rows of {table}", "they belong to other accounts; each person decides on their own")
+            what = f"{counted(count, 'row', 'rows')} of {table}"
+            found.leave(what, "they belong to other accounts; each person decides on their own")
     for table, why in TABLES.items():
-        if count := len(_rows(database, table)):
-            found.leave(f"{count} rows of {table}", why)
-    for row in _rows(database, "config"):
-        data = _table(row.get("data")) or _table(row.get("value"))
-        openai, ollama = as_dict(data.get("openai")), as_dict(data.get("ollama"))
-        keys = as_list(openai.get("api_keys"))
-        for number, url in enumerate(as_list(openai.get("api_base_urls"))):
-            key = str(keys[number]) if number < len(keys) else ""
-            official = "api.openai.com" in str(url)
-            name = "openai" if official else f"openwebui-{number + 1}"
-            found.providers.append(FoundProvider(name, "" if official else "openai", "" if official else str(url), key))
-        for url in as_list(ollama.get("base_urls"))[:1]:
-            found.providers.append(FoundProvider("ollama", "", f"{str(url).rstrip('/')}/v1"))
+        if count := sum(1 for _ in database.rows(table)):
+            found.leave(f"{counted(count, 'row', 'rows')} of {table}", why)
+    settings: dict[str, Json] = {}
+    for row in database.rows("config"):  # one row with all of it, or one for each key
+        settings |= _table(row.get("data"))
+        name, value = text_of(row.get("key")), row.get("value")
+        section, _, rest = name.partition(".")
+        if rest:
+            decoded = parsed(value) if isinstance(value, str) else value
+            settings[section] = {**as_dict(settings.get(section)), rest: decoded}
+    read_providers(found, settings)
+
+
+def read_providers(found: Found, settings: Mapping[str, Json]) -> None:
+    """The servers with models that it calls."""
+    openai, ollama = as_dict(settings.get("openai")), as_dict(settings.get("ollama"))
+    keys = as_list(openai.get("api_keys"))
+    for number, one in enumerate(as_list(openai.get("api_base_urls"))):
+        url, key = text_of(one), text_of(keys[number]) if number < len(keys) else ""
+        official = "api.openai.com" in url
+        name = "openai" if official else f"openwebui-{number + 1}"
+        found.providers.append(FoundProvider(name, "" if official else "openai", "" if official else url, key))
+    for one in as_list(ollama.get("base_urls"))[:1]:
+        found.providers.append(FoundProvider("ollama", "", f"{text_of(one).rstrip('/')}/v1"))
+    if settings:
         found.leave("its other settings", "settings of its own server")
 
 
-def read_chat(found: Found, key: str, title: Json, value: Json, created: Json) -> None:
-    """A chat, along the branch that was shown last."""
-    chat = as_dict(value)
+def read_skill(row: Mapping[str, Json]) -> tuple[FoundSkill, str]:
+    """A skill, and what it is called there."""
+    origin = text_of(row.get("id"))
+    title = text_of(row.get("name")) or origin
+    name = slug(title)
+    given = map(as_dict, as_list(_table(row.get("data")).get("files")))
+    files = {text_of(one.get("path")): text_of(one.get("content")) for one in given}
+    text = files.pop("SKILL.md", "") or text_of(row.get("content"))
+    if not text.startswith("---"):
+        about = " ".join((text_of(row.get("description")) or title or name).split())[:1000]
+        text = f'---\nname: {name}\ndescription: "{about.replace(chr(34), chr(39))}"\n---\n\n{text}'
+    safe = {one: content for one, content in files.items() if re.fullmatch(r"(?!/)(?!.*\.\.)[^\0]{1,200}", one)}
+    contents = {one: content.encode() for one, content in {"SKILL.md": text, **safe}.items()}
+    return FoundSkill(name, contents, title), origin
+
+
+def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], since: datetime) -> None:
+    """A chat, along the branch that was shown last; `stored` are its messages that stand outside of it."""
+    key, chat = text_of(row.get("id")), _table(row.get("chat"))
+    title = text_of(row.get("title")) or text_of(chat.get("title"))
     history = as_dict(chat.get("history"))
-    messages, at = as_dict(history.get("messages")), str(history.get("currentId") or "")
-    branch: list[dict[str, Json]] = []
-    while at in messages and as_dict(messages[at]) not in branch:
+    messages = {**stored, **as_dict(history.get("messages"))}
+    at = text_of(history.get("currentId")) or next(reversed(messages), "")
+    branch, seen = list[dict[str, Json]](), set[str]()
+    while at in messages and at not in seen:
+        seen.add(at)
         branch.append(as_dict(messages[at]))
-        at = str(branch[-1].get("parentId") or "")
+        at = text_of(branch[-1].get("parentId"))
     branch = branch[::-1] or [as_dict(one) for one in as_list(chat.get("messages"))]
-    spoken: list[ImportedMessage] = []
-    for one in branch:
-        text, role = said(one.get("content")), speaker(one.get("role"))
-        text = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL).strip()  # how it shows thoughts and tools
-        when = time_of(one.get("timestamp")) or time_of(created)
-        if text and role and when is not None:
-            spoken.append(ImportedMessage(role, text, when))
-    if spoken:
-        found.threads.append(FoundThread(key, "openwebui", str(title or spoken[0].text), spoken))
-    else:
-        found.leave(f"chat {title or key}", "nothing was said in it")
-    others = len(messages) - len(branch)
-    if messages and others > 0:
-        found.leave(f"{others} messages of {title or key}", "other branches than the one that was shown last")
+    talk: list[Entry] = []
+    for one in branch:  # how it shows thoughts and tools is no part of what was said
+        text = re.sub(r"<details.*?</details>", "", said(one.get("content")), flags=re.DOTALL)
+        talk.append((one.get("role"), text, one.get("timestamp")))
+    found.add_thread(key, "openwebui", title, talk, since)
+    if others := len(messages) - len(seen):
+        what = f"{counted(others, 'message', 'messages')} of {title or key}"
+        found.leave(what, "other branches than the one that was shown last")
 
 
-def read_schedule(found: Found, row: dict[str, Json], agent: str) -> None:
-    """What started turns by the clock."""
-    data, name = _table(row.get("data")), str(row.get("name") or row["id"])
-    rule = dict(re.findall(r"(\w+)=([^;\n]+)", str(data.get("rrule") or "")))
+def read_schedule(found: Found, row: Mapping[str, Json], agent: str, zone: str) -> None:
+    """What started turns by the clock, in the person's time zone, else local."""
+    data, name = _table(row.get("data")), text_of(row.get("name")) or text_of(row.get("id"))
+    rule = dict(re.findall(r"(\w+)=([^;\n]+)", text_of(data.get("rrule"))))
     minute, hour = rule.get("BYMINUTE", "0"), rule.get("BYHOUR", "9")
     days = ",".join(DAYS[one] for one in rule.get("BYDAY", "").split(",") if one in DAYS)
     once = rule.get("INTERVAL", "1") == "1" and "COUNT" not in rule and "UNTIL" not in rule
@@ -182,7 +193,4 @@ def read_schedule(found: Found, row: dict[str, Json], agent: str) -> None:
         "WEEKLY": f"{minute} {hour} * * {days or '1'}",
         "MONTHLY": f"{minute} {hour} {rule.get('BYMONTHDAY', '1')} * *",
     }.get(rule.get("FREQ", ""), "")
-    if once and line and data.get("prompt"):
-        found.schedules.append(FoundSchedule(name, "periodic", line, str(data["prompt"]), "UTC", agent))
-    else:
-        found.leave(f"schedule {name}", f"no cron line comes as {data.get('rrule') or 'it says'}")
+    found.add_schedule(name, text_of(data.get("prompt")), None, line if once else "", zone, agent)

@@ -274,7 +274,11 @@ const steps = {
 
   compacted: (draft, event, data) => add(draft, event, { kind: "note", note: "compacted", text: data.summary || "" }),
 
-  forked: (draft, event, data) => add(draft, event, { kind: "note", note: "forked", text: "", source: data.thread }),
+  forked(draft, event, data) {
+    for (const [id, turn] of draft.turns) draft.turns.set(id, { copied: data.thread, ...turn }); // of the first fork, where it ran
+    draft.items = draft.items.map((item) => (item.undo ? { copied: data.thread, ...item } : item));
+    add(draft, event, { kind: "note", note: "forked", text: "", source: data.thread });
+  },
 
   files_changed: (draft, event, data) => changeTurn(draft, event, () => ({ changed: data.changed || 0 })),
 

@@ -17,6 +17,7 @@ export function Changes({ thread, turn, session, state }) {
   const [found, setFound] = useState(null);
   const [problem, setProblem] = useState("");
   const [busy, setBusy] = useState(false);
+  const [left, setLeft] = useState([]);
   const box = useRef(null);
   const read = useCallback(() => session.attempt(async () => setFound(await api.changes(thread, turn))).then(setProblem), [thread, turn]);
   useEffect(() => {
@@ -25,7 +26,11 @@ export function Changes({ thread, turn, session, state }) {
   const undo = async (what, since) => {
     if (busy) return;
     setBusy(true);
-    const failed = await session.attempt(() => api.undo(thread, what, since));
+    const failed = await session.attempt(async () => {
+      const done = await api.undo(thread, what, since);
+      const more = done.not_restored - done.left.length;
+      setLeft([...done.left.map((one) => `${one.path}: ${one.why}`), ...(more > 0 ? [`and ${files(more)} more`] : [])]);
+    });
     await read();
     if (failed) setProblem(failed);
     setBusy(false);
@@ -55,6 +60,7 @@ export function Changes({ thread, turn, session, state }) {
       `}
       ${found.state === "undone" &&
       html`<p class="choices"><span>${found.undoes ? "This undo was taken back." : "This was undone."}</span>${button(found.undoes ? "Undo it again" : "Take the undo back", found.undone_by, "keep")}</p>`}
+      ${left.length > 0 && html`<div role="status"><p>Not restored:</p><ul>${left.map((line) => html`<li><${Words} text=${line} /></li>`)}</ul></div>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </div>
   `;
@@ -63,7 +69,7 @@ export function Changes({ thread, turn, session, state }) {
 function File({ file, isUndone }) {
   const since = isUndone && file.since === "restored" ? "" : SINCE[file.since]; // that is what an undo is for
   const counts = [file.added && `+${file.added}`, file.removed && `−${file.removed}`].filter(Boolean).join(" ");
-  const label = [visible(file.path), file.change, counts, since].filter(Boolean).join(" · ");
+  const label = [visible(file.path), file.change, counts, since, file.note].filter(Boolean).join(" · ");
   if (!file.diff) return html`<p class="file"><code>${visible(file.path)}</code> <span class="faint">${[file.change, since, file.note].filter(Boolean).join(" · ")}</span></p>`;
   return html`<${TextBlock} label=${label} text=${file.diff} />`;
 }

@@ -100,7 +100,7 @@ const RestoredRow = ({ item, thread, session }) => {
     <div class="row note">
       <div class="body">
         <span>${who} ${did}: ${many}</span>
-        <button type="button" class="copy" aria-expanded=${shown} onClick=${() => setShown(!shown)}>Show</button>
+        ${!item.copied && html`<button type="button" class="copy" aria-expanded=${shown} onClick=${() => setShown(!shown)}>Show</button>`}
         ${shown && html`<${Changes} thread=${thread} turn=${item.undo} session=${session} state=${item.undone} />`}
       </div>
     </div>

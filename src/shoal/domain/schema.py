@@ -1,5 +1,6 @@
 """What the configuration may hold, read off its records: which keys there are, of which type, and what is allowed."""
 
+import re
 import types
 from functools import cache
 from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeGuard, Union, get_args, get_origin, get_type_hints
@@ -7,6 +8,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeGuard, Union, 
 import msgspec
 
 from shoal.domain.secret import Secret
+from shoal.domain.section import URL, URL_OR_EMPTY
 from shoal.domain.settings import Config
 from shoal.domain.settings_platforms import PlatformsSettings
 
@@ -89,11 +91,38 @@ def find(path: tuple[str, ...]) -> Hint | None:
     return hint
 
 
+def refusal(error: Exception, kind: Hint) -> str:
+    """What msgspec's complaint about a value of this type says, as a sentence without its point: the key, what was
+    found there, and what is allowed."""
+    message, _, path = str(error).partition(" - at `")
+    path = path.rstrip("`").removeprefix("$").removeprefix(".")
+    hint: Hint | None = kind
+    for name, entry in re.findall(r"([^.\[\]]+)|(\[[^\]]*\])", path):
+        options = [bare(one) for one in choices(bare(hint))]
+        section = next((one for one in options if is_section(one)), None)
+        within = next((get_args(one)[-1] for one in options if get_origin(one) in (list, dict)), None)
+        within = within or next((list_of(one) for one in options if list_of(one)), None)
+        key = keys(section).get(name) if section is not None else None
+        hint = within if entry else key.hint if key else None
+    what = f"`{path}`" if path else "it"
+    if field := re.search(r"(required|unknown) field (`.+`)", message):
+        inside = f"{field[2]} in `{path}`" if path else field[2]
+        sections = [one for one in map(bare, choices(bare(hint))) if is_section(one)]
+        known = ", ".join(key for section in sections for key in keys(section))
+        return f"{inside} is missing" if field[1] == "required" else f"{inside} is not known; these are: {known}"
+    if hint is None or allowed(hint) == "a value":
+        return f"{what}: {message}"
+    if allowed(hint) == "a table":
+        return f"{what} has to be an object"
+    found = re.search(r"value (.+)$", message)
+    return f"{what} has to be {allowed(hint)}{f', and is {found[1]}' if found else ''}"
+
+
 def allowed(hint: Hint) -> str:
     """What may stand at a key, as a phrase: `a whole number, at least 1`."""
     plain = bare(hint)
-    options = choices(plain)
-    if len(options) > 1:
+    options = [one for one in choices(plain) if one is not types.NoneType]
+    if options != [plain]:
         return ", or ".join(allowed(option) for option in options)
     if get_origin(plain) is Literal:
         *most, last = [f'"{value}"' for value in get_args(plain)]
@@ -108,8 +137,8 @@ def allowed(hint: Hint) -> str:
     if is_section(plain) or table_of(plain) is not None:
         return "a table"
     meta = get_args(hint)[1] if get_origin(hint) is Annotated else None
-    if not isinstance(meta, msgspec.Meta):
-        return _SIMPLE.get(plain, "a value")
+    if not isinstance(meta, msgspec.Meta) or meta.description:
+        return (isinstance(meta, msgspec.Meta) and meta.description) or _SIMPLE.get(plain, "a value")
     if meta.examples is not None:
         return f"{', '.join(map(str, meta.examples))}, or that of an extension"
     value = _SIMPLE.get(plain, "a value")
@@ -133,8 +162,8 @@ _SIMPLE: dict[Hint, str] = {
 }
 
 _PATTERNS = {
-    r"^https?://\S+$": " that starts with http:// or https://",
-    r"^$|^https?://\S+$": " that starts with http:// or https://, or empty",
+    URL: " that starts with http:// or https://",
+    URL_OR_EMPTY: " that starts with http:// or https://, or empty",
     r"^$|^s3://[^/\s]+(/\S*)?$": " that starts with s3://, or empty",
     r"^$|^wss?://\S+$": " that starts with ws:// or wss://, or empty",
     r"^[a-z0-9][a-z0-9_-]*$": " of small letters, digits, - and _",

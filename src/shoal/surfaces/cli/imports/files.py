@@ -1,0 +1,274 @@
+"""Reads the files and databases of a home that is another product's, each accounted for: nothing there is changed, and
+what cannot be read, or not as a whole, is listed with its reason."""
+
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shoal.surfaces.cli.imports.found import (
+    Found,
+    FoundAgent,
+    FoundSkill,
+    Json,
+    as_dict,
+    counted,
+    day_of,
+    distinct,
+    parsed,
+    slug,
+)
+
+TEXT_BYTES_MAX = 4_194_304
+"""Longest file that is read of a persona, a memory or a skill; of more the beginning comes."""
+JSON_BYTES_MAX = 268_435_456
+"""Longest file that is read as one JSON value."""
+LINE_BYTES_MAX = 67_108_864
+"""Longest line of a file of lines."""
+NOT_KNOWN = "nothing here reads it; look at it by hand"
+PASSED_OVER = {".git", "__pycache__", "node_modules", ".DS_Store"}
+PERSONA = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md")
+ASIDE = {
+    "HEARTBEAT.md": "it would start turns by itself; copy it to data/HEARTBEAT.md and set triggers.heartbeat_minutes",
+    "BOOT.md": "Shoal has nothing that runs at each start",
+    "BOOTSTRAP.md": "it is for the first conversation with a new agent",
+}
+
+
+class Tree:
+    """A directory that is read, and which of its files were. Links are not followed out of it."""
+
+    def __init__(self, found: Found, root: Path) -> None:
+        self.root = root
+        self._found = found
+        self._used: set[Path] = set()
+
+    def text(self, path: Path) -> str:
+        """A text file, without carriage returns; empty where there is none, or none that is text."""
+        data = self.data(path)
+        if b"\0" in data:
+            self.leave(path, "it is no text")
+            return ""
+        return data.decode("utf-8", "replace").replace("\r\n", "\n").strip("\ufeff")
+
+    def json(self, path: Path) -> Json:
+        """A file that is one JSON value; an empty table where there is none, or none that can be read."""
+        text = self.data(path, JSON_BYTES_MAX).decode("utf-8", "replace")
+        value = parsed(text.strip("\ufeff"))
+        if text.strip() and not value and text.strip() not in ("{}", "[]"):
+            self.leave(path, "it is damaged: it cannot be read as JSON")
+        return value
+
+    def lines(self, path: Path) -> Iterator[dict[str, Json]]:
+        """The tables of a file that has one on each line; those that are damaged are counted and left."""
+        damaged = 0
+        try:
+            if self._takes(path):
+                with path.open("rb") as file:
+                    while line := file.readline(LINE_BYTES_MAX):
+                        entry = as_dict(parsed(line.decode("utf-8", "replace")))
+                        damaged += not entry and line.strip() not in (b"", b"{}")
+                        if entry:
+                            yield entry
+        except OSError as error:
+            self.leave(path, f"it cannot be read: {error.strerror}")
+        if damaged:
+            self.leave(path, f"{counted(damaged, 'line', 'lines')} of it cannot be read as JSON")
+
+    def data(self, path: Path, bytes_max: int = TEXT_BYTES_MAX) -> bytes:
+        """A file, or its beginning; empty where there is none."""
+        try:
+            if not self._takes(path):
+                return b""
+            with path.open("rb") as file:
+                found = file.read(bytes_max + 1)
+        except OSError as error:
+            self.leave(path, f"it cannot be read: {error.strerror}")
+            return b""
+        if len(found) > bytes_max:
+            self.leave(path, f"it is longer than {bytes_max // 1_048_576} MiB: the rest of it")
+        return found[:bytes_max]
+
+    def _takes(self, path: Path) -> bool:
+        """Whether there is such a file in the directory, which is accounted for then."""
+        if not path.is_file() or not path.resolve().is_relative_to(self.root.resolve()):
+            return False
+        self._used.add(path)
+        return True
+
+    @contextmanager
+    def database(self, path: Path) -> Generator["Database"]:
+        """An SQLite database as it is, also with what stands in its write-ahead log; one without tables where there is
+        none that can be read."""
+        log = path.with_name(f"{path.name}-wal")
+        with ExitStack() as stack:
+            connection = stack.enter_context(closing(sqlite3.connect(":memory:")))
+            if self._takes(path):
+                self._used |= {log, path.with_name(f"{path.name}-shm")}
+                try:
+                    file = path
+                    if log.is_file() and log.stat().st_size:  # opening it there would change what is there
+                        file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-"))) / "copy.db"
+                        shutil.copyfile(path, file)
+                        shutil.copyfile(log, file.with_name("copy.db-wal"))
+                    way = "mode=ro&immutable=1" if file == path else "mode=rw"
+                    opened = sqlite3.connect(f"{file.absolute().as_uri()}?{way}", uri=True)
+                    connection = stack.enter_context(closing(opened))
+                    (tables,) = connection.execute("select count(*) from sqlite_master").fetchone()
+                    if not tables:
+                        self.leave(path, "no table is in it")
+                except (sqlite3.Error, OSError) as error:
+                    self.leave(path, f"it cannot be read as a database: {error}")
+                    connection = stack.enter_context(closing(sqlite3.connect(":memory:")))
+            connection.row_factory = sqlite3.Row
+            connection.text_factory = _decoded
+            yield Database(self, path, connection)
+
+    def skill(self, folder: Path) -> FoundSkill | None:
+        """The skill of a folder; None where there is none."""
+        if not (folder / "SKILL.md").is_file():
+            return None
+        files = {path.relative_to(folder).as_posix(): self.data(path) for path in _files(folder)}
+        return FoundSkill(slug(folder.name), {name: data for name, data in files.items() if data}, folder.name)
+
+    def use(self, path: Path) -> None:
+        """A file, or all files of a folder, are accounted for."""
+        self._used.add(path)
+
+    def unread(self, folder: Path) -> list[str]:
+        """The names in a folder of which nothing, or not all, was read; they are accounted for then."""
+        names = [path.name for path in folders_and_files(folder) if any(map(self._is_unread, _files(path)))]
+        self.use(folder)
+        return names
+
+    def _is_unread(self, path: Path) -> bool:
+        return path not in self._used and not any(parent in self._used for parent in path.parents)
+
+    def leave(self, path: Path, why: str) -> None:
+        """Note what was not read of a file."""
+        name = path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
+        self._found.leave(name, why)
+
+    def leave_rest(self, reasons: Mapping[str, str]) -> None:
+        """Note what was not read: files at the top, and folders of which nothing, or not all, was."""
+        seen: dict[str, int] = {}
+        for path in filter(self._is_unread, _files(self.root)):
+            parts = path.relative_to(self.root).parts
+            where = parts[0] if len(parts) == 1 else "/".join(parts[: min(2, len(parts) - 1)]) + "/"
+            seen[where] = seen.get(where, 0) + 1
+        for where, count in sorted(seen.items()):
+            what = f"{where} ({count} files)" if where.endswith("/") and count > 1 else where
+            self._found.leave(what, reasons.get(where.rstrip("/"), reasons.get(where.split("/")[0], NOT_KNOWN)))
+
+
+class Database:
+    """The tables of an SQLite database, of any version."""
+
+    def __init__(self, tree: Tree, path: Path, connection: sqlite3.Connection) -> None:
+        self._tree = tree
+        self._path = path
+        self._connection = connection
+
+    def rows(self, table: str) -> Iterator[dict[str, Json]]:
+        """A table's rows, none where this version has no such table; JSON columns stay text."""
+        try:
+            for row in self._connection.execute(f'select * from "{table}"'):  # noqa: S608 (names of our files only)
+                yield dict(row)
+        except sqlite3.Error as error:
+            if not str(error).startswith("no such table"):
+                self._tree.leave(self._path, f"{table} cannot be read to its end: {error}")
+
+
+def folders_and_files(folder: Path) -> list[Path]:
+    """What stands in a folder, sorted; nothing where there is none, or none that may be read."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def changed_at(path: Path) -> datetime:
+    """When a file was written last: the time of what stands in it without one."""
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+
+
+def place_of(given: str, root: Path, usual: Path) -> Path:
+    """A workspace by its path in a configuration; beside it in a home that was copied from another machine."""
+    try:
+        path = Path(given).expanduser() if given else usual
+        if not path.is_dir() and path.name:
+            path = root / path.name
+        return path.resolve()
+    except (RuntimeError, OSError, ValueError):  # a user who is not here, a loop of links, a NUL
+        return usual
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """A file, or the files below a folder and the links there, which are not followed; nothing of git and of caches."""
+    if path.is_symlink() or not path.is_dir():
+        yield path
+        return
+    for folder, folders, names in os.walk(path):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        folders[:] = sorted(set(folders) - PASSED_OVER - set(links))
+        yield from (Path(folder, name) for name in sorted({*names, *links} - PASSED_OVER))
+
+
+# ---- a workspace, as several products have it ----
+
+
+def read_workspace(found: Found, tree: Tree, folder: Path, agent: FoundAgent) -> None:
+    """The persona, documents, memory, daily notes and skills in a workspace; its other files stay where they are."""
+    for name in PERSONA:
+        if text := tree.text(folder / name).strip():
+            agent.files[name] = text
+    if text := tree.text(folder / "TOOLS.md").strip():
+        agent.documents["TOOLS.md"] = text
+    for name, why in ASIDE.items():
+        if tree.text(folder / name).strip():
+            found.leave(f"{agent.name}: {name}", why)
+    for path in (folder / "MEMORY.md", folder / "memory" / "MEMORY.md"):
+        agent.memory += entries_of(tree.text(path))
+    for path in _files(folder / "memory") if (folder / "memory").is_dir() else ():
+        day = day_of(path.name)
+        if path.suffix != ".md" or path.name in ("MEMORY.md", "HISTORY.md"):
+            continue
+        if day is not None:
+            agent.notes.setdefault(day, []).extend(entries_of(tree.text(path)))
+        elif text := tree.text(path).strip():
+            name = distinct(f"memory-{slug(path.stem)}", str(path), [one[:-3] for one in agent.documents])
+            agent.documents[f"{name}.md"] = text
+    for path in folders_and_files(folder / "skills"):
+        if (skill := tree.skill(path)) is not None:
+            agent.add_skill(skill, path.name)
+
+
+def leave_files(found: Found, tree: Tree, folder: Path, agent: str) -> None:
+    """Note what else a workspace has, where there is anything."""
+    if names := tree.unread(folder):
+        shown = f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
+        what = f"{agent}: other files of {folder} ({shown})"
+        found.leave(what, f"copy what the agent is to work with into agents/{agent}/workspace")
+
+
+def entries_of(text: str) -> list[str]:
+    """The lines of a memory file that say something: headings stay as lines, rules and empty ones go."""
+    lines = (line.strip() for line in text.splitlines())
+    return [line.lstrip("#").strip() if line.startswith("#") else line for line in lines if line.strip("-=*_# ")]
+
+
+def notes_of(agent: FoundAgent, day_text: str, words: object) -> bool:
+    """Take a note of the day that a text tells; whether there is one."""
+    day, text = day_of(day_text), " ".join(re.sub(r"\0", "", words).split()) if isinstance(words, str) else ""
+    if day is not None and text:
+        agent.notes.setdefault(day, []).append(text)
+    return day is not None and bool(text)

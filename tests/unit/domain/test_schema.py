@@ -1,0 +1,38 @@
+"""What is wrong with a value is a sentence with its key and what is allowed there."""
+
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+
+from shoal.domain.schema import refusal
+
+
+class Berth(msgspec.Struct, forbid_unknown_fields=True):
+    length: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
+
+
+class Booking(msgspec.Struct, forbid_unknown_fields=True):
+    listen: Literal["all", "named"]
+    name: Annotated[str, msgspec.Meta(pattern="^[a-z]$", description="a small letter")] = "a"
+    berths: list[Berth] = []
+    other: Berth | None = None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"listen": "bogus"}, '`listen` has to be "all" or "named", and is \'bogus\''),
+        ({"listen": "all", "name": "A"}, "`name` has to be a small letter"),
+        ({"listen": "all", "berths": [{"length": 9}]}, "`berths[0].length` has to be a whole number from 1 to 5"),
+        ({"listen": "all", "other": {"size": 1}}, "`size` in `other` is not known; these are: length"),
+        ({"listen": "all", "other": 3}, "`other` has to be an object"),
+        ({"colour": 1, "listen": "all"}, "`colour` is not known; these are: listen, name, berths, other"),
+        ({}, "`listen` is missing"),
+        ([], "it has to be an object"),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_is_allowed(given: object, said: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.convert(given, Booking)
+    assert refusal(refused.value, Booking) == said

@@ -1,0 +1,18 @@
+"""What the server's log has of refused calls."""
+
+import pytest
+from starlette.requests import Request
+
+from shoal.domain.errors import ShoalError, StoreFull, StoreNewer
+from shoal.surfaces.http.errors import answer_shoal_error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "logged"), [(StoreNewer("Install it."), 501, False), (StoreFull("It is full."), 507, True)]
+)
+async def test_what_a_newer_shoal_wrote_is_told_to_whoever_asks_and_not_logged(
+    caplog: pytest.LogCaptureFixture, error: ShoalError, status: int, logged: bool
+) -> None:
+    answer = await answer_shoal_error(Request({"type": "http", "method": "GET", "path": "/x", "headers": []}), error)
+    assert answer.status_code == status
+    assert ("call failed" in caplog.text) == logged
