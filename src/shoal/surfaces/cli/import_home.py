@@ -73,7 +73,6 @@ def import_home(context: CommandContext, product: str, path: Path | None, dry: b
     came, off, there, left = (sum(line.became == became for line in lines) for became in WORDS)
     print(f"{came} came, {off} came switched off, {there} were there already, {left} were left.")
     if not trust:
-        note = "What came counts as untrusted until you have read and saved (or touched) it: `shoal docs import`."
-        tell(note)
+        tell("What came counts as untrusted until you have read and saved (or touched) it: `shoal docs import`.")
     name = found.agents[0].name
     print(f'Next: agents.default_agent = "{name}" in shoal.toml lets {name} answer by default.')

@@ -158,7 +158,8 @@ def event_lines(event: Event) -> Iterator[str]:
         case Forked(thread=source, seq=seq):
             yield f"\n  [all above is a copy of {source} up to event {seq}]"
         case FilesChanged(changed=changed) if changed:
-            yield f"  [{counted(changed, 'file')} changed; shoal threads undo {event.thread} {event.turn} takes that back]"
+            undo = f"shoal threads undo {event.thread} {event.turn}"
+            yield f"  [{counted(changed, 'file')} changed; {undo} takes that back]"
         case FilesRestored(id=undo, restored=restored, by=by):
             yield f"\n  [{printable(by)} took back what a turn did to {counted(restored, 'file')};"
             yield f"  shoal threads undo {event.thread} {undo} takes that back]"

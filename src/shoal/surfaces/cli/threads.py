@@ -254,7 +254,7 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
     for one in done.left:
         print(f"Not restored: {printable(one.path)}. {one.why}")
     if done.not_restored > len(done.left):
-        print(f"Not restored: {done.not_restored - len(done.left)} more files.")
+        print(f"Not restored: {counted(done.not_restored - len(done.left), 'more file')}.")
     tell(f"`shoal threads undo {id} {done.id}` takes that back.")
 
 

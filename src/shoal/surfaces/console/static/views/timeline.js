@@ -43,14 +43,9 @@ export const Timeline = memo(function Timeline({ item, turn, thread, session, re
           <button type="button" class="end-line" aria-expanded=${open} onClick=${() => setOpen(!open)}>
             ${icon("chevron")}<span>${facts.filter(Boolean).join(" · ")}</span>
           </button>
-<<<<<<< HEAD
-          ${turn.changed > 0 &&
-=======
-          ${item.reply && html`<${Copy} text=${item.reply} label="Copy reply" />`}
           ${turn.changed > 0 && turn.copied &&
           html`<span class="faint">Changed ${files(turn.changed)}. This is a copy; undo it in <a href=${`#/t/${encodeURIComponent(turn.copied)}`}>the original conversation</a>.</span>`}
           ${turn.changed > 0 && !turn.copied &&
->>>>>>> main
           html`<button type="button" class="copy" aria-expanded=${shown} title="Show what changed, and undo it" onClick=${() => setShown(!shown)}>Changed ${files(turn.changed)}${turn.undone ? ", undone" : ""}</button>`}
           <button type="button" class="act acts-open" aria-label="What can be done with this turn" aria-expanded=${acting} onClick=${() => setActing(!acting)}>${icon("more")}</button>
           <div class=${`acts${acting ? " is-open" : ""}`}>
