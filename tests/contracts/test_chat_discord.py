@@ -42,7 +42,7 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
     lacks = frozenset[Lack]({"greeting"})
     refers = frozenset[Refers]({"reply", "forward", "own"})
     kinds = frozenset[Kind](OTHERS)
-    routes = frozenset[Route]({"reply"})
+    routes = frozenset[Route]({"reply", "before"})
 
     def __init__(self, home: Path, server: FakeDiscord, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
@@ -113,8 +113,12 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
 
     async def brings(self, route: Route, name: str, content: bytes) -> None:
         await self.adapter.connected.wait()
-        theirs = self.server.quietly(self.channel, "", user=STRANGER, file=(name, content))
-        await self.server.says(self.channel, "what is it?", reply_to=theirs)
+        if route == "before":
+            await self.server.says(self.harbour, "", user=STRANGER, file=(name, content))
+            await self.in_channel("what is it?", named=True)
+        else:
+            theirs = self.server.quietly(self.channel, "", user=STRANGER, file=(name, content))
+            await self.server.says(self.channel, "what is it?", reply_to=theirs)
 
     async def answers_bot(self, message_id: str, text: str) -> None:
         await self.server.says(self.channel, text, reply_to=message_id)

@@ -83,7 +83,7 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
         author: Json = {"id": self.stranger, "name": "Mallory"}
         kind = mimetypes.guess_type(name)[0] or ""
         file: dict[str, Json] = {"name": name, "media_type": kind, "data": base64.b64encode(content).decode()}
-        one: Json = {"kind": route, "text": "", "id": "m0", "author": author}
+        one: Json = {"kind": route, "text": f"[file {name}]", "id": "m0", "author": author}
         await self.server.says("harbour", "7", "what is it?", refers_to=[one], files=[{**file, "author": author}])
 
     async def answers_bot(self, message_id: str, text: str) -> None:

@@ -197,3 +197,12 @@ async def test_an_agent_stops_at_its_own_budget_and_others_go_on(tmp_path: Path)
         await world.happens(thread, "turn_finished")
         assert "the budget does not allow another model call" in (await world.chat.sees(thread, "I stopped")).markdown
         assert (await answer(world, "harbour")).startswith("main by")
+
+
+async def test_an_account_whose_agent_does_not_exist_is_told_at_the_start(tmp_path: Path) -> None:
+    account = {"token": "1:x", "api_base": "http://127.0.0.1:9", "agent": "nosuch"}
+    async with scenario(tmp_path, FakeModel(), settings={"platforms": {"telegram": [account]}}) as world:
+        (told,) = [note for note in world.app.notices.notes if "nosuch" in note]
+    assert told.startswith(
+        "The account telegram names the agent 'nosuch', which does not exist; the default one answers"
+    )

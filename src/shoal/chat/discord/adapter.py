@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from shoal.chat.account import ChatAccount, cut
+from shoal.chat.account import ChatAccount, IncomingFile, cut
 from shoal.chat.discord.messages import (
     CHAIN,
     KNOWN_TYPES,
@@ -347,8 +347,12 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             if place.channel not in known:
                 kept = [*known, place.channel][-DIRECT_MAX:]
                 await self._store.put(self._scope, "direct", msgspec.json.encode(kept).decode())
+        await self._take_in(prompt, inbox, self._incoming(message, prompt))
+        return True
+
+    def _incoming(self, message: DiscordMessage, prompt: Prompt) -> list[IncomingFile]:
         others = next((one.author for one in prompt.refers_to), Author("", trusted=False))
-        files = (
+        return [
             (
                 Attachment(
                     file.filename,
@@ -359,9 +363,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                 partial(self._api.fetch, file.url, self.download_bytes_max),
             )
             for file in files_of(message, self._me)
-        )
-        await self._take_in(prompt, inbox, files)
-        return True
+        ]
 
     async def _meant(self, message: DiscordMessage, place: DiscordPlace, inbox: InboxPort) -> Prompt | None:
         """The prompt that a message makes, in its thread; None when it is not meant for the bot."""
@@ -379,6 +381,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         is_meant = prompt is not None and await self._is_meant(
             prompt,
             inbox,
+            self._incoming(message, prompt),
             is_named=is_addressed(message, self._me),
             opens=part != WHOLE and not part.startswith(CHAIN),
             follows=in_chain or (place.topic != WHOLE and await self._is_subscribed(thread)),

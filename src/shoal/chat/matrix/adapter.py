@@ -406,7 +406,14 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         found = await self._event(target.room, target.root) if target.root else None
         if found is None or found[0].sender == self._me.user_id:
             return None
-        return prompt_of(thread, *found, await self._author(target.room, found[0].sender), self._me)
+        return self._read_back(thread, *found, await self._author(target.room, found[0].sender), self._me)
+
+    def _read_back(
+        self, thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot
+    ) -> Prompt:
+        """A message of the past, its file by its name."""
+        files = (self._incoming(event, content)[0],) if content.msgtype in MEDIA else ()
+        return msgspec.structs.replace(prompt_of(thread, event, content, author, me), attachments=files)
 
     async def close(self) -> None:
         self._encryption.close()
@@ -506,8 +513,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             if not target.root and root_of(content):
                 continue  # it is in a thread of its own
             author = await self._author(target.room, event.sender)
-            prompt = prompt_of(thread, decrypted, content, author, me)
-            found.append(msgspec.structs.replace(prompt, reply_to=answered_id(content)))
+            found.append(self._read_back(thread, decrypted, content, author, me))
             if len(found) >= limit:
                 break
         for prompt in reversed(found):

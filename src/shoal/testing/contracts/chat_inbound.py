@@ -62,6 +62,7 @@ class ChatInbound:
             (prompt,) = await inbox.prompts(1)
         (file,) = prompt.attachments
         assert (file.name, Path(file.path).read_bytes()) == (name, CLAIM.encode())
+        assert name in "".join(one.text for one in prompt.refers_to if one.author == file.author) or route == "forward"
         assert file.author is not None
         assert (file.author.trusted, file.author.id != prompt.author.id) == (False, True)
         read = {"words": CLAIM} if name == "voice.ogg" else {"excerpt": CLAIM}

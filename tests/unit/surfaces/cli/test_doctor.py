@@ -237,5 +237,5 @@ def test_an_account_whose_agent_does_not_exist_is_told(shoal: Shoal, home: Path)
     shoal("init")
     (home / "shoal.toml").write_text("[platforms.discord]\ntoken = 't'\nowner = '1'\nagent = 'nosuch'\n")
     found = findings(shoal)["discord main"]
-    assert (found["status"], found["found"]) == ("warn", "there is no agent 'nosuch'; the default one answers there.")
+    assert (found["status"], found["message"]) == ("warn", "there is no agent 'nosuch'; the default one answers there.")
     assert "shoal agents create nosuch" in found["todo"]

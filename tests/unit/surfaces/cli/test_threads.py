@@ -176,7 +176,7 @@ def test_a_number_that_no_database_holds_is_refused_in_a_line(shoal: Shoal) -> N
     shoal("ask", "--thread", "terminal:local:x", "hello")
     ran = shoal("threads", "log", "terminal:local:x", "--after", "9" * 20)
     assert ran.code == 1
-    assert "`after` has to be a whole number from 0 to 4.61169e+18" in ran.err
+    assert "'after' has to be a whole number from 0 to 4.61169e+18" in ran.err
 
 
 @pytest.mark.usefixtures("asked")

@@ -49,7 +49,6 @@ export function SaveCase({ thread, turn, session, close }) {
   return html`
     <${Dialog} label="Save as case" close=${close}>
       <form class="form" onSubmit=${save}>
-        <h2>Save as case</h2>
         <p class="faint">The conversation up to this turn is kept, and what its tools returned. What has to hold when it is asked again?</p>
         <label>Name <input value=${fields.name} required maxlength="64" pattern="[a-z0-9][a-z0-9\\-]*" placeholder="looks-before-it-answers" onInput=${(event) => setFields({ ...fields, name: event.target.value })} /></label>
         <label>What it is for (if you like) <input value=${fields.about} maxlength="300" onInput=${(event) => setFields({ ...fields, about: event.target.value })} /></label>
