@@ -316,10 +316,11 @@ def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessa
     read = said.tainted_by or (
         said.caller.tainted_by if said.caller is not None else ""
     )  # by them, or an agent for them
-    attached = (_describe(attachment, said.author) for attachment in said.attachments)
     is_shown = any(one.tainted_by == read for one in (*said.refers_to, *said.attachments))
     is_told = read and said.author.trusted and not is_shown
     before = [untrusted_block(read, "What follows was written after this was read.")] if is_told else []
+    sender = Author(read, trusted=False) if is_told else said.author  # nor is it known that the files are theirs
+    attached = (_describe(attachment, sender) for attachment in said.attachments)
     parts = [*revised, *before, *map(_reference, said.refers_to), _by(said.author, text), *attached]
     if context:
         parts.append(context)

@@ -153,9 +153,12 @@ def run(arguments: list[str], context: CommandContext | None = None) -> int:
     except click.ClickException as error:
         _complain(context, error)
         return EXIT_USAGE
-    except click.Abort:  # a question was denied, or nobody was there to answer it
-        print(file=sys.stderr)
-        _complain(context, ShoalError("Nothing was changed. `--yes` goes without the question."))
+    except click.Abort as error:
+        if not isinstance(
+            error.__cause__, KeyboardInterrupt
+        ):  # a question was denied, or nobody was there to answer it
+            print(file=sys.stderr)
+            _complain(context, ShoalError("Nothing was changed. `--yes` goes without the question."))
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -123,7 +123,7 @@ class Setup:
             if self._extra:
                 self.write(self._extra)
         except (click.Abort, KeyboardInterrupt):
-            print("\nLeft. What is written stays.", end=" ")
+            print("\nLeft. What is written stays.")
             self.finish("`shoal setup` goes on where you left.")
             return EXIT_LEFT
         self.finish(self.next_step())

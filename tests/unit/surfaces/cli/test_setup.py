@@ -329,7 +329,7 @@ async def test_it_goes_on_where_it_was_left(start: Start, home: Path) -> None:
         await at(terminal, "directly and not in a group")
         terminal.presses(b"\x03")
         await at(terminal, "Left. What is written stays.")
-        shown = await at(terminal, "setup` goes on where you left.")
+        shown = await at(terminal, "\x1b[39m goes on where you left.")
         assert await asyncio.to_thread(terminal.ends) == 130
         assert "Nothing was changed" not in shown + terminal.screen
         again = start("model")
