@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bench import checkpoints, cluster, cold, context, decisions, engine, growth, memory, past, size, warm
+from bench import checkpoints, cluster, cold, context, decisions, engine, growth, memory, page, past, size, warm
 from bench.child import ROOT
 from bench.rows import Row, table
 
@@ -23,6 +23,7 @@ MEASURES: dict[str, Callable[[], list[Row]]] = {
     "checkpoints": checkpoints.measure,
     "past": past.measure,
     "memory": memory.measure,
+    "page": page.measure,
     "size": size.measure,
     "growth": growth.measure,
     "engine": engine.measure,

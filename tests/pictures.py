@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx2
 from PIL import Image
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
@@ -233,7 +233,10 @@ async def take(made: Stage, name: str, place: str, deed: str, folder: Path, *, d
             await page.get_by_role("button", name="Ask").click()
         elif deed == "search":
             await page.keyboard.press("Control+k")
-            await page.keyboard.type("boat")
+            field = page.get_by_role("combobox", name="Search")
+            await field.fill("boat")
+            await expect(field).to_have_value("boat")
+            await expect(page.get_by_role("option").filter(has_text="harbour").first).to_be_visible()
         await page.wait_for_timeout(700)
         picture = Image.open(io.BytesIO(await page.screenshot())).convert("RGB")
     target = folder / f"page-{name}.png"

@@ -36,7 +36,7 @@ from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
 TOKEN = "page-test"
 ME = {
     "token": "", "scope": "admin", "person": "web:owner", "author": "owner", "name": "owner", "agent": "",
-    "thread_prefix": "web:lobby:",
+    "thread_prefix": "web:lobby:", "answers_as": "main", "answers_with": "demo",
 }  # fmt: skip
 BEGIN = datetime(2026, 3, 5, 9, 0, tzinfo=UTC)
 

@@ -205,7 +205,7 @@ async def test_every_answer_carries_its_headers(shoal: Served) -> None:
     for path in ("/healthz", "/api/threads", "/api/nothing", "/"):
         headers = (await shoal.client.get(path)).headers
         assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["referrer-policy"] == ("same-origin" if path == "/" else "no-referrer")  # there is the form
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
         assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT", headers["date"])
         assert "server" not in headers
@@ -237,8 +237,15 @@ async def test_files_of_the_page_are_revalidated_or_kept(shoal: Served) -> None:
     tag = first.headers["etag"]
     again = await shoal.stranger.get(name, headers={"If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")
-    pinned = await shoal.stranger.get(name, params={"v": tag.strip('"')})
-    assert "immutable" in pinned.headers["cache-control"]
+
+
+async def test_what_the_page_loads_is_kept_until_the_page_changes(shoal: Served) -> None:
+    page = (await (await enter(shoal)).get("/")).text
+    found = re.search(r'src="(/console/(@\w+)/main\.js)"', page)
+    assert found is not None
+    assert "immutable" in (await shoal.stranger.get(found[1])).headers["cache-control"]
+    other = await shoal.stranger.get(found[1].replace(found[2], "@0"))
+    assert (other.status_code, other.headers["cache-control"]) == (200, "no-cache")
 
 
 @pytest.mark.parametrize(

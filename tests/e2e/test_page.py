@@ -162,7 +162,7 @@ async def test_an_approval_is_answered(browser: Browser, api: PageApi, button: s
     begin(api)
     ask(api)
     async with opened(browser, api.address) as page:
-        card = page.get_by_role("region", name="bash asks for approval")
+        card = page.get_by_role("group", name="bash asks for approval")
         await expect(card).to_contain_text("rm -r build")
         await card.get_by_role("button", name=button, exact=True).click()
         await expect(card.get_by_role("button", name="Sending…")).to_be_disabled()

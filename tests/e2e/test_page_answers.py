@@ -1,6 +1,6 @@
 """Answers as people read them: code in colours, tables, formulas, tasks, footnotes, pictures; how little is loaded."""
 
-import re
+from urllib.parse import unquote, urlencode
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -47,11 +47,11 @@ PIXEL = (
 )
 
 
-def answer(api: PageApi, text: str) -> None:
-    api.append(THREAD, UserSaid("Hello", Author("owner", trusted=True)))
-    api.append(THREAD, TurnStarted("main", "demo"))
-    api.append(THREAD, AssistantSaid(text))
-    api.append(THREAD, TurnFinished("done", text))
+def answer(api: PageApi, text: str, turn: str = "t1") -> None:
+    api.append(THREAD, UserSaid("Hello", Author("owner", trusted=True)), turn)
+    api.append(THREAD, TurnStarted("main", "demo"), turn)
+    api.append(THREAD, AssistantSaid(text), turn)
+    api.append(THREAD, TurnFinished("done", text), turn)
 
 
 async def test_an_answer_looks_finished(browser: Browser, api: PageApi) -> None:
@@ -110,32 +110,36 @@ async def test_formulas_can_do_nothing(browser: Browser, api: PageApi) -> None:
         assert not [url for url in requests if "evil.example" in url]
 
 
-@pytest.mark.parametrize("path", ["scratch/plot.png", "/scratch/deep/plot.png", "attachments/01-plot.png"])
-async def test_the_threads_own_pictures_are_shown(browser: Browser, api: PageApi, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["scratch/plot.png", "/scratch/deep/plot.png", "attachments/01-plot.png", "../x%20y.png"]
+)
+async def test_pictures_are_shown_by_their_paths(browser: Browser, api: PageApi, path: str) -> None:
     answer(api, f"![the plot]({path})")
     async with opened(browser, api.address) as page:
-        await page.route("**/files/**", lambda route: route.fulfill(body=PIXEL, content_type="image/png"))
+        await page.route("**/picture?*", lambda route: route.fulfill(body=PIXEL, content_type="image/png"))
         await page.reload()
         picture = page.get_by_role("img", name="the plot")
-        served = re.compile(f"/api/threads/web%3Alobby%3Atest/files/{path.lstrip('/')}$")
+        served = (
+            f"http://127.0.0.1:{api.port}/api/threads/web%3Alobby%3Atest/picture?{urlencode({'path': unquote(path)})}"
+        )
         await expect(picture).to_have_attribute("src", served)
+        await expect(picture).to_have_js_property("naturalWidth", 1)
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        "scratch/../../secret.png",
-        "../scratch/x.png",
-        "/etc/x.png",
-        "scratch/x.svg",
-        "scratch/x.png?a=1",
-        "scratch/%2e%2e/x.png/..",
-    ],
+    "path", ["scratch/x.svg", "scratch/x.png?a=1", "scratch/%2e%2e/x.png/..", "//evil.example/x.png", "data:x.png"]
 )
-async def test_other_paths_are_only_names(browser: Browser, api: PageApi, path: str) -> None:
+async def test_other_names_are_only_names(browser: Browser, api: PageApi, path: str) -> None:
     answer(api, f"![the plot]({path}) end")
     async with opened(browser, api.address) as page:
         await expect(page.get_by_text("image: the plot end")).to_be_visible()
+        assert await page.locator(".prose img").count() == 0
+
+
+async def test_a_picture_that_is_not_there_is_told(browser: Browser, api: PageApi) -> None:
+    answer(api, "![the plot](/etc/x.png) end")
+    async with opened(browser, api.address) as page:
+        await expect(page.get_by_text("the plot (this picture is not there) end")).to_be_visible()
         assert await page.locator(".prose img").count() == 0
 
 

@@ -154,7 +154,7 @@ async def test_axe_finds_nothing_in_any_view(
         async for name in everywhere(page):
             wrong += [f"{name} {one}" for one in await page.evaluate(AXE)]
     async with opened(browser, f"http://127.0.0.1:{api.port}/", scheme=scheme) as page:
-        await expect(page.get_by_role("heading", name="This page needs a token")).to_be_visible()
+        await expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
         await page.evaluate(axe)
         wrong += [f"sign-in {one}" for one in await page.evaluate(AXE)]
     assert wrong == []

@@ -68,7 +68,7 @@ CONTRAST = """
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const element = node.parentElement;
-    if (!node.data.trim() || !element.checkVisibility()) continue;
+    if (!node.data.trim() || !element.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
     if (element.closest(".offscreen, :disabled, script, noscript")) continue;
     const grounds = [];
     for (let at = element; at; at = at.parentElement) grounds.unshift(parse(getComputedStyle(at).backgroundColor));
@@ -280,7 +280,7 @@ async def test_the_banner_and_the_sign_in_have_contrast_too(browser: Browser, ap
             assert (await page.evaluate(CONTRAST))[1] == []
             await api.start()
         async with opened(browser, f"http://127.0.0.1:{api.port}/", scheme=scheme) as page:
-            await expect(page.get_by_role("heading", name="This page needs a token")).to_be_visible()
+            await expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
             assert (await page.evaluate(CONTRAST))[1] == []
 
 
@@ -329,7 +329,7 @@ async def test_approvals_of_all_threads_are_answered_in_one_place(browser: Brows
     async with opened(browser, api.address, place="approvals") as page:
         await expect(page.locator(".places .count")).to_contain_text("1")
         await expect(page).to_have_title("(1) Approvals · Shoal")
-        card = page.get_by_role("region", name="edit asks for approval")
+        card = page.get_by_role("group", name="edit asks for approval")
         await expect(card.locator(".diff.plus").last).to_have_text("+shorter\n")
         await card.get_by_role("button", name="Allow once").click()
         api.lists["approvals"] = []

@@ -54,6 +54,7 @@ async def test_who_may_read_sees_everything_and_changes_nothing(browser: Browser
             await expect(page.get_by_text(CANARY).first).to_be_visible()
             await expect(page.get_by_role("textbox")).to_have_count(0)
             await expect(page.get_by_role("link", name="New thread")).to_have_count(0)
+            await page.locator(".places").get_by_text("More").click()
             for place in ("Approvals", "Schedules", "Processes", "Agents", "Access", "Usage", "Audit"):
                 await page.get_by_role("link", name=place).click()
                 await expect(page.get_by_role("heading", name=place, exact=True)).to_be_visible()
@@ -91,10 +92,33 @@ async def test_what_one_person_left_in_the_browser_is_not_the_next_ones(browser:
             assert "draft of" not in kept
 
 
+async def test_the_owner_makes_and_revokes_a_token_on_the_page(browser: Browser, tmp_path: Path) -> None:
+    async with (
+        served(tmp_path / "home") as stand,
+        opened(browser, f"{stand.address}/?token={TOKEN}", place="access") as page,
+    ):
+        form = page.get_by_role("form", name="New token")
+        await form.get_by_label("Name").fill("ben")
+        await form.get_by_label("Whoever has it may").select_option("approve")
+        await form.get_by_role("button", name="Make a token").click()
+        secret = await page.locator(".panel code").inner_text()
+        found = await stand.tokens.find(secret)
+        assert found is not None
+        assert (found.name, found.scope) == ("ben", "approve")
+        await page.reload()
+        revoke = page.get_by_role("button", name="Revoke ben")
+        await expect(revoke).to_be_visible()
+        assert secret not in await page.content()  # it is shown once
+        await revoke.click()
+        await page.get_by_role("button", name="Revoke it").click()
+        await expect(revoke).to_have_count(0)
+        assert await stand.tokens.find(secret) is None
+
+
 async def test_the_page_of_a_revoked_token_asks_for_another(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path / "home") as stand:
         address = await entry(stand, "ben", "chat")
         async with opened(browser, address, place="new") as page:
             await expect(page.get_by_text("What shall we do?")).to_be_visible()
             await stand.tokens.revoke("ben", "web:owner")
-            await expect(page.get_by_role("heading", name="This page needs a token")).to_be_visible()
+            await expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()

@@ -314,3 +314,32 @@ async def test_a_branch_is_shown_as_the_model_sees_it(browser: Browser, api: Pag
             at = msgspec.convert(beside["at"], int)
             there = [*events[: tips[at]], Event(tips[at] + 1, ThreadId(THREAD), TurnId(""), NOW, Branched(tips[at]))]
             assert turn in {event.turn for event in current(there)}
+
+
+async def test_a_line_of_markdown_is_told_without_its_marks(browser: Browser, api: PageApi) -> None:
+    cases = {
+        "The **tide** is `low` at _noon_, see [it](https://example.org/a).": "The tide is low at noon, see it.",
+        "# Boats\n- [x] *Knot*\n- Dunlin | 1.1 m": "Boats Knot Dunlin 1.1 m",
+        "snake_case_name and 3 * 4 stay": "snake_case_name and 3 * 4 stay",
+        "![plot](scratch/plot.png) shows it": "plot shows it",
+    }
+    async with opened(browser, api.address) as page:
+        assert await evaluate(page, "format", "(format, texts) => texts.map(format.plain)", [*cases]) == [
+            *cases.values()
+        ]
+
+
+async def test_an_hour_is_told_as_one(browser: Browser, api: PageApi) -> None:
+    seconds = [20, 60, 1800, 3569, 3590, 80_000]
+    code = "(format, seconds) => seconds.map((one) => format.ago(new Date(one * 1000).toISOString(), 0))"
+    async with opened(browser, api.address) as page:
+        found = await evaluate(page, "format", code, seconds)
+        assert found == ["now", "in 1m", "in 30m", "in 59m", "in 1h", "in 22h"]
+
+
+async def test_a_skill_is_switched_off_and_on_again_by_its_own_line(browser: Browser, api: PageApi) -> None:
+    source = "---\nname: tide\ndescription: The tide.\n---\n\ndisable-model-invocation: is explained here\n"
+    code = "(skills, source) => [skills.switched(source), skills.switched(skills.switched(source))]"
+    async with opened(browser, api.address) as page:
+        off = source.replace("---\n", "---\ndisable-model-invocation: true\n", 1)
+        assert await evaluate(page, "views/skills", code, source) == [off, source]

@@ -117,7 +117,14 @@ async def test_who_may_only_read_is_shown_what_changed_and_offered_nothing(brows
     async with opened(browser, f"{shoal.process.address}/?token={token}", place="t/web:lobby:read") as page:
         await page.get_by_role("button", name="Changed").last.click()
         await expect(page.locator(".changes")).to_contain_text("plan.md · added")
-        for name in ("Try again", "Another model", "Fork", "Save as case", "Edit", "Undo these changes"):
+        for name in (
+            "Try again",
+            "Another model",
+            "Fork: go on in a copy",
+            "Save as case",
+            "Edit",
+            "Undo these changes",
+        ):
             await expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
 
 

@@ -90,7 +90,7 @@ def scheduled(api: PageApi) -> None:
     often = [iso(now + timedelta(minutes=20 * number)) for number in range(1, 200)]
     api.lists["triggers/calendar"] = [
         {"id": "t1", "name": "Brief", "words": "every weekday at 9:00", "at": [often[150]], "more": False},
-        {"id": "t2", "name": LONG, "words": "every 20th minute", "at": often, "more": True},
+        {"id": "t2", "name": LONG, "words": "every 20 minutes", "at": often, "more": True},
     ]
 
 
@@ -239,7 +239,7 @@ async def test_schedules_stand_in_a_week_and_in_words(browser: Browser, api: Pag
         days = page.locator(".week > li")
         await expect(days).to_have_count(7, timeout=WAIT_MS)
         await expect(days.first).to_contain_text("Today")
-        await expect(days.nth(4)).to_contain_text("Every 20th minute")
+        await expect(days.nth(4)).to_contain_text("Every 20 minutes")
         await expect(page.locator(".cards .card")).to_contain_text("Every weekday at 9:00, UTC")
         await page.get_by_label("What to send").fill("Good morning")
         await page.get_by_label("Again and again").check()

@@ -102,7 +102,13 @@ async def test_the_taint_of_the_first_turn_is_in_the_last_of_any_chain(
     home = tmp_path_factory.mktemp("chain")
     chain = Chain(home, routes, by_page=by_page)
     async with scenario(
-        home, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, tools=[time_page]
+        home,
+        chain.model,
+        access=ACCESS,
+        clock=chain.clock,
+        settings=SETTINGS,
+        tools=[time_page],
+        changes=("instructions", "options"),
     ) as world:
         approval, _ = await chain.ends(world)
         assert ("the page of a stranger" if by_page else "mallory") in approval.reason

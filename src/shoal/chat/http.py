@@ -9,6 +9,7 @@ import msgspec
 from shoal.chat.tokens import Granted
 from shoal.domain.clock import Clock, retry_after
 from shoal.domain.errors import PlatformError
+from shoal.domain.network_errors import network_reason
 from shoal.domain.untrusted import UNREADABLE
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ class PlatformHttp:
         try:
             return await self._client().request(method, url, timeout=seconds, **parts)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            raise PlatformError(f"{self._name_first} cannot be reached: {type(error).__name__}.") from error
+            raise PlatformError(f"{self._name_first} cannot be reached: {network_reason(error)}.") from error
         except httpx2.TransportError as error:
-            reason = f"The connection to {self.name} broke: {type(error).__name__}."
+            reason = f"The connection to {self.name} broke: {network_reason(error)}."
             raise PlatformError(reason, outcome_unknown=method != "GET") from error
         except httpx2.InvalidURL as error:
             raise PlatformError(f"The configured address of {self.name} is not a valid URL.", permanent=True) from error
@@ -102,7 +103,7 @@ class PlatformHttp:
                     if len(content) > read_max:
                         break
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            raise PlatformError(f"The file could not be fetched: {type(error).__name__}.") from error
+            raise PlatformError(f"The file could not be fetched: {network_reason(error)}.") from error
         status = answer.status_code
         if status != 200:
             if refuse is not None:

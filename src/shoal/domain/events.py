@@ -185,6 +185,9 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 INTERRUPTED = "Interrupted: the outcome is unknown. Check before repeating."
 """The result of a call that a crash cut off and that is not run again."""
+ASK_INSTEAD = " Do not try it again; ask what to do instead."
+ASK_OR_LOOK = " Find another way or ask the person."
+"""What the result of a call that was refused tells the model to do: nothing for those who read along."""
 
 
 class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -213,6 +216,11 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_interrupted(self) -> bool:
         """Whether a crash cut it off, so that nobody knows what it did."""
         return self.is_error and self.text.startswith(INTERRUPTED)
+
+    @property
+    def for_people(self) -> str:
+        """The text without what it asks of the model."""
+        return self.text.removesuffix(ASK_INSTEAD).removesuffix(ASK_OR_LOOK) if self.is_error else self.text
 
 
 class Steered(msgspec.Struct, frozen=True, omit_defaults=True):

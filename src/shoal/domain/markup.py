@@ -8,6 +8,7 @@ where a platform has none.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -16,6 +17,8 @@ from shoal.domain.tables import aligned, cells_in
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.rules_block import StateBlock
+    from markdown_it.rules_inline import StateInline
     from markdown_it.tree import SyntaxTreeNode
 
 NESTING_MAX = 40
@@ -24,6 +27,19 @@ NESTING_MAX = 40
 Wrap: TypeAlias = Callable[[str], str]
 Style: TypeAlias = Literal["strong", "em", "s"]
 
+MATH_LINES_MAX = 100
+BOXES = ("☐ ", "☑ ")
+"""How what is to be done and what is done begins in a task list."""
+
+_MATH = re.compile(
+    r"\$\$[^\n]{1,2000}?\$\$"
+    r"|\$(?![\s$])(?:\\.|[^\\$\n]){1,1000}?(?<!\s)\$(?!\w)"  # what is not so is money
+    r"|\\\([^\n]{1,1000}?\\\)"
+)
+_MATH_BLOCK = re.compile(r" {0,3}(\$\$[\s\S]{1,4000}?\$\$|\\\[[\s\S]{1,4000}?\\\])[ \t]*(?:\n|$)")
+_BOX = re.compile(r"^\[([ xX])\] ")
+_NOTE = re.compile(r"^\[\^([^\]\s]{1,40})\]:", re.MULTILINE)
+_NOTE_MARK = re.compile(r"\[\^([^\]\s]{1,40})\]")
 _NOT_LANGUAGE = re.compile(r"[^\w+#.-]")
 _MARKDOWN = re.compile(r"([\\*_~`|])")
 _MARKDOWN_START = re.compile(r"^(\s*)([>#-])", re.MULTILINE)
@@ -115,6 +131,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     blocks: Callable[[Sequence[str], bool], str] = joined
     table: Callable[[Sequence[Sequence[str]]], str] | None = None
     """Where this is given, lists are HTML's too."""
+    columns_max: int = 0
+    """How wide a table as monospace text may be; 0 is no bound."""
     em_separator: str = ""
     inner_quote: Wrap | None = None
     """For quotes within quotes and lists, where those need another mark."""
@@ -138,11 +156,42 @@ PLAIN = Dialect(
 
 @cache
 def parser() -> "MarkdownIt":
-    """Markdown as it is understood here: CommonMark with tables and ~~struck~~ words, without HTML."""
+    """Markdown as it is understood here: CommonMark with tables, ~~struck~~ words, and formulas, without HTML."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTING_MAX})
+    parser.block.ruler.before("fence", "math", _math_block, {"alt": ["paragraph", "blockquote", "list"]})
+    parser.inline.ruler.before("escape", "math", _math)
     return parser.enable(["table", "strikethrough"]).disable(["reference", "html_block", "html_inline"])
+
+
+def _math(state: "StateInline", silent: bool) -> bool:
+    """A formula is text as it is written; no mark within it counts."""
+    found = _MATH.match(state.src, state.pos, state.posMax)
+    if found is None:
+        return False
+    if not silent:
+        state.push("math", "", 0).content = found[0]
+    state.pos = found.end()
+    return True
+
+
+def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
+    """A formula on lines of its own."""
+    if state.is_code_block(start) or not state.src.startswith(("$$", "\\["), state.bMarks[start] + state.tShift[start]):
+        return False
+    end = min(end, start + MATH_LINES_MAX)
+    found = _MATH_BLOCK.match(state.getLines(start, end, state.blkIndent, False))
+    if found is None:
+        return False
+    after = start + found[1].count("\n") + 1
+    if any(state.sCount[line] < state.blkIndent and not state.isEmpty(line) for line in range(start, after)):
+        return False  # the list that it is in ends within it
+    if not silent:
+        token = state.push("math_block", "", 0)
+        token.content, token.map = found[1], [start, after]
+        state.line = after
+    return True
 
 
 def render_markup(markdown: str, dialect: Dialect | None) -> str:
@@ -154,22 +203,21 @@ def render_markup(markdown: str, dialect: Dialect | None) -> str:
         return dialect.text(markdown)
     from markdown_it.tree import SyntaxTreeNode
 
-    return _Renderer(dialect, markdown.split("\n")).blocks(SyntaxTreeNode(tokens).children, tight=False)
+    renderer = _Renderer(dialect, markdown)
+    return dialect.blocks([renderer.block(node) for node in SyntaxTreeNode(tokens).children], False)
 
 
 class _Renderer:
     """One walk over a tree."""
 
-    def __init__(self, dialect: Dialect, lines: "Sequence[str]" = ()) -> None:
+    def __init__(self, dialect: Dialect, markdown: str = "") -> None:
         self._dialect = dialect
-        self._lines = lines
+        self._lines = markdown.split("\n")
+        self._notes = set(_NOTE.findall(markdown))
         self._open: set[str] = set()
         self._depth = 0
 
-    def blocks(self, nodes: "Sequence[SyntaxTreeNode]", *, tight: bool) -> str:
-        return self._dialect.blocks([self._block(node) for node in nodes], tight)
-
-    def _block(self, node: "SyntaxTreeNode") -> str:
+    def block(self, node: "SyntaxTreeNode") -> str:
         dialect = self._dialect
         match node.type:
             case "heading":
@@ -196,7 +244,7 @@ class _Renderer:
     def _nested(self, node: "SyntaxTreeNode", *, tight: bool) -> str:
         """The blocks of a quote or of a list's item."""
         self._depth += 1
-        inner = self.blocks(node.children, tight=tight)
+        inner = self._dialect.blocks([self.block(child) for child in node.children], tight)
         self._depth -= 1
         return inner
 
@@ -207,8 +255,14 @@ class _Renderer:
         items: list[str] = []
         for number, item in enumerate(node.children, start):
             marker = self._dialect.text(f"{number}.") if ordered else "•"
+            first = list(islice(item.walk(include_self=False), 3))
+            if not ordered and [node.type for node in first] == ["paragraph", "inline", "text"]:
+                text = first[-1].token
+                assert text is not None, "text is of one token"
+                text.content = _BOX.sub(lambda box: BOXES[box[1] != " "], text.content)
             body = self._nested(item, tight=tight)
-            items.append(self._dialect.item(f"{marker} {body}" if self._dialect.table is None else body))
+            has_mark = self._dialect.table is not None or (not ordered and body.startswith(BOXES))
+            items.append(self._dialect.item(body if has_mark else f"{marker} {body}"))
         if self._dialect.table is None:
             return "\n".join(items)
         opening = f'<ol start="{start}">' if ordered else "<ul>"
@@ -223,7 +277,7 @@ class _Renderer:
             return self._dialect.table([[self._inline(cell.children) for cell in row.children] for row in rows])
         plain = _Renderer(PLAIN)
         cells = [[plain._inline(cell.children) for cell in row.children] for row in rows]
-        return self._dialect.fence(aligned(cells), "")
+        return self._dialect.fence(aligned(cells, self._dialect.columns_max), "")
 
     def _inline(self, nodes: "Sequence[SyntaxTreeNode]") -> str:
         dialect = self._dialect
@@ -244,7 +298,12 @@ class _Renderer:
                 case "inline":
                     piece = self._inline(node.children)
                 case _:
-                    piece = dialect.text(node.content)
+                    content = node.content
+                    if self._notes and node.type == "text":
+                        content = _NOTE_MARK.sub(
+                            lambda mark: f"[{mark[1]}]" if mark[1] in self._notes else mark[0], content
+                        )
+                    piece = dialect.text(content)
             if node.type == before == "em" and piece:
                 out.append(dialect.em_separator)
             out.append(piece)

@@ -1,10 +1,13 @@
-"""Tables as monospace text, for platforms that have none."""
+"""Tables as monospace text, for platforms and screens that have none."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from unicodedata import east_asian_width
 
 CELL_WIDTH_MAX = 40
 """Cells are padded to at most this width, so that one long cell does not swell every row."""
+CELL_WIDTH_MIN = 8
+"""Where cells would have to be narrower than this to fit, rows are written below one another."""
 
 
 def cells_in(line: str) -> int:
@@ -14,22 +17,76 @@ def cells_in(line: str) -> int:
     return inner.count("|") - inner.count("\\|") + (0 if ends else 1)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as monospace text, a line a row, wide characters counted as two."""
+def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
+    """Rows of cells as monospace text, wide characters counted as two.
+
+    A row is a line; with a `width_max`, what is wider is wrapped within its cells, and where they would be too narrow
+    for that each row is written as lines of `head: cell`.
+    """
     cells = [[cell.replace("\n", " ") for cell in row] for row in rows]
     columns = max((len(row) for row in cells), default=0)
-    widths = [
-        min(CELL_WIDTH_MAX, max((_width(row[column]) for row in cells if column < len(row)), default=0))
-        for column in range(columns)
+    wanted = [
+        max((width_of(row[column]) for row in cells if column < len(row)), default=0) for column in range(columns)
     ]
-    lines = [
-        " | ".join(cell + " " * (widths[column] - _width(cell)) for column, cell in enumerate(row)).rstrip()
-        for row in cells
-    ]
-    if lines:
-        lines.insert(1, "-+-".join("-" * width for width in widths))
+    if width_max:
+        widths = _fitted(wanted, width_max - 3 * (columns - 1))
+        if any(width < min(CELL_WIDTH_MIN, wish) for width, wish in zip(widths, wanted, strict=True)):
+            return "\n".join(_records(cells, width_max))
+        blocks = [list(zip_longest(*map(_wrapped, row, widths), fillvalue="")) if row else [()] for row in cells]
+    else:
+        widths = [min(CELL_WIDTH_MAX, width) for width in wanted]
+        blocks = [[tuple(row)] for row in cells]
+    rule = "-+-".join("-" * width for width in widths)
+    lines: list[str] = []
+    for number, block in enumerate(blocks):
+        if number > 1 and any(len(one) > 1 for one in blocks):  # what has several lines is set apart
+            lines.append(rule)
+        for parts in block:
+            padded = (part + " " * (width - width_of(part)) for part, width in zip(parts, widths, strict=False))
+            lines.append(" | ".join(padded).rstrip())
+        if number == 0:
+            lines.append(rule)
     return "\n".join(lines) + "\n"
 
 
-def _width(text: str) -> int:
+def _fitted(widths: Sequence[int], room: int) -> list[int]:
+    """These widths, the widest made smaller until all together have room."""
+    fitted = list(widths)
+    narrow_first = sorted(range(len(widths)), key=widths.__getitem__)
+    for done, column in enumerate(narrow_first):
+        fitted[column] = min(widths[column], max(0, room) // (len(widths) - done))
+        room -= fitted[column]
+    return fitted
+
+
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    """Lines no wider than this, broken between words, and within those that are wider."""
+    line = ""
+    for word in text.split():
+        if line and width_of(line) + 1 + width_of(word) > width:
+            yield line
+            line = ""
+        line = f"{line} {word}" if line else word
+        while width_of(line) > width:
+            fits = min(len(line), width)
+            while fits > 1 and width_of(line[:fits]) > width:
+                fits -= 1
+            yield line[:fits]
+            line = line[fits:]
+    yield line
+
+
+def _records(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Each row below the head as lines that say which cell it is."""
+    for number, row in enumerate(rows[1:]):
+        if number:
+            yield ""
+        for name, cell in zip(rows[0], row, strict=False):
+            first, *rest = _wrapped(f"{name}: {cell}" if name else cell, max(1, width - 2))
+            yield first
+            yield from (f"  {line}" for line in rest)
+
+
+def width_of(text: str) -> int:
+    """How many columns a line of plain text takes."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)

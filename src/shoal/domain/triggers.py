@@ -270,7 +270,27 @@ def _simulation(line: str, start: datetime) -> "CronSim":
 
 
 _AT = re.compile(r"At (?P<times>[\d:]+(?:(?:, | and )[\d:]+)*)(?P<days> .+)")
-_DAYS = {"on Monday through Friday": "every weekday", "on Saturday and Sunday": "every weekend"}
+_ORDINALS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+_EVERY = re.compile(rf"\bevery (?:({'|'.join(_ORDINALS)})|(\d+)\w\w) (minute|hour)\b", re.IGNORECASE)
+_MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
+_PLAINER = (
+    (r"\b0(\d:)", r"\1"),
+    (r"^At minute 0 past |(?<=minute|inutes) of every hour$", ""),
+    (r"^At minute (\d+) past (every \d+ hours)", r"\2 at minute \1"),
+    (r"^Every minute from (\d+) through (\d+) of every hour", r"at minutes \1 to \2 of every hour"),
+    (r"(?<=hour|ours) from (\d+) through (\d+)\b", r" from \1:00 to \2:00"),
+    (r"(?<=\d:00) through (?=\d\d?:59)", " to "),
+    (r"\bon every day of month from (\d+) through (\d+)", r"on days \1 to \2 of every month"),
+    (r"\bday of month\b", "day of every month"),
+    (r"\bin every month from (\w+) through (\w+)", r"every day from \1 to \2"),
+    (rf"(?<!every year )\bon ({_MONTHS}) (\d+)", r"every year on \1 \2"),
+    (r"\band on (\w+day)\b", r"and every \1"),
+    (r" on Monday through Friday$", " on weekdays"),
+    (r" on Saturday and Sunday$", " at weekends"),
+    (r"\bon Monday through Friday\b", "every weekday"),
+    (r"\bon Saturday and Sunday\b", "every weekend"),
+)
+"""What the library says in another way than people do."""
 
 
 def in_words(schedule: str) -> str:
@@ -280,14 +300,13 @@ def in_words(schedule: str) -> str:
         said = _simulation(expression, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 (only the line counts)
     except InvalidInput:
         return schedule
-    found = _AT.fullmatch(said)
-    if found is None:
-        whole = re.sub(r"^At minute 0 past |(?<=minute) of every hour$", "", said)
-        return whole[:1].lower() + whole[1:]
-    days, times = found["days"].strip(), re.sub(r"\b0(\d:)", r"\1", found["times"])
-    if re.fullmatch(r"on (\w+day)((, and |, | and )\w+day)*", days) and days not in _DAYS:
-        return f"every {days.removeprefix('on ')} at {times}"
-    return f"{_DAYS.get(days, days)} at {times}"
+    said = _EVERY.sub(lambda found: f"every {found[2] or _ORDINALS.index(found[1].lower()) + 2} {found[3]}s", said)
+    if (found := _AT.fullmatch(said)) is not None:
+        said = f"{found['days'].strip()} at {found['times']}"
+    for pattern, plainer in _PLAINER:
+        said = re.sub(pattern, plainer, said)
+    said = re.sub(r"^on (\w+day(?:(?:, and |, | and )\w+day)*)(?= at )", r"every \1", said)
+    return said[:1].lower() + said[1:]
 
 
 def _instant(wall: datetime, zone: "ZoneInfo") -> datetime:

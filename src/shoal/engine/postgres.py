@@ -43,6 +43,7 @@ from procrastinate.manager import JobManager
 
 from shoal.domain.errors import StaleEpoch, StoreError, StoreUnavailable
 from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.network_errors import network_reason
 from shoal.domain.ports import SignalKind, ThreadHandler
 from shoal.domain.settings import EngineSettings
 from shoal.engine.cluster import Listener, Pool, why
@@ -412,4 +413,4 @@ def _translated() -> Generator[None]:
     try:
         yield
     except _AWAY as error:
-        raise StoreUnavailable(f"The database cannot be reached: {error}. Is the server up?") from error
+        raise StoreUnavailable(f"The database cannot be reached: {network_reason(error)}. Is the server up?") from error

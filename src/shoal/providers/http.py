@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from shoal.domain.errors import ShoalError
 from shoal.domain.messages import FailureKind
+from shoal.domain.network_errors import network_reason
 
 HEAD_BYTES_MAX = 65_536
 """Longest status line and headers of a response."""
@@ -473,7 +474,9 @@ class DirectClient:
         except TimeoutError as error:
             raise HttpFailed("unreachable", f"No connection to {base.label} in time.") from error
         except (OSError, UnicodeError) as error:
-            raise HttpFailed("unreachable", f"{base.label} cannot be reached: {error}. Check base_url.") from error
+            raise HttpFailed(
+                "unreachable", f"{base.label} cannot be reached: {network_reason(error)}. Check base_url."
+            ) from error
 
 
 class DirectResponse:

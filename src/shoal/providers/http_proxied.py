@@ -7,6 +7,7 @@ from typing import cast
 
 import httpx2
 
+from shoal.domain.network_errors import network_reason
 from shoal.providers.http import (
     CONNECT_SECONDS,
     CONNECTIONS_MAX,
@@ -92,6 +93,6 @@ def _translated(label: str) -> Generator[None]:
     except (httpx2.TimeoutException, TimeoutError) as error:
         raise HttpFailed("timeout", f"{label} sent nothing for too long.") from error
     except (httpx2.ConnectError, httpx2.ProxyError, httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
-        raise HttpFailed("unreachable", f"{label} cannot be reached: {error}.") from error
+        raise HttpFailed("unreachable", f"{label} cannot be reached: {network_reason(error)}.") from error
     except httpx2.HTTPError as error:
         raise HttpFailed("dropped", f"{label} broke the connection.") from error

@@ -25,6 +25,7 @@ import msgspec
 
 from shoal.domain.agents import Watch
 from shoal.domain.errors import SandboxError
+from shoal.domain.network_errors import network_reason
 from shoal.domain.ports import Command, CommandResult, Mount, SeeOutput
 from shoal.sandbox.bubblewrap import require_inside, to_inside, to_outside
 from shoal.sandbox.limits import GIBIBYTE, CommandLimits
@@ -392,7 +393,7 @@ class DockerApi:
 
     def _away(self, error: Exception) -> SandboxError:
         return SandboxError(
-            f"The Docker daemon at {self._socket} does not answer ({type(error).__name__}: {error}). Is it running?"
+            f"The Docker daemon at {self._socket} does not answer: {network_reason(error)}. Is it running?"
         )
 
 

@@ -132,5 +132,7 @@ def _at_rest(thread: ThreadId) -> Script[list[ThreadId]]:
         if not rows:
             raise NotFound(f"There is no thread {one}.")
         if rows[0][0] or number(rows[0][2]):
-            raise Conflict(f"{one} is at work or has messages waiting. Stop it first, then delete it.")
+            title = text(rows[0][3]) if one == thread else ""
+            name = f"“{title}”" if title else "The thread" if one == thread else "A subagent of the thread"
+            raise Conflict(f"{name} is at work or has messages waiting. Stop it first, then delete it.")
     return tree

@@ -39,7 +39,7 @@ def media_type_of(content: bytes) -> str:
     if content[:4] == b"RIFF":
         return _RIFF.get(content[8:12], "application/octet-stream")
     if content[4:8] == b"ftyp":
-        return "video/mp4"
+        return "image/avif" if content[8:12] == b"avif" else "video/mp4"
     for magic, media_type in _MAGIC:
         if content.startswith(magic) and (magic != b"MZ" or is_binary(content)):
             return media_type

@@ -29,7 +29,7 @@ import msgspec
 from shoal.domain.agents import AgentSpec, Purpose
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ContentChanged, SandboxError, ToolError
-from shoal.domain.events import ApprovalRequested, ToolFinished, ToolStarted, Verdict
+from shoal.domain.events import ASK_INSTEAD, ASK_OR_LOOK, ApprovalRequested, ToolFinished, ToolStarted, Verdict
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.markup import counted
@@ -54,11 +54,11 @@ from shoal.tools.threads import in_thread
 
 log = logging.getLogger(__name__)
 
-DENIED = "Permission denied: {action} is not allowed here{rule}. Find another way or ask the person."
+DENIED = "Permission denied: {action} is not allowed here{rule}." + ASK_OR_LOOK
 UNKNOWN_TOOL = "There is no tool named {name!r}. The tools are: {names}."
 STEERED = TaintState(active=True)
 VERDICTS: dict[Verdict, str] = {
-    "deny": "A person denied this call. Do not try it again; ask what to do instead.",
+    "deny": "A person denied this call." + ASK_INSTEAD,
     "expired": "Nobody answered the request for this call in time, so it did not run.",
     "cancelled": "The request for this call was cancelled, so it did not run.",
 }

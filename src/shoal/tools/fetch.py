@@ -21,6 +21,7 @@ import msgspec
 
 from shoal.domain.errors import FetchError
 from shoal.domain.markup import counted
+from shoal.domain.network_errors import network_reason
 from shoal.domain.web import (
     Fetched,
     FetchRequest,
@@ -152,7 +153,7 @@ class GuardedFetcher:
             httpcore2.TimeoutException,
             httpcore2.UnsupportedProtocol,
         ) as error:
-            raise FetchError(f"{target.host} does not answer: {error or type(error).__name__}") from error
+            raise FetchError(f"{target.host} does not answer: {network_reason(error)}.") from error
 
 
 def _pinned(addresses: Sequence[str]) -> "httpcore2.AsyncNetworkBackend":

@@ -80,7 +80,7 @@ def test_a_case_is_read_as_it_was_written(
         (
             'role = "user"',
             'role = "person"',
-            f"line 4: `messages[0].role` has to be {ROLES}, and is 'person'. Correct the file.",
+            f"line 4: `messages[0].role` has to be {ROLES}, and is 'person'.",
         ),
         ("about", 'tools = "sandbx"\nabout', """line 1: `tools` has to be "recorded" or "sandbox", and is 'sandbx'."""),
         ('role = "user"\n', "", "line 3: `role` in `messages[0]` is missing"),

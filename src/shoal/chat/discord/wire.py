@@ -27,6 +27,7 @@ from shoal.chat.http import TRANSFER_SECONDS, Fields, Json, PlatformHttp, Platfo
 from shoal.chat.inbox import Recent, open_file
 from shoal.domain.clock import Clock, retry_after, retry_delay
 from shoal.domain.errors import PlatformError, StoreError
+from shoal.domain.network_errors import network_reason
 from shoal.domain.settings_platforms import DiscordSettings
 from shoal.domain.untrusted import UNREADABLE
 
@@ -430,7 +431,7 @@ class Gateway:
                 ping_interval=None,
             )  # fmt: skip
         except (OSError, TimeoutError, WebSocketException) as error:
-            raise PlatformError(f"Discord's gateway cannot be reached: {type(error).__name__}.") from error
+            raise PlatformError(f"Discord's gateway cannot be reached: {network_reason(error)}.") from error
         try:
             hello = await self._frame(socket)
             if hello is None or hello.op != HELLO:

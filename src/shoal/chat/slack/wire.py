@@ -34,6 +34,7 @@ from shoal.domain.errors import ConfigError, PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.installation import how_to_add
 from shoal.domain.messages import Author, Prompt, Reference
+from shoal.domain.network_errors import network_reason
 from shoal.domain.settings_platforms import SlackSettings
 from shoal.domain.untrusted import UNREADABLE, decode_known
 
@@ -527,7 +528,7 @@ async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, 
                     take(envelope, partial(confirm, socket, envelope.envelope_id))
             raise PlatformError("Slack closed the connection.")
     except (OSError, WebSocketException) as error:
-        raise PlatformError(f"The connection to Slack broke: {type(error).__name__}.") from error
+        raise PlatformError(f"The connection to Slack broke: {network_reason(error)}.") from error
 
 
 _CHANNEL = re.compile(r"[A-Z0-9]{2,40}")

@@ -22,7 +22,8 @@ order by updated_at desc, thread desc limit 10000;
 
 -- name: thread_work
 -- Lock a thread, and see whether it has something to do.
-select open_turn, last_seq, (select count(*) from inbox where inbox.thread = threads.thread and inbox.state = 'pending')
+select open_turn, last_seq, (select count(*) from inbox where inbox.thread = threads.thread and inbox.state = 'pending'),
+    title
 from threads where thread = :thread /*pg: for update */;
 
 -- name: search_of_thread

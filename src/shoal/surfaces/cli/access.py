@@ -193,7 +193,7 @@ class CodeOrCommand(click.Group):
 
 @click.group(cls=CodeOrCommand, subcommand_metavar="CODE | list | remove PLATFORM:USER")
 def pair() -> None:
-    """Let a stranger in: `shoal pair CODE`, with the code that the agent gave them when they wrote to it."""
+    """Let a stranger in: shoal pair CODE, with the code that the agent gave them when they wrote to it."""
 
 
 @pair.command(hidden=True)

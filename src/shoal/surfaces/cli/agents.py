@@ -15,7 +15,7 @@ from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.init import make_home
-from shoal.surfaces.cli.output import json_option, print_records
+from shoal.surfaces.cli.output import json_option, print_records, tell
 from shoal.surfaces.http.routes_agents import AgentView, DestroyedAgent, NewAgentView
 
 
@@ -92,7 +92,7 @@ def create(
     for place in made.agent.channels:
         print(f"It answers in {place}.")
     if made.note:
-        print(made.note)
+        tell(made.note)
 
 
 @agents.command()

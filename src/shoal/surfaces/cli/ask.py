@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import select
 import shutil
 import sys
@@ -31,9 +32,10 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
 from shoal.domain.messages import Usage
+from shoal.domain.tables import width_of
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import limit_words, print_json, printable, status_words
+from shoal.surfaces.cli.output import limit_words, print_json, printable, status_words, tell
 
 if TYPE_CHECKING:
     from shoal.surfaces.cli.link import Link
@@ -105,7 +107,7 @@ def _read_input() -> str:
     """All of standard input, and a word where it does not come. Raises InvalidInput where it is too much."""
     with suppress(OSError, ValueError):  # it may be no file
         if not select.select([sys.stdin], [], [], INPUT_SECONDS)[0]:
-            print("shoal: reading standard input until it ends; `< /dev/null` leaves it out.", file=sys.stderr)
+            tell("shoal: reading standard input until it ends; `< /dev/null` leaves it out.", sys.stderr)
     text = sys.stdin.read(INPUT_CHARS_MAX + 1)
     if len(text) > INPUT_CHARS_MAX:
         raise InvalidInput(f"Standard input has more than {INPUT_CHARS_MAX:,} characters. Name a file to read instead.")
@@ -141,6 +143,7 @@ class _Turn:
         self.may_ask = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
         self.turn = TurnId("")
         self.streamed = ""
+        self.words = WholeWords(shutil.get_terminal_size().columns if self.streams else 0)
         self.failure = self.limit = ""
         self.steps = 0
         self.usage = Usage()
@@ -181,14 +184,14 @@ class _Turn:
                 self.steps += 1
                 self.usage = self.usage + said.usage
                 if self.streamed and said.tool_calls:
-                    print()
+                    print(self.words.take("\n"))
                     self.streamed = ""
             case Failed(message=message, detail=detail):
                 says_more = detail not in message and message not in detail
                 self.failure = f"{message} ({detail.rstrip('.')})" if says_more else message
             case RetryScheduled(message=message, detail=detail):  # nobody is here to wait for it
                 await self.link.abort(all_queued=False)
-                print(printable(f"shoal: {message} ({detail.rstrip('.')})"), file=sys.stderr)
+                tell(f"shoal: {message} ({detail.rstrip('.')})", sys.stderr)
                 return self.result("failed")
             case LimitReached(limit=limit, detail=detail):
                 self.limit = limit_words(limit, detail)
@@ -206,7 +209,7 @@ class _Turn:
             case TextStreamed(text=text) if self.streams:
                 self.status.clear()
                 self.streamed += text
-                print(printable(text), end="", flush=True)
+                print(self.words.take(printable(text)), end="", flush=True)
             case StatusChanged() if not self.streamed:
                 self.status.show(data)
             case _:
@@ -218,7 +221,7 @@ class _Turn:
         asks = f"{shown}\n{printable(request.reason)}" if request.reason else shown
         if not self.may_ask:
             print(f"shoal: the agent asks to run:\n{asks}", file=sys.stderr)
-            print(f"shoal: allow it with `shoal approvals allow {request.approval_id}`.", file=sys.stderr)
+            tell(f"shoal: allow it with `shoal approvals allow {request.approval_id}`.", sys.stderr)
             return self.result("waiting", WaitingApproval(request.approval_id, request.tool, shown))
         print(f"\nThe agent asks to run:\n{asks}\n[y] allow once, [t] allow in this thread, anything else denies: ",
               end="", file=sys.stderr, flush=True)  # fmt: skip
@@ -227,27 +230,55 @@ class _Turn:
         try:
             await self.link.decide(request.approval_id, allow=answer in ("y", "yes", "t", "thread"), scope=scope)
         except (Conflict, Gone) as error:
-            print(f"shoal: {error}", file=sys.stderr)
+            tell(f"shoal: {error}", sys.stderr)
         return None
 
     def _finish(self, finished: TurnFinished) -> AskResult:
         if not self.as_json and finished.outcome in ("done", "limit"):
             if not finished.reply:
-                print("shoal: the agent chose to say nothing.", file=sys.stderr)
+                tell("shoal: the agent chose to say nothing.", sys.stderr)
             elif self.streamed.strip() == finished.reply.strip():
-                print()
+                print(self.words.take("\n").removesuffix("\n"))
             else:
-                print(f"{chr(10) if self.streamed else ''}{printable(finished.reply)}")
+                before = self.words.take("\n") if self.streamed else ""
+                print(before + self.words.take(f"{printable(finished.reply)}\n"), end="")
         match finished.outcome:
             case "failed":
-                print(f"shoal: {printable(self.failure or finished.reply)}", file=sys.stderr)
+                tell(f"shoal: {self.failure or finished.reply}", sys.stderr)
             case "aborted":
-                print("shoal: the turn was stopped.", file=sys.stderr)
+                tell("shoal: the turn was stopped.", sys.stderr)
             case "limit":
-                print(f"shoal: {self.limit} Go on with --thread {self.thread}.", file=sys.stderr)
+                tell(f"shoal: {self.limit} Go on with --thread {self.thread}.", sys.stderr)
             case _:
                 pass
         return AskResult(self.thread, self.turn, finished.reply, finished.steps, finished.usage, finished.outcome)
+
+
+class WholeWords:
+    """Text as it comes, for a screen of so many columns: a word is given out when it is whole, on the next line where
+    this one has no room for it. Code is left as it is; without columns everything is."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._used = 0
+        self._held = ""
+        self._is_code = False
+
+    def take(self, text: str) -> str:
+        """What can be shown now that this has come too: all of it after a line's end."""
+        if not self._columns:
+            return text
+        *whole, self._held = re.split(r"(?<=[ \n])", self._held + text)
+        shown = ""
+        for word in whole:
+            if not self._used and word.startswith(("```", "~~~")):
+                self._is_code = not self._is_code
+            width = width_of(word.rstrip(" \n"))
+            if self._used and self._used + width > self._columns and not self._is_code:
+                shown, self._used = f"{shown.rstrip(' ')}\n", 0
+            shown += word
+            self._used = 0 if word.endswith("\n") else self._used + width_of(word)
+        return shown
 
 
 class StatusLine:

@@ -30,6 +30,7 @@ from shoal.backups import (
 from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.output import tell
 
 if TYPE_CHECKING:
     from shoal.store.store import Store
@@ -78,7 +79,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
         notes.append("The database is on a server and not in it: keep that with pg_dump.")
     print(f"Wrote {file} ({file.stat().st_size:,} bytes).")
     for note in notes:
-        print(note)
+        tell(note)
 
 
 def _configured_place(context: CommandContext) -> BackupPlace:
@@ -110,17 +111,17 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         if file or into:
             raise InvalidInput("--accept-loss keeps the database that is there. Leave FILE and --into out.")
         context.write(_nothing, accept_loss=True)
-        print(f"{context.home.database_file} can be used again, as it is. `shoal doctor` checks it.")
+        tell(f"{context.home.database_file} can be used again, as it is. `shoal doctor` checks it.")
     elif not file:
         kept = listed_in(_configured_place(context))
         if not kept:
-            print("There is no backup in backup.to. Restore a file of your own with `shoal restore FILE`.")
+            tell("There is no backup in backup.to. Restore a file of your own with `shoal restore FILE`.")
             return
         root, fresh = context.root, context.root.with_name(f"{context.root.name}.restored")
         print(f"The newest backup is {_line(kept[0])}. To restore it:")
         print(f"  1. shoal --home {root} restore {kept[0].name} --into {fresh}")
         print(f"  2. Stop Shoal, then mv {root} {root}.before && mv {fresh} {root}")
-        print("  3. Set the secrets that were left out, and start again. `shoal backup --list` shows older ones.")
+        tell("  3. Set the secrets that were left out, and start again. `shoal backup --list` shows older ones.")
     else:
         target = CommandContext(into) if into else context
         root = target.root
@@ -160,7 +161,7 @@ def _make_from(file: Path, context: CommandContext) -> None:
     make_home(context.home)
     if (root / DUMP).exists():
         print(f"Made {root} from {file}. Its database is {root / DUMP}: bring that into an empty PostgreSQL database ")
-        print(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
+        tell(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
         return
 
     async def mark_again(store: "Store") -> None:
@@ -176,7 +177,7 @@ def _make_from(file: Path, context: CommandContext) -> None:
             f"{root} was made, but not which of its files untrusted content had a hand in: {error} Remove {root}, see "
             "to the database, and restore again."
         ) from error
-    print(f"Made {root} from {file}. `shoal doctor` checks it; secrets that were left out have to be set again.")
+    tell(f"Made {root} from {file}. `shoal doctor` checks it; secrets that were left out have to be set again.")
 
 
 @click.command()

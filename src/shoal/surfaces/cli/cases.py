@@ -19,7 +19,7 @@ from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.link import open_api
-from shoal.surfaces.cli.output import json_option, print_json, print_table, printable, usd
+from shoal.surfaces.cli.output import json_option, print_json, print_table, printable, tell, usd
 from shoal.surfaces.http.routes_cases import CaseView, CheckBegun, ComparisonView
 from shoal.turn.checks import CaseOutcome
 from shoal.turn.comparisons import ComparedStep, ComparisonProgress, ComparisonState, total
@@ -87,7 +87,7 @@ def compare(
     try:
         return asyncio.run(_compare(context, wanted, usd_max, as_json=as_json))
     except KeyboardInterrupt:
-        print("\nStopped. What is done is kept; the same command goes on.", file=sys.stderr)
+        tell("\nStopped. What is done is kept; the same command goes on.", sys.stderr)
         return EXIT_INTERRUPTED
 
 
@@ -116,7 +116,7 @@ async def _compare(context: CommandContext, wanted: Wanted, usd_max: float, *, a
     else:
         print_comparison(found)
         if stopped:
-            print(f"shoal: {printable(stopped)}", file=sys.stderr)
+            tell(f"shoal: {stopped}", sys.stderr)
     return 0 if found.state.done >= found.state.calls else 1
 
 
@@ -286,7 +286,7 @@ def save(
     if as_json:
         print_json(made)
         return
-    print(f"Saved as agents/{made.agent}/{made.file}. `shoal check --agent {made.agent}` runs it.")
+    tell(f"Saved as agents/{made.agent}/{made.file}. `shoal check --agent {made.agent}` runs it.")
 
 
 @cases.command("list")
@@ -341,7 +341,7 @@ def check(
     if not as_json:
         cost = usd(total(one.usd for one in outcomes))
         word = "case" if len(outcomes) == 1 else "cases"
-        print(f"{len(outcomes)} {word}: {len(outcomes) - failed - errors} passed, {failed} failed, {errors} not run; "
+        tell(f"{len(outcomes)} {word}: {len(outcomes) - failed - errors} passed, {failed} failed, {errors} not run; "
               f"usd {cost}." if outcomes else f"{agent} has no cases. `shoal cases save` makes them.")  # fmt: skip
     if junit is not None:
         junit.write_bytes(junit_xml(agent, outcomes))

@@ -21,6 +21,8 @@ from shoal.domain.events import (
     AssistantSaid,
     Event,
     Failed,
+    FilesChanged,
+    FilesRestored,
     LiveEvent,
     OutputShown,
     RetryScheduled,
@@ -38,7 +40,15 @@ from shoal.domain.messages import SILENT, ToolCall, Usage
 from shoal.domain.posts import OutboundPost
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import call_line, event_lines, printable, result_lines, status_words
+from shoal.surfaces.cli.output import (
+    call_line,
+    event_lines,
+    printable,
+    request_lines,
+    result_lines,
+    status_words,
+    tell,
+)
 
 if TYPE_CHECKING:
     from shoal.surfaces.cli.link import Link
@@ -82,7 +92,7 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
                 tasks.start_soon(screen.animate)
                 await conversation.opened.wait()
                 name = conversation.answers or agent or context.config().agents.default_agent
-                screen.said(f"Chatting with **{name}**. `/help` lists the commands, Ctrl-D leaves.")
+                screen.told(f"Chatting with **{name}**. `/help` lists the commands, Ctrl-D leaves.")
                 while (line := await screen.read()) is not None and await conversation.type(line):
                     pass
                 tasks.cancel_scope.cancel()
@@ -98,7 +108,7 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
         await conversation.quiet.wait()
         tasks.cancel_scope.cancel()
         for approval in conversation.questions:
-            print(f"shoal: a question waits: `shoal approvals allow {approval}` or deny.", file=sys.stderr)
+            tell(f"shoal: a question waits: `shoal approvals allow {approval}` or deny.", sys.stderr)
         return 1 if conversation.questions else 0
     return 0
 
@@ -143,6 +153,10 @@ class ChatScreen:
         """Show a finished piece of the agent's words."""
         print(markdown.removesuffix("\n"), flush=True)
 
+    def told(self, markdown: str) -> None:
+        """Show a message of Shoal's own."""
+        tell(markdown)
+
     def finished(self, markdown: str) -> int:
         """How many characters of what is being written can be shown for good."""
         return markdown.rfind("\n") + 1
@@ -150,6 +164,11 @@ class ChatScreen:
     def asked(self, call: ToolCall) -> None:
         """Show that the agent wants a call."""
         print(f"→ {call_line(call)}", flush=True)
+
+    def wants(self, request: ApprovalRequested) -> None:
+        """Show what a person is asked to allow, character for character."""
+        for line in request_lines(request):
+            print(line, flush=True)
 
     def ended(self, result: ToolFinished, label: str, seconds: float) -> None:
         """Show how a call ended."""
@@ -247,7 +266,7 @@ class TerminalChat:
             elif text:
                 await self._send(text)
         except ShoalError as error:
-            self.screen.line(f"! {printable(str(error))}")
+            self.screen.told(f"! {error}")
         return True
 
     @property
@@ -303,7 +322,7 @@ class TerminalChat:
             case _:
                 answer = await self.link.command(text)
                 if answer:
-                    self.screen.said(printable(answer))
+                    self.screen.told(answer)
         return True
 
     async def _send(self, text: str) -> None:
@@ -331,10 +350,10 @@ class TerminalChat:
             scope = "thread" if answer == "thread" else "once"
             await self.link.decide(approval, allow=answer != "deny", scope=scope)
         except InvalidInput as refused:  # the question stays open
-            self.screen.line(f"! {printable(str(refused))}")
+            self.screen.told(f"! {refused}")
             return
         except (NotFound, Conflict, Gone) as error:
-            self.screen.line(f"! {printable(str(error))}")
+            self.screen.told(f"! {error}")
         self.questions.pop(approval, None)
         self._update_state()
 
@@ -372,8 +391,6 @@ class TerminalChat:
                 pass
         if event.seq > self._known_seq:
             self._show(event)
-        elif event.data is next(iter(self.questions.values()), None):
-            self._lines(event)
         elif self._recaps and event.seq > self._known_seq - RECAP_EVENTS:
             if isinstance(event.data, UserSaid):
                 self._lines(event)
@@ -388,6 +405,9 @@ class TerminalChat:
             if event.data.message_id in self._sent:
                 self._sent.discard(event.data.message_id)
                 self._turn = event.turn
+        if event.seq == self._known_seq:  # what is still asked, and not what was
+            for request in self.questions.values():
+                self.screen.wants(request)
         if event.seq >= self._known_seq:
             self._update_state()
             self.opened.set()
@@ -419,6 +439,13 @@ class TerminalChat:
                 pass  # the turn's end says it
             case TurnFinished() as finished:
                 self.answer.finish(finished)
+            case ApprovalRequested() as request:
+                self.answer.cut()
+                self.screen.wants(request)
+            case FilesChanged(changed=changed) if changed:
+                self.screen.told(f"[{counted(changed, 'file')} changed; /undo shows what, and takes it back]")
+            case FilesRestored(restored=restored, by=by):
+                self.screen.told(f"[{by} took back what a turn did to {counted(restored, 'file')}]")
             case _:
                 self._lines(event)
 

@@ -14,7 +14,16 @@ from shoal.domain.triggers import next_cron, parse_when
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import VERDICTS, json_option, print_json, print_records, print_table, printable, when
+from shoal.surfaces.cli.output import (
+    VERDICTS,
+    json_option,
+    print_json,
+    print_records,
+    print_table,
+    printable,
+    tell,
+    when,
+)
 from shoal.surfaces.http.endpoints import Removed
 from shoal.surfaces.http.routes_control import ApprovalView, McpToolView, McpView, ProcessView, TriggerView
 from shoal.tools.mcp.pins import DIGEST_CHARS
@@ -85,7 +94,7 @@ def _decide(context: CommandContext, id: str, body: dict[str, str], done: str) -
         print(f"{done} The turn continues.")
         return
     thread = get(context, path, ApprovalView).thread
-    print(f"{done} Nothing is running here: the turn continues with `shoal run` or `shoal chat --thread {thread}`.")
+    tell(f"{done} Nothing is running here: the turn continues with `shoal run` or `shoal chat --thread {thread}`.")
 
 
 # ---- triggers ----
@@ -112,10 +121,10 @@ def triggers() -> None:
 @click.option("--thread", default="", help="Where it is sent.  [default: where you last wrote to the agent]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
-@click.option("--agent", default="", help="Who sends it; `brief` is made for it.  [default: the default agent]")
+@click.option("--agent", default="", help="Who sends it; 'brief' is made for it.  [default: the default agent]")
 @click.pass_obj
 def brief(context: CommandContext, at: str, timezone: str, working_days: bool, **given: str) -> None:
-    """Have a brief sent every morning AT an hour such as 8 or 8:30, or `off`.
+    """Have a brief sent every morning AT an hour such as 8 or 8:30, or off.
 
     It tells what was done and spent, what waits for you and what is scheduled; nothing comes when there is nothing.
     """
@@ -125,7 +134,7 @@ def brief(context: CommandContext, at: str, timezone: str, working_days: bool, *
         return
     days = "working" if working_days else "all"
     for line in send_brief(context, {"at": at, "timezone": timezone, "days": days, **given}):
-        print(line)
+        tell(line)
 
 
 def send_brief(context: CommandContext, asked: Mapping[str, str]) -> list[str]:
@@ -187,9 +196,9 @@ def add(context: CommandContext, when_: str, text: str, thread: str | None, **gi
     target = "" if given["platform"] else parse_thread_id(thread or THREAD)
     body = {"kind": moment.kind, "schedule": moment.schedule, "text": text, "thread": target, **given}
     added = call_api(context, "POST", "/api/triggers", body, into=TriggerView)
-    print(f"Added; it fires first at {when(added.next_at)} UTC. `shoal triggers list` shows it.")
+    tell(f"Added; it fires first at {when(added.next_at)} UTC. `shoal triggers list` shows it.")
     if find_server(context) is None:
-        print("Triggers fire only while `shoal run` is running.")
+        tell("Triggers fire only while `shoal run` is running.")
 
 
 @triggers.command()
@@ -207,7 +216,7 @@ def remove(context: CommandContext, id: str) -> None:
 def pause(context: CommandContext, id: str) -> None:
     """Pause a trigger until it is resumed."""
     call_api(context, "POST", f"/api/triggers/{path_part(id)}/pause")
-    print("Paused until `shoal triggers resume`.")
+    tell("Paused until `shoal triggers resume`.")
 
 
 @triggers.command()
@@ -357,7 +366,7 @@ def show_mcp(context: CommandContext, name: str) -> None:
 @click.argument("digest")
 @click.pass_obj
 def allow_mcp(context: CommandContext, name: str, digest: str) -> None:
-    """Let agents use tool NAME as DIGEST says, which `list` and `show` name."""
+    """Let agents use tool NAME as DIGEST says, which list and show name."""
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "allow", "digest": digest})
     print(f"Allowed. Agents are told of {printable(name)} as its server offers it now, within a minute.")
 

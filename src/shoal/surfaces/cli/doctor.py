@@ -12,12 +12,12 @@ import click
 import msgspec
 
 from shoal.domain.errors import ConfigError, ShoalError, StoreError, StoreNewer, StoreReadOnly
-from shoal.domain.installation import as_typed, how_to_add
+from shoal.domain.installation import how_to_add
 from shoal.domain.markup import counted
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import AccountSettings
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import json_option, print_json, printable, sentence, when
+from shoal.surfaces.cli.output import json_option, print_json, sentence, tell, when
 
 if TYPE_CHECKING:
     from shoal.config import Config
@@ -65,14 +65,13 @@ def doctor(context: CommandContext, as_json: bool) -> int:
             findings.append(finding)
             if not as_json:
                 todo = f" {finding.todo}" if finding.todo else ""
-                line = f"{finding.status:<4}  {finding.check}: {sentence(finding.message)}{todo}"
-                print(printable(as_typed(line)), flush=True)
+                tell(f"{finding.status:<4}  {finding.check}: {sentence(finding.message)}{todo}")
 
     asyncio.run(look())
     if as_json:
         print_json(findings)
     else:
-        print(printable(as_typed(next_step(context, findings))))
+        tell(next_step(context, findings))
     return 1 if any(finding.status == "fail" for finding in findings) else 0
 
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from shoal.domain.errors import InvalidInput
-from shoal.domain.installation import as_typed
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.init import make_home
-from shoal.surfaces.cli.output import json_option, print_json, printable
+from shoal.surfaces.cli.output import json_option, print_json, tell
 
 if TYPE_CHECKING:
     from shoal.store.store import Store
@@ -70,11 +69,10 @@ def import_home(context: CommandContext, product: str, path: Path | None, dry: b
         return
     print(f"{root}{' (nothing is written)' if dry else ''}")
     for line in lines:
-        print(printable(context.redactor().redact(as_typed(f"{line.became:<6} {line.what}: {line.detail}"))))
+        tell(context.redactor().redact(f"{line.became:<6} {line.what}: {line.detail}"))
     came, off, there, left = (sum(line.became == became for line in lines) for became in WORDS)
     print(f"{came} came, {off} came switched off, {there} were there already, {left} were left.")
     if not trust:
-        note = "What came counts as untrusted until you have read and saved (or touched) it: `shoal docs import`."
-        print(as_typed(note))
+        tell("What came counts as untrusted until you have read and saved (or touched) it: `shoal docs import`.")
     name = found.agents[0].name
     print(f'Next: agents.default_agent = "{name}" in shoal.toml lets {name} answer by default.')

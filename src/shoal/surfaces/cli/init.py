@@ -9,8 +9,8 @@ import click
 from shoal.agents.folder import make_directory, make_folder, make_template, write_new
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
-from shoal.domain.installation import as_typed
 from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.output import tell
 
 TEMPLATE = Path(__file__).with_name("template")
 """The files a home directory starts with."""
@@ -29,7 +29,7 @@ OF_OTHERS = {
 @click.command()
 @click.pass_obj
 def init(context: CommandContext) -> None:
-    """Make the home directory: configuration, token, the agent `main`, memory.
+    """Make the home directory: configuration, token, the agent main, memory.
 
     What is there already is never changed, so that it can be run again at any time.
     """
@@ -40,7 +40,7 @@ def init(context: CommandContext) -> None:
     print(f"Made {context.root}:")
     for path in made:
         print(f"  {path}")
-    print(as_typed("Next: `shoal setup` asks for a model and a chat; `shoal run` starts everything as it is."))
+    tell("Next: `shoal setup` asks for a model and a chat; `shoal run` starts everything as it is.")
 
 
 def another_products(root: Path) -> str:

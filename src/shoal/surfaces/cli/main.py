@@ -207,11 +207,11 @@ def _complain(context: CommandContext, error: BaseException) -> None:
             lines = [f"{where}{error.strerror or error}. {todo}"]
         case _:
             lines = [" ".join(str(error).split())]
-    from shoal.domain.installation import as_typed
+    from shoal.surfaces.cli.output import tell
 
     redactor = context.redactor()
     for line in lines:
-        print(f"shoal: {redactor.redact(as_typed(line))}", file=sys.stderr)
+        tell(f"shoal: {redactor.redact(line)}", sys.stderr)
 
 
 def main() -> None:

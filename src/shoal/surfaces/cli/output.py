@@ -1,11 +1,12 @@
 """How commands print: tables for people, JSON for programs, times and durations in words, events as lines."""
 
+import os
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import TextIO, TypeAlias
 
 import click
 
@@ -31,18 +32,37 @@ from shoal.domain.events import (
     TurnFinished,
     UserSaid,
 )
+from shoal.domain.installation import as_typed
 from shoal.domain.markup import counted
 from shoal.domain.messages import Author, ToolCall
 
 CELL_CHARS_MAX = 60
 RESULT_LINES_MAX = 12
 CALL_CHARS_MAX = 200
+VERBATIM = "    │ "
+"""Before a line that is shown character for character."""
 
 VERDICTS = {
     "pending": "waiting", "allow": "allowed", "deny": "denied", "expired": "expired", "cancelled": "cancelled",
 }  # fmt: skip
 """What became of a question, in a word."""
 _OUTCOMES = {"aborted": "Stopped.", "failed": "Failed.", "limit": "Ended at a limit."}
+
+
+_CODE = re.compile(r"`([^`\n]+)`")
+
+
+def tell(text: str, to: TextIO | None = None) -> None:
+    """Print a message of Shoal's own for a person, on standard output unless it is to go elsewhere."""
+    stream = to if to is not None else sys.stdout
+    colour = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    print(worded(printable(text), colour=colour), file=stream, flush=True)
+
+
+def worded(text: str, *, colour: bool = False) -> str:
+    """A message without its backticks: what stands in them is cyan where there are colours, else quoted, and commands
+    of Shoal stand there as they have to be typed here."""
+    return _CODE.sub(lambda found: f"\x1b[36m{found[1]}\x1b[39m" if colour else f"'{found[1]}'", as_typed(text))
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -71,7 +91,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str)
 
     cells = [[shown(cell, last=number == len(row) - 1) for number, cell in enumerate(row)] for row in rows]
     if not cells:
-        print(empty)
+        tell(empty)
         return
     lines = [[name.upper() for name in head], *cells]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -125,9 +145,8 @@ def event_lines(event: Event) -> Iterator[str]:
             yield from (f"  → {call_line(call)}" for call in calls)
         case ToolFinished() as result:
             yield from result_lines(result)
-        case ApprovalRequested(tool=tool, shown=shown, reason=reason, covers=covers):
-            yield f"  ? asks to run {printable(tool)}:"
-            yield from _indented("\n".join(part for part in (shown, coverage_text(covers), reason) if part))
+        case ApprovalRequested() as request:
+            yield from request_lines(request)
         case ApprovalSettled(decision=decision, by=by):
             yield f"  {VERDICTS[decision]}{f' by {printable(by)}' if by else ''}"
         case Compacted(summary=summary):
@@ -139,10 +158,11 @@ def event_lines(event: Event) -> Iterator[str]:
         case Forked(thread=source, seq=seq):
             yield f"\n  [all above is a copy of {source} up to event {seq}]"
         case FilesChanged(changed=changed) if changed:
-            yield f"  [{changed} {'file' if changed == 1 else 'files'} changed: turn {event.turn}]"
-        case FilesRestored(id=undo, turn=turn, restored=restored, by=by):
-            files = counted(restored, "file")
-            yield f"\n  [{printable(by)} undid what {turn} did to {files}: undo {undo}]"
+            undo = f"shoal threads undo {event.thread} {event.turn}"
+            yield f"  [{counted(changed, 'file')} changed; {undo} takes that back]"
+        case FilesRestored(id=undo, restored=restored, by=by):
+            yield f"\n  [{printable(by)} took back what a turn did to {counted(restored, 'file')};"
+            yield f"  shoal threads undo {event.thread} {undo} takes that back]"
         case LimitReached(limit=limit, detail=detail):
             yield f"  ! {limit_words(limit, detail)}"
         case Failed(message=message):
@@ -155,6 +175,13 @@ def event_lines(event: Event) -> Iterator[str]:
             yield f"  {_OUTCOMES[outcome]}"
         case _:
             pass
+
+
+def request_lines(request: ApprovalRequested) -> Iterator[str]:
+    """What a person is asked to allow; each line of what would run stands behind a bar."""
+    yield f"  ? asks to run {printable(request.tool)}:"
+    yield from (f"{VERBATIM}{line}" for line in printable(request.shown).expandtabs(8).split("\n"))
+    yield from _indented("\n".join(part for part in (coverage_text(request.covers), request.reason) if part))
 
 
 def limit_words(limit: str, detail: str) -> str:
@@ -218,7 +245,7 @@ def call_line(call: ToolCall) -> str:
 
 def result_lines(result: ToolFinished) -> Iterator[str]:
     """The start of a tool's result."""
-    lines = printable(result.text).rstrip().splitlines()
+    lines = printable(result.for_people).rstrip().splitlines()
     took = f", {span(result.duration_ms / 1000)}" if result.duration_ms else ""
     ending = ", interrupted, outcome unknown" if result.is_interrupted else ", stopped" if result.stopped else ""
     yield f"  {ending_mark(result)} {printable(result.name)}{took}{ending}"

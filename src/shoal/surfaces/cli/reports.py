@@ -15,13 +15,16 @@ from shoal.domain.records import AuditRow, BudgetStatus, MemoryChange
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, usd
+from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, tell, usd
 
 if TYPE_CHECKING:
     from shoal.providers.catalog import Catalog, ModelListing
     from shoal.surfaces.http.routes_memory import SkillsView
 
 # ---- audit ----
+
+KINDS = {"check": "permission check", "self_edit": "self-edit", "mcp": "MCP server"}
+"""What entries are about, where their own word does not say it."""
 
 
 @click.group()
@@ -40,7 +43,7 @@ def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None
     rows = [
         (
             row.at,
-            row.entry.kind,
+            KINDS.get(row.entry.kind, row.entry.kind),
             row.entry.decision,
             f"{row.entry.user} ({row.entry.token})" if row.entry.token else row.entry.user,
             row.entry.rule,
@@ -133,7 +136,7 @@ def models() -> None:
 @json_option
 @click.pass_obj
 def list_models(context: CommandContext, as_json: bool) -> None:
-    """List the models that are known; `models refresh` asks the providers anew."""
+    """List the models that are known; models refresh asks the providers anew."""
     chosen = default_model(context.config())
     catalog = open_catalog(context)
     views: list[dict[str, str | int]] = []
@@ -221,13 +224,13 @@ def list_skills(context: CommandContext, agent: str, thread: str | None, as_json
 @json_option
 @click.pass_obj
 def check(context: CommandContext, agent: str, thread: str | None, as_json: bool) -> int:
-    """Say what is wrong with skills; exit 1 if something is. As JSON a list of `{"path", "problem"}`."""
+    """Say what is wrong with skills; exit 1 if something is. As JSON a list of {"path", "problem"}."""
     found = _skills_of(context, agent, thread)
     if as_json:
         print_json(found.problems)
         return 1 if found.problems else 0
     for one in found.problems:
-        print(f"fail: {printable(one.problem)} ({one.path})")
+        tell(f"fail: {one.problem} ({one.path})")
     for skill in found.shadowed:
         print(f"warn: {skill.name} of scope {skill.scope} is replaced by one of a narrower scope. ({skill.path})")
     print(f"{len(found.skills)} skills can be used.")
@@ -267,13 +270,13 @@ def show(context: CommandContext, thread: str | None, day: str | None, as_json: 
 @click.option("--day", help="The day of the note, YYYY-MM-DD.")
 @click.pass_obj
 def forget(context: CommandContext, entry: str, scope: str, thread: str | None, day: str | None) -> None:
-    """Forget ENTRY, which may be spelt in upper or lower case. `memory undo` takes that back."""
+    """Forget ENTRY, which may be spelt in upper or lower case. memory undo takes that back."""
     if not entry.strip():
         raise click.UsageError("There is nothing to forget: ENTRY is empty.")
     given = {"scope": scope, "thread": thread or "", "day": day or "", "entry": entry}
     asked = urlencode({name: value for name, value in given.items() if value})
     call_api(context, "DELETE", f"/api/memory?{asked}")
-    print("Forgotten. It is in no prompt from the next turn on; `shoal memory undo` takes that back.")
+    tell("Forgotten. It is in no prompt from the next turn on; `shoal memory undo` takes that back.")
 
 
 @memory.command()
@@ -301,7 +304,7 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
         lines[at] = f"- {' '.join(text.split())}{''.join(lines[at].partition(' <!-- only ')[1:])}"
     given = {"scope": scope, "thread": thread or "", "day": day or "", "text": "\n".join(lines), "digest": file.digest}
     call_api(context, "PUT", "/api/memory", given)
-    print("Amended. It counts from the next turn on; `shoal memory undo` takes that back.")
+    tell("Amended. It counts from the next turn on; `shoal memory undo` takes that back.")
 
 
 @memory.command()

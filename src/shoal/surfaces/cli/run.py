@@ -15,6 +15,7 @@ import msgspec
 from shoal.domain.clock import from_micros, iso
 from shoal.domain.errors import ConfigError
 from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.output import tell
 
 if TYPE_CHECKING:
     from shoal.backend import Role
@@ -36,7 +37,7 @@ port_option = click.option(
 def run(context: CommandContext, host: str | None, port: int | None) -> int:
     """Run agents, platforms, triggers, the page and the API in one process.
 
-    When it serves, it prints `ready http://HOST:PORT/?token=…` on a terminal; elsewhere `ready http://HOST:PORT/`, and
+    When it serves, it prints ready http://HOST:PORT/?token=… on a terminal; elsewhere ready http://HOST:PORT/, and
     on the next line where the token is. SIGTERM and Ctrl-C stop it: running turns get
     engine.drain_seconds, the rest continues at the next start. A second signal stops it at once.
     """
@@ -48,7 +49,7 @@ def run(context: CommandContext, host: str | None, port: int | None) -> int:
 @port_option
 @click.pass_obj
 def serve(context: CommandContext, host: str | None, port: int | None) -> int:
-    """Run platforms, page, API and triggers; turns run in `shoal worker` processes on the same PostgreSQL.
+    """Run platforms, page, API and triggers; turns run in shoal worker processes on the same PostgreSQL.
 
     Any number of these may run; each platform account is served by one of them at a time.
     """
@@ -63,7 +64,7 @@ def serve(context: CommandContext, host: str | None, port: int | None) -> int:
 @click.option("--concurrency", type=click.IntRange(1), help="Threads to advance at once; else engine.concurrency.")
 @click.pass_obj
 def worker(context: CommandContext, host: str | None, port: int | None, concurrency: int | None) -> int:
-    """Run turns for `shoal serve` processes on the same PostgreSQL; any number of these may run."""
+    """Run turns for shoal serve processes on the same PostgreSQL; any number of these may run."""
     config = _shared(_prepare(context, host, port, concurrency))
     return asyncio.run(_run(context, config, "worker", listens=port is not None))
 
@@ -126,7 +127,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
             if lacking := missing_model(app.models, default):
                 app.notices.notes.append(as_typed(lacking))
             for line in (f"home      {context.root}", *info_lines(app.info())):
-                print(line, file=sys.stderr)
+                tell(line, sys.stderr)
             collect_seldom(stays=True)
             print(ready, flush=True)
             async with anyio.create_task_group() as background:

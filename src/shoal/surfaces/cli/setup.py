@@ -23,7 +23,7 @@ from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
 from shoal.config.load import parse_variable
 from shoal.config.ollama import with_ollama
 from shoal.domain.errors import HomeLocked, InvalidInput, ShoalError
-from shoal.domain.installation import as_typed, install_command
+from shoal.domain.installation import install_command
 from shoal.domain.secret import Secret
 from shoal.domain.section import URL
 from shoal.domain.toml_text import Value
@@ -34,7 +34,7 @@ from shoal.store.lock import is_held
 from shoal.surfaces.cli import login_service, setup_checks
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.init import make_home
-from shoal.surfaces.cli.output import printable
+from shoal.surfaces.cli.output import printable, tell
 
 NOTHING: Mapping[str, Value] = {}
 STEPS = ("home", "model", "chat", "brief", "sandbox", "login")
@@ -49,8 +49,8 @@ class LeftOut(Exception):
 @click.argument("steps", nargs=-1, type=click.Choice(STEPS), metavar="[home|model|chat|brief|sandbox|login]…")
 @click.option("--provider", type=click.Choice(list(MODELS)), help="Who runs the model.")
 @click.option("--key", metavar="SOURCE", help="The provider's key: env:NAME, file:PATH, or - for a line of input.")
-@click.option("--address", metavar="URL", help="Where the provider `server` or `ollama` is, version part included.")
-@click.option("--model-file", metavar="FILE", help="The GGUF file of the provider `local`.")
+@click.option("--address", metavar="URL", help="Where a server, or Ollama, is, version part included.")
+@click.option("--model-file", metavar="FILE", help="The GGUF file of the provider local.")
 @click.option("--model", metavar="NAME", help="The model; without it the provider's usual one.")
 @click.option("--platform", type=click.Choice(list(CHATS)), help="Where people write to the agents first.")
 @click.option("--token", metavar="SOURCE", help="The bot's token, in the same way.")
@@ -111,7 +111,7 @@ class Setup:
     def run(self) -> int:
         """Go through the steps; 1 when one of them failed."""
         if self._asks:
-            print("Enter takes what stands in [brackets]. Ctrl-C leaves; `shoal setup` then goes on where you left.\n")
+            tell("Enter takes what stands in [brackets]. Ctrl-C leaves; `shoal setup` then goes on where you left.\n")
         try:
             self.home()
             for step in (self.model, self.chat, self.brief, self.sandbox, self.login):
@@ -499,7 +499,7 @@ class Setup:
 
     def say(self, topic: str, text: str) -> None:
         """A line, without secrets."""
-        print(printable(self._context.redactor().redact(f"{topic:<8} {as_typed(text)}")), flush=True)
+        tell(self._context.redactor().redact(f"{topic:<8} {text}"))
 
     def config(self, values: Mapping[str, Value] = NOTHING, table: str = "") -> Config:
         """The configuration as it is, or as it would be with these values and what --set says of their table.
@@ -533,7 +533,7 @@ class Setup:
         """Say what was written, and what comes next."""
         for line in dict.fromkeys(self._wrote):
             print(f"wrote    {line}")
-        print(as_typed(last))
+        tell(last)
 
     def next_step(self) -> str:
         """What to do now, in one sentence."""

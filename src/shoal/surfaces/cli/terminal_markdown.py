@@ -1,7 +1,7 @@
 """Markdown as a terminal shows it: styled with escape sequences, and wrapped between words."""
 
 import re
-from functools import cache
+from functools import lru_cache
 
 from prompt_toolkit.utils import get_cwidth
 
@@ -9,12 +9,14 @@ from shoal.domain.markup import Dialect, Wrap, around, before_lines, parser, ren
 from shoal.surfaces.cli.output import printable
 
 BAR = "│ "
+CODE_INDENT = 2
 _AS_IT_IS = "\0"
 """Stands in a line that must not be wrapped; no other text has it."""
 _ENDS = {"1": "22", "3": "23", "4": "24", "9": "29", "31": "39", "32": "39", "36": "39", "90": "39"}
 """What ends each style."""
+_STYLE = re.compile(r"\x1b\[\d+m")
 _TOKEN = re.compile(r"\x1b\[(\d+)m|( +)|[^ \x1b]+")
-_LEAD = re.compile(rf"(?:{BAR}| )*(?:(?:•|\d{{1,9}}\.) )?")
+_LEAD = re.compile(rf"(?:{BAR}| )*(?:(?:[•☐☑]|\d{{1,9}}\.) )?")
 
 
 def styled(number: str) -> Wrap:
@@ -24,7 +26,7 @@ def styled(number: str) -> Wrap:
 
 def rows(markdown: str, width: int, *, colour: bool) -> list[str]:
     """The lines of a text on a terminal of this width; a word that is longer than that stays whole."""
-    return wrapped(render_markup(markdown, dialect(colour)), width)
+    return wrapped(render_markup(markdown, dialect(colour, width)), width)
 
 
 def whole_blocks(markdown: str) -> int:
@@ -36,12 +38,12 @@ def whole_blocks(markdown: str) -> int:
     return sum(len(line) + 1 for line in markdown.split("\n")[:last])
 
 
-@cache
-def dialect(colour: bool) -> Dialect:
-    """With colours, or with bold, italic and underlined words alone."""
+@lru_cache(4)
+def dialect(colour: bool, width: int) -> Dialect:
+    """With colours, or with bold, italic and underlined words alone, for a terminal of this width."""
 
     def code(text: str) -> str:
-        return styled("36")(printable(text)) if colour else f"`{printable(text)}`"
+        return styled("36" if colour else "1")(printable(text))
 
     def link(label: str, url: str) -> str:
         where = f" ({printable(url)})" if label != printable(url) else ""
@@ -49,7 +51,7 @@ def dialect(colour: bool) -> Dialect:
 
     def fence(content: str, info: str) -> str:
         lines = printable(content).rstrip("\n").expandtabs(4).split("\n")
-        return "\n".join(f"  {_AS_IT_IS}{styled('36')(line) if colour else line}" for line in lines)
+        return "\n".join(f"{' ' * CODE_INDENT}{_AS_IT_IS}{styled('36')(line) if colour else line}" for line in lines)
 
     return Dialect(
         text=printable,
@@ -60,6 +62,7 @@ def dialect(colour: bool) -> Dialect:
         fence=fence,
         quote=before_lines(BAR),
         item=_item,
+        columns_max=max(1, width - CODE_INDENT),
         rule="─────",
     )
 
@@ -104,6 +107,11 @@ def _ended(active: dict[str, str]) -> str:
     return "".join(f"\x1b[{end}m" for end in active)
 
 
+def styled_width(line: str) -> int:
+    """How many columns a styled line takes."""
+    return get_cwidth(_STYLE.sub("", line))
+
+
 def cropped(text: str, width: int) -> str:
     """As much of a plain line as fits, with a mark where something is missing."""
     if get_cwidth(text) <= width:
@@ -112,3 +120,15 @@ def cropped(text: str, width: int) -> str:
     while text and get_cwidth(text) > width - 1:
         text = text[:-1]
     return f"{text}…"
+
+
+def pieces(text: str, width: int) -> list[str]:
+    """A plain line cut wherever the screen ends, without losing anything."""
+    found, used = [""], 0
+    for character in text:
+        used += get_cwidth(character)
+        if used > width and found[-1]:
+            found.append("")
+            used = get_cwidth(character)
+        found[-1] += character
+    return found

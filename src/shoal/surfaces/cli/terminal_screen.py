@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Literal
 
-from prompt_toolkit import ANSI, PromptSession
+from prompt_toolkit import ANSI, Application, PromptSession
 from prompt_toolkit.application import get_app, run_in_terminal
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
@@ -27,12 +27,13 @@ from prompt_toolkit.styles import Style
 from shoal.domain.commands import COMMANDS as EVERYWHERE
 from shoal.domain.events import ApprovalRequested, ToolFinished
 from shoal.domain.home import Home
+from shoal.domain.installation import as_typed
 from shoal.domain.messages import ToolCall
 from shoal.domain.unfinished import closed
 from shoal.surfaces.cli.chat import COMMANDS, ChatScreen, TerminalChat
 from shoal.surfaces.cli.completion import agent_names, words_of
-from shoal.surfaces.cli.output import ending_mark, printable, span
-from shoal.surfaces.cli.terminal_markdown import cropped, rows, styled, whole_blocks, wrapped
+from shoal.surfaces.cli.output import VERBATIM, ending_mark, printable, request_lines, span
+from shoal.surfaces.cli.terminal_markdown import cropped, pieces, rows, styled, styled_width, whole_blocks, wrapped
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.2
@@ -42,6 +43,8 @@ OUTPUT_LINES = 6
 """Lines of a running call's output."""
 ERROR_LINES = 4
 """Lines of a failed call's result."""
+GOES_ON = "    ↪ "
+"""Before the rest of a line that is wider than the screen."""
 BELOW_LINES = 6
 """Lines of the screen that what goes on leaves to the prompt and what is below."""
 HISTORY_BYTES_MAX = 262_144
@@ -57,6 +60,9 @@ class TerminalScreen(ChatScreen):
         self._conversation: TerminalChat | None = None
         self._changed = asyncio.Event()
         self._last: Group | None = None
+        self._drawn: list[str] = []
+        """The lines above the prompt as they were drawn last, and below how many columns the screen had then."""
+        self._columns = 0
         self._colour = not os.environ.get("NO_COLOR")
         self._keys = KeyBindings()
         self._session: PromptSession[str] = PromptSession(
@@ -70,6 +76,8 @@ class TerminalScreen(ChatScreen):
             complete_while_typing=False,
             style=Style.from_dict({"bottom-toolbar": "noreverse"}),
         )
+
+        self._session.app.before_render += self._unwrap
 
     @contextmanager
     def shown(self, conversation: TerminalChat) -> Generator[None]:
@@ -144,12 +152,27 @@ class TerminalScreen(ChatScreen):
         if text := markdown.strip("\n"):
             self._print("said", rows(text, self._width, colour=self._colour))
 
+    def told(self, markdown: str) -> None:
+        """Show a message of Shoal's own."""
+        self.said(printable(as_typed(markdown)))
+
     def finished(self, markdown: str) -> int:
         """Whole blocks."""
         return whole_blocks(markdown)
 
     def asked(self, call: ToolCall) -> None:
         """It is shown when it runs, or when it is asked for."""
+
+    def wants(self, request: ApprovalRequested) -> None:
+        """Show what a person is asked to allow, character for character: a line that is too wide goes on behind ↪."""
+        found: list[str] = []
+        for line in request_lines(request):
+            if line.startswith(VERBATIM):
+                parts = pieces(line.removeprefix(VERBATIM), self._width - len(VERBATIM))
+                found += [f"{GOES_ON if number else VERBATIM}{part}" for number, part in enumerate(parts)]
+            else:
+                found += wrapped(line, self._width)
+        self._print("line", found)
 
     def ended(self, result: ToolFinished, label: str, seconds: float) -> None:
         """Show how a call ended, in a line; of a failed one also how its result begins."""
@@ -158,7 +181,7 @@ class TerminalScreen(ChatScreen):
         ending = f"{mark} {cropped(label, self._width - len(took) - 6)}"
         lines = [f"{self._coloured('32' if mark == '✓' else '31', mark)}{ending[1:]}  {self._faint(took)}".rstrip()]
         if result.is_error and not result.stopped:
-            said = printable(result.text).strip().splitlines()
+            said = printable(result.for_people).strip().splitlines()
             lines += [self._faint(f"  {cropped(line, self._width - 2)}") for line in said[:ERROR_LINES]]
         self._print("call", lines)
 
@@ -179,7 +202,16 @@ class TerminalScreen(ChatScreen):
         found = [""]
         if self._conversation is not None and not self._session.app.is_done:
             found += self._going_on(self._conversation)
+        self._drawn = found
         return ANSI("\n".join([*found, f"{styled('1')('>')} "]))
+
+    def _unwrap(self, app: Application[str]) -> None:
+        """Take away what a screen that became narrower has wrapped: prompt_toolkit counts the rows as it drew them."""
+        columns = app.output.get_size().columns
+        if columns < self._columns and "XTERM_VERSION" not in os.environ:  # which cuts lines off instead
+            app.output.cursor_up(sum(max(0, styled_width(line) - 1) // columns for line in self._drawn))
+            app.output.erase_down()
+        self._columns = columns
 
     def _going_on(self, conversation: TerminalChat) -> list[str]:
         found: list[str] = []
@@ -258,7 +290,8 @@ class ChatCompleter(Completer):
             if name in ("/agent", "/thread", "/settings"):
                 found |= dict.fromkeys(agent_names(self._home.root), "agent")
         else:
-            found = dict.fromkeys(agent_names(self._home.root), "agent") if word else {}
+            mark = "@" if word.startswith("@") else ""
+            found = {f"{mark}{agent}": "agent" for agent in agent_names(self._home.root)} if word else {}
         for text, meta in found.items():
             if text.startswith(word):
                 yield Completion(text, -len(word), display_meta=meta)

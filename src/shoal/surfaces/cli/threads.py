@@ -14,7 +14,7 @@ from shoal.surfaces.cli.client import as_usage, call_api, decode_event, get, pat
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.link import call_app
-from shoal.surfaces.cli.output import json_option, print_json, print_records, printable
+from shoal.surfaces.cli.output import json_option, print_json, print_records, printable, tell
 from shoal.surfaces.http.routes_files import ArtifactView
 from shoal.surfaces.http.routes_threads import EVENTS_MAX, THREADS_MAX, Accepted, OpenedThread, ThreadSummary
 
@@ -28,7 +28,7 @@ class ThreadExport(msgspec.Struct, frozen=True):
 
 @click.group()
 def threads() -> None:
-    """Conversations. ID is platform:channel:thread, as `threads list` shows it."""
+    """Conversations. ID is platform:channel:thread, as threads list shows it."""
 
 
 @threads.command("list")
@@ -250,12 +250,12 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
         since = "overwrite" if click.confirm("Overwrite those too? Otherwise they stay.") else "keep"
     at = f"{_path(id)}/turns/{path_part(found.turn)}/undo"
     done = call_app(context, "POST", at, {"since": since or "ask"}, into=UndoResult)
-    print(f"Restored {done.restored} {'file' if done.restored == 1 else 'files'}.")
+    print(f"Restored {counted(done.restored, 'file')}.")
     for one in done.left:
         print(f"Not restored: {printable(one.path)}. {one.why}")
     if done.not_restored > len(done.left):
-        print(f"Not restored: {done.not_restored - len(done.left)} more files.")
-    print(f"`shoal threads undo {id} {done.id}` takes that back.")
+        print(f"Not restored: {counted(done.not_restored - len(done.left), 'more file')}.")
+    tell(f"`shoal threads undo {id} {done.id}` takes that back.")
 
 
 def _changes_lines(found: TurnChanges) -> Iterator[str]:

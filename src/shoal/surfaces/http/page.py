@@ -1,10 +1,12 @@
 """The console page: its files with their validators, the way in by token, and the policy the page runs under."""
 
+import contextlib
 import hashlib
 import mimetypes
+import re
 from html import escape
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 import anyio.to_thread
 import msgspec
@@ -14,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from shoal.actors.principals import Principal
 from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
 from shoal.surfaces.http.auth import COOKIE_SECONDS
-from shoal.surfaces.http.endpoints import OPEN, Routes, WebContext
+from shoal.surfaces.http.endpoints import OPEN, Routes, WebContext, whole_body
 from shoal.surfaces.http.errors import ApiError
 
 routes = Routes()
@@ -38,16 +40,18 @@ _SIGN_IN = """<!doctype html>
 <main class="alone is-signin">
 <p class="brand"><img src="/console/icon.svg" alt="" width="24" height="24"> Shoal</p>
 <h1>Sign in</h1>
-{refusal}
-<p>The owner's token is in the file <code>token</code> of Shoal's home directory; <code>shoal token create</code> makes
-others.</p>
-<form method="get" action="/">
+{said}
+<form method="post" action="/">
 <label>Token <input type="password" name="token" autocomplete="current-password" spellcheck="false" required
 autofocus></label>
 <button class="primary">Sign in</button>
 </form>
 </main>
 """
+_WHERE = (
+    "<p>The owner's token is in the file <code>token</code> of Shoal's home directory; "
+    "<code>shoal token create</code> makes others.</p>"
+)
 
 
 class StaticFile(msgspec.Struct, frozen=True):
@@ -86,17 +90,28 @@ class Page:
             known = self._files[name] = StaticFile(content, kind, digest, stamp)
         return known
 
+    def version(self) -> str:
+        """A name for all files as they are now, another one as soon as one of them changes. Blocking."""
+        found = hashlib.sha256()
+        for name in sorted(self._names):
+            with contextlib.suppress(FileNotFoundError):
+                status = (self._folder / name).stat()
+                found.update(f"{name} {status.st_mtime_ns} {status.st_size}\n".encode())
+        return f"@{found.hexdigest()[:16]}"
+
 
 @routes(f"GET {PREFIX}/{{path:path}}", OPEN)
 async def static_file(web: WebContext, request: Request, path: str) -> Response:
-    """A file of the page."""
+    """A file of the page; below the name of the page's version, which no other version has, a browser keeps it."""
     return await _file(web, request, path)
 
 
-async def _file(web: WebContext, request: Request, name: str) -> Response:
+async def _file(web: WebContext, request: Request, path: str) -> Response:
+    version, _, rest = path.partition("/") if path.startswith("@") else ("", "", "")
+    name = rest if version else path
     found = await anyio.to_thread.run_sync(web.page.read, name)
     tag = f'"{found.digest}"'
-    pinned = request.query_params.get("v") == found.digest
+    pinned = bool(version) and version == await anyio.to_thread.run_sync(web.page.version)
     caching = "public, max-age=31536000, immutable" if pinned else "no-cache"
     headers = {**_POLICY, "ETag": tag, "Cache-Control": caching}
     if name == _WORKER:
@@ -111,25 +126,37 @@ async def index(web: WebContext, request: Request) -> Response:
     """The page itself; with `?token=` the way in, which leaves a cookie and an address without the token."""
     given = request.query_params.get("token")
     if given is not None:
-        try:
-            visitor = await web.gate.bearer(request, given)
-        except ApiError as error:
-            if error.status == 429:
-                raise
-            return _sign_in(str(error))
         rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
-        response = RedirectResponse(f"/?{urlencode(rest)}" if rest else "/", 303, _POLICY)
-        _set_cookie(web, request, response, visitor)
-        return response
+        return await _let_in(web, request, given, f"/?{urlencode(rest)}" if rest else "/")
     try:
         visitor = await web.gate.visitor(request)
     except ApiError as error:
-        return _sign_in(str(error))
+        return _sign_in(error)
     if visitor is None:
         return _sign_in()
     if not web.page.has("index.html"):
         raise ApiError(404, "not_found", "This installation has no console page; the API works without it.")
-    response = await _file(web, request, "index.html")
+    found, version = await anyio.to_thread.run_sync(lambda: (web.page.read("index.html"), web.page.version()))
+    content = re.sub(rf'"{PREFIX}/([^"]+\.(?:js|css))"', rf'"{PREFIX}/{version}/\1"', found.content.decode())
+    response = Response(content, 200, {**_POLICY, "Cache-Control": "no-cache"}, found.media_type)
+    _set_cookie(web, request, response, visitor)
+    return response
+
+
+@routes("POST /", OPEN, raw_body="application/x-www-form-urlencoded")
+async def sign_in(web: WebContext, request: Request) -> Response:
+    """The way in by the form, whose token stands in no address."""
+    body = await whole_body(request, seconds=web.options.body_seconds)
+    given = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
+    return await _let_in(web, request, given.strip(), "/")
+
+
+async def _let_in(web: WebContext, request: Request, given: str, address: str) -> Response:
+    try:
+        visitor = await web.gate.bearer(request, given)
+    except ApiError as error:
+        return _sign_in(error)
+    response = RedirectResponse(address, 303, _POLICY)
     _set_cookie(web, request, response, visitor)
     return response
 
@@ -145,9 +172,15 @@ def _set_cookie(web: WebContext, request: Request, response: Response, visitor: 
     )
 
 
-def _sign_in(reason: str = "") -> Response:
-    refusal = f'<p class="problem" role="alert">{escape(reason)}</p>' if reason else ""
-    return Response(_SIGN_IN.format(refusal=refusal), 401, {**_POLICY, "WWW-Authenticate": "Bearer"}, "text/html")
+def _sign_in(refused: ApiError | None = None) -> Response:
+    said, status = _WHERE, 401
+    headers = {**_POLICY, "WWW-Authenticate": "Bearer", "Referrer-Policy": "same-origin"}  # for the form's Origin
+    if refused is not None:
+        reason = re.sub("`([^`]+)`", r"<code>\1</code>", escape(str(refused)))
+        said = f'<p class="problem" role="alert">{reason}</p>'
+        if refused.status == 429:
+            status, headers = 429, {**headers, **refused.headers}
+    return Response(_SIGN_IN.format(said=said), status, headers, "text/html")
 
 
 @routes("GET /favicon.ico", OPEN)

@@ -26,7 +26,8 @@ class Preferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class WhoView(msgspec.Struct, frozen=True):
     """Who calls, and what they are called as the author of messages. `token` is empty for the home's own;
-    `thread_prefix` begins the ids of the threads that this person opens on the page."""
+    `thread_prefix` begins the ids of the threads that this person opens on the page, and `answers_as` and
+    `answers_with` are the agent and the model that answer there unless others are chosen, where that is known."""
 
     token: str
     scope: TokenScope
@@ -35,6 +36,8 @@ class WhoView(msgspec.Struct, frozen=True):
     name: str
     agent: str
     thread_prefix: str
+    answers_as: str
+    answers_with: str
     preferences: Preferences
 
 
@@ -110,7 +113,11 @@ async def who(web: WebContext, by: Principal) -> WhoView:
     prefix = f"web:{encode_part(by.channel or 'lobby')}:"
     kept = await web.app.store.settings.get(PREFERENCES, by.person)
     preferences = msgspec.json.decode(kept, type=Preferences) if kept else Preferences()
-    return WhoView(token.name, token.scope, by.person, by.author.id, name, token.agent, prefix, preferences)
+    answers = None if token.agent else web.app.agents.default()
+    agent, model = (answers.name, answers.model) if answers else (token.agent, "")
+    return WhoView(
+        token.name, token.scope, by.person, by.author.id, name, token.agent, prefix, agent, model, preferences
+    )
 
 
 @routes("PUT /api/me/preferences", EVERYONE, narrows=True)

@@ -26,14 +26,20 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from shoal.actors.commands import agent_here
 from shoal.actors.principals import Principal
-from shoal.domain.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly, StoreUnavailable
+from shoal.domain.agents import as_guest
+from shoal.domain.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly, StoreUnavailable, ToolError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId, encode_part
 from shoal.domain.messages import Attachment, Author
 from shoal.domain.posts import spoken_id
 from shoal.domain.untrusted import is_text
+from shoal.permissions.actions import action_of
+from shoal.permissions.profiles import decide_all
 from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Routes, WebContext, bounded_body, checked_text, view
+from shoal.tools.attachments import media_type_of as type_of_content
+from shoal.tools.jail import FILE_BYTES_MAX, Jail
 
 if TYPE_CHECKING:
     from shoal.app import App
@@ -167,6 +173,45 @@ async def fetch_file(web: WebContext, thread: ThreadId, path: str) -> Response:
     }
 
     return StreamingResponse(_pieces(found.content, found.size_bytes), 200, headers, found.media_type)
+
+
+class PictureQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A path as an answer has it: below the workspace, or absolute, as commands know it."""
+
+    path: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+
+
+@routes("GET /api/threads/{thread}/picture", EVERYONE, media_type="image/png")
+async def picture(web: WebContext, by: Principal, thread: ThreadId, query: PictureQuery) -> Response:
+    """A picture that an answer names: of the thread's own files, or one that its agent may read without asking.
+
+    Only what is a PNG, JPEG, GIF, WebP or AVIF file by its content, at most 25 MiB.
+    """
+    app = web.app
+    await app.folders.pull(thread)
+    agent = await agent_here(app.store, app.agents, thread)
+    guest = as_guest(agent, thread)
+    workers = (guest,) if app.audiences.of(by.asker, by.author, thread).guest else (agent, guest)
+    profile = app.profiles.effective(agent.profile, by.asker, agent.name)
+
+    def read() -> tuple[bytes, str]:
+        own = query.path.removeprefix(".").removeprefix("/")
+        with contextlib.suppress(NotFound), open_thread_file(app.home, thread, own).content as file:
+            content = file.read(FILE_BYTES_MAX)
+            return content, type_of_content(content)
+        for worker in workers:
+            jail = Jail(app.context.mounts(worker, thread))
+            with contextlib.suppress(ToolError):
+                place = jail.resolve(query.path)
+                if decide_all(profile, (action_of(f"tool:read:{place.shown}"),))[0] == "allow":
+                    content = jail.read(place)
+                    return content, type_of_content(content)
+        return b"", ""
+
+    content, media_type = await anyio.to_thread.run_sync(read)
+    if media_type not in _INLINE:
+        raise NotFound(f"{query.path[:200]!r} is no picture that this thread's agent may read.")
+    return Response(content, media_type=media_type, headers={"Cache-Control": "private, no-cache"})
 
 
 async def _pieces(content: BinaryIO, size_bytes: int) -> AsyncIterator[bytes]:

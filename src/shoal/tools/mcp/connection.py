@@ -33,6 +33,7 @@ from shoal.domain.home import Home
 from shoal.domain.installation import how_to_add
 from shoal.domain.markup import counted
 from shoal.domain.messages import Image, ToolSpec
+from shoal.domain.network_errors import network_reason
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Enclose, Invocation, ToolContext, ToolOutput
 from shoal.domain.settings import McpServerSettings
@@ -404,8 +405,9 @@ def _reason(error: Exception) -> str:
         return _reason(cast("ExceptionGroup[Exception]", error).exceptions[0])
     if isinstance(error, TimeoutError):
         return "It did not answer in time."
-    text = " ".join(str(error).split())[:300] or type(error).__name__
-    return text if isinstance(error, ShoalError) else f"{type(error).__name__}: {text}"
+    if isinstance(error, ShoalError):
+        return " ".join(str(error).split())[:300]
+    return network_reason(error)[:300]
 
 
 START_SECONDS = 5.0

@@ -61,6 +61,9 @@ def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin) if isinstance(stdin, str) else stdin)
         code = main.run(["--home", str(home), *arguments])
         printed = capsys.readouterr()
+        is_content = not {"--json", "ask", "chat", "show", "log", "export"}.isdisjoint(arguments)
+        messages = printed.err if is_content else printed.out + printed.err
+        assert "`" not in messages, "messages to a person have no backticks: `tell` of output.py prints them"
         return Ran(code, printed.out, printed.err)
 
     yield run

@@ -6,10 +6,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.processes import until
 from tests.unit.surfaces.cli.conftest import PROGRAM, Shoal
 
-from shoal.surfaces.cli.ask import INPUT_CHARS_MAX
+from shoal.domain.tables import width_of
+from shoal.surfaces.cli.ask import INPUT_CHARS_MAX, WholeWords
 
 
 def test_the_reply_is_printed_and_nothing_else(shoal: Shoal) -> None:
@@ -70,7 +73,7 @@ def test_without_anybody_to_ask_the_turn_waits_and_says_how_to_go_on(shoal: Shoa
     (approval,) = json.loads(shoal("approvals", "list", "--json").out)
     assert (approval["state"], approval["shown"]) == ("pending", "echo hi")
     assert ran.err.splitlines()[0] == "shoal: the agent asks to run:"
-    assert f"shoal: allow it with `shoal approvals allow {approval['id']}`." in ran.err
+    assert f"shoal: allow it with 'shoal approvals allow {approval['id']}'." in ran.err
 
 
 def test_json_of_a_turn_that_waits_names_the_question(shoal: Shoal) -> None:
@@ -84,7 +87,7 @@ def test_an_approved_turn_goes_on_when_its_thread_is_opened(shoal: Shoal) -> Non
     answer = json.loads(shoal("ask", "--json", "run echo hi").out)
     allowed = shoal("approvals", "allow", answer["approvals"][0]["id"])
     assert allowed.code == 0
-    assert f"`shoal chat --thread {answer['thread']}`" in allowed.out
+    assert f"'shoal chat --thread {answer['thread']}'" in allowed.out
     assert "✓ bash" in shoal("chat", "--thread", answer["thread"]).out
     again = shoal("approvals", "deny", answer["approvals"][0]["id"])
     assert again.code == 1
@@ -155,3 +158,19 @@ def test_an_interrupted_turn_is_stopped_at_once(shoal: Shoal, home: Path, slow_m
         assert asking.wait(30) == 130
     events = json.loads(shoal("threads", "log", "--json", "terminal:ask:mine").out)
     assert (events[-1]["type"], events[-1]["data"]["outcome"]) == ("turn_finished", "aborted")
+
+
+@given(st.text("abc 鱈\n", max_size=200), st.integers(1, 7), st.integers(10, 40))
+def test_words_are_not_broken_at_the_edge_of_the_screen(text: str, size: int, columns: int) -> None:
+    words = WholeWords(columns)
+    shown = "".join(words.take(text[at : at + size]) for at in range(0, len(text), size)) + words.take("\n")
+    assert shown.split() == text.split()
+    wide = [line for line in shown.split("\n") if width_of(line.rstrip()) > columns]
+    assert all(len(line.split()) == 1 for line in wide)
+    assert shown.count("\n") > text.count("\n")
+
+
+def test_code_is_not_wrapped_and_a_pipe_gets_what_was_said() -> None:
+    code = "```\ncp one/long/path another/long/path\n```\n"
+    assert WholeWords(20).take(code) == code
+    assert WholeWords(0).take("as it ") == "as it "

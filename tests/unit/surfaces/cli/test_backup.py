@@ -252,7 +252,7 @@ def test_a_backup_into_the_usual_place_can_be_listed_and_restored_beside_the_hom
     shoal: Shoal, home: Path, kept: Path
 ) -> None:
     assert shoal("restore").out == (
-        "There is no backup in backup.to. Restore a file of your own with `shoal restore FILE`.\n"
+        "There is no backup in backup.to. Restore a file of your own with 'shoal restore FILE'.\n"
     )
     made = shoal("backup")
     assert (made.code, made.out.startswith("Made and checked shoal-2")) == (0, True)

@@ -51,7 +51,7 @@ def test_a_question_is_answered_by_a_letter(shoal: Shoal) -> None:
 def test_a_question_that_nobody_answers_is_left_and_told(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="run echo hi\n")
     assert ran.code == 1
-    assert re.search(r"shoal: a question waits: `shoal approvals allow \w{26}` or deny\.", ran.err)
+    assert re.search(r"shoal: a question waits: 'shoal approvals allow \w{26}' or deny\.", ran.err)
 
 
 def test_commands_are_obeyed_and_failures_shown(shoal: Shoal) -> None:
@@ -68,7 +68,19 @@ def test_commands_are_obeyed_and_failures_shown(shoal: Shoal) -> None:
 
 def test_over_a_pipe_nothing_of_the_past_is_printed(shoal: Shoal) -> None:
     shoal("chat", stdin="hello\n")
+    shoal("chat", stdin="run echo hi\ny\n")
     assert shoal("chat").out == ""
+
+
+def test_a_question_that_still_waits_is_asked_once_more(shoal: Shoal) -> None:
+    shoal("chat", stdin="run echo hi\ny\n")
+    shoal("chat", stdin="run echo again\n")
+    assert shoal("chat").out.split() == ["?", "asks", "to", "run", "bash:", "echo", "again"]
+
+
+def test_changed_files_are_told_without_ids(shoal: Shoal) -> None:
+    ran = shoal("chat", stdin="write hello to notes.txt\ny\n/undo\n")
+    assert "[1 file changed; /undo shows what, and takes it back]" in ran.out
 
 
 class Terminal:

@@ -74,7 +74,7 @@ def test_what_is_wrong_is_said_in_a_line_and_changes_nothing(shoal: Shoal, home:
 def test_cases_are_checked_for_people_and_for_ci(shoal: Shoal, home: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     saved = shoal(*SAVE.split(), "--calls", "time", "--lacks", "quarter to nine")
-    assert saved.out == "Saved as agents/main/cases/tells-the-time.toml. `shoal check --agent main` runs it.\n"
+    assert saved.out == "Saved as agents/main/cases/tells-the-time.toml. 'shoal check --agent main' runs it.\n"
     assert shoal("cases", "save", THREAD, "--name", "sings", "--contains", "la la la").code == 0
     ran = shoal("check", "--junit", str(report))
     assert ran.code == 1

@@ -63,5 +63,5 @@ def test_an_unknown_shell_is_told_which_there_are(shoal: Shoal, monkeypatch: pyt
     ran = shoal("completion")
     assert (ran.code, ran.err) == (
         1,
-        "shoal: Which shell? `shoal completion NAME`, where NAME is one of: bash, zsh, fish.\n",
+        "shoal: Which shell? 'shoal completion NAME', where NAME is one of: bash, zsh, fish.\n",
     )

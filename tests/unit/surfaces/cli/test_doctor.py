@@ -20,7 +20,7 @@ def test_a_fresh_home_has_nothing_that_fails(shoal: Shoal) -> None:
     assert ran.code == 0
     *lines, last = ran.out.splitlines()
     assert {line.split()[0] for line in lines} <= {"ok", "warn"}
-    assert last == "Next: `shoal setup` connects a model and a chat."
+    assert last == "Next: 'shoal setup' connects a model and a chat."
     found = findings(shoal)
     assert {"home", "config", "database", "models", "agent main", "sandbox", "platforms", "skills"} <= set(found)
     assert found["models"]["status"] == "warn"
@@ -143,12 +143,12 @@ def test_what_a_platform_needs_is_what_its_adapter_imports(
 
 
 def test_the_last_line_is_the_one_thing_to_do(shoal: Shoal, home: Path, model: str) -> None:
-    assert shoal("doctor").out.splitlines()[-1].startswith("Next: `shoal setup`")
+    assert shoal("doctor").out.splitlines()[-1].startswith("Next: 'shoal setup'")
     shoal("init")
     (home / "shoal.toml").write_text(
         f"[model]\nname = 'openai/fake-1'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"
     )
-    assert shoal("doctor").out.splitlines()[-1] == "Next: `shoal run` starts it."
+    assert shoal("doctor").out.splitlines()[-1] == "Next: 'shoal run' starts it."
     (home / "agents/main/agent.toml").write_text("profile = 'lax'\n")
     assert shoal("doctor").out.splitlines()[-1].startswith("Next: agent main: Correct ")
 

@@ -89,7 +89,7 @@ def test_an_action_cannot_write_to_the_terminal(shoal: Shoal, rules: str) -> Non
     ("content", "problem"),
     [
         ("allow = ['(']", "permission profile 'rules.toml', allow: the pattern '('"),
-        ("allow = 'x'", "Expected `array`"),
+        ("allow = 'x'", "Expected 'array'"),
         ("alow = []", "alow"),
         ("allow", "Expected '='"),
     ],

@@ -89,7 +89,7 @@ def test_a_key_is_tried_and_kept_in_a_file_of_its_own(
     assert load_config(home, {}).model.name == "openai/fake-1"
     assert "openai/fake-1 answers: " in ran.out
     assert f"wrote    {file}" in ran.out
-    assert ran.out.splitlines()[-1].startswith("Next: `shoal run` starts it")
+    assert ran.out.splitlines()[-1].startswith("Next: 'shoal run' starts it")
 
 
 def test_comments_and_all_else_of_the_file_stay(shoal: Shoal, home: Path) -> None:
@@ -137,7 +137,7 @@ def test_lists_and_wrong_values_are_read_as_the_file_would_be(shoal: Shoal, home
     ("file", "said"),
     [
         ("openclaw.json", "belongs to another product (openclaw)"),
-        ("webui.db", "`shoal import openwebui"),
+        ("webui.db", "'shoal import openwebui"),
         ("thesis.tex", "holds other files (thesis.tex)"),
     ],
 )

@@ -26,6 +26,7 @@ from shoal.surfaces.cli.chat import NO_TURN, RunningCall, StreamedAnswer, Termin
 from shoal.surfaces.cli.output import call_line, limit_words, span, status_words
 from shoal.surfaces.cli.terminal_markdown import rows, whole_blocks
 from shoal.surfaces.cli.terminal_screen import HISTORY_BYTES_MAX, OUTPUT_LINES, ChatCompleter, TerminalScreen, _history
+from shoal.tools.executor import DENIED, VERDICTS
 
 CODE = re.compile(r"\x1b\[(\d+)m")
 WORDS = st.text("abcxyz,.鱈🐟", min_size=1, max_size=12)
@@ -58,6 +59,46 @@ def test_markdown_is_shown_as_it_is_meant() -> None:
         "", "  ls -l | wc",
     ]  # fmt: skip
     assert "\x1b[1mbold\x1b[22m" in rows(text, 80, colour=False)[2]
+
+
+@pytest.mark.parametrize(
+    "formula", [r"so \(a^2\) it is", r"$e^{-x^2}\,dx$", r"$$a_1 * b_1 * c$$", "\\[\na_1\n- b_1 * c * d\n\\]"]
+)
+def test_formulas_are_shown_as_they_are_written(formula: str) -> None:
+    assert [plain(row) for row in rows(f"So:\n\n{formula}\n\nit costs $5 or *$6*", 60, colour=True)] == [
+        "So:", "", *formula.split("\n"), "", "it costs $5 or $6",
+    ]  # fmt: skip
+
+
+def test_task_lists_and_footnotes_are_text_that_can_be_read() -> None:
+    text = "- [x] done\n- [ ] to do, and more of it\n- [a] no box\n\nSaid[^1], and [^a-z].\n\n[^1]: By whom."
+    assert [plain(row) for row in rows(text, 20, colour=True)] == [
+        "☑ done", "☐ to do, and more of", "  it", "• [a] no box", "", "Said[1], and [^a-z].", "", "[1]: By whom.",
+    ]  # fmt: skip
+
+
+TABLE = "| Name | What it does |\n|---|---|\n| alpha | says what it does in some words |\n| 鱈 | x |"
+
+
+def test_a_table_is_as_wide_as_the_screen_at_most() -> None:
+    assert rows(TABLE, 30, colour=False) == [
+        "  Name  | What it does",
+        "  ------+---------------------",
+        "  alpha | says what it does in",
+        "        | some words",
+        "  ------+---------------------",
+        "  鱈    | x",
+    ]
+    assert rows(TABLE, 20, colour=False)[:4] == [
+        "  Name  | What it",
+        "        | does",
+        "  ------+-----------",
+        "  alpha | says what",
+    ]
+    assert rows(TABLE, 15, colour=False) == [
+        "  Name: alpha", "  What it", "    does: says", "    what it", "    does in", "    some words", "",
+        "  Name: 鱈", "  What it", "    does: x",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -122,6 +163,16 @@ async def test_a_running_call_is_a_line_with_its_seconds_and_the_end_of_its_outp
     assert stand.chat.doing == "running bash, 12 s"
 
 
+async def test_what_a_denied_call_tells_the_model_is_not_for_people(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = ToolFinished(CallId("c1"), "bash", VERDICTS["deny"], is_error=True)
+    stand.screen.ended(result, "bash make", 0)
+    assert capsys.readouterr().out.splitlines() == ["", "✗ bash make", "  A person denied this call."]
+    refused = msgspec.structs.replace(result, text=DENIED.format(action="tool:bash:make", rule=""))
+    assert refused.for_people == "Permission denied: tool:bash:make is not allowed here."
+
+
 async def test_what_is_waited_for_is_said(stand: Stand) -> None:
     stand.chat._do(StatusChanged("thinking"), time.time() - 12.4)
     assert [line[1:] for line in stand.going_on()] == [" waiting for the model, 12 s"]
@@ -134,6 +185,21 @@ async def test_the_wait_for_an_answer_begins_when_the_message_is_sent(stand: Sta
     stand.chat._do(StatusChanged("thinking"), time.time() - 3600)
     await stand.chat.type("hello")
     assert stand.chat.doing == "waiting for the model"
+
+
+async def test_what_is_to_be_allowed_is_shown_character_for_character(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = f"echo  'two  spaces' {'x' * stand.screen._width}   &&\n  rm -r  it "
+    request = ApprovalRequested(
+        ApprovalId("a1"), CallId("c1"), "bash", (), command, datetime.now(UTC), reason="It is not known."
+    )
+    stand.screen.wants(request)
+    _, asked, *rows, reason = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert (asked.strip(), reason.strip()) == ("? asks to run bash:", "It is not known.")
+    assert max(map(len, rows)) <= stand.screen._width
+    shown = "".join(row.replace("    │ ", "\n").removeprefix("    ↪ ") for row in rows)
+    assert shown == f"\n{command}"
 
 
 @pytest.mark.parametrize("uncovered", ["", "it runs make"])
@@ -175,6 +241,7 @@ def test_commands_agents_and_files_are_completed(tmp_path: Path) -> None:
     assert offered("/agent bi") == ["/agent bind"]
     assert offered("/agent bind ma") == ["/agent bind main"]
     assert offered("ask mai") == ["ask main"]
+    assert offered("hey @ma") == ["hey @main"]
     assert offered("look at harb") == ["look at harbour.md"]
     assert "look at harbour.md" in offered("look at ")
 

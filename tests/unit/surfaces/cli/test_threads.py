@@ -79,7 +79,7 @@ def test_an_unknown_thread_is_told(shoal: Shoal, words: str) -> None:
     ran = shoal("threads", words, "terminal:ask:other")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
-        "shoal: There is no thread terminal:ask:other. `shoal threads list` or GET /api/threads shows them.\n"
+        "shoal: There is no thread terminal:ask:other. 'shoal threads list' or GET /api/threads shows them.\n"
     )
 
 
@@ -196,7 +196,7 @@ def test_a_thread_is_renamed_pinned_and_put_away(shoal: Shoal) -> None:
 def test_a_thread_is_deleted_once_that_was_confirmed(shoal: Shoal, home: Path) -> None:
     for answer in ("n\n", ""):
         ran = shoal("threads", "delete", THREAD, stdin=answer)
-        assert (ran.code, ran.err.strip()) == (130, "shoal: Nothing was changed. `--yes` goes without the question.")
+        assert (ran.code, ran.err.strip()) == (130, "shoal: Nothing was changed. '--yes' goes without the question.")
     assert shoal("threads", "show", THREAD).code == 0
     gone = shoal("threads", "delete", THREAD, "--yes")
     assert gone.code == 0

@@ -19,7 +19,7 @@ def listed(shoal: Shoal) -> list[dict[str, dict[str, object]]]:
 def test_a_trigger_is_added_listed_and_removed(shoal: Shoal) -> None:
     ran = shoal("triggers", "add", "0 9 * * 1-5", "good morning", "--timezone", "Europe/Berlin", "--name", "morning")
     assert ran.code == 0
-    assert "Triggers fire only while `shoal run` is running." in ran.out
+    assert "Triggers fire only while 'shoal run' is running." in ran.out
     (trigger,) = listed(shoal)
     spec = trigger
     assert (spec["kind"], spec["schedule"], spec["timezone"], spec["thread"], spec["name"]) == (
@@ -42,7 +42,7 @@ def test_it_may_open_threads_in_a_channel(shoal: Shoal) -> None:
     [
         (("whenever", "hi"), "'whenever' is no time."),
         (("2001-01-01T00:00", "hi"), "is past"),
-        (("0 9 * * *", " "), "`text` is empty"),
+        (("0 9 * * *", " "), "'text' is empty"),
         (("0 9 * * *", "hi", "--timezone", "Mars"), "The time zone 'Mars' is not known."),
         (("0 9 * * *", "hi", "--platform", "discord"), "Give --thread, or --platform and --channel."),
         (("0 9 * * *", "hi", "--platform", "discord", "--channel", "42"), "There is no platform 'discord' here."),

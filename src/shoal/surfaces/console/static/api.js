@@ -47,6 +47,22 @@ async function ask(method, path, body) {
   return response;
 }
 
+/** Send a file; `told` gets how much of it is on its way, from 0 to 1. fetch cannot tell that. */
+function sendFile(path, file, told) {
+  return new Promise((done, failed) => {
+    const request = new XMLHttpRequest();
+    request.open("POST", path);
+    for (const [name, value] of Object.entries({ Accept: "application/json", "X-Shoal": "1", "Content-Type": "application/octet-stream" })) request.setRequestHeader(name, value);
+    request.upload.onprogress = ({ loaded, total }) => told(total ? loaded / total : 0);
+    request.onload = () => {
+      const response = new Response(request.response, { status: request.status });
+      check(response).then(() => response.json()).then(done, failed);
+    };
+    request.onerror = () => failed(new ApiError(0, "unreachable", "The server cannot be reached."));
+    request.send(file);
+  });
+}
+
 async function whole(read) {
   try {
     return await read();
@@ -75,6 +91,9 @@ export function fileAddress(thread, path) {
 
 /** Where a file of a thread can be fetched, by the path that the list of its files has. */
 export const threadFileAddress = (thread, path) => `${at(thread)}/files/${path.split("/").map(encodeURIComponent).join("/")}`;
+
+/** Where a picture can be fetched, by the path that an answer has for it. */
+export const pictureAddress = (thread, path) => `${at(thread)}/picture?${new URLSearchParams({ path })}`;
 
 /** Where a turn's answer can be heard. */
 export const speechAddress = (thread, turn) => `${at(thread)}/turns/${encodeURIComponent(turn)}/speech`;
@@ -105,7 +124,7 @@ export const api = {
   models: () => call("GET", "/api/models"),
   events: (thread, after, limit) => call("GET", `${at(thread)}/events?after=${after}&limit=${limit}`),
   send: (thread, message) => call("POST", `${at(thread)}/messages`, message),
-  upload: (thread, file) => call("POST", `${at(thread)}/attachments?name=${encodeURIComponent(file.name)}`, file),
+  upload: (thread, file, told) => sendFile(`${at(thread)}/attachments?name=${encodeURIComponent(file.name)}`, file, told),
   steer: (thread, text, messageId) => call("POST", `${at(thread)}/steer`, { text, message_id: messageId }),
   abort: (thread) => call("POST", `${at(thread)}/abort`, {}),
   again: (thread, seq, model) => call("POST", `${at(thread)}/again`, { seq, model }),
@@ -136,6 +155,9 @@ export const api = {
   processes: () => call("GET", "/api/processes"),
   processLog: (id, tail) => call("GET", `${atProcess(id)}/log?tail=${tail}`),
   killProcess: (id) => call("DELETE", atProcess(id)),
+  tokens: () => call("GET", "/api/tokens"),
+  createToken: (token) => call("POST", "/api/tokens", token),
+  revokeToken: (name) => call("DELETE", `/api/tokens/${encodeURIComponent(name)}`),
   access: () => call("GET", "/api/access"),
   pair: (code) => call("POST", "/api/access/pair", { code }),
   unpair: (platform, user) => call("DELETE", `/api/access/${encodeURIComponent(platform)}/${encodeURIComponent(user)}`),

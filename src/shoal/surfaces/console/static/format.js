@@ -7,8 +7,8 @@ const units = [["year", 31_536_000], ["month", 2_592_000], ["day", 86_400], ["ho
 export function ago(iso, nowMs = Date.now()) {
   const seconds = (Date.parse(iso) - nowMs) / 1000;
   if (!Number.isFinite(seconds)) return "";
-  for (const [unit, size] of units) {
-    if (Math.abs(seconds) >= size) return relative.format(Math.round(seconds / size), unit);
+  for (const [at, [unit, size]] of units.entries()) {
+    if (Math.abs(seconds) >= size - (units[at + 1]?.[1] ?? 0) / 2) return relative.format(Math.round(seconds / size), unit);
   }
   return "now";
 }
@@ -81,6 +81,15 @@ export function threadName(info, thread = info?.thread || "") {
   }
   return !name || MADE_ID.test(name) ? "Untitled" : name;
 }
+
+/** A line of Markdown without its marks: links and pictures by their words. Pure. */
+export const plain = (text) =>
+  text
+    .replace(/!?\[([^\]]*)\]\([^)\s]*\)/g, "$1")
+    .replace(/\[[ x]\]|(?<!\w)[*_~`]+(?=\S)|(?<=\S)[*~`]+|(?<=\S)_+(?!\w)|^\s*(?:[#>]+|[-*+])\s|[|]|:?-{3,}:?/gm, " ")
+    .replace(/\s+/g, " ")
+    .replace(/ (?=[.,;:!?)])/g, "")
+    .trim();
 
 const day = (at) => new Date(at.getFullYear(), at.getMonth(), at.getDate()).getTime();
 

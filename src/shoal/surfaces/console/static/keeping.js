@@ -2,6 +2,7 @@
 
 import { api } from "./api.js";
 import { TAIL_EVENTS } from "./session.js";
+import { keepDraft } from "./storage.js";
 import { foldEarlier } from "./store.js";
 
 const BATCH_EVENTS = 5_000; // most that one call gives
@@ -30,6 +31,7 @@ export async function deleteThread(session, thread) {
   const { [thread]: gone, ...views } = session.state.views;
   if (session.wanted === thread) session.open("");
   session.setSeen(thread, 0);
+  keepDraft(thread, "");
   session.set({ views });
   await session.refresh();
   return "";

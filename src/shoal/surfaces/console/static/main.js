@@ -6,14 +6,18 @@ import { threadName, visible } from "./format.js";
 import { canTalk, isOffered, isOwner, me, signIn } from "./me.js";
 import { newId } from "./outgoing.js";
 import { Session } from "./session.js";
+import { readJson, writeJson } from "./storage.js";
 import { Composer } from "./views/composer.js";
 import { icon, mark } from "./views/icons.js";
 import { Log } from "./views/log.js";
+import { Palette } from "./views/palette.js";
 import { Bar, OfflineBanner, PLACES, Rail } from "./views/shell.js";
 import { Words } from "./views/words.js";
 
 const LAST = "shoal.last";
+const RAIL = "shoal.rail";
 const PARTS = ["files", "context"];
+const WIDE = "(min-width: 48rem)";
 const SUGGESTIONS = ["What can you do?", "List the files", "Remind me in 10 minutes to stretch"];
 
 /** Where an address leads: `{place, thread, part, seq}`; an empty one to what stands today, an unknown one to the last thread. Pure but for `last`. */
@@ -86,6 +90,7 @@ function Later({ load, ...rest }) {
 function App({ session }) {
   const [state, setState] = useState(session.state);
   const [drawer, setDrawer] = useState(false);
+  const [hidden, setHidden] = useState(() => readJson(localStorage, RAIL) === "hidden"); // the list, where it would have room
   const [dialog, setDialog] = useState(null); // {name, ...} of what stands before the page
   const route = useRoute();
   const minute = useTime(30_000, true);
@@ -115,31 +120,37 @@ function App({ session }) {
     returning.current = true;
     setDrawer(false);
   };
+  const hideRail = (isHidden) => {
+    returning.current = true;
+    writeJson(localStorage, RAIL, isHidden ? "hidden" : "");
+    setHidden(isHidden);
+  };
+  const openRail = () => (matchMedia(WIDE).matches ? hideRail(false) : setDrawer(true));
   useEffect(() => {
     if (drawer || !returning.current) return;
     returning.current = false;
-    document.querySelector(".topbar .drawer-only")?.focus(); // only now can it be: the drawer made it inert
-  }, [drawer]);
+    document.querySelector(hidden || !matchMedia(WIDE).matches ? ".topbar .rail-opens" : ".rail .rail-hides")?.focus(); // only now can it be
+  }, [drawer, hidden]);
   const hasBox = canTalk() && Boolean(route.thread) && !route.part;
   if (state.signedOut) return html`<${SignedOut} />`;
   return html`
     <a class="skip" href=${hasBox ? "#message" : "#main"} onClick=${skip}>${hasBox ? "Skip to the message box" : "Skip the list"}</a>
-    <div class="page">
-      <${Rail} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
+    <div class=${`page${hidden ? " is-alone" : ""}`}>
+      <${Rail} hide=${() => hideRail(true)} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
         manage=${(info) => setDialog({ name: "manage", thread: info.thread, info })} find=${() => setDialog({ name: "palette", within: "" })} />
       <main id="main" tabindex="-1" inert=${drawer}>
         ${route.thread
-          ? html`<${Thread} state=${state} thread=${route.thread} part=${route.part} session=${session} second=${second} drawer=${drawer} openRail=${() => setDrawer(true)} openDialog=${setDialog} route=${route} />`
-          : html`<${OtherPlace} state=${state} route=${route} session=${session} second=${second} drawer=${drawer} openRail=${() => setDrawer(true)} />`}
+          ? html`<${Thread} state=${state} thread=${route.thread} part=${route.part} session=${session} second=${second} drawer=${drawer} openRail=${openRail} openDialog=${setDialog} route=${route} />`
+          : html`<${OtherPlace} state=${state} route=${route} session=${session} second=${second} drawer=${drawer} openRail=${openRail} />`}
       </main>
     </div>
-    ${dialog && html`<${Later} key=${dialog.name} load=${dialogs[dialog.name]} ...${dialog} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
+    ${dialog?.name === "palette" && html`<${Palette} ...${dialog} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
+    ${dialog && dialog.name !== "palette" && html`<${Later} key=${dialog.name} load=${dialogs[dialog.name]} ...${dialog} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
     <p class="offscreen" aria-live="polite" id="said">${state.said}</p>
   `;
 }
 
 const dialogs = {
-  palette: () => import("./views/palette.js").then((found) => found.Palette),
   manage: () => import("./views/manage.js").then((found) => found.Manage),
   answerers: () => import("./views/answerers.js").then((found) => found.Answerers),
 };
@@ -161,8 +172,9 @@ const titleOf = (state, thread) => {
 /** Who answers in a thread: the agent, and the model where one was chosen or has answered. */
 function answererOf(info, choice, view) {
   const last = view && [...view.state.turns.values()].at(-1);
-  const agent = choice?.agent || info?.agent || last?.agent || me.agent;
-  return [agent || "Default agent", choice?.model || info?.model || last?.model].filter(Boolean).map(visible).join(" · ");
+  const agent = choice?.agent || info?.agent || last?.agent || me.answers_as;
+  const model = choice?.model || info?.model || last?.model || (agent === me.answers_as && me.answers_with);
+  return [agent, model].filter(Boolean).map(visible).join(" · ") || "Choose who answers";
 }
 
 function Thread({ state, thread, part, session, second, drawer, openRail, openDialog, route }) {
@@ -191,10 +203,10 @@ function Thread({ state, thread, part, session, second, drawer, openRail, openDi
   if (part) return html`${top}<div class="log" role="region" tabindex="0" aria-label=${part === "files" ? "Kept in this thread" : "The window"}><${Later} key=${`${part} ${thread}`} load=${parts[part]} thread=${thread} /></div>`;
   return html`
     ${top}
-    ${known && !empty && html`<${Log} view=${view.state} complete=${!view.loaded || view.complete} outgoing=${outgoing} session=${session} at=${route.seq ? route : null} />`}
+    ${known && !empty && html`<${Log} view=${view.state} complete=${!view.loaded || view.complete} outgoing=${outgoing} session=${session} sends=${state.sends} at=${route.seq ? route : null} />`}
     ${!known && html`<div class="log"><p class="faint loading">${state.link === "offline" ? "" : "Loading…"}</p></div>`}
     ${empty && html`<${Welcome} choose=${(text) => setSuggestion({ text })} answerer=${answerer} chooseAnswerer=${choose} />`}
-    ${canTalk() && html`<${Composer} thread=${thread} running=${Boolean(view?.state.openTurn)} session=${session} suggestion=${state.suggestion} />`}
+    ${canTalk() && html`<${Composer} thread=${thread} running=${Boolean(view?.state.openTurn)} items=${view?.state.items || []} session=${session} suggestion=${state.suggestion} />`}
   `;
 }
 
@@ -251,13 +263,9 @@ function SignedOut({ reason }) {
   return html`
     <main class="alone is-signin" id="main">
       <p class="brand">${mark()} Shoal</p>
-      <h1>This page needs a token</h1>
-      ${reason && html`<p class="problem" role="alert"><${Words} text=${reason} /></p>`}
-      <p>Paste yours here. The owner's is in the file <code>token</code> of Shoal's home directory; <code>shoal token create</code> makes others.</p>
-      <form action="/" method="get">
-        <label>Token <input name="token" type="password" required autocomplete="off" spellcheck="false" /></label>
-        <button type="submit" class="primary">Sign in</button>
-      </form>
+      <h1>You are signed out</h1>
+      <p><${Words} text=${reason || "The token that this browser signed in with is no longer valid."} /></p>
+      <p><a class="primary" href="/">Sign in</a></p>
     </main>
   `;
 }
@@ -266,7 +274,9 @@ function Away() {
   return html`<main class="alone" id="main"><h1>Shoal cannot be reached</h1><p>The page is tried again by itself.</p></main>`;
 }
 
-const show = (view) => render(view, document.getElementById("app"));
+const app = document.getElementById("app");
+app.replaceChildren(); // what stood there until now
+const show = (view) => render(view, app);
 
 try {
   await signIn(() => show(html`<${Away} />`));

@@ -1,9 +1,9 @@
 // From a model's markdown to nodes that cannot do anything: raw HTML is shown as text, links are checked, images from
-// elsewhere are links. Only the thread's own pictures are shown.
+// elsewhere are links. Only pictures of the thread and of its agent are shown.
 
 import "./vendor/purify.min.js";
 import { Marked } from "./vendor/marked.js";
-import { threadFileAddress } from "./api.js";
+import { pictureAddress } from "./api.js";
 import { copyText } from "./clipboard.js";
 import { visible } from "./format.js";
 
@@ -27,7 +27,7 @@ const CLEAN = {
 
 const escapeHtml = (text) => text.replace(/[&<>"']/g, (found) => ENTITIES[found]);
 
-const PICTURE = /^(?:\.?\/)?((?:scratch|attachments)\/[^?#]+\.(?:png|jpe?g|gif|webp|avif))$/i;
+const PICTURE = /^(?![a-z][a-z0-9+.-]*:|\/\/)[^?#]+\.(?:png|jpe?g|gif|webp|avif)$/i; // a path, not a URL
 
 // ---- what GitHub's markdown has beside marked's: formulas and footnotes ----
 
@@ -129,8 +129,8 @@ function address(href) {
 }
 
 /**
- * A document fragment of the text, free of scripts, styles, forms, frames and foreign images. Of a `thread` its own
- * pictures are shown; `live` is a text that grows, which is neither coloured nor typeset yet.
+ * A document fragment of the text, free of scripts, styles, forms, frames and foreign images. Of a `thread` the pictures
+ * are shown; `live` is a text that grows, which is neither coloured nor typeset yet.
  */
 export function render(text, { thread = "", live = false } = {}) {
   let fragment;
@@ -191,17 +191,17 @@ function dressFormula(formula, live) {
   if (!live) import("./maths.js").then(({ typeset }) => typeset(box, isBlock), () => {});
 }
 
-/** A picture among the thread's own files is shown; any other name is only a name. */
+/** A picture of the thread or of its agent's workspace is shown, if the server finds one by its path. */
 function dressPicture(picture, thread) {
-  const path = PICTURE.exec(picture.title)?.[1] || "";
+  const path = decoded(picture.title);
   const label = picture.textContent.replace(/^image(?:: )?/, "");
-  if (!thread || path.split("/").some((part) => part === "" || part === "." || part === "..")) {
+  if (!thread) {
     picture.replaceWith(picture.textContent);
     return;
   }
   const link = document.createElement("a");
   link.className = "picture";
-  link.href = threadFileAddress(thread, decoded(path));
+  link.href = pictureAddress(thread, path);
   link.target = "_blank";
   link.rel = "noopener noreferrer nofollow";
   const image = document.createElement("img");

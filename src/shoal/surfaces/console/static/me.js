@@ -7,7 +7,7 @@ const WHO = "shoal.who";
 const RETRY_MS = 2_000;
 
 /** As `GET /api/me` answers; set once, before anything is shown. */
-export const me = { token: "", scope: "", person: "", author: "", name: "", agent: "", thread_prefix: "" };
+export const me = { token: "", scope: "", person: "", author: "", name: "", agent: "", thread_prefix: "", answers_as: "", answers_with: "" };
 
 /** Write messages, steer and stop. */
 export const canTalk = () => ["chat", "admin"].includes(me.scope);
@@ -19,6 +19,9 @@ export const canChange = () => me.scope === "admin";
 
 /** Set Shoal itself up. */
 export const isOwner = () => canChange() && me.person === "web:owner";
+
+/** What a person, or whoever else did something, is called; PLATFORM:USER without what says nothing. */
+export const calledBy = (person) => (person && person === me.person ? "you" : person === "web:owner" ? "the owner" : person);
 
 /** Which of the places beside the threads there are; a token of one agent sees nothing of the others. Pure but for me. */
 export function isOffered(place) {
@@ -48,7 +51,7 @@ export async function signIn(waiting) {
 /** Whether somebody else has signed in meanwhile, in another tab of this browser. */
 export async function isSomebodyElse() {
   const now = await api.me();
-  return Object.keys(me).some((key) => key !== "name" && now[key] !== me[key]);
+  return Object.keys(me).some((key) => ["token", "scope", "person", "agent"].includes(key) && now[key] !== me[key]);
 }
 
 /** What another person of this browser has left is neither shown nor sent. */

@@ -27,6 +27,7 @@ export class Session {
       seen: readJson(localStorage, "shoal.seen"),
       choices: {}, // new thread -> {agent, model} that are to answer there
       suggestion: null, // {text} for the message box
+      sends: 0, // how often something was sent from here
       said: "", // for the live region
     };
     this.listeners = new Set();
@@ -257,12 +258,9 @@ export class Session {
 
   pause(ms, signal) {
     return new Promise((done) => {
-      const timer = setTimeout(done, ms);
-      this.endPause = () => {
-        clearTimeout(timer);
-        done();
-      };
-      signal.addEventListener("abort", this.endPause, { once: true });
+      setTimeout(done, ms);
+      this.endPause = done;
+      signal.addEventListener("abort", done, { once: true });
     });
   }
 
@@ -276,13 +274,17 @@ export class Session {
   send(thread, text, files = []) {
     const attachments = files.map((file) => ({ name: file.name, media_type: file.type, content: file, file: "" }));
     const choice = this.state.choices[thread];
-    this.keepOutgoing([...this.state.outgoing, newMessage(thread, text, "message", attachments, choice)]);
-    this.deliver(thread);
+    this.begin(newMessage(thread, text, "message", attachments, choice));
   }
 
   steer(thread, text) {
-    this.keepOutgoing([...this.state.outgoing, newMessage(thread, text, "steer", [])]);
-    this.deliver(thread);
+    this.begin(newMessage(thread, text, "steer", []));
+  }
+
+  begin(message) {
+    this.set({ sends: this.state.sends + 1 });
+    this.keepOutgoing([...this.state.outgoing, message]);
+    this.deliver(message.thread);
   }
 
   again(id) {
@@ -378,14 +380,13 @@ export class Session {
 
   /** Store the files that are not on the server yet; a later try goes on after those that are. */
   async upload(thread, id, attachments) {
-    const stored = [];
-    for (const [place, attachment] of attachments.entries()) {
-      const file = attachment.file || (await api.upload(thread, attachment.content)).file;
-      stored.push({ file, name: attachment.name, media_type: attachment.media_type || "" });
-      const known = attachments.map((other, at) => (at <= place ? stored[at] : other));
-      this.keepOutgoing(change(this.state.outgoing, id, { attachments: known }));
+    let known = attachments;
+    const put = (place, fields) => this.keepOutgoing(change(this.state.outgoing, id, { attachments: (known = known.with(place, fields)) }));
+    for (const [place, { file: stored, content, ...attachment }] of attachments.entries()) {
+      const file = stored || (await api.upload(thread, content, (sent) => put(place, { ...attachments[place], sent }))).file;
+      put(place, { file, name: attachment.name, media_type: attachment.media_type || "" });
     }
-    return stored;
+    return known;
   }
 
   /** A thread that did not exist has its first message now. */

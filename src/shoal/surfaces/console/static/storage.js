@@ -8,6 +8,18 @@ export function readJson(storage, key) {
   }
 }
 
+const DRAFTS = "shoal.drafts";
+const DRAFTS_MAX = 50; // threads whose drafts are kept, those that were last written in
+
+/** What was begun in a thread and not sent, in whichever tab. */
+export const readDraft = (thread) => readJson(localStorage, DRAFTS)?.[thread] || "";
+
+export function keepDraft(thread, text) {
+  const { [thread]: before, ...drafts } = readJson(localStorage, DRAFTS) || {};
+  if (text) drafts[thread] = text;
+  writeJson(localStorage, DRAFTS, Object.fromEntries(Object.entries(drafts).slice(-DRAFTS_MAX)));
+}
+
 export function writeJson(storage, key, value) {
   try {
     storage.setItem(key, JSON.stringify(value));

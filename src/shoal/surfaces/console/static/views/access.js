@@ -1,10 +1,11 @@
-// Access: the strangers who wait to be let in, and those who were let in by their code.
+// Access: the strangers who wait to be let in, those who were let in by their code, and tokens.
 
 import { api } from "../api.js";
 import { html } from "../dom.js";
 import { ago, fullTime, visible } from "../format.js";
 import { canChange } from "../me.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
+import { Tokens } from "./tokens.js";
 import { Words } from "./words.js";
 
 const POLL_MS = 10_000;
@@ -12,13 +13,14 @@ const POLL_MS = 10_000;
 export function Access() {
   const [access, problem, reload] = useAnswer(api.access, POLL_MS);
   return html`
-    <${Place} intro="A stranger who writes to the agent is given a code. Whoever shows you theirs can be let in with it here. People that the configuration names are in without." problem=${problem} reload=${reload} loading=${!access}>
+    <${Place} intro="A stranger who writes to the agent is given a code. Whoever shows you theirs can be let in with it here. People named in the configuration need no code." problem=${problem} reload=${reload} loading=${!access}>
       ${canChange() && html`<${LetIn} reload=${reload} />`}
       ${access &&
       html`
         <${People} title="Waiting" people=${access.waiting} empty="Nobody waits." reload=${reload} />
         <${People} title="Let in" people=${access.paired} empty="Nobody was let in by a code yet." reload=${reload} />
       `}
+      ${canChange() && html`<${Tokens} />`}
     <//>
   `;
 }

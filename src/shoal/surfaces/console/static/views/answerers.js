@@ -4,7 +4,7 @@ import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { dollars, visible, windowSize } from "../format.js";
 import { choose } from "../keeping.js";
-import { me } from "../me.js";
+import { isOwner, me } from "../me.js";
 import { Dialog } from "./dialog.js";
 import { Face } from "./face.js";
 import { useAnswer } from "./lists.js";
@@ -24,7 +24,7 @@ const price = ({ input_usd: input, output_usd: output }) =>
 export function Answerers({ thread, state, session, close }) {
   const seesAgents = me.scope !== "chat";
   const [found, problem] = useAnswer(() => Promise.all([seesAgents ? api.agents() : [], api.models()]));
-  const [agents, models] = found || [[], []];
+  const [agents, models] = found || [[], null];
   const [refused, setRefused] = useState("");
   const info = state.threads?.find((one) => one.thread === thread) || state.views[thread]?.info;
   const chosen = { agent: info?.agent || "", model: info?.model || "", ...state.choices[thread] };
@@ -37,20 +37,20 @@ export function Answerers({ thread, state, session, close }) {
   return html`
     <${Dialog} label="Who answers here" close=${close} kind="is-wide">
       ${agents.length > 0 && html`
-        <h2>Agent</h2>
+        <h3>Agent</h3>
         <ul class="options">
           ${agents.map((one) => html`
             <li><button type="button" class="option" aria-pressed=${one.name === agent?.name} onClick=${() => pick({ agent: one.name }, true)}>
               <${Face} name=${one.name} /><span>${one.name}</span><span class="faint">${one.model}</span>
             </button></li>`)}
         </ul>`}
-      <h2>Model</h2>
+      <h3>Model</h3>
       <${Models} models=${models} chosen=${chosen.model} pick=${(model) => pick({ model })}>
         <li><button type="button" class="option" aria-pressed=${!chosen.model} onClick=${() => pick({ model: "" })}>
           <span>The agent's own</span><span class="faint">${agent?.model || ""}</span>
         </button></li>
       <//>
-      ${found && html`<p class="faint">Windows are in tokens, prices for a million of them. Both count from the next message on.</p>`}
+      ${found && html`<p class="faint">Windows are in tokens, prices are per million tokens. What you choose holds from the next message on.</p>`}
       ${(problem || refused) && html`<p class="problem" role="alert"><${Words} text=${problem || refused} /></p>`}
       <p class="sheet-line is-end"><button type="button" class="quiet" onClick=${close}>Close</button></p>
     <//>
@@ -68,9 +68,8 @@ export function AnotherModel({ turn, again, close }) {
   };
   return html`
     <${Dialog} label="Try again with another model" close=${close} kind="is-wide">
-      <h2>Try again with another model</h2>
       <p class="faint">This answer stays. The new one stands beside it, and ‹ 1/2 › at the message goes between them.</p>
-      <${Models} models=${models || []} chosen=${turn.model} pick=${pick} />
+      <${Models} models=${models} chosen=${turn.model} pick=${pick} />
       ${!models && !problem && html`<p class="faint" role="status">Loading…</p>`}
       ${(problem || refused) && html`<p class="problem" role="alert"><${Words} text=${problem || refused} /></p>`}
       <p class="sheet-line is-end"><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
@@ -80,9 +79,9 @@ export function AnotherModel({ turn, again, close }) {
 
 function Models({ models, chosen, pick, children }) {
   const [text, setText] = useState("");
-  const listed = matching(models, text);
+  const listed = matching(models || [], text);
   return html`
-    <input type="search" aria-label="Filter models" placeholder="Filter models" value=${text} onInput=${(event) => setText(event.target.value)} />
+    ${models?.length > 0 && html`<input type="search" aria-label="Filter models" placeholder="Filter models" value=${text} onInput=${(event) => setText(event.target.value)} />`}
     <ul class="options is-long">
       ${children}
       ${listed.slice(0, SHOWN_MAX).map((one) => html`
@@ -92,6 +91,7 @@ function Models({ models, chosen, pick, children }) {
         </button></li>`)}
     </ul>
     ${listed.length > SHOWN_MAX && html`<p class="faint">${listed.length - SHOWN_MAX} more: filter to see them.</p>`}
-    ${models.length > 0 && !listed.length && html`<p class="faint">No model has all of these words in its name.</p>`}
+    ${models?.length > 0 && !listed.length && html`<p class="faint">No model has all of these words in its name.</p>`}
+    ${models?.length === 0 && html`<p class="faint">The configuration names no models to choose from. ${isOwner() ? html`<a href="#/setup">Set one up</a>, or list them in available_models.json.` : "Its owner can add some."}</p>`}
   `;
 }

@@ -76,10 +76,11 @@ function OpenCard({ approval, tool, session }) {
       ${sent === `${decision}-${scope}` ? "Sending…" : label}
     </button>
   `;
+  const shown = approval.shown || approval.actions.join("\n");
   return html`
-    <section class="approval" ref=${card} aria-label=${`${tool} asks for approval`}>
+    <div class="approval" role="group" ref=${card} aria-label=${`${tool} asks for approval: ${visible(shown).slice(0, 100)}`}>
       <h3>Allow <code>${tool}</code> to run exactly this?</h3>
-      <${TextBlock} label="As it will run" text=${approval.shown || approval.actions.join("\n")} open=${true} />
+      <${TextBlock} label="As it will run" text=${shown} open=${true} />
       ${runs(approval.covers).map((line) => html`<p class="reason">${visible(line)}</p>`)}
       ${approval.reason && html`<p class="reason">${visible(approval.reason)}</p>`}
       ${approval.actions.length > 0 && html`<${Actions} actions=${approval.actions} />`}
@@ -92,7 +93,7 @@ function OpenCard({ approval, tool, session }) {
         <span class="faint" title=${fullTime(approval.expiresAt)}>expires ${ago(approval.expiresAt)}</span>
       </div>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
-    </section>
+    </div>
   `;
 }
 

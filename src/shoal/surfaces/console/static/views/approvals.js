@@ -3,7 +3,7 @@
 import { api } from "../api.js";
 import { html } from "../dom.js";
 import { ago, count, fullTime, threadName, visible } from "../format.js";
-import { canChange } from "../me.js";
+import { calledBy, canChange } from "../me.js";
 import { ApprovalCard } from "./approval.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
@@ -20,7 +20,7 @@ export function Approvals({ state, session }) {
           <article class="pending" key=${approval.id}>
             <p class="by">
               <a href=${`#/t/${encodeURIComponent(approval.thread)}`}>${names.get(approval.thread) || threadName(null, approval.thread)}</a>
-              ${approval.asked_by && html`<span class="faint">for ${approval.asked_by}</span>`}
+              ${approval.asked_by && html`<span class="faint">for ${calledBy(approval.asked_by)}</span>`}
               <time datetime=${approval.created_at} title=${fullTime(approval.created_at)}>${ago(approval.created_at)}</time>
             </p>
             <${ApprovalCard} approval=${fromRecord(approval)} tool=${approval.tool} session=${session} />

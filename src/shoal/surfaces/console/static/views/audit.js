@@ -82,11 +82,12 @@ function State() {
 
 function Line({ row }) {
   const { entry } = row;
+  const [, tool, what] = /^tool:([^:]+):([^]*)$/.exec(entry.action || "") || ["", "", entry.action || ""];
   return html`
     <tr class=${`is-${entry.decision || "none"}`}>
       <td data-label="Time"><time datetime=${row.at} title=${fullTime(row.at)}>${clockTime(row.at)}</time></td>
       <td data-label="What">${entry.kind}</td>
-      <td data-label="Action"><code>${visible(entry.action || "")}</code>${entry.rule && html`<span class="faint rule">${entry.rule}</span>`}</td>
+      <td data-label="Action">${tool && html`<b>${tool}</b> `}<code class="clamped">${visible(what)}</code>${entry.rule && html`<span class="faint rule" title=${entry.rule}>By the rule ${entry.rule}</span>`}</td>
       <td data-label="Decision"><span class=${`tag is-${entry.decision}`}>${entry.decision || "–"}</span></td>
       <td data-label="By">${entry.user || entry.agent || "–"}${entry.token && html` <span class="faint">token ${entry.token}</span>`}</td>
     </tr>

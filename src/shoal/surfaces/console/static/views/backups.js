@@ -21,7 +21,7 @@ export function Backups() {
   const said = answer && (answer.backups.length ? "" : "There is none yet.");
   return html`
     <${Place} intro="Each of these was read again and checked when it was made. “shoal restore” says how to go back to the newest." problem=${problem} reload=${reload} loading=${!answer}>
-      ${answer && !answer.scheduled && html`<p class="faint">None are made by themselves: set backup.to and backup.every_hours.</p>`}
+      ${answer && !answer.scheduled && html`<p class="faint">Backups are made only when somebody asks for one. To have them made regularly, set <code>backup.to</code> and <code>backup.every_hours</code> in shoal.toml.</p>`}
       ${answer && answer.problem && html`<p class="problem breakable" role="alert">The last one failed. ${answer.problem}</p>`}
       <ul class="cards">${((answer && answer.backups) || []).map((one) => html`<${Backup} key=${one.name} backup=${one} />`)}</ul>
       ${said && html`<p class="faint empty">${said}</p>`}

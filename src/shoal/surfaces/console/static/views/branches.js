@@ -3,6 +3,7 @@
 import { api } from "../api.js";
 import { html, useLayoutEffect, useRef, useState } from "../dom.js";
 import { canChange, canTalk } from "../me.js";
+import { Act } from "./icons.js";
 import { Words } from "./words.js";
 
 let pressed = ""; // the button of a switch whose row is replaced by the branch that it leads to
@@ -79,11 +80,11 @@ export function TurnActions({ item, thread, session, turn }) {
   };
   return html`
     ${turn.asked && html`
-      <button type="button" class="copy" onClick=${() => again("")}>Try again</button>
-      <button type="button" class="copy" onClick=${anotherModel}>Another model</button>
+      <${Act} name="again" label="Try again" onClick=${() => again("")} />
+      <${Act} name="swap" label="Another model" onClick=${anotherModel} />
     `}
-    <button type="button" class="copy" onClick=${fork} title="Go on elsewhere with a copy up to here">Fork</button>
-    ${canChange() && html`<button type="button" class="copy" onClick=${saveCase} title="Keep this turn as a test of the agent">Save as case</button>`}
+    <${Act} name="fork" label="Fork: go on in a copy" onClick=${fork} />
+    ${canChange() && html`<${Act} name="keep" label="Save as case" onClick=${saveCase} />`}
     ${problem && html`<span class="problem" role="alert"><${Words} text=${problem} /></span>`}
     ${Form && html`<${Form} thread=${thread} turn=${turn} session=${session} again=${again} close=${() => setForm(null)} />`}
   `;

@@ -35,6 +35,7 @@ const TOP = 8;
 const FOOT = 20;
 const AXIS = 46;
 const END = 14; // so that the last label has room
+const LABEL = 54; // what a label takes, with room beside it
 
 /** Stacked columns. `columns` are `{key, label, said, parts: {series name: value}}`, `series` `[{name, kind}]` in the order
  * in which they stand on each other; `kind` is the colour's class. */
@@ -45,7 +46,7 @@ export function Columns({ label, columns, series, format, height = 180 }) {
   const room = Math.max(0, width - AXIS - END);
   const step = room / Math.max(1, columns.length);
   const scale = (height - TOP - FOOT) / top;
-  const every = Math.max(1, Math.ceil((columns.length * 42) / Math.max(1, room)));
+  const every = Math.max(1, Math.ceil((columns.length * LABEL) / Math.max(1, room)));
   const y = (value) => height - FOOT - value * scale;
   return html`
     <div class="chart" ref=${box}>

@@ -1,7 +1,9 @@
 // Where a message is written: sending, queueing, steering, stopping, and files.
 
-import { html, useEffect, useRef, useState } from "../dom.js";
-import { CommandMenu, useCommands } from "./commands.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../dom.js";
+import { me } from "../me.js";
+import { keepDraft, readDraft } from "../storage.js";
+import { CompletionMenu, useCompletion } from "./completion.js";
 import { Files } from "./files.js";
 import { icon } from "./icons.js";
 import { Microphone } from "./microphone.js";
@@ -9,29 +11,22 @@ import { Prose } from "./prose.js";
 import { Words } from "./words.js";
 
 const ROWS_MAX = 10;
-const DRAFT = "shoal.draft:";
 const COMMAND = /^\/[a-z][a-z-]*(\s|$)/;
 
-const readDraft = (thread) => {
-  try {
-    return sessionStorage.getItem(DRAFT + thread) || "";
-  } catch {
-    return "";
-  }
-};
+/** What one has said in a thread, the newest last, and the files that its tool calls name. Pure but for me. */
+export const ownWords = (items) =>
+  items.filter((item) => item.kind === "user" && ["person", "api"].includes(item.origin) && [me.author, ""].includes(item.author.id)).map((item) => item.text);
 
-const keepDraft = (thread, text) => {
-  try {
-    if (text) sessionStorage.setItem(DRAFT + thread, text);
-    else sessionStorage.removeItem(DRAFT + thread);
-  } catch {
-    // the draft lives as long as the page
-  }
-};
+export function namedFiles(items) {
+  const named = items.map((item) => /^\{[^]*"(?:path|file_path)":\s*"((?:[^"\\]|\\.)+)"/.exec(item.arguments || "")?.[1]);
+  return [...new Set(named.filter(Boolean).map((path) => JSON.parse(`"${path}"`)))].reverse();
+}
 
-/** `running`: a turn is open. `suggestion` is text to begin with, a new object each time one is chosen. */
-export function Composer({ thread, running, session, suggestion }) {
+/** `running`: a turn is open. `items` is what the thread has; `suggestion` text to begin with, a new object each time. */
+export function Composer({ thread, running, items, session, suggestion }) {
   const [text, setText] = useState(() => readDraft(thread));
+  const [caret, setCaret] = useState(text.length);
+  const [back, setBack] = useState(0); // how many own messages back the text was fetched from
   const [files, setFiles] = useState([]);
   const [asking, setAsking] = useState(false);
   const [problem, setProblem] = useState("");
@@ -40,6 +35,7 @@ export function Composer({ thread, running, session, suggestion }) {
 
   useEffect(() => {
     setText(readDraft(thread));
+    setBack(0);
     setFiles([]);
     setAsking(false);
     setTold("");
@@ -54,14 +50,33 @@ export function Composer({ thread, running, session, suggestion }) {
     box.current.focus();
   }, [suggestion]);
 
-  const write = (value) => {
+  const write = (value, place = value.length) => {
     setText(value);
+    setCaret(place);
+    setBack(0);
     keepDraft(thread, value);
   };
-  const menu = useCommands(text, (value) => {
-    write(value);
-    box.current.focus();
+  const placed = useRef(-1); // where the caret goes with the next text
+  useLayoutEffect(() => {
+    if (placed.current >= 0) box.current.setSelectionRange(placed.current, placed.current);
+    placed.current = -1;
   });
+  const menu = useCompletion({ text, caret, thread, named: () => namedFiles(items), write: (value, place) => {
+    write(value, place);
+    placed.current = place;
+    box.current.focus();
+  } });
+  /** One's own messages again, as a terminal has them: true when the key was one for that. */
+  const recalled = ({ key, target }) => {
+    const said = ownWords(items);
+    const next = back + { ArrowUp: 1, ArrowDown: -1 }[key];
+    const isOwn = back ? text === said.at(-back) : !text;
+    const inside = key === "ArrowUp" ? text.slice(0, target.selectionStart) : text.slice(target.selectionEnd);
+    if (!isOwn || !(next >= 0 && next <= said.length) || inside.includes("\n")) return false;
+    write(next ? said.at(-next) : "");
+    setBack(next);
+    return true;
+  };
   const submit = (steering) => {
     if (!text.trim() && !files.length) return;
     if (!steering && !files.length && COMMAND.test(text)) {
@@ -96,7 +111,8 @@ export function Composer({ thread, running, session, suggestion }) {
   };
   const keyed = (event) => {
     if (event.isComposing || menu.keyed(event)) return;
-    if (event.key === "Enter" && !event.shiftKey && !event.altKey) {
+    if (recalled(event)) event.preventDefault();
+    else if (event.key === "Enter" && !event.shiftKey && !event.altKey) {
       event.preventDefault();
       submit(running && (event.ctrlKey || event.metaKey) && !files.length);
     } else if (event.key === "Escape" && running) {
@@ -112,12 +128,13 @@ export function Composer({ thread, running, session, suggestion }) {
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       ${told && html`<div class="told" role="status"><${Prose} text=${told} /><button type="button" class="quiet" onClick=${() => (setTold(""), box.current.focus())}>Close</button></div>`}
       <div class="box">
-        ${menu.found.length > 0 && html`<${CommandMenu} ...${menu} />`}
+        ${menu.found.length > 0 && html`<${CompletionMenu} ...${menu} />`}
         <label class="offscreen" for="message">Message</label>
         <textarea id="message" ref=${box} rows=${lines} value=${text} enterkeyhint="send" autocomplete="off" aria-describedby="keys"
-          aria-controls=${menu.found.length ? "commands" : null} aria-activedescendant=${menu.found.length ? `command-${menu.at}` : null}
+          aria-controls=${menu.found.length ? "choices" : null} aria-activedescendant=${menu.found.length ? `choice-${menu.at}` : null}
           placeholder=${running ? "Queue the next message, or steer this turn" : "Write a message, or / for commands"}
-          onInput=${(event) => write(event.target.value)} onKeyDown=${keyed}></textarea>
+          onInput=${(event) => write(event.target.value, event.target.selectionStart)} onKeyDown=${keyed}
+          onKeyUp=${(event) => setCaret(event.target.selectionStart)} onClick=${(event) => setCaret(event.target.selectionStart)}></textarea>
         <div class="tools">
           <${Files} files=${files} change=${setFiles} box=${box} />
           <${Microphone} key=${thread} send=${speak} report=${setProblem} />

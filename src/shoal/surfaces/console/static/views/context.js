@@ -25,7 +25,7 @@ export function Context({ thread }) {
   return html`
     <${Place} intro="What the next request to the model carries, and what of its window that takes." problem=${problem} reload=${reload} loading=${!costs}>
       ${costs && html`
-        <p class="window"><span class="figure">${Math.max(1, Math.round((costs.tokens / whole) * 100))} %</span> <span class="faint">of ${visible(costs.model)}'s window: ${count(costs.tokens)} of ${windowSize(whole)} tokens, and ${count(costs.output_tokens)} more are kept for the answer</span></p>
+        <p class="window"><span class="figure">${Math.max(1, Math.round((costs.tokens / whole) * 100))} %</span> <span class="faint">of the window: ${count(costs.tokens)} of ${windowSize(whole)} tokens, and ${count(costs.output_tokens)} more are kept for the answer. The model is <span class="breakable">${visible(costs.model)}</span>.</span></p>
         <${Stack} label=${`The window: ${parts.map((part) => `${part.shown} ${count(part.tokens)} tokens`).join(", ")}`} whole=${whole}
           parts=${[...parts, { name: "Kept for the answer", kind: "is-kept", value: Math.min(costs.output_tokens, whole - costs.tokens) }]} />
         <table class="sums parts">

@@ -2,17 +2,18 @@
 
 import { html, useLayoutEffect, useRef } from "../dom.js";
 
-export function Dialog({ label, close, children, kind = "" }) {
+/** `isBare`: its label is not shown, since what stands in it says the same. */
+export function Dialog({ label, close, children, kind = "", isBare = false }) {
   const box = useRef(null);
   useLayoutEffect(() => {
-    const before = document.activeElement;
-    box.current.showModal();
-    return () => before?.isConnected && before.focus();
+    const dialog = box.current;
+    dialog.showModal();
+    return () => dialog.close(); // what had the keyboard before has it again
   }, []);
   const clicked = (event) => event.target === box.current && close(); // beside it
   return html`
     <dialog class=${`sheet ${kind}`} ref=${box} aria-label=${label} onClose=${close} onClick=${clicked}>
-      <div class="sheet-body">${children}</div>
+      <div class="sheet-body">${!isBare && html`<h2>${label}</h2>`}${children}</div>
     </dialog>
   `;
 }

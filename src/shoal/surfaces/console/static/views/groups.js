@@ -19,7 +19,7 @@ export function grouped(threads, by, now = new Date()) {
     const root = rootOf(info, known);
     if (root.pinned) return "Pinned";
     if (isAskedOnce(root)) return "Asked once";
-    if (by === "agent") return root.agent || "Default agent";
+    if (by === "agent") return root.agent || "No agent yet";
     if (by === "platform") return PLATFORMS[platformOf(root)] || capital(platformOf(root));
     return dayGroup(root.updated_at, now);
   };

@@ -16,11 +16,28 @@ const paths = {
   pin: "M6 2.5h4l-.5 4 2 2.5h-7l2-2.5zM8 9v4.5",
   mic: "M8 2.5a2 2 0 0 0-2 2v3.5a2 2 0 0 0 4 0V4.5a2 2 0 0 0-2-2zM3.8 7.5a4.2 4.2 0 0 0 8.4 0M8 11.7v2",
   close: "M4 4l8 8M12 4l-8 8",
+  today: "M8 2.5v1M8 12.5v1M2.5 8h1M12.5 8h1M4.1 4.1l.7.7M11.2 11.2l.7.7M4.1 11.9l.7-.7M11.2 4.8l.7-.7M8 10.5a2.5 2.5 0 1 0 0-5 2.5 2.5 0 0 0 0 5z",
+  approvals: "M8 2.2 3 4v4c0 3 2.2 5 5 5.8 2.8-.8 5-2.8 5-5.8V4zM5.8 8l1.6 1.6 3-3.2",
+  schedules: "M8 13.5a5.5 5.5 0 1 0 0-11 5.5 5.5 0 0 0 0 11zM8 5v3l2 1.5",
+  agents: "M8 8a2.5 2.5 0 1 0 0-5 2.5 2.5 0 0 0 0 5zM3.2 13.5c.4-2.4 2.3-3.7 4.8-3.7s4.4 1.3 4.8 3.7",
+  settings: "M2.5 4.5h6M11.5 4.5h2M2.5 11.5h2M7.5 11.5h6M10 6a1.5 1.5 0 1 0 0-3 1.5 1.5 0 0 0 0 3zM6 13a1.5 1.5 0 1 0 0-3 1.5 1.5 0 0 0 0 3z",
+  rail: "M2.5 3.5h11v9h-11zM6.5 3.5v9",
+  copy: "M5.5 5.5h7v8h-7zM10.5 5.5v-3h-7v8h2",
+  done: "M3.5 8.5l3 3 6-7",
+  again: "M12.8 7A5 5 0 1 0 12 11M13 3.5V7H9.5",
+  swap: "M3 5.5h9M9.5 3 12 5.5 9.5 8M13 10.5H4M6.5 8 4 10.5 6.5 13",
+  fork: "M5 3.5v9M5 8.5c4.5 0 6-1.5 6-4M3.5 3.5h3M3.5 12.5h3M9.5 4.5h3",
+  keep: "M4.5 2.5h7v11L8 11l-3.5 2.5z",
+  edit: "M3 13l.8-3L10.6 3.2a1.2 1.2 0 0 1 1.7 0l.5.5a1.2 1.2 0 0 1 0 1.7L6 12.2z",
+  files: "M4 2.5h5l3 3v8H4zM9 2.5v3h3",
 };
 
 export const icon = (name) => html`
   <svg class="icon" viewBox="0 0 16 16" aria-hidden="true" focusable="false"><path d=${paths[name]} /></svg>
 `;
+
+/** A button that is a pictogram; its words stand beside it where it is pointed at, and always for those who touch. */
+export const Act = ({ name, label, ...rest }) => html`<button type="button" class="act" aria-label=${label} ...${rest}>${icon(name)}<span class="label" aria-hidden="true">${label}</span></button>`;
 
 /** Two fish of a shoal. */
 export const mark = () => html`

@@ -54,14 +54,14 @@ export function Place({ intro, problem, reload, loading, children }) {
 }
 
 /** A button that asks once more before it acts. `what` is read to those who do not see what it stands beside. */
-export function Sure({ label, what = "", yes, no = "Keep", act }) {
+export function Sure({ label, what = "", yes, no = "Keep", kind = "quiet", act }) {
   const [asking, setAsking] = useState(false);
   const done = () => {
     setAsking(false);
     act();
   };
   if (!asking) {
-    return html`<button type="button" class="quiet" aria-label=${what ? `${label} ${what}` : null} onClick=${() => setAsking(true)}>${label}</button>`;
+    return html`<button type="button" class=${kind} aria-label=${what ? `${label} ${what}` : null} onClick=${() => setAsking(true)}>${label}</button>`;
   }
   return html`<button type="button" class="plain danger" onClick=${done}>${yes}</button>
     <button type="button" class="quiet" onClick=${() => setAsking(false)}>${no}</button>`;

@@ -8,7 +8,7 @@ import { BranchSwitch, EditMessage } from "./branches.js";
 import { Changes, files } from "./changes.js";
 import { Elapsed } from "./elapsed.js";
 import { Face } from "./face.js";
-import { icon } from "./icons.js";
+import { Act, icon } from "./icons.js";
 import { OutgoingRow } from "./outgoingrow.js";
 import { GrowingProse, Prose } from "./prose.js";
 import { RetryRow } from "./retry.js";
@@ -22,23 +22,23 @@ const ORIGINS = { trigger: "Scheduled", system: "Shoal", agent: "Another agent",
 
 const UserRow = memo(function UserRow({ item, thread, session, siblings, resting }) {
   const [editing, setEditing] = useState(false);
-  const edit = useRef(null);
+  const row = useRef(null);
   const close = () => {
     setEditing(false);
-    requestAnimationFrame(() => edit.current?.focus());
+    requestAnimationFrame(() => row.current?.querySelector(".act")?.focus());
   };
   const isMine = !item.author.id || item.author.id === me.author;
   const mayEdit = canTalk() && isMine && resting && item.turn && !item.steered && ["person", "api"].includes(item.origin);
   const name = ORIGINS[item.origin] || (isMine ? "You" : visible(item.author.name || item.author.id));
   return html`
-    <div class=${`row user${item.steered ? " steered" : ""}`}>
+    <div class=${`row user${item.steered ? " steered" : ""}`} ref=${row}>
       <span class="node" aria-hidden="true"></span>
       <div class="body">
         <p class="by">
           <b>${name}</b>${item.steered && html`<span class="tag">steered</span>`}
           <time datetime=${item.at} title=${fullTime(item.at)}>${clockTime(item.at)}</time>
           ${siblings && html`<${BranchSwitch} thread=${thread} session=${session} siblings=${siblings} />`}
-          ${mayEdit && !editing && html`<button type="button" class="copy" ref=${edit} onClick=${() => setEditing(true)}>Edit</button>`}
+          ${mayEdit && !editing && html`<${Act} name="edit" label="Edit" onClick=${() => setEditing(true)} />`}
         </p>
         ${editing ? html`<${EditMessage} item=${item} thread=${thread} session=${session} close=${close} />` : html`<p class="said">${item.text}</p>`}
         ${item.attachments.map((file) => html`<${Attached} thread=${thread} file=${file} />`)}
@@ -173,11 +173,13 @@ function Activity({ view }) {
   `;
 }
 
-/** Everything of one thread. `outgoing` are this thread's messages that the journal does not have yet; `at` is an event to
- * show, a new object each time. */
-export function Log({ view, complete, outgoing, session, at }) {
+/** Everything of one thread. `outgoing` are this thread's messages that the journal does not have yet; `sends` counts what
+ * was sent here; `at` is an event to show, a new object each time. */
+export function Log({ view, complete, outgoing, session, sends, at }) {
   const frame = useRef(null);
   const stick = useRef(true);
+  const sendsSeen = useRef(sends);
+  const [unseen, setUnseen] = useState(null); // an approval card that waits out of sight
   const [shown, setShown] = useState(ROWS_SHOWN);
   const [below, setBelow] = useState(false);
   const heightBefore = useRef(0);
@@ -211,6 +213,10 @@ export function Log({ view, complete, outgoing, session, at }) {
 
   useLayoutEffect(() => {
     const box = frame.current;
+    if (sends !== sendsSeen.current) { // sending leads to one's message
+      sendsSeen.current = sends;
+      stick.current = true;
+    }
     if (heightBefore.current) {
       box.scrollTop += box.scrollHeight - heightBefore.current;
       heightBefore.current = 0;
@@ -219,7 +225,19 @@ export function Log({ view, complete, outgoing, session, at }) {
     } else if (!below) {
       setBelow(true);
     }
-  }, [view.items, view.live, view.status, outgoing, shown]);
+  }, [view.items, view.live, view.status, outgoing, sends, shown]);
+
+  useEffect(() => {
+    const cards = [...frame.current.querySelectorAll(".approval")];
+    const inSight = new Set();
+    const watch = new IntersectionObserver((changes) => {
+      for (const { target, isIntersecting } of changes) inSight[isIntersecting ? "add" : "delete"](target);
+      setUnseen(inSight.size ? null : cards[0]);
+    }, { root: frame.current });
+    for (const card of cards) watch.observe(card);
+    if (!cards.length) setUnseen(null);
+    return () => watch.disconnect();
+  }, [view.items, shown]);
 
   useEffect(() => {
     const keepEnd = new ResizeObserver(() => {
@@ -270,6 +288,8 @@ export function Log({ view, complete, outgoing, session, at }) {
         ${outgoing.map((message) => html`<${OutgoingRow} key=${message.id} message=${message} session=${session} running=${Boolean(view.openTurn)} />`)}
       </div>
     </div>
-    ${below && html`<button type="button" class="to-end" onClick=${toEnd}>${icon("down")} Newest</button>`}
+    ${unseen
+      ? html`<button type="button" class="to-end is-ask" onClick=${() => unseen.scrollIntoView({ block: "center" })}>${icon("down")} Waits for your decision</button>`
+      : below && html`<button type="button" class="to-end" onClick=${toEnd}>${icon("down")} Newest</button>`}
   `;
 }

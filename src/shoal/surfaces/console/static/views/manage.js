@@ -36,7 +36,7 @@ export function Manage({ thread, info, state, session, route, close }) {
     if (route.thread === thread) location.hash = "#/new";
   };
   return html`
-    <${Dialog} label=${`Thread ${threadName(now)}`} close=${close}>
+    <${Dialog} label=${threadName(now)} close=${close}>
       <form class="form" onSubmit=${rename}>
         <label>Name <input value=${title} maxlength="80" required onInput=${(event) => setTitle(event.target.value)} /></label>
         <p class="sheet-line">
@@ -54,7 +54,7 @@ export function Manage({ thread, info, state, session, route, close }) {
         <p class="sheet-line is-end">
           ${now.open_turn
             ? html`<span class="faint">It is at work. Stop it first, then it can be deleted.</span>`
-            : html`<span class="faint">Deleting takes its messages, files and results along, for good.</span><${Sure} label="Delete" what=${threadName(now)} yes="Delete for good" act=${remove} />`}
+            : html`<span class="faint">Deleting takes its messages, files and results along, for good.</span><${Sure} label="Delete" what=${threadName(now)} yes="Delete for good" kind="plain danger" act=${remove} />`}
         </p>
       `}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}

@@ -71,7 +71,7 @@ function NewServer({ reload }) {
       <h2>Add a server</h2>
       <div class="pair">
         <label>Name <input name="name" required pattern="[a-z0-9][a-z0-9_\\-]*" maxlength="64" placeholder="calendar" spellcheck="false" /></label>
-        <label>It is <select value=${kind} onChange=${(event) => setKind(event.target.value)}><option value="command">a program on Shoal's machine</option><option value="url">a server with an address</option></select></label>
+        <label>Kind <select value=${kind} onChange=${(event) => setKind(event.target.value)}><option value="command">Program that Shoal starts</option><option value="url">Server with an address</option></select></label>
       </div>
       <label>${kind === "command" ? "Program and its arguments" : "Address"} <input name="where" required type=${kind === "url" ? "url" : "text"} placeholder=${kind === "url" ? "https://…/mcp" : "npx -y some-mcp-server"} spellcheck="false" /></label>
       <label>${kind === "command" ? "Its environment" : "Its headers"}, NAME=VALUE, one a line, kept as secrets <textarea name="secrets" rows="2" spellcheck="false" autocomplete="off"></textarea></label>

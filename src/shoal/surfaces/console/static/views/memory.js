@@ -3,7 +3,7 @@
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { ago, fullTime, threadName, visible } from "../format.js";
-import { canChange } from "../me.js";
+import { calledBy, canChange } from "../me.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
@@ -17,9 +17,9 @@ export function Memory({ state }) {
   const [thread, setThread] = useState("");
   return html`
     <${Place} intro="What agents remember. They write it themselves when they learn something; here it is read, corrected and forgotten. It counts from the next turn on." loading=${false}>
-      <div class="filter"><label>Of the platform and channel of <select value=${thread} onChange=${(event) => setThread(event.target.value)}>
-        <option value="">no thread: what holds everywhere</option>
-        ${(state.threads || []).map((info) => html`<option key=${info.thread} value=${info.thread}>${threadName(info)}</option>`)}
+      <div class="filter"><label>Show <select value=${thread} onChange=${(event) => setThread(event.target.value)}>
+        <option value="">what holds everywhere</option>
+        ${(state.threads || []).map((info) => html`<option key=${info.thread} value=${info.thread}>also the channel of “${threadName(info)}”</option>`)}
       </select></label></div>
       <${Files} key=${thread} thread=${thread} />
     <//>
@@ -83,7 +83,7 @@ function Change({ change, reload }) {
       ${change.removed.map((line) => html`<del class="breakable">${visible(line)}</del>`)}
       ${change.added.map((line) => html`<ins class="breakable">${visible(line)}</ins>`)}
       <p class="card-foot">
-        <span class="faint">${[change.agent || change.changed_by].filter(Boolean).map(visible).join("")} <time datetime=${change.at} title=${fullTime(change.at)}>${ago(change.at)}</time></span>
+        <span class="faint">By ${visible(calledBy(change.agent || change.changed_by) || "somebody")} <time datetime=${change.at} title=${fullTime(change.at)}>${ago(change.at)}</time></span>
         ${change.undone ? html`<span class="faint">taken back</span>` : canChange() && html`<button type="button" class="quiet" onClick=${() => attempt(() => api.undoMemory(change.id))}>Take back</button>`}
       </p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}

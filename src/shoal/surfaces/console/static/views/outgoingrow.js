@@ -23,7 +23,7 @@ export const OutgoingRow = memo(function OutgoingRow({ message, session, running
       <span class="node" aria-hidden="true"></span>
       <div class="body">
         <p class="said">${message.text}</p>
-        ${message.attachments.map((file) => html`<p class="file">${file.name}</p>`)}
+        ${message.attachments.map((file) => html`<p class="file">${file.name}${file.sent > 0 && html`<progress aria-label=${`${file.name} is being sent`} value=${file.sent}></progress>`}</p>`)}
         <p class="state" role=${stuck ? "alert" : null}>
           <span>${words(message, running)}</span>
           ${stuck && html`<button type="button" class="quiet" onClick=${() => session.again(message.id)}>Try again</button>`}

@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { html, useEffect, useMemo, useRef, useState } from "../dom.js";
-import { ago, threadName, visible } from "../format.js";
+import { ago, plain, threadName, visible } from "../format.js";
 import { canTalk, isOffered, me } from "../me.js";
 import { Dialog } from "./dialog.js";
 import { PLACES } from "./shell.js";
@@ -72,7 +72,7 @@ export function Palette({ within, state, session, route, close }) {
     const said = messages.map((one) => ({
       key: `${one.thread}/${one.seq}`,
       group: "Messages",
-      title: one.excerpt,
+      title: plain(one.excerpt),
       detail: `${only ? "" : `${threadName({ title: one.title }, one.thread)} · `}${one.by === "agent" ? one.agent || "agent" : "person"} · ${ago(one.at)}`,
       act: () => go(to(one.thread, one.seq)),
     }));
@@ -114,7 +114,7 @@ export function Palette({ within, state, session, route, close }) {
     event.preventDefault();
   };
   return html`
-    <${Dialog} label=${only ? "Find in this thread" : "Search"} close=${close} kind="is-wide is-palette">
+    <${Dialog} label=${only ? "Find in this thread" : "Search"} close=${close} kind="is-wide is-palette" isBare>
       <input type="search" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found.length ? `found-${at}` : null} aria-label="Search"
         placeholder=${only ? "Find in this thread" : "Search threads and messages, or go somewhere"} autocomplete="off" spellcheck="false" value=${text}
         onInput=${(event) => setText(event.target.value)} onKeyDown=${keyed} />

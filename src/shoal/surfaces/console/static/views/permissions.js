@@ -71,7 +71,7 @@ function Tester({ agents, profiles }) {
 const Profile = ({ profile }) => html`
   <li class="card">
     <details>
-      <summary><b>${profile.name}</b> <span class="faint">${profile.rules.length} rules${profile.agents.length ? `, of ${profile.agents.join(", ")}` : ""}</span></summary>
+      <summary><b>${profile.name}</b> <span class="faint">${profile.rules.length === 1 ? "1 rule" : `${profile.rules.length} rules`}${profile.agents.length ? ` · used by ${profile.agents.join(", ")}` : ""}</span></summary>
       ${Object.entries(LISTS).map(([list, words]) => {
         const rules = profile.rules.filter((rule) => rule.list === list);
         return rules.length > 0 && html`<p class="faint" key=${list}>${words}</p><ul class="entries rules">${rules.map((rule) => html`<li key=${rule.pattern}><code>${visible(rule.pattern)}</code></li>`)}</ul>`;

@@ -2,8 +2,9 @@
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
-import { ago, clockTime, fullTime } from "../format.js";
-import { canChange } from "../me.js";
+import { ago, clockTime, fullTime, threadName } from "../format.js";
+import { canChange, me } from "../me.js";
+import { newId } from "../outgoing.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Week } from "./week.js";
 import { Words } from "./words.js";
@@ -18,8 +19,9 @@ export function Schedules({ state, lastThread }) {
   return html`
     <${Place} intro="At its time each of these is sent to an agent as a message." problem=${problem} reload=${reload} loading=${!triggers}>
       ${planned?.length > 0 && html`<${Week} planned=${planned} nowMs=${Date.now()} />`}
+      ${planned?.length > 0 && triggers?.some((one) => one.kind === "periodic" && one.timezone !== zone) && html`<p class="faint above">The calendar shows your own time, ${zone}.</p>`}
       <ul class="cards">
-        ${(triggers || []).map((trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} reload=${reload} />`)}
+        ${(triggers || []).map((trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} threads=${state.threads || []} reload=${reload} />`)}
       </ul>
       ${triggers && !triggers.length && html`<p class="faint empty">Nothing is scheduled.</p>`}
       ${canChange() && html`<${NewSchedule} reload=${reload} threads=${state.threads || []} lastThread=${lastThread} />`}
@@ -37,9 +39,9 @@ export function trouble({ state, failures, error }) {
   return [words || times, error].filter(Boolean).join(" ");
 }
 
-function Schedule({ trigger, reload }) {
+function Schedule({ trigger, threads, reload }) {
   const [attempt, problem] = useAttempt(reload);
-  const where = trigger.thread || [trigger.platform, trigger.channel].filter(Boolean).join(" ");
+  const where = trigger.thread ? threadName(threads.find((info) => info.thread === trigger.thread), trigger.thread) : [trigger.platform, trigger.channel].filter(Boolean).join(" ");
   const said = trouble(trigger);
   const due = trigger.state === "active" && trigger.next_at;
   const next = trigger.state === "paused" ? "Rests" : due ? `Next ${ago(due)}` : "Does not come again";
@@ -51,7 +53,7 @@ function Schedule({ trigger, reload }) {
       </p>
       ${trigger.name && html`<p class="clamped">${trigger.text}</p>`}
       <p class="faint">
-        ${trigger.kind === "periodic" ? html`<span title=${trigger.schedule}>${sentence(trigger.words || trigger.schedule)}</span>, ${trigger.timezone}` : html`Once, <time datetime=${trigger.schedule}>${clockTime(trigger.schedule) || trigger.schedule}</time>`} ${where && html`into <span class="breakable">${where}</span>`}
+        ${trigger.kind === "periodic" ? html`<span title=${trigger.schedule}>${sentence(trigger.words || trigger.schedule)}</span>, ${trigger.timezone}` : html`Once, <time datetime=${trigger.schedule}>${clockTime(trigger.schedule) || trigger.schedule}</time>`} ${where && html`into ${trigger.thread ? html`<a class="breakable" href=${`#/t/${encodeURIComponent(trigger.thread)}`}>${where}</a>` : html`<span class="breakable">${where}</span>`}`}
       </p>
       ${said && html`<p class="problem"><${Words} text=${said} /></p>`}
       <p class="card-foot">
@@ -101,6 +103,8 @@ function Repeat() {
 }
 
 function NewSchedule({ reload, threads, lastThread }) {
+  const [agents] = useAnswer(api.agents);
+  const [fresh, setFresh] = useState(() => me.thread_prefix + newId());
   const [kind, setKind] = useState("one-shot");
   const [problem, setProblem] = useState("");
   const submit = async (event) => {
@@ -109,16 +113,15 @@ function NewSchedule({ reload, threads, lastThread }) {
     const given = Object.fromEntries(new FormData(form));
     const schedule = kind === "one-shot" ? new Date(given.at).toISOString() : cronOf(given.repeat, given);
     try {
-      await api.addTrigger({ kind, schedule, text: given.text, thread: given.thread, timezone: given.timezone || zone });
+      await api.addTrigger({ kind, schedule, text: given.text, thread: given.thread, ...(given.agent && { agent: given.agent }), timezone: given.timezone || zone });
       form.reset();
+      setFresh(me.thread_prefix + newId());
       setProblem("");
       await reload();
     } catch (error) {
       setProblem(error.message);
     }
   };
-  const isNew = lastThread && !threads.some((info) => info.thread === lastThread);
-  const targets = isNew ? [...threads, { thread: lastThread, title: "A new thread" }] : threads;
   return html`
     <form class="card form" onSubmit=${submit}>
       <h2>New schedule</h2>
@@ -131,12 +134,16 @@ function NewSchedule({ reload, threads, lastThread }) {
       ${kind === "one-shot"
         ? html`<label key="at">At <input type="datetime-local" name="at" required /></label>`
         : html`<${Repeat} key="repeat" />`}
-      <label>
-        Into thread
-        <select name="thread" required>
-          ${targets.map((info) => html`<option value=${info.thread} selected=${info.thread === lastThread}>${info.title || info.thread}</option>`)}
-        </select>
-      </label>
+      <div class="pair">
+        <label>
+          Into thread
+          <select name="thread" required>
+            <option value=${fresh}>A new thread</option>
+            ${threads.map((info) => html`<option key=${info.thread} value=${info.thread} selected=${info.thread === lastThread}>${threadName(info)}</option>`)}
+          </select>
+        </label>
+        ${agents?.length > 1 && html`<label>Answered by <select name="agent"><option value="">the thread's own agent</option>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`}
+      </div>
       <p class="card-foot"><button type="submit" class="primary">Add schedule</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>

@@ -13,8 +13,22 @@ export function Setup() {
   const [setup, problem, reload] = useAnswer(api.setup, POLL_MS);
   return html`
     <${Place} intro="Which model answers, and where people write to your agents. Each answer is tried at once; what works counts from the next message on." problem=${problem} reload=${reload} loading=${!setup}>
-      ${setup && html`<${Model} setup=${setup} reload=${reload} /><${Chats} setup=${setup} reload=${reload} />`}
+      ${setup && html`<${Model} setup=${setup} reload=${reload} /><${Chats} setup=${setup} reload=${reload} /><${Commands} />`}
     <//>
+  `;
+}
+
+/** Where commands run, and what this machine lacks for it. */
+function Commands() {
+  const [info] = useAnswer(api.info);
+  if (!info?.notes) return null;
+  return html`
+    <section class="panel" aria-labelledby="setup-commands">
+      <div class="panel-head"><h2 id="setup-commands">Commands</h2><span class=${`tag ${info.isolated ? "is-connected" : "is-ask"}`}>${info.isolated ? "in a sandbox" : "no sandbox"}</span></div>
+      <p>${info.isolated ? `Agents' commands run in ${info.sandbox}, apart from your files.` : "Agents' commands run as you do and reach all your files, so that each is asked about unless a rule allows it."}</p>
+      ${info.notes.map((note) => html`<p key=${note} class="faint breakable"><${Words} text=${note} /></p>`)}
+      ${!info.isolated && html`<p class="faint"><code>shoal doctor</code> says what this machine needs for a sandbox.</p>`}
+    </section>
   `;
 }
 

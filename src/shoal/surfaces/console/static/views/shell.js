@@ -13,8 +13,8 @@ export const PLACES = [
   ["today", "Today"],
   ["approvals", "Approvals"],
   ["schedules", "Schedules"],
-  ["processes", "Processes"],
   ["agents", "Agents"],
+  ["processes", "Processes"],
   ["compare", "Compare"],
   ["memory", "Memory"],
   ["skills", "Skills"],
@@ -26,6 +26,7 @@ export const PLACES = [
   ["audit", "Audit"],
   ["setup", "Setup"],
 ];
+const FIRST = 4; // places that always stand in the list, with a pictogram; the others unfold
 
 const SCOPES = { read: "read", approve: "approve", admin: "do everything" };
 const LINKS = { live: "Connected", connecting: "Connecting…", offline: "Offline" };
@@ -47,15 +48,15 @@ const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, wait
   `;
 });
 
-/** What tells a thread from others: its agent where there are several, its platform where it is not this page. */
+/** What tells a thread from others: its agent where it is not the usual one, its platform where it is not this page. */
 function detailOf({ thread, agent }, severalAgents) {
   const [platform, channel] = thread.split(":");
-  return [severalAgents && agent, platform !== "web" && `${platform} ${channel}`].filter(Boolean).join(" · ");
+  return [severalAgents && agent !== me.answers_as && agent, platform !== "web" && `${platform} ${channel}`].filter(Boolean).join(" · ");
 }
 
 /** The rail; on a narrow screen a drawer that `close` puts away. `manage` opens what can be done with a thread, `find` the
  * search. */
-export function Rail({ state, route, open, close, minute, manage, find }) {
+export function Rail({ state, route, open, close, hide, minute, manage, find }) {
   const rail = useRef(null);
   useEffect(() => {
     if (!open) return undefined;
@@ -66,7 +67,8 @@ export function Rail({ state, route, open, close, minute, manage, find }) {
   }, [open]);
   const waiting = new Set(state.approvals.map((approval) => approval.thread));
   const [by, setBy] = useState(preferences.grouping);
-  const [archived, setArchived] = useState(null);
+  const [archived, setArchived] = useState([]);
+  const [more, setMore] = useState(null); // whether a person has the other places unfolded or folded
   const threads = withCurrent(state, route);
   const groups = useMemo(() => grouped(threads, by, new Date(minute)), [threads, by, minute]);
   const regroup = (event) => {
@@ -79,21 +81,29 @@ export function Rail({ state, route, open, close, minute, manage, find }) {
     prefer({ theme: THEMES[(at + 1) % THEMES.length][0] });
     setTheme(preferences.theme);
   };
-  const showArchived = async (event) => {
-    if (event.currentTarget.open) setArchived(await api.archived().catch(() => []));
-  };
   useEffect(() => {
-    if (archived) api.archived().then(setArchived, () => {});
-  }, [state.threads]);
+    if (state.threads) api.archived().then(setArchived, () => {});
+  }, [state.threads?.length]);
   const line = ({ info, depth }) => html`<${ThreadLine} key=${info.thread} info=${info} depth=${depth} minute=${minute}
     detail=${detailOf(info, severalAgents)} current=${route.thread === info.thread} manage=${canTalk() && info.created_at ? manage : null}
     unread=${info.last_seq > (state.seen?.[info.thread] ?? 0)} waiting=${waiting.has(info.thread)} />`;
+  const offered = (from, to) => PLACES.slice(from, to).filter(([place]) => isOffered(place));
+  const unfolded = more ?? offered(FIRST).some(([place]) => place === route.place);
+  const link = ([place, name]) => html`
+    <li>
+      <a href=${`#/${place}`} aria-current=${route.place === place ? "page" : null}>
+        ${PLACES.findIndex(([one]) => one === place) < FIRST && icon(place)} ${name}
+        ${place === "approvals" && state.approvals.length > 0 && html`<span class="count">${state.approvals.length}<span class="offscreen"> waiting</span></span>`}
+      </a>
+    </li>
+  `;
   const severalAgents = new Set((state.threads || []).map((info) => info.agent)).size > 1;
   return html`
     <nav class=${`rail${open ? " open" : ""}`} ref=${rail} aria-label="Threads and places" id="rail">
       <div class="rail-head">
         <a class="brand" href="#/">${mark()} Shoal</a>
         <button type="button" class="quiet search-open" aria-label="Search" title="Search (Ctrl+K)" onClick=${find}>${icon("search")}</button>
+        <button type="button" class="quiet rail-hides" aria-label="Hide the list" title="Hide the list" onClick=${hide}>${icon("rail")}</button>
         <button type="button" class="quiet drawer-only" aria-label="Close the list" onClick=${close}>${icon("close")}</button>
       </div>
       ${canTalk() && html`<a class="new" href="#/new">${icon("plus")} New thread</a>`}
@@ -113,27 +123,22 @@ export function Rail({ state, route, open, close, minute, manage, find }) {
           `,
         )}
         ${state.threads && !threads.length && html`<p class="faint empty">No threads yet</p>`}
-        ${state.threads?.length > 0 && html`
-          <details class="group" onToggle=${showArchived}>
+        ${archived.length > 0 && html`
+          <details class="group">
             <summary><span>Archived</span></summary>
-            ${archived && !archived.length && html`<p class="faint empty">Nothing is archived</p>`}
-            <ul>${(archived || []).map((info) => line({ info, depth: 0 }))}</ul>
+            <ul>${archived.map((info) => line({ info, depth: 0 }))}</ul>
           </details>
         `}
       </div>
-      <ul class="places">
-        ${PLACES.filter(([place]) => isOffered(place)).map(
-          ([place, name]) => html`
-            <li>
-              <a href=${`#/${place}`} aria-current=${route.place === place ? "page" : null}>
-                ${name}
-                ${place === "approvals" && state.approvals.length > 0 &&
-                html`<span class="count">${state.approvals.length}<span class="offscreen"> waiting</span></span>`}
-              </a>
-            </li>
-          `,
-        )}
-      </ul>
+      <div class="places">
+        <ul>${offered(0, FIRST).map(link)}</ul>
+        ${offered(FIRST).length > 0 && html`
+          <details open=${unfolded}>
+            <summary onClick=${(event) => (event.preventDefault(), setMore(!unfolded))}>${icon("settings")} More</summary>
+            <ul>${offered(FIRST).map(link)}</ul>
+          </details>
+        `}
+      </div>
       ${me.token && html`<p class="faint who">${visible(me.name)}${me.agent && `, with ${me.agent}`}${me.scope !== "chat" && `, may ${SCOPES[me.scope]}`}</p>`}
       <${Notifications} />
       <div class="rail-foot">
@@ -149,14 +154,14 @@ export function Rail({ state, route, open, close, minute, manage, find }) {
 function withCurrent(state, route) {
   const threads = state.threads || [];
   if (!route.thread || threads.some((info) => info.thread === route.thread)) return threads;
-  const fresh = { thread: route.thread, agent: "", title: "New thread", last_seq: 0, updated_at: new Date().toISOString() };
+  const fresh = { thread: route.thread, agent: state.choices[route.thread]?.agent || me.answers_as, title: "New thread", last_seq: 0, updated_at: new Date().toISOString() };
   return [state.views[route.thread]?.info || fresh, ...threads];
 }
 
 export function Bar({ title, detail, openRail, railOpen, children }) {
   return html`
     <header class="topbar">
-      <button type="button" class="quiet drawer-only" aria-label="Threads and places" aria-expanded=${railOpen} aria-controls="rail" onClick=${openRail}>
+      <button type="button" class="quiet drawer-only rail-opens" aria-label="Threads and places" title="Show the list" aria-expanded=${railOpen} aria-controls="rail" onClick=${openRail}>
         ${icon("menu")}
       </button>
       <h1>${title}</h1>

@@ -34,17 +34,30 @@ export function Skills() {
 
 function Known({ agent }) {
   const [found, problem, reload] = useAnswer(() => api.skills(agent));
-  const [isNew, setNew] = useState(false);
+  const [draft, setDraft] = useState(""); // the text of a new one
+  const take = async (event) => {
+    const [file] = event.target.files;
+    if (file) setDraft(await file.text());
+  };
   return html`
     ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     ${!found && !problem && html`<p class="faint">Loading…</p>`}
     ${found?.problems.map((one) => html`<p key=${one.path} class="problem breakable"><${Words} text=${`${one.path}: ${one.problem}`} /></p>`)}
-    ${found && canChange() && !isNew && html`<p class="sheet-line"><button type="button" class="plain" onClick=${() => setNew(true)}>New skill</button></p>`}
-    ${isNew && html`<div class="card"><${Editor} agent=${agent} text=${NEW} scope="global" close=${() => setNew(false)} reload=${reload} /></div>`}
+    ${found && canChange() && !draft && html`<p class="sheet-line above">
+      <button type="button" class="plain" onClick=${() => setDraft(NEW)}>New skill</button>
+      <label class="plain file-button">From a SKILL.md <input type="file" class="offscreen" accept=".md,text/markdown" onChange=${take} /></label>
+    </p>`}
+    ${draft && html`<div class="card above"><${Editor} agent=${agent} text=${draft} scope="global" close=${() => setDraft("")} reload=${reload} /></div>`}
     ${found && !found.skills.length && html`<p class="faint empty">This agent has no skills.</p>`}
     <ul class="cards">${(found?.skills || []).map((skill) => html`<${Skill} key=${`${skill.scope} ${skill.name}`} skill=${skill} agent=${agent} reload=${reload} />`)}</ul>
   `;
 }
+
+const OFF = /^disable-model-invocation:.*\n/m;
+
+/** A SKILL.md that agents are told of, as one that they are not told of, or the other way about. Pure. */
+export const switched = (source) =>
+  OFF.test(source.split(/^---$/m)[1] || "") ? source.replace(OFF, "") : source.replace(/^---\n/, "---\ndisable-model-invocation: true\n");
 
 function Skill({ skill, agent, reload }) {
   const [open, setOpen] = useState(false);
@@ -53,13 +66,14 @@ function Skill({ skill, agent, reload }) {
   const mine = canChange() && WRITABLE.includes(skill.scope);
   return html`
     <li class="card">
-      <p class="card-head"><b class="breakable">${skill.name}</b><span><span class="tag">${SCOPES[skill.scope] || skill.scope}</span>${skill.hidden && html`<span class="tag">hidden</span>`}</span></p>
+      <p class="card-head"><b class="breakable">${skill.name}</b><span><span class="tag">${SCOPES[skill.scope] || skill.scope}</span>${skill.hidden && html`<span class="tag is-missed">switched off</span>`}</span></p>
       <p class="breakable">${visible(skill.description)}</p>
       ${editing
         ? html`<${Editor} agent=${agent} text=${skill.source} scope=${skill.scope} name=${skill.name} close=${() => setEditing(false)} reload=${reload} />`
         : html`<p class="card-foot">
             <button type="button" class="quiet" aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "Hide" : "Read"}<span class="offscreen"> ${skill.name}</span></button>
             ${mine && html`<button type="button" class="quiet" onClick=${() => setEditing(true)}>Edit<span class="offscreen"> ${skill.name}</span></button>
+              <button type="button" class="quiet" onClick=${() => attempt(() => api.writeSkill(skill.name, { scope: skill.scope, text: switched(skill.source), agent }))}>${skill.hidden ? "Switch on" : "Switch off"}<span class="offscreen"> ${skill.name}</span></button>
               <${Sure} label="Remove" what=${skill.name} yes="Remove it" act=${() => attempt(() => api.deleteSkill(skill.name, { scope: skill.scope, agent }))} />`}
           </p>`}
       ${open && !editing && html`<div class="skill-text"><${Prose} text=${skill.text} thread="" /></div>`}

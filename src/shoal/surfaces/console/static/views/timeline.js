@@ -6,7 +6,7 @@ import { count, dollars, duration } from "../format.js";
 import { canTalk } from "../me.js";
 import { TurnActions } from "./branches.js";
 import { Changes, files } from "./changes.js";
-import { Copy } from "./copy.js";
+import { CopyAct } from "./copy.js";
 import { icon } from "./icons.js";
 
 const OUTCOMES = { done: "", aborted: "Stopped", failed: "Failed", limit: "Ended at a limit" };
@@ -29,6 +29,7 @@ export function bars(turn) {
 export const Timeline = memo(function Timeline({ item, turn, thread, session, resting }) {
   const [open, setOpen] = useState(false);
   const [shown, setShown] = useState(false);
+  const [acting, setActing] = useState(false); // where nothing can be pointed at, what can be done unfolds
   if (!turn) return null;
   const took = duration(Date.parse(turn.finishedAt) - Date.parse(turn.startedAt));
   const calls = turn.steps.filter((step) => step.kind === "tool").length;
@@ -42,12 +43,15 @@ export const Timeline = memo(function Timeline({ item, turn, thread, session, re
           <button type="button" class="end-line" aria-expanded=${open} onClick=${() => setOpen(!open)}>
             ${icon("chevron")}<span>${facts.filter(Boolean).join(" · ")}</span>
           </button>
-          ${item.reply && html`<${Copy} text=${item.reply} label="Copy reply" />`}
           ${turn.changed > 0 && turn.copied &&
           html`<span class="faint">Changed ${files(turn.changed)}. This is a copy; undo it in <a href=${`#/t/${encodeURIComponent(turn.copied)}`}>the original conversation</a>.</span>`}
           ${turn.changed > 0 && !turn.copied &&
           html`<button type="button" class="copy" aria-expanded=${shown} title="Show what changed, and undo it" onClick=${() => setShown(!shown)}>Changed ${files(turn.changed)}${turn.undone ? ", undone" : ""}</button>`}
-          ${resting && canTalk() && html`<${TurnActions} item=${item} turn=${turn} thread=${thread} session=${session} />`}
+          <button type="button" class="act acts-open" aria-label="What can be done with this turn" aria-expanded=${acting} onClick=${() => setActing(!acting)}>${icon("more")}</button>
+          <div class=${`acts${acting ? " is-open" : ""}`}>
+            ${item.reply && html`<${CopyAct} text=${item.reply} label="Copy reply" />`}
+            ${resting && canTalk() && html`<${TurnActions} item=${item} turn=${turn} thread=${thread} session=${session} />`}
+          </div>
         </div>
         ${open && html`<${Steps} turn=${turn} thread=${thread} />`}
         ${shown && html`<${Changes} thread=${thread} turn=${turn.id} session=${session} state=${turn.undone} />`}

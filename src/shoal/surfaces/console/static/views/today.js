@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { html } from "../dom.js";
-import { ago, clockTime, count, dollars, duration, fullTime, threadName, visible } from "../format.js";
+import { ago, clockTime, count, dollars, duration, fullTime, plain, threadName, visible } from "../format.js";
 import { Columns, Figures, Legend } from "./charts.js";
 import { Face } from "./face.js";
 import { Place, useAnswer } from "./lists.js";
@@ -36,12 +36,9 @@ export function byHour(turns, untilMs, hours = 24) {
   return columns;
 }
 
-/** A line of Markdown without its marks. Pure. */
-export const plain = (text) => text.replace(/[*`#|>]+|\[[ x]\]|-{3,}:?/g, " ").replace(/\s+/g, " ").trim();
-
 const at = (thread, seq) => `#/t/${encodeURIComponent(thread)}${seq ? `/e/${seq}` : ""}`;
 
-export function Today() {
+export function Today({ state }) {
   const [found, problem, reload] = useAnswer(api.overview, POLL_MS);
   const [info] = useAnswer(api.info, POLL_MS);
   const wrong = (found?.turns || []).filter((turn) => FAULTS[turn.outcome]);
@@ -57,7 +54,7 @@ export function Today() {
           { name: "Spent today", value: found.calls && found.usd === null ? "unknown" : dollars(found.usd || 0), note: `${count(found.calls)} model calls`, href: "#/usage" },
           { name: "Comes", value: count(found.coming.length), note: found.coming.length ? `next ${ago(found.coming[0].at)}` : "nothing scheduled", href: "#/schedules" },
         ]} />
-        ${found.waiting.length > 0 && html`<${Waits} waiting=${found.waiting} />`}
+        ${found.waiting.length > 0 && html`<${Waits} waiting=${found.waiting} threads=${new Map((state.threads || []).map((info) => [info.thread, info]))} />`}
         ${faults > 0 && html`<${Wrong} turns=${wrong} failing=${found.failing} />`}
         <section class="panel" aria-label="What agents did">
           <h2>What agents did</h2>
@@ -82,11 +79,23 @@ export function Today() {
 
 const wholeNumber = (value) => (Number.isInteger(value) ? String(value) : "");
 
-const Waits = ({ waiting }) => html`
+const Waits = ({ waiting, threads }) => html`
   <section class="panel is-ask" aria-label="Waits for you">
     <h2>Waits for you</h2>
-    <ul class="lines">
-      ${waiting.map((one) => html`<li key=${one.id}><a href=${at(one.asked_in)}><b>${one.tool}</b></a><code class="clamped">${visible(one.shown || one.action)}</code><span class="faint">until ${clockTime(one.expires_at)}</span></li>`)}
+    <ul class="done">
+      ${waiting.map((one) => {
+        const info = threads.get(one.asked_in);
+        const agent = info?.agent || "agent";
+        return html`
+          <li key=${one.id}>
+            <${Face} name=${agent} />
+            <a href=${at(one.asked_in)}>
+              <span class="clamped">${threadName(info, one.asked_in)}</span>
+              <code class="clamped">${visible(one.shown || one.action)}</code>
+            </a>
+            <span class="faint facts">${visible(agent)} with ${one.tool} · until ${clockTime(one.expires_at)}</span>
+          </li>`;
+      })}
     </ul>
   </section>
 `;
@@ -95,7 +104,7 @@ const Wrong = ({ turns, failing }) => html`
   <section class="panel is-bad" aria-label="Went wrong">
     <h2>Went wrong</h2>
     <ul class="lines">
-      ${turns.map((turn) => html`<li key=${`${turn.thread}/${turn.seq}`}><a href=${at(turn.thread, turn.seq)}>${FAULTS[turn.outcome]}</a><span class="clamped"><${Words} text=${turn.reply || turn.asked} /></span><time class="faint" datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time></li>`)}
+      ${turns.map((turn) => html`<li key=${`${turn.thread}/${turn.seq}`}><a href=${at(turn.thread, turn.seq)}>${FAULTS[turn.outcome]}</a><span class="clamped"><b>${threadName({ title: turn.title }, turn.thread)}</b> <${Words} text=${turn.reply || turn.asked} /></span><time class="faint" datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time></li>`)}
       ${failing.map((one) => html`<li key=${one.id}><a href="#/schedules">Schedule</a><span class="clamped">${visible(one.text)}: <${Words} text=${one.error || "its time passed while nobody could send it."} /></span></li>`)}
     </ul>
   </section>

@@ -1,0 +1,57 @@
+"""Why a connection failed, in words for a person: no class names, no numbers of errors."""
+
+import errno
+import os
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import cast
+
+_REASONS = {
+    errno.ECONNREFUSED: "connection refused",
+    errno.ECONNRESET: "the connection was reset",
+    errno.ECONNABORTED: "the connection was reset",
+    errno.EPIPE: "the connection was closed",
+    errno.ETIMEDOUT: "no answer in time",
+    errno.EHOSTUNREACH: "there is no route to it",
+    errno.ENETUNREACH: "there is no network",
+    errno.ENOENT: "nothing listens there",
+}
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
+
+
+def network_reason(error: BaseException) -> str:
+    """Why a connection failed, without a full stop: `connection refused`. What lies at the bottom of it counts."""
+    for one in _behind(error):
+        match one:
+            case socket.gaierror():
+                return (
+                    "there is no such host" if one.errno != socket.EAI_AGAIN else "names cannot be looked up just now"
+                )
+            case ssl.SSLCertVerificationError():
+                return f"its certificate is not valid: {one.verify_message}"
+            case ssl.SSLError():
+                return "no secure connection (TLS) came about"
+            case UnicodeError():
+                return "that is no name of a host"
+            case OSError():
+                number = _NUMBER.search(str(one))  # where several attempts failed
+                code = one.errno or (int(number[1]) if number is not None else 0)
+                if code:
+                    return _REASONS.get(code) or os.strerror(code).lower()
+            case _:
+                pass
+        if "Timeout" in type(one).__name__:
+            return "no answer in time"
+    return " ".join(str(error).split()).rstrip(".") or "the connection broke"
+
+
+def _behind(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it came from, those of groups too."""
+    yield error
+    if isinstance(error, BaseExceptionGroup):
+        for one in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _behind(one)
+    if (cause := error.__cause__ or error.__context__) is not None:
+        yield from _behind(cause)

@@ -1,0 +1,256 @@
+"""What a day of talking needs: one's message and a question in sight, the search at once, and a box that helps."""
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.async_api import Browser, FilePayload, Page, expect
+from tests.e2e.page_api import PageApi
+from tests.e2e.page_kit import PHONE, THREAD, opened, violations
+from tests.e2e.test_page import ask, begin
+from tests.e2e.test_page_answers import answer
+from tests.e2e.test_page_layout import assert_fits
+
+from shoal.domain.clock import iso
+from shoal.domain.events import AssistantSaid, ToolFinished, ToolStarted, UserSaid
+from shoal.domain.ids import CallId
+from shoal.domain.messages import Author, ToolCall
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+
+OWNER = Author("owner", trusted=True)
+FOCUSED = "document.activeElement.id || document.activeElement.localName"
+
+
+def much(api: PageApi) -> None:
+    """More than fits on the screen."""
+    for number in range(2, 14):
+        answer(api, f"Answer {number}. " + "Words that go on and on. " * 40, f"t{number}")
+
+
+async def read_from_the_top(page: Page) -> None:
+    """Scroll up to where the thread begins, as a person would."""
+    await expect(page.get_by_text("Answer 13.")).to_be_in_viewport()
+    await page.locator(".log").hover()
+    await page.mouse.wheel(0, -100_000)
+    await expect(page.get_by_text("Answer 2.")).to_be_in_viewport()
+
+
+async def test_sending_leads_to_the_message_from_wherever_one_reads(browser: Browser, api: PageApi) -> None:
+    much(api)
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await read_from_the_top(page)
+        await page.get_by_label("Message").fill("And now?")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".outgoing")).to_be_in_viewport()
+        api.append(THREAD, UserSaid("And now?", OWNER, str(api.sent[0].body["message_id"])))
+        await expect(page.locator(".outgoing")).to_have_count(0)
+        await expect(page.get_by_text("And now?")).to_be_in_viewport()
+
+
+async def test_what_comes_does_not_take_a_reader_away(browser: Browser, api: PageApi) -> None:
+    much(api)
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await read_from_the_top(page)
+        answer(api, "This came meanwhile.", "t99")
+        await expect(page.get_by_role("button", name="Newest")).to_be_visible()
+        await expect(page.get_by_text("Answer 2.")).to_be_in_viewport()
+
+
+async def test_a_question_out_of_sight_is_told_and_led_to(browser: Browser, api: PageApi) -> None:
+    much(api)
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await read_from_the_top(page)
+        begin(api)
+        ask(api)
+        await page.get_by_role("button", name="Waits for your decision").click()
+        await expect(page.get_by_role("button", name="Allow once")).to_be_in_viewport()
+        await expect(page.get_by_role("button", name="Waits for your decision")).to_have_count(0)
+        await page.mouse.wheel(0, -100_000)  # and again when the reader goes away from it
+        await expect(page.get_by_role("button", name="Waits for your decision")).to_be_visible()
+
+
+async def test_a_question_comes_into_sight_of_who_reads_at_the_end(browser: Browser, api: PageApi) -> None:
+    much(api)
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await expect(page.get_by_text("Answer 13.")).to_be_in_viewport()
+        begin(api)
+        ask(api)
+        await expect(page.get_by_role("button", name="Allow once")).to_be_in_viewport()
+
+
+async def test_what_is_typed_right_after_ctrl_k_is_searched_for(browser: Browser, api: PageApi) -> None:
+    answer(api, "An answer.")
+    async with opened(browser, api.address) as page:
+        box = page.get_by_label("Message")
+        await expect(box).to_be_focused()
+        await page.evaluate(
+            """() => {
+              const press = (key, ctrlKey) => document.activeElement.dispatchEvent(
+                new KeyboardEvent("keydown", { key, ctrlKey, bubbles: true, cancelable: true }));
+              press("k", true);
+              return Promise.resolve().then(() => { window.focused = document.activeElement.type; });
+            }"""
+        )
+        assert await page.evaluate("window.focused") == "search"
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await expect(box).to_be_focused()
+
+
+async def test_two_questions_of_one_tool_are_told_apart(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    expires_at = iso(datetime.now(UTC) + timedelta(minutes=60))
+    api.lists["approvals"] = [
+        {
+            "id": f"a{number}", "thread": THREAD, "tool": "bash", "state": "pending", "shown": shown,
+            "actions": [f"tool:bash:{shown}"], "expires_at": expires_at, "created_at": expires_at,
+            "asked_by": "web:owner",
+        }
+        for number, shown in enumerate(("make", "make test"))
+    ]  # fmt: skip
+    async with opened(browser, api.address, place="approvals") as page:
+        for shown in ("make", "make test"):
+            name = f"bash asks for approval: {shown}"
+            await expect(page.get_by_role("group", name=name, exact=True)).to_have_count(1)
+        await expect(page.get_by_text("for you", exact=True)).to_have_count(2)
+        await expect(page.get_by_text("expires in 1h")).to_have_count(2)
+
+
+async def test_the_arrow_up_brings_what_one_has_said(browser: Browser, api: PageApi) -> None:
+    for text in ("first", "second"):
+        api.append(THREAD, UserSaid(text, OWNER))
+    api.append(THREAD, UserSaid("of somebody else", Author("ben", trusted=True)))
+    async with opened(browser, api.address) as page:
+        box = page.get_by_label("Message")
+        await expect(page.get_by_text("of somebody else")).to_be_visible()
+        await box.focus()
+        for key, text in (("Up", "second"), ("Up", "first"), ("Up", "first"), ("Down", "second"), ("Down", "")):
+            await page.keyboard.press(f"Arrow{key}")
+            await expect(box).to_have_value(text)
+        await box.fill("my own")
+        await page.keyboard.press("ArrowUp")
+        await expect(box).to_have_value("my own")
+
+
+async def test_agents_and_files_are_offered_while_their_names_are_written(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    call = ToolCall(CallId("c1"), "write", '{"content": "x", "path": "notes/plan.md"}')
+    api.append(THREAD, AssistantSaid("", (call,), "tool_calls"))
+    api.append(THREAD, ToolStarted(call.id, "write"))
+    api.append(THREAD, ToolFinished(call.id, "write", "Written."))
+    api.lists["agents"] = [{"name": name, "model": "demo"} for name in ("main", "writer")]
+    api.answers[f"threads/{THREAD}/files"] = [{"path": "scratch/plot.png"}]
+    async with opened(browser, api.address) as page:
+        box = page.get_by_label("Message")
+        await box.press_sequentially("Ask @wri")
+        await expect(page.get_by_role("listbox", name="Agents")).to_contain_text("writer")
+        await page.keyboard.press("Enter")
+        await expect(box).to_have_value("Ask @writer ")
+        await box.press_sequentially("about #pl")
+        await expect(page.get_by_role("listbox", name="Files").get_by_role("option")).to_have_text(
+            [re.compile("/scratch/plot.png"), re.compile("notes/plan.md")]
+        )
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Tab")
+        await expect(box).to_have_value("Ask @writer about notes/plan.md ")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".outgoing .said")).to_have_text("Ask @writer about notes/plan.md ")
+
+
+async def test_a_draft_is_there_in_another_tab_until_it_is_sent(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    async with opened(browser, api.address) as page:
+        await page.get_by_label("Message").fill("half a thought")
+        other = await page.context.new_page()
+        await other.goto(page.url)
+        await expect(other.get_by_label("Message")).to_have_value("half a thought")
+        await other.get_by_label("Message").press("Enter")
+        await expect(other.locator(".outgoing")).to_be_visible()
+        assert "half" not in await other.evaluate("JSON.stringify(localStorage)")
+
+
+async def test_a_file_on_its_way_says_how_far_it_is(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    async with opened(browser, api.address) as page:
+        await page.evaluate(
+            """() => {
+              window.shares = [];
+              new MutationObserver(() => {
+                const share = document.querySelector("progress")?.value;
+                if (share !== undefined) window.shares.push(share);
+              }).observe(document.body, { childList: true, subtree: true, attributes: true });
+            }"""
+        )
+        large = FilePayload(name="large.bin", mimeType="application/octet-stream", buffer=b"x" * 6_000_000)
+        await page.locator("input[type=file]").set_input_files(large)
+        await page.get_by_role("button", name="Queue").click()
+        async with asyncio.timeout(30):
+            while not any(one.kind == "message" for one in api.sent):
+                await page.evaluate("new Promise(requestAnimationFrame)")
+        shares = await page.evaluate("window.shares")
+        assert shares
+        assert all(0 < share <= 1 for share in shares)
+        assert [one.body for one in api.sent if one.kind == "upload"] == [{"bytes": 6_000_000}]
+
+
+async def test_what_can_be_done_with_a_turn_shows_where_it_is_wanted(browser: Browser, api: PageApi) -> None:
+    answer(api, "One.")
+    answer(api, "Two.", "t2")
+    async with opened(browser, api.address) as page:
+        first, last = page.locator(".acts").first, page.locator(".acts").last
+        await expect(last).to_have_css("opacity", "1")
+        await expect(first).to_have_css("opacity", "0")
+        await page.get_by_text("One.").hover()
+        await expect(first).to_have_css("opacity", "1")
+        await first.get_by_role("button", name="Try again").focus()
+        await expect(first.locator(".label", has_text="Try again")).to_be_visible()
+
+
+async def test_who_touches_unfolds_what_can_be_done_with_a_turn(browser: Browser, api: PageApi) -> None:
+    answer(api, "One.")
+    async with opened(browser, api.address, viewport=PHONE) as page:
+        session = await page.context.new_cdp_session(page)
+        await session.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+        await expect(page.get_by_role("button", name="Try again")).to_be_hidden()
+        await page.get_by_role("button", name="What can be done with this turn").click()
+        await expect(page.locator(".acts .label", has_text="Try again")).to_be_visible()
+        await assert_fits(page)
+
+
+async def test_the_list_can_be_put_away_and_stays_so(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    async with opened(browser, api.address) as page:
+        rail = page.get_by_role("navigation", name="Threads and places")
+        await page.get_by_role("button", name="Hide the list").click()
+        await expect(rail).to_be_hidden()
+        await expect(page.get_by_role("button", name="Threads and places")).to_be_focused()
+        await page.reload()
+        await expect(page.get_by_label("Message")).to_be_visible()
+        await expect(rail).to_be_hidden()
+        await page.get_by_role("button", name="Threads and places").click()
+        await expect(rail).to_be_visible()
+        await expect(page.get_by_role("button", name="Hide the list")).to_be_focused()
+        assert await violations(page) == []
+
+
+async def test_most_places_are_behind_more_and_threads_have_the_room(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    async with opened(browser, api.address) as page:
+        places = page.locator(".places")
+        shown = places.get_by_role("link").locator("visible=true")
+        await expect(shown).to_have_text(["Today", "Approvals", "Schedules", "Agents"])
+        assert await page.evaluate(
+            "document.querySelector('.places').offsetHeight < innerHeight / 7"
+            " && document.querySelector('.threads').offsetHeight > innerHeight / 2"
+        )
+        await places.get_by_text("More").click()
+        await places.get_by_role("link", name="Audit").click()
+        await expect(page.get_by_role("heading", name="Audit", exact=True)).to_be_visible()
+        await page.reload()
+        await expect(places.get_by_role("link", name="Audit")).to_be_visible()

@@ -1,0 +1,37 @@
+"""How messages are worded: no enumeration stands in them, and no sentence ends twice."""
+
+import ast
+import re
+from typing import get_args
+
+import pytest
+
+from shoal.domain.messages import FailureKind
+from shoal.turn.loop import FRIENDLY, WAITING, WHY
+from tests.tidy.source import GROUP, nodes, package_files, tree, where
+
+pytestmark = pytest.mark.xdist_group(GROUP)
+
+ENUMERATIONS = [kind for kind in get_args(FailureKind) if "_" in kind]
+TWICE = re.compile(r"\w\.\.(?=\s|$)|\.…|[!?]\.(?=\s|$)")
+
+
+@pytest.mark.parametrize("said", [*FRIENDLY.values(), *WAITING.values()])
+def test_what_is_said_of_a_model_is_sentences(said: str) -> None:
+    assert re.fullmatch(r"[A-Z][^_]+[^.!?]\.", said)
+
+
+@pytest.mark.parametrize("why", WHY.values())
+def test_a_reason_is_a_part_of_a_sentence(why: str) -> None:
+    assert re.fullmatch(r"[a-z][^_]+[^.!?]", why)
+
+
+def test_no_message_ends_twice_or_names_an_enumeration() -> None:
+    found: list[str] = []
+    for path in package_files():
+        for node in nodes(tree(path)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"\w \w", node.value):
+                said = node.value
+                if "|" not in said and (TWICE.search(said) or any(kind in said for kind in ENUMERATIONS)):
+                    found.append(where(path, node, said))
+    assert found == []

@@ -1,0 +1,36 @@
+"""The page's files: what is loaded before the first thread is asked for at once, and a version's name is its own."""
+
+import os
+import re
+from pathlib import Path
+
+from shoal.surfaces.console import FILES
+from shoal.surfaces.http.page import Page
+
+IMPORTED = re.compile(r'^import\b[^;]*?"(\.{1,2}/[^"]+)";', re.M)
+PRELOADED = re.compile(r'<link rel="modulepreload" href="/console/([^"]+)">')
+
+
+def imported(name: str, known: list[str]) -> list[str]:
+    """The modules that a module needs before it runs, each once, in the order in which they are met."""
+    known.append(name)
+    for path in IMPORTED.findall((FILES / name).read_text()):
+        other = os.path.normpath(Path(name).parent / path)
+        if other not in known:
+            imported(other, known)
+    return known
+
+
+def test_what_the_first_module_needs_is_asked_for_at_once() -> None:
+    """Where this fails, put the first list into index.html."""
+    needed = imported("main.js", [])[1:]
+    assert needed == PRELOADED.findall((FILES / "index.html").read_text())
+
+
+def test_a_changed_file_makes_another_version(tmp_path: Path) -> None:
+    (tmp_path / "a.js").write_text("1")
+    page = Page(tmp_path)
+    before = page.version()
+    assert page.version() == before
+    (tmp_path / "a.js").write_text("12")
+    assert page.version() != before
