@@ -154,9 +154,8 @@ def run(arguments: list[str], context: CommandContext | None = None) -> int:
         _complain(context, error)
         return EXIT_USAGE
     except click.Abort as error:
-        if not isinstance(
-            error.__cause__, KeyboardInterrupt
-        ):  # a question was denied, or nobody was there to answer it
+        # A question was denied, or nobody was there to answer it.
+        if not isinstance(error.__cause__, KeyboardInterrupt):
             print(file=sys.stderr)
             _complain(context, ShoalError("Nothing was changed. `--yes` goes without the question."))
         return EXIT_INTERRUPTED
