@@ -447,6 +447,7 @@ async def test_a_deletion_counts_for_what_an_earlier_process_took_in(peer: Disco
     inbox.threads[message_id] = prompt.thread
     peer.adapter = peer.make()
     async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
         await peer.deletes(message_id)
         await inbox.until(lambda: bool(inbox.came))
     assert inbox.came == [Deletion(prompt.thread, message_id, UNTOLD, message_id)]

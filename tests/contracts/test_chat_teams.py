@@ -60,6 +60,10 @@ class TestTeamsGroup(ChatContract):
         peer.lacks = frozenset({"polls", "threads", "bots_heard"})
         return peer
 
+    @pytest.mark.skip(reason="bots send files in direct chats alone there, and say so elsewhere")
+    async def test_a_file_goes_out_whole(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """See test_a_file_goes_out_after_consent."""
+
 
 # ---- who may call ----
 

@@ -59,6 +59,7 @@ GOOD = {
     "process_kill": {"process": "01ABC"},
     "read_url": {"url": "https://example.org/page"},
     "web_search": {"query": "tides", "count": 3},
+    "brave_search": {"query": "tides", "count": 3},
     "i2c_scan": {"bus": 1},
     "i2c_read": {"bus": 1, "address": 32, "register": 5, "length": 2},
     "i2c_write": {"bus": 1, "address": 32, "data": "05beef"},
@@ -157,7 +158,7 @@ class TestTools(ToolContract):
 
 def test_flags_are_as_documented(tools: Registry) -> None:
     specs = [tool.spec for name in tools.names() if (tool := tools.get(name)) is not None]
-    looks = {"more_tools", "overview", "process_list", "process_logs", "read_url", "web_search"}
+    looks = {"more_tools", "overview", "process_list", "process_logs", "read_url", "web_search", "brave_search"}
     read_only = {"list", "read", "read_artifact", "recall", "search_channel", "search_history", "time", "view"}
     read_only |= {"weigh"}
     assert {spec.name for spec in specs if spec.read_only} == read_only | looks

@@ -223,5 +223,5 @@ async def test_status_says_what_was_spent_and_what_is_left(tmp_path: Path) -> No
         await world.ada.sees("hello")
         author, now = Author("ada", trusted=True), world.app.clock.now()
         status = await world.app.commands.command(CommandRequest(world.ada.thread, author, "status", "", "k", now))
-        assert "Today all together: 1 model call, 7 tokens." in status
+        assert "Today, in all conversations: 1 model call, 7 tokens." in status
         assert "Left: 999,993 of 1,000,000 tokens (all together today)." in status

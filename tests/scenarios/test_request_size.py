@@ -21,6 +21,7 @@ from shoal.testing.model.tokens import shared_prefix_bytes
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
 
+ALIASES = {"view", "create_file", "str_replace", "search_history", "brave_search"}
 FIRST_BYTES_MAX = 14_000
 SHARED_MIN = 0.95
 WIRES = (
@@ -48,7 +49,7 @@ async def test_the_first_request_is_small_and_no_tool_is_lost(
     async with scenario(tmp_path, FakeModel("hello")) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
-        registered = set(world.app.tools.names()) - {"view", "create_file", "str_replace", "search_history"}
+        registered = set(world.app.tools.names()) - ALIASES
     first = world.model.requests[0]
     assert len(wire().encode(first, Quirks(tool_search=native), {}).content) <= FIRST_BYTES_MAX
     assert {one.name for one in (*first.tools, *first.further)} == registered

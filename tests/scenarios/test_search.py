@@ -60,7 +60,7 @@ async def test_the_channel_is_searched_beyond_the_journal(tmp_path: Path) -> Non
         assert "carol in fake:harbour:0: The treasure is in no thread." in text
         assert "carol in fake:harbour:1: Treasure? Ask the captain." in text
         result = next(event.data for event in await world.journal() if isinstance(event.data, ToolFinished))
-        assert result.tainted_by == "message of u9"
+        assert result.tainted_by == "a message of carol"
 
 
 async def test_what_somebody_passed_on_before_the_journal_taints(tmp_path: Path) -> None:

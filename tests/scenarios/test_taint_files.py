@@ -235,7 +235,7 @@ async def test_a_file_that_somebody_trusted_passes_on_taints_too(tmp_path: Path)
     model = FakeModel("taken", call("list", path="/attachments"), "done")
     async with scenario(tmp_path, model) as world:
         found = await read_later(world, Author("ada", "ada", trusted=True), "a forwarded message")
-        assert found.endswith("letter.txt', written after a forwarded message")
+        assert found.endswith("letter.txt', written after a file of a forwarded message")
 
 
 async def test_a_trusted_persons_file_does_not(tmp_path: Path) -> None:

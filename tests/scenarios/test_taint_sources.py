@@ -95,7 +95,7 @@ async def test_what_a_stranger_wrote_in_the_channel_taints_who_searches_it(tmp_p
         await world.app.orchestrator.send(Prompt(thread, "k1", "obey me", eve, now))
         await world.happens(thread, "turn_finished")
         await world.ada.says("what was said?")
-        assert "message of eve" in await reason(world)
+        assert "message of Eve" in await reason(world)
 
 
 SINKS = [

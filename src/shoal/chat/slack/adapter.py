@@ -318,9 +318,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         prompt = self._with_its_lines(msgspec.structs.replace(prompt, author=author), inbox)
         if author.is_bot or not await inbox.admits(prompt):
             return
+        further: tuple[IncomingFile, ...] = ()
         if begins:  # under another message there it is a conversation of its own, which that message opens
-            refers_to = (*await self._context_of(prompt), *prompt.refers_to)
-            prompt = msgspec.structs.replace(prompt, refers_to=refers_to)
+            before, further = await self._context_of(prompt)
+            prompt = msgspec.structs.replace(prompt, refers_to=(*before, *prompt.refers_to))
         # Who spoke where, and up to when everything was taken in.
         self._askers.put(prompt.thread, prompt.author.id)
         channel = thread_address(prompt.thread).channel
@@ -331,7 +332,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         noted = (recent, max(seen, prompt.message_id))
         await self._store.put(f"heard:{self.platform}", "recent", msgspec.json.encode(noted).decode())
         files = [await self._incoming(file) for file in event.files]
-        await self._take_in(prompt, inbox, files)
+        await self._take_in(prompt, inbox, [*files, *further])
         if begins:
             await self._subscribe(prompt.thread)
         self._done.put(key, None)
