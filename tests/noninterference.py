@@ -213,7 +213,7 @@ SAYINGS = [
 """What the words may be besides: all that can be done in private, with a turn or a command."""
 
 
-UNUSED = {"web_search": "asks somebody else's server, with nothing of this home"}
+UNUSED = dict.fromkeys(("web_search", "brave_search"), "asks somebody else's server, with nothing of this home")
 """Tools that no act has, and why."""
 
 
