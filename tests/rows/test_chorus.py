@@ -227,8 +227,8 @@ class TestC6:
         shoal.plays("c6-first", Reply("first is done", gate=first), "first goes on")
         shoal.plays("c6-second", Reply("never said", gate=second))
         shoal.loop.do(discord.says(painter, "c6-first"))
-        until(first.reached.is_set)  # what is said later is no further line of it
-        shoal.loop.do(discord.says(painter, "c6-second"))
+        until(first.reached.is_set)
+        shoal.loop.do(discord.says(painter, f"<@{BOT}> c6-second"))  # who names it writes no further line
         until(second.reached.is_set)
         killed = thread_of(shoal, painter, "c6-second")
         listed = slash(shoal, "thread", "list", channel=painter)
