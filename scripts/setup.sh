@@ -52,8 +52,9 @@ if ! { [ -x .venv/bin/python ] && is_supported .venv/bin/python; }; then
 fi
 rm -f "$stamp"
 echo "setup: installing the pinned dependencies into .venv" >&2
+# The list is whole, so nothing is resolved again (--no-deps): pip would look for an extra of a pinned package in its newest version.
 # forbiddenfruit (of blockbuster), atomicwrites (of matrix-nio) and http-ece have no wheels; nothing else may be built here.
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
     --only-binary :all: --no-binary forbiddenfruit,atomicwrites,http-ece -r requirements/dev.txt
 # hatchling is pinned above, so the build needs nothing from outside.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
