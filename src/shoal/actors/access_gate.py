@@ -35,6 +35,7 @@ from shoal.domain.messages import (
     UNTOLD,
     Author,
     Deletion,
+    Edit,
     Inbound,
     Prompt,
     Reaction,
@@ -368,7 +369,12 @@ class AccessGate:
                 return Receipt("answered", message.message_id, answer=await self._obey(asked, found.trust))
             if await self._is_answer(message, found.trust):
                 return Receipt("accepted", message.message_id)
-        return await self._inner.send(message)
+        receipt = await self._inner.send(message)
+        if isinstance(message, Edit) and receipt.answer:  # nobody waits for what became of a change
+            told = NewPost(f"edited:{message.thread}:{message.key}", message.thread, receipt.answer, "ephemeral")
+            told = msgspec.structs.replace(told, reply_to=message.message_id, user=author.id)
+            await self._post(told)
+        return receipt
 
     async def admits(self, message: Prompt) -> bool:
         """Whether its author may speak there; a stranger is turned away, with a pairing code where that is due."""

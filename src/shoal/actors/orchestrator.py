@@ -25,7 +25,7 @@ from shoal.domain.errors import (
     StoreNewer,
     StoreUnavailable,
 )
-from shoal.domain.events import Cleared, Event, RetryRequested, Scope, UserSaid
+from shoal.domain.events import Cleared, Event, RetryRequested, Revised, Scope, UserSaid
 from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, thread_address
 from shoal.domain.markup import counted
 from shoal.domain.messages import (
@@ -48,11 +48,15 @@ from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Engine, SignalKind
 from shoal.domain.posts import PREVIEW
 from shoal.domain.records import Approval, AuditEntry, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement
+from shoal.domain.transcript import revision_text
 from shoal.permissions.approvals import may_decide
 
 log = logging.getLogger(__name__)
 
 COPIED = "A copy of our conversation goes on in this thread."
+CHANGED_AFTERWARDS = (
+    "I have answered this already and see the change with your next message. `/retry` answers it as it is now."
+)
 THEIRS = "Only whoever wrote a message, or my owner, may have it answered again."
 TURN_EVENTS_MAX = 10_000
 """How far before an event the beginning of its turn is looked for."""
@@ -144,6 +148,8 @@ class Orchestrator:
             case Edit() | Deletion():
                 revision = await inbox.revise(message)
                 self._services.hub.publish(revision.events)
+                if isinstance(message, Edit) and revision.events and await self._was_answered(revision.events[0]):
+                    return msgspec.structs.replace(revision.receipt, answer=CHANGED_AFTERWARDS)
                 return revision.receipt
             case Steer():
                 receipt = await inbox.accept_now(message)
@@ -182,6 +188,7 @@ class Orchestrator:
         opening, data, said = await self._answered(thread, seq)
         if asker.trust != "owner" and asker.user != data.author.id:
             raise Forbidden(THEIRS)
+        data = await self._as_it_is_now(thread, said, data)
         if model and asker.trust == "untrusted":
             raise Forbidden(CHOOSES_NO_MODEL)
         clock = self._services.clock
@@ -225,6 +232,37 @@ class Orchestrator:
         self._services.hub.publish(await self._store.branches.branch(prompt.thread, after, by, prompt))
         self._services.attachments.expect(prompt)
         await self._wake_for_prompt(prompt.thread)
+
+    async def _was_answered(self, change: Event) -> bool:
+        """Whether a message that was changed is the one that was answered last, and nothing is at work since."""
+        info = await self._store.journal.thread(change.thread)
+        if info is None or info.open_turn or info.queued or not isinstance(change.data, Revised):
+            return False
+        try:
+            _, data, _ = await self._answered(change.thread, 0)
+        except InvalidInput:
+            return False
+        return change.data.message_id in (data.message_id, *data.joined)
+
+    async def _as_it_is_now(self, thread: ThreadId, said: Event, data: UserSaid) -> UserSaid:
+        """A message as its author has changed it since. Raises InvalidInput where they have deleted it."""
+        info = await self._store.journal.thread(thread)
+        tip = info.last_seq if info is not None else said.seq
+        later = await self._store.journal.along(thread, tip, max(said.seq, tip - TURN_EVENTS_MAX))
+        revised = {
+            one.data.message_id: one.data
+            for one in later
+            if isinstance(one.data, Revised) and one.data.message_id in (data.message_id, *data.joined)
+        }
+        for id, change in revised.items():
+            if change.deleted and not data.joined:
+                raise InvalidInput("Whoever wrote that message has deleted it.")
+            if id == data.message_id and not data.joined:
+                text = change.text
+            else:  # which of its lines it was is not told
+                text = f"{data.text}\n\n{revision_text(change)}"
+            data = msgspec.structs.replace(data, text=text, author=change.author)
+        return data
 
     async def _answered(self, thread: ThreadId, seq: int) -> tuple[int, UserSaid, Event]:
         """The number of a turn's first event, and the message that the turn answers."""
