@@ -48,6 +48,7 @@ from shoal.domain.permissions import Asker, Trust
 from shoal.domain.ports import ONCE, InboxPort
 from shoal.domain.posts import turn_of_preview, turn_of_reply
 from shoal.domain.records import AuditEntry, NewPost
+from shoal.domain.schema import refusal
 from shoal.domain.triggers import NewTrigger
 from shoal.permissions.access import (
     CODE_LENGTH,
@@ -205,7 +206,9 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         try:
             found = _rosters.decode(raw) if raw else PairingList()
         except msgspec.DecodeError as error:
-            raise StoreCorrupt(f"The list of people let in on {platform} is damaged: {error}.") from error
+            raise StoreCorrupt(
+                f"The list of people let in on {platform} is damaged: {refusal(error, PairingList)}."
+            ) from error
         now = self.clock.now()
         return raw, PairingList(found.paired, tuple(one for one in found.waiting if one.expires_at > now))
 
