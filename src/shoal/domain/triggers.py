@@ -78,6 +78,8 @@ BRIEF_AGENT: Mapping[str, str] = {
     "tools": "overview, read, list, search_history, time",
 }
 """The settings of the agent `brief`, which does nothing else, where somebody wants one."""
+BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
+"""Where a brief comes as long as the owner has written to no agent in a chat."""
 
 
 HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")

@@ -1,6 +1,7 @@
 """`shoal setup` asks for what is missing, tries it at once, and writes what works; nothing is asked twice."""
 
 import asyncio
+import json
 import os
 import socket
 import stat
@@ -449,6 +450,13 @@ def test_an_empty_key_and_an_hour_that_is_none_are_said(shoal: Shoal) -> None:
     assert (ran.code, "What --key names is empty." in ran.out) == (1, True)
     ran = shoal("setup", "--brief", "noon")
     assert (ran.code, "'noon' is no hour. Write it as 8, 8:00 or 20:30." in ran.out) == (1, True)
+
+
+def test_a_brief_can_be_had_in_a_fresh_home_before_any_chat(shoal: Shoal) -> None:
+    ran = shoal("setup", "--brief", "8")
+    assert (ran.code, "A brief comes on the page, first at " in ran.out) == (0, True), ran.out
+    (brief,) = json.loads(shoal("triggers", "list", "--json").out)
+    assert (brief["name"], brief["schedule"], brief["thread"]) == ("daily-brief", "0 8 * * *", "web:lobby:brief")
 
 
 @pytest.mark.parametrize("command", [("init",), ("run", "--port", "0"), ("ask", "hello")])
