@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.terminal import Terminal
+from tests.terminal import Terminal, transcript
+from tests.tidy.source import ROOT
 from tests.unit.surfaces.cli.conftest import PROGRAM, VARIABLES, Shoal
 
 from shoal.config import load_config
@@ -28,6 +29,8 @@ from shoal.testing.platforms.teams import APP_ID, PASSWORD, FakeTeams
 from shoal.testing.platforms.telegram import TOKEN, FakeTelegram
 
 Start = Callable[..., Terminal]
+KEYS_MAX = 200
+"""Keys to press from the first question to a paired bot, with two wrong tokens: three minutes, a key a second."""
 
 
 @pytest.fixture
@@ -228,10 +231,12 @@ async def test_a_person_gets_from_nothing_to_a_paired_bot(start: Start, home: Pa
         await at(terminal, "That is not the code in the chat.")
         await at(terminal, "Code: ", code.lower())
         await at(terminal, "You own the bot on Telegram")
-        await at(terminal, "At what hour (- for none) [-]: ", "")
+        await at(terminal, "At what hour (- for none) [-]: ", "8")
         assert "You are my owner now" in (await fake.sees(7, "owner now")).text
         assert await asyncio.to_thread(terminal.ends) == 0
     assert TOKEN not in terminal.screen
+    assert terminal.lacks(transcript(ROOT / "docs/setup.md", 2), home, PROGRAM) == []
+    assert sum(len(line) + 1 for line in terminal.typed) <= KEYS_MAX
     assert written(home)["platforms"]["telegram"] == {
         "api_base": option.partition("=")[2], "token": {"file": "secrets/platforms.telegram.token"}, "owner": "7",
     }  # fmt: skip
