@@ -293,12 +293,12 @@ class TestB16:
 
 
 class TestB19:
-    """The first request with all tools is at most 14 KB; what else there is, the model finds when it needs it."""
+    """The first request with all tools is at most 14,000 bytes; what else there is, the model finds when it needs it."""
 
     def test_the_first_request_is_small(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
             made.cli("ask", "words=0 id=b19")
-            assert len(made.requests("b19")[0].body) <= 14 * 1024
+            assert len(made.requests("b19")[0].body) <= 14_000
 
     def test_a_tool_is_found_and_called(self, shoal: Running) -> None:
         shoal.plays("b19-find", call("more_tools", find="what time is it in Berlin"), call("time"), "Found.")
