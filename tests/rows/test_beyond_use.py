@@ -293,7 +293,7 @@ class TestB16:
 
 
 class TestB19:
-    """The first request with all tools is at most 14,000 bytes; what else there is, the model finds when it needs it."""
+    """A first request with all tools is at most 14,000 bytes; what else there is, the model finds when it needs it."""
 
     def test_the_first_request_is_small(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
