@@ -70,7 +70,7 @@ def sleeps(module: ast.Module) -> Iterator[ast.Call]:
             yield call
 
 
-def raw_complaints(module: ast.Module) -> Iterator[ast.AST]:
+def raw_complaints(module: ast.Module) -> Iterator[ast.expr]:
     """Where what a decoder complains of is raised or returned in its own words; `refusal` says it for people."""
     for handler in nodes(module):
         if not isinstance(handler, ast.ExceptHandler) or handler.type is None or handler.name is None:
@@ -82,12 +82,12 @@ def raw_complaints(module: ast.Module) -> Iterator[ast.AST]:
             said = statement.exc if isinstance(statement, ast.Raise) else None
             said = statement.value if isinstance(statement, ast.Return) else said
             for node in ast.walk(said) if said is not None else ():
-                is_shown = isinstance(node, ast.FormattedValue) or (
-                    isinstance(node, ast.Call) and ast.unparse(node.func) in ("str", "repr")
-                )
-                shown = [node.value] if isinstance(node, ast.FormattedValue) else getattr(node, "args", [])
-                if is_shown and any(ast.unparse(one) == handler.name for one in shown):
-                    yield node
+                match node:
+                    case ast.FormattedValue(value=shown) | ast.Call(func=ast.Name(id="str" | "repr"), args=[shown]):
+                        if ast.unparse(shown) == handler.name:
+                            yield node
+                    case _:
+                        pass
 
 
 @pytest.mark.parametrize(

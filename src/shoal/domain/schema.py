@@ -94,8 +94,8 @@ def find(path: tuple[str, ...]) -> Hint | None:
 
 def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") -> str:
     """What the complaint about a text that should be a value of this type says, as a sentence without its point: the
-    key, what was found there, and what is allowed; or where it is no JSON or TOML at all. `table` is what a value with
-    keys is called there."""
+    key, what was found there, and what is allowed; or where it is not valid JSON or TOML at all. `table` is what a
+    value with keys is called there."""
     if not isinstance(error, msgspec.ValidationError):
         return _unreadable(error)
     message, _, path = str(error).partition(" - at `")
@@ -133,16 +133,16 @@ def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") 
 def _unreadable(error: Exception) -> str:
     if isinstance(error, UnicodeError):
         return (
-            f"byte {error.start} is no UTF-8 text" if isinstance(error, UnicodeDecodeError) else "it is no UTF-8 text"
+            f"byte {error.start} is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else "it is not UTF-8 text"
         )
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, tomllib.TOMLDecodeError):
         what, _, place = str(error).partition(" (at ")
         at = f" at {place.rstrip(')')}" if place else ""
-        return f"it is no TOML{at}: {what[:1].lower()}{what[1:]}"
+        return f"it is not valid TOML{at}: {what[:1].lower()}{what[1:]}"
     found = re.search(r"\(byte (\d+)\)", str(error))  # msgspec's complaint about a text that is no JSON
-    return f"it is no JSON at byte {found[1]}" if found else "it is no JSON: its end is missing"
+    return f"it is not valid JSON at byte {found[1]}" if found else "it is not valid JSON: its end is missing"
 
 
 def allowed(hint: Hint) -> str:

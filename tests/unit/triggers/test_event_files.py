@@ -286,7 +286,7 @@ async def test_a_file_that_stays_half_written_fails(files: Files) -> None:
     for _ in range(3):
         await files.stand.clock.advance_to_next()
     await task
-    assert "it is no JSON" in files.reason("hook.json")
+    assert "it is not valid JSON" in files.reason("hook.json")
     assert files.stand.clock.monotonic() == pytest.approx(0.7)
 
 
