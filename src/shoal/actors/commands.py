@@ -337,7 +337,7 @@ class CommandRouter:
         return "" if channel_of(thread) == channel_of(asked.thread) else f"The copy is on the page: `{thread}`."
 
     async def undo(self, asked: CommandRequest) -> str:
-        """/undo: what the last turn did to files; with `last`, a number or an id, restore them; `back` takes an undo back."""
+        """/undo: what the last turn did to files; `last`, a number or an id restores them, `back` takes that back."""
         undo, hows = self._orchestrator.undo, dict[str, ChangedSince](keep="keep", overwrite="overwrite")
         match asked.argument.split():
             case []:
@@ -360,7 +360,8 @@ class CommandRouter:
                     left.append(f"\n- and {done.not_restored - len(left)} more")
                 return f"Restored {counted(done.restored, 'file')}. `/undo back` takes that back.{''.join(left)}"
             case _:
-                return "`/undo` shows what my last turn did to files; `/undo last` restores them, `/undo back` takes that back."
+                shows = "`/undo` shows what my last turn did to files"
+                return f"{shows}; `/undo last` restores them, `/undo back` takes that back."
 
     async def voice(self, asked: CommandRequest) -> str:
         """/voice."""
