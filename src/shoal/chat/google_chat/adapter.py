@@ -290,8 +290,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             except (PlatformError, TimeoutError) as error:
                 log.info("a message could not be read", extra={"platform": self.platform, "why": str(error)})
                 continue
-            files = (f"[file {file.content_name}]" for file in found.attachment)
-            text = "\n".join(filter(None, (text_of(found), *files))) or one.text
+            names = (f"[file {file.content_name}]" for file in found.attachment)
+            text = "\n".join(filter(None, (text_of(found), *names))) or one.text
             own = found.sender.type == "BOT" and joins
             told = Reference("reply", text, author_of(found.sender), one.message_id, own=own)
             prompt = msgspec.structs.replace(prompt, refers_to=(told,))
