@@ -21,6 +21,7 @@ import msgspec
 
 from shoal.actors.actor import ActorServices
 from shoal.domain.agents import AgentSpec, is_child
+from shoal.domain.blocking import in_thread
 from shoal.domain.checkpoints import (
     SINCE,
     ChangedSince,
@@ -43,7 +44,6 @@ from shoal.domain.records import AuditEntry
 from shoal.tools.checkpoints import files_of
 from shoal.tools.file_diffs import file_change, why_not_restorable
 from shoal.tools.restore import restore
-from shoal.tools.threads import in_thread
 from shoal.tools.trees import Trees
 
 log = logging.getLogger(__name__)
