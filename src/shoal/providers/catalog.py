@@ -41,7 +41,7 @@ from shoal.providers.model_table import (
 )
 
 if TYPE_CHECKING:
-    from shoal.providers.endpoint import Endpoint
+    from shoal.providers.model_endpoint import ModelEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -174,10 +174,10 @@ def build_speech(
 
 def _endpoint(
     name: str, model: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str]
-) -> "Endpoint":
-    from shoal.providers.endpoint import Endpoint
+) -> "ModelEndpoint":
+    from shoal.providers.model_endpoint import ModelEndpoint
 
-    return Endpoint(
+    return ModelEndpoint(
         name,
         model,
         make_client(address_of(settings), name, settings.timeout_seconds, environ),

@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.domain.errors import ProviderDown
 from shoal.domain.untrusted import UNREADABLE
-from shoal.providers.endpoint import Endpoint
+from shoal.providers.model_endpoint import ModelEndpoint
 
 TEXT_CHARS_MAX = 4_000
 """Of a longer text the beginning counts; models read less themselves, mostly 256 to 8,192 tokens."""
@@ -44,7 +44,7 @@ _gemini_decoder = msgspec.json.Decoder(_GeminiVectors)
 class HttpEmbeddings:
     """Asks an endpoint."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: ModelEndpoint) -> None:
         self._endpoint = endpoint
 
     @property

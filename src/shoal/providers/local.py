@@ -19,9 +19,9 @@ from shoal.domain.installation import how_to_add
 from shoal.domain.messages import ModelEvent, ModelFailed, ModelInfo, ModelRequest
 from shoal.domain.secret import Secret
 from shoal.providers.embeddings import HttpEmbeddings
-from shoal.providers.endpoint import Endpoint
 from shoal.providers.http import HttpClient, make_client
 from shoal.providers.http_provider import ApiKey, HttpProvider
+from shoal.providers.model_endpoint import ModelEndpoint
 from shoal.providers.model_table import LOCAL_CONTEXT_TOKENS
 from shoal.providers.openai import OpenAiChat
 
@@ -126,7 +126,7 @@ class LocalEmbeddings:
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """The first call loads the model."""
         server = self._server
-        endpoint = Endpoint(server.provider, self._model, *await server.connection(), server.clock)
+        endpoint = ModelEndpoint(server.provider, self._model, *await server.connection(), server.clock)
         return await HttpEmbeddings(endpoint).embed([text[:EMBEDDED_CHARS_MAX] for text in texts])
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ from shoal.domain.messages import Usage
 from shoal.domain.speech import AudioFormat, Heard, Spoken, seconds_of, wav_of
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.audio import encoded
-from shoal.providers.endpoint import Endpoint
+from shoal.providers.model_endpoint import ModelEndpoint
 
 USD_PER_MINUTE = {"whisper-1": 0.006, "gpt-4o-transcribe": 0.006, "gpt-4o-mini-transcribe": 0.003}
 USD_PER_MILLION_CHARS = {"tts-1": 15.0, "tts-1-hd": 30.0, "gpt-4o-mini-tts": 15.0}
@@ -55,7 +55,7 @@ class OpenAiSpeech:
     """Implements `Speech` by /audio/transcriptions and /audio/speech."""
 
     def __init__(
-        self, endpoint: Endpoint, voice: str, language: str, usd_per_minute: float | None,
+        self, endpoint: ModelEndpoint, voice: str, language: str, usd_per_minute: float | None,
         usd_per_million_chars: float | None,
     ) -> None:  # fmt: skip
         self._endpoint = endpoint
@@ -137,7 +137,7 @@ class GeminiSpeech:
     """Implements `Speech` by generateContent: of models that take audio, and of those that give it."""
 
     def __init__(
-        self, endpoint: Endpoint, voice: str, language: str, usd_per_minute: float | None,
+        self, endpoint: ModelEndpoint, voice: str, language: str, usd_per_minute: float | None,
         usd_per_million_chars: float | None,
     ) -> None:  # fmt: skip
         self._endpoint = endpoint

@@ -9,7 +9,7 @@ from shoal.providers.http import HttpClient, HttpFailed, read_whole
 from shoal.providers.http_provider import ApiKey
 
 
-class Endpoint:
+class ModelEndpoint:
     """The calls for one model of a provider; opens nothing before the first."""
 
     def __init__(
