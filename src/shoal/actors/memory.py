@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from shoal.domain.agents import AgentSpec
+from shoal.domain.blocking import in_thread
 from shoal.domain.commands import CommandRequest
 from shoal.domain.errors import Forbidden, InvalidInput, NotFound
 from shoal.domain.home import MEMORY_SCOPES, entry_key, entry_line, memory_path
@@ -21,7 +22,6 @@ from shoal.permissions.profiles import Profile, decide_all
 from shoal.store.store import Store
 from shoal.tools.memory_book import LOOKED_MAX, MemoryBook
 from shoal.tools.memory_files import EVERYBODYS, MemoryEntry, action_on, edits_of, entries_saying, memory_entries
-from shoal.tools.threads import in_thread
 
 ENTRIES_LISTED_MAX = 20
 ENTRY_SHOWN_CHARS = 200
