@@ -372,7 +372,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             config.context,
             config.model.context_tokens_max,
             await meter_of(config.context.tokenizer, config.model.name),
-            profile_of=profiles.of_agent,
+            profile_of=lambda agent, asker: profiles.effective(agent.profile, asker, agent.name),
             activity=partial(activity_of, store.registry, clock),
             spend_left=spending.left,
             tainted_files=prompt_files.sources,

@@ -472,13 +472,15 @@ async def test_a_retry_answers_what_the_message_says_now(tmp_path: Path) -> None
 
 async def test_a_retry_of_lines_tells_which_words_were_changed(tmp_path: Path) -> None:
     gate = Gate()
-    async with scenario(tmp_path, FakeModel(Reply("first", gate=gate), "both", "again")) as world:
+    model = FakeModel(Reply("first", gate=gate), "both", "again")
+    async with scenario(tmp_path, model, settings={"mailbox": {"pause_seconds": 0.1}}) as world:
         await world.ada.says("hold on")
         await gate.reached.wait()
         await world.ada.says("when is low tide?", message_id="m1")
         await world.ada.says("and who asks?", message_id="m2")
         gate.open()
         await world.happens(world.ada.thread, "turn_finished", 2)
+        assert model.calls == 2, "one turn answers both"
         await changes(world, "m1", "when is high tide?")
         await again(world)
         heard = said(world.model.requests[-1])[-1]

@@ -53,8 +53,15 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
             case "forget", wanted:
                 return await self._change(asked, _meant(known, wanted), "")
             case "amend", wanted:
-                entry, new = _amendment(wanted)
-                return await self._change(asked, _meant(known, entry), new)
+                entry, _, new = wanted.partition(" ")
+                if _ID.fullmatch(entry):
+                    new = new.strip().removeprefix("-> ")
+                else:
+                    entry, new = (*_ARROW.split(wanted, maxsplit=1), "")[:2]
+                if not new.strip():
+                    usage = "`/memory amend ID TEXT`, or `/memory amend WORDS -> TEXT`"
+                    raise InvalidInput(f"Write what it is to say: {usage}.")
+                return await self._change(asked, _meant(known, entry), entry_line(new).removeprefix("- "))
             case "undo", "":
                 return await self._undo(asked, person)
             case "list", words:
@@ -102,19 +109,8 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
         if change is None:
             raise NotFound("There is no change of yours here that could be taken back.")
         await self.book.undo(change.id, asked.asker.identity)
-        return f"Taken back; it says again: {_lines(change.removed)}" if change.removed else "Taken back."
-
-
-def _amendment(text: str) -> tuple[str, str]:
-    """Which entry is meant, and what it is to say. Raises InvalidInput."""
-    first, _, new = text.partition(" ")
-    if _ID.fullmatch(first):
-        new = new.strip().removeprefix("-> ")
-    else:
-        first, new = (*_ARROW.split(text, maxsplit=1), "")[:2]
-    if not new.strip():
-        raise InvalidInput("Write what it is to say: `/memory amend ID TEXT`, or `/memory amend WORDS -> TEXT`.")
-    return first, entry_line(new).removeprefix("- ")
+        back = "; ".join(_shown(line.partition("<!--")[0]).removeprefix("- ") for line in change.removed)
+        return f"Taken back; it says again: {back}" if back else "Taken back."
 
 
 def _meant(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryEntry]:
@@ -148,10 +144,6 @@ def _listed(entries: Sequence[MemoryEntry], words: str) -> str:
         more = len(lines) - ENTRIES_LISTED_MAX
         lines = [*lines[:ENTRIES_LISTED_MAX], f"- and {more} more; `/memory WORDS` shows those with these words"]
     return "\n".join(lines) or ("I remember nothing with these words." if wanted else "I remember nothing here yet.")
-
-
-def _lines(lines: Sequence[str]) -> str:
-    return "; ".join(_shown(line.partition("<!--")[0]).removeprefix("- ") for line in lines)
 
 
 def _shown(words: str) -> str:

@@ -188,7 +188,6 @@ class Orchestrator:
         opening, data, said = await self._answered(thread, seq)
         if asker.trust != "owner" and asker.user != data.author.id:
             raise Forbidden(THEIRS)
-        data = await self._as_it_is_now(thread, said, data)
         if model and asker.trust == "untrusted":
             raise Forbidden(CHOOSES_NO_MODEL)
         clock = self._services.clock
@@ -244,28 +243,10 @@ class Orchestrator:
             return False
         return change.data.message_id in (data.message_id, *data.joined)
 
-    async def _as_it_is_now(self, thread: ThreadId, said: Event, data: UserSaid) -> UserSaid:
-        """A message as its author has changed it since. Raises InvalidInput where they have deleted it."""
-        info = await self._store.journal.thread(thread)
-        tip = info.last_seq if info is not None else said.seq
-        later = await self._store.journal.along(thread, tip, max(said.seq, tip - TURN_EVENTS_MAX))
-        revised = {
-            one.data.message_id: one.data
-            for one in later
-            if isinstance(one.data, Revised) and one.data.message_id in (data.message_id, *data.joined)
-        }
-        for id, change in revised.items():
-            if change.deleted and not data.joined:
-                raise InvalidInput("Whoever wrote that message has deleted it.")
-            if id == data.message_id and not data.joined:
-                text = change.text
-            else:  # which of its lines it was is not told
-                text = f"{data.text}\n\n{revision_text(change)}"
-            data = msgspec.structs.replace(data, text=text, author=change.author)
-        return data
-
     async def _answered(self, thread: ThreadId, seq: int) -> tuple[int, UserSaid, Event]:
-        """The number of a turn's first event, and the message that the turn answers."""
+        """The number of a turn's first event; the message that the turn answers, as it says now; and that one's event.
+
+        Raises InvalidInput where there is none, or its author has deleted it."""
         if is_child(thread):
             raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
         journal = self._store.journal
@@ -284,7 +265,17 @@ class Orchestrator:
             if isinstance(event.data, UserSaid):
                 if not seq and any(one.seq > event.seq and isinstance(one.data, Cleared) for one in events):
                     raise InvalidInput("Nothing was answered since the conversation began anew.")
-                return of_turn[0].seq, event.data, event
+                data, ids = event.data, (event.data.message_id, *event.data.joined)
+                since = max(event.seq, info.last_seq - TURN_EVENTS_MAX)
+                later = [one.data for one in await journal.along(thread, info.last_seq, since)]
+                revised = {one.message_id: one for one in later if isinstance(one, Revised) and one.message_id in ids}
+                for change in revised.values():
+                    if change.deleted and not data.joined:
+                        raise InvalidInput("Whoever wrote that message has deleted it.")
+                    # of messages that were joined it is not known which lines they were
+                    text = f"{data.text}\n\n{revision_text(change)}" if data.joined else change.text
+                    data = msgspec.structs.replace(data, text=text, author=change.author)
+                return of_turn[0].seq, data, event
         raise InvalidInput("There is no message here that was answered.")
 
     async def react(self, reaction: Reaction) -> str:
