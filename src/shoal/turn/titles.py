@@ -32,7 +32,7 @@ _SYSTEM = (
 
 
 class ThreadTitles:
-    """Names the threads that nobody has named, once each. `model` is empty for the agent's own."""
+    """Names the threads that nobody has named, once each, while `is_on`. `model` is empty for the agent's own."""
 
     def __init__(self, threads: ThreadStore, spending: Spending, clock: Clock, model: str) -> None:
         self._threads = threads
@@ -40,11 +40,12 @@ class ThreadTitles:
         self._clock = clock
         self._model = model
         self._settled: set[ThreadId] = set()
+        self.is_on = False
 
     async def after_turn(self, run: TurnRun) -> None:
         """Ask for a title where there is none; cancelling it leaves that to the next turn. Raises StoreError."""
         thread = run.view.thread
-        if thread in self._settled or is_child(thread) or thread.startswith(ASKED_ONCE):
+        if not self.is_on or thread in self._settled or is_child(thread) or thread.startswith(ASKED_ONCE):
             return
         said = [entry.message for entry in run.view.transcript.entries]
         asked = next((one.text for one in said if isinstance(one, UserMessage)), "")

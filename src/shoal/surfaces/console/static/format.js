@@ -82,6 +82,9 @@ export function threadName(info, thread = info?.thread || "") {
   return !name || MADE_ID.test(name) ? "Untitled" : name;
 }
 
+/** A sentence for chats as it is told on the page, where the details it speaks of stand below it. Pure. */
+export const here = (text) => (text || "").replace(" The details are in the console.", "");
+
 /** A line of Markdown without its marks: links and pictures by their words. Pure. */
 export const plain = (text) =>
   text

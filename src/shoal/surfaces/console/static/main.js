@@ -195,8 +195,8 @@ function Thread({ state, thread, part, session, second, drawer, openRail, openDi
       ${info?.parent && html`<a class="quiet" href=${threadAddress(info.parent)}>Caller</a>`}
       ${info && part && html`<a class="quiet" href=${threadAddress(thread)}>Conversation</a>`}
       ${info && PARTS.filter((one) => one !== part && (one === "files" || isOffered("today"))).map((one) => html`<a class="quiet" href=${`${threadAddress(thread)}/${one}`}>${one === "files" ? "Files" : "Context"}</a>`)}
-      ${info && html`<button type="button" class="quiet" aria-label="Find in this thread" title="Find in this thread (Ctrl+Shift+F)" onClick=${() => openDialog({ name: "palette", within: thread })}>${icon("search")}</button>`}
-      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="More about this thread" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}</button>`}
+      ${info && html`<button type="button" class="quiet" aria-label="Find in this thread" title="Find in this thread (Ctrl+Shift+F)" onClick=${() => openDialog({ name: "palette", within: thread })}>${icon("search")}<span class="if-wide" aria-hidden="true">Find</span></button>`}
+      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="More about this thread" title="Rename, pin, archive, export, delete" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}<span class="if-wide" aria-hidden="true">More</span></button>`}
     <//>
     <${OfflineBanner} state=${state} session=${session} second=${second} />
   `;

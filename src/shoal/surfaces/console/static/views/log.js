@@ -2,7 +2,7 @@
 
 import { html, memo, useEffect, useLayoutEffect, useRef, useState } from "../dom.js";
 import { fileAddress, speechAddress } from "../api.js";
-import { bytes, clockTime, fullTime, visible } from "../format.js";
+import { bytes, clockTime, fullTime, here, visible } from "../format.js";
 import { canTalk, me } from "../me.js";
 import { BranchSwitch, EditMessage } from "./branches.js";
 import { Changes, files } from "./changes.js";
@@ -18,7 +18,7 @@ import { Words } from "./words.js";
 
 const ROWS_SHOWN = 110;
 const NEAR_BOTTOM_PX = 60;
-const ORIGINS = { trigger: "Scheduled", system: "Shoal", agent: "Another agent", api: "Over the API" };
+const ORIGINS = { trigger: "Scheduled", system: "Shoal", agent: "Another agent" };
 
 const UserRow = memo(function UserRow({ item, thread, session, siblings, resting }) {
   const [editing, setEditing] = useState(false);
@@ -35,7 +35,8 @@ const UserRow = memo(function UserRow({ item, thread, session, siblings, resting
       <span class="node" aria-hidden="true"></span>
       <div class="body">
         <p class="by">
-          <b>${name}</b>${item.steered && html`<span class="tag">steered</span>`}
+          <b>${name}</b>${item.steered && html`<span class="tag">sent meanwhile</span>`}
+          ${item.origin === "api" && html`<span class="faint" title="Sent by a program or a script, with the HTTP API">by a program</span>`}
           <time datetime=${item.at} title=${fullTime(item.at)}>${clockTime(item.at)}</time>
           ${siblings && html`<${BranchSwitch} thread=${thread} session=${session} siblings=${siblings} />`}
           ${mayEdit && !editing && html`<${Act} name="edit" label="Edit" onClick=${() => setEditing(true)} />`}
@@ -114,7 +115,7 @@ const NoteRow = memo(function NoteRow({ item, thread, session }) {
       <div class="row error">
         <span class="node" aria-hidden="true"></span>
         <div class="body" role="note">
-          <p><${Words} text=${item.text || "Something went wrong."} /></p>
+          <p><${Words} text=${here(item.text) || "Something went wrong."} /></p>
           ${item.detail && html`<details><summary>Details</summary><pre tabindex="0">${item.detail}</pre></details>`}
         </div>
       </div>
