@@ -49,6 +49,8 @@ def literal_pattern(text: str) -> str:
 def pattern_of(subject: RuleSubject) -> str:
     """The pattern for what was chosen. Raises InvalidInput for a text that no rule can be made of."""
     text = subject.text.strip()
+    if not text or not text.isprintable():
+        raise InvalidInput("Say which, in one line of characters that can be seen.")
     match subject.what:
         case "tool":
             if not re.fullmatch("[a-z0-9_-]+", text):
