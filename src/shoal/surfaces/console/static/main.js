@@ -131,13 +131,17 @@ function App({ session }) {
     returning.current = false;
     document.querySelector(hidden || !matchMedia(WIDE).matches ? ".topbar .rail-opens" : ".rail .rail-hides")?.focus(); // only now can it be
   }, [drawer, hidden]);
+  const rail = useMemo( // while text streams in there is nothing new in it
+    () => html`<${Rail} hide=${() => hideRail(true)} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
+      manage=${(info) => setDialog({ name: "manage", thread: info.thread, info })} find=${() => setDialog({ name: "palette", within: "" })} />`,
+    [state.threads, state.approvals, state.seen, state.link, state.choices, infoOf(state, route.thread), route, drawer, minute],
+  );
   const hasBox = canTalk() && Boolean(route.thread) && !route.part;
   if (state.signedOut) return html`<${SignedOut} />`;
   return html`
     <a class="skip" href=${hasBox ? "#message" : "#main"} onClick=${skip}>${hasBox ? "Skip to the message box" : "Skip the list"}</a>
     <div class=${`page${hidden ? " is-alone" : ""}`}>
-      <${Rail} hide=${() => hideRail(true)} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
-        manage=${(info) => setDialog({ name: "manage", thread: info.thread, info })} find=${() => setDialog({ name: "palette", within: "" })} />
+      ${rail}
       <main id="main" tabindex="-1" inert=${drawer}>
         ${route.thread
           ? html`<${Thread} state=${state} thread=${route.thread} part=${route.part} session=${session} second=${second} drawer=${drawer} openRail=${openRail} openDialog=${setDialog} route=${route} />`

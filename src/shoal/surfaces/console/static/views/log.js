@@ -1,6 +1,6 @@
 // The log of a thread: rows strung on one line, what is being written, and what is on its way.
 
-import { html, memo, useEffect, useLayoutEffect, useRef, useState } from "../dom.js";
+import { html, memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../dom.js";
 import { fileAddress, speechAddress } from "../api.js";
 import { bytes, clockTime, fullTime, here, visible } from "../format.js";
 import { canTalk, me } from "../me.js";
@@ -270,6 +270,8 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
   };
 
   const from = Math.max(0, view.items.length - shown);
+  const answering = view.live && view.turns.get(view.live.turn);
+  const begins = useMemo(() => answering && !answering.begun && { ...answering, at: answering.startedAt }, [answering]);
   return html`
     <div class="log" ref=${frame} onScroll=${scrolled} tabindex="-1">
       <div class="column" role="log" aria-live="off" aria-label="Conversation">
@@ -278,8 +280,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
         ${view.items.slice(from).map(
           (item) => html`<div key=${item.key} class="strung" data-seq=${item.seq}><${rows[item.kind]} item=${item} thread=${view.thread} session=${session} turn=${item.kind === "end" ? view.turns.get(item.turn) : null} siblings=${["user", "begin"].includes(item.kind) ? view.siblings.get(item.turn) : null} resting=${!view.openTurn} /></div>`,
         )}
-        ${view.live && !view.turns.get(view.live.turn)?.begun && view.turns.has(view.live.turn) &&
-        html`<${BeginRow} key="begins" item=${{ ...view.turns.get(view.live.turn), at: view.turns.get(view.live.turn).startedAt }} />`}
+        ${begins && html`<${BeginRow} key="begins" item=${begins} />`}
         ${view.live && html`
           <div class="row assistant live" key="live">
             <div class="body">${view.live.partial && html`<span class="faint">… </span>`}<${GrowingProse} text=${view.live.text} thread=${view.thread} /></div>
