@@ -40,8 +40,8 @@ class Rule(msgspec.Struct):
     pattern: str
     words: str
     profile: str
-    agents: list[str]
-    users: list[str]
+    agents: tuple[str, ...]
+    users: tuple[str, ...]
 
 
 async def rules(stand: Stand) -> list[Rule]:
@@ -63,12 +63,12 @@ async def test_a_rule_is_added_changed_and_removed_and_holds_at_once(stand: Stan
     await stand.post("/api/permissions/rules", {"list": "allow", **about, "agents": ["main"]}, 201)
     assert await decision(stand, "git status -s") == "allow"
     made = next(one for one in await rules(stand) if "git" in one.pattern)
-    assert (made.words, made.agents) == ("the command git status, whatever follows it", ["main"])
+    assert (made.words, made.agents) == ("the command git status, whatever follows it", ("main",))
 
     await stand.put(f"/api/permissions/rules/{made.id}", {"list": "deny", **about})
     assert await decision(stand, "git status -s") == "deny"
     changed = next(one for one in await rules(stand) if "git" in one.pattern)
-    assert (changed.list, changed.agents) == ("deny", ["main"])
+    assert (changed.list, changed.agents) == ("deny", ("main",))
     assert (await stand.client.delete(f"/api/permissions/rules/{made.id}")).status_code == 404
 
     assert (await stand.client.delete(f"/api/permissions/rules/{changed.id}")).json() == {"removed": True}
@@ -85,7 +85,7 @@ async def test_a_rule_is_added_changed_and_removed_and_holds_at_once(stand: Stan
 
 async def test_a_rule_of_several_goes_alone(stand: Stand) -> None:
     first = next(one for one in await rules(stand) if one.list == "deny")
-    assert (first.users, first.words) == (["telegram:7"], "")
+    assert (first.users, first.words) == (("telegram:7",), "")
     await stand.client.delete(f"/api/permissions/rules/{first.id}")
     (left,) = tomllib.loads(stand.written()[0])["permissions"]["overrides"]
     assert left == {"users": ["telegram:7"], "allow": ["tool:bash:(make|ls).*"]}

@@ -256,7 +256,7 @@ async def test_schedules_stand_in_a_week_and_in_words(browser: Browser, api: Pag
         await expect(days).to_have_count(7, timeout=WAIT_MS)
         await expect(days.first).to_contain_text("Today")
         await expect(days.nth(4)).to_contain_text("Every 20 minutes")
-        await expect(page.locator(".cards .card")).to_contain_text("Every weekday at 9:00, UTC")
+        await expect(page.locator(".cards .card")).to_contain_text("Every weekday at 9:00 into test")
         await page.get_by_label("What to send").fill("Good morning")
         await page.get_by_label("Again and again").check()
         await page.get_by_role("combobox", name="How often").select_option("Every week")

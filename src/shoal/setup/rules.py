@@ -88,9 +88,11 @@ def with_override(text: str, override: OverrideSettings) -> str:
 
 def _changed(text: str, was: OwnRule, now: OwnRule | None) -> str:
     if was.profile:
-        lists = _put(_profile(text, was.profile), was, now)
-        for kind in (was.list, *([now.list] if now is not None and now.list != was.list else [])):
-            text = with_value(text, ("permissions", "profiles", was.profile, kind), lists[kind])
+        before = _profile(text, was.profile)
+        lists = _put(before, was, now)
+        for kind in LISTS:
+            if lists[kind] != before[kind]:
+                text = with_value(text, ("permissions", "profiles", was.profile, kind), lists[kind])
         return text
     for number, one in reversed([*enumerate(_overrides(text))]):
         selectors = {name: getattr(one, name) for name in _SELECTORS}
