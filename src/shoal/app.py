@@ -379,8 +379,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             tainted_files=prompt_files.sources,
         )
         compactor = Compactor(context, spending, clock)
-        titles = ThreadTitles(store.threads, spending, clock, config.threads.title_model)
-        titles.is_on = config.threads.titles == "model"
+        titles = ThreadTitles(store.threads, spending, clock, config.threads)
         children = Children(store, backend.engine, agents, models, clock, config.subagents)
         for tool in subagent_tools(children.check, children.begin, children.result):
             tools.add(tool)

@@ -82,6 +82,8 @@ async def test_a_skill_without_a_folder_is_called_as_it_says(stand: Stand) -> No
         (archive({"a/SKILL.md": skill("a"), "a/b/c/d/e/f/g/h/i": "x"}), "too deep"),
         (archive({"a/SKILL.md": skill("other")}), "must be that of its directory"),
         (archive({"a/SKILL.md": skill("a"), "b/SKILL.md": "no front matter"}), "cannot be installed"),
+        (archive({"a/SKILL.md": skill("a"), "a/x": "1", "a/x/y": "2"}), "as a file, too"),
+        (archive({"b/SKILL.md": skill("b"), "a/SKILL.md": skill("a") + "x" * 70_000}), "may have 65,536 bytes"),
         (archive({"a/SKILL.md": b"\xff\xfe"}), "no text in UTF-8"),
     ],
 )

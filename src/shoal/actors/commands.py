@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.actors.orchestrator import CHOOSES_NO_MODEL, Orchestrator
-from shoal.actors.undo import LAST_TURN
+from shoal.actors.undo import LAST_TURN, LAST_UNDO
 from shoal.actors.voice import VoiceService
 from shoal.agents.folder import KEYS
 from shoal.agents.lifecycle import AgentCard, AgentLifecycle, choices_in
@@ -337,7 +337,7 @@ class CommandRouter:
         return "" if channel_of(thread) == channel_of(asked.thread) else f"The copy is on the page: `{thread}`."
 
     async def undo(self, asked: CommandRequest) -> str:
-        """/undo: what the last turn did to files; with `last`, a number or an id, restore them."""
+        """/undo: what the last turn did to files; `last`, a number or an id restores them, `back` takes that back."""
         undo, hows = self._orchestrator.undo, dict[str, ChangedSince](keep="keep", overwrite="overwrite")
         match asked.argument.split():
             case []:
@@ -351,16 +351,17 @@ class CommandRouter:
             case [turn, *how] if not how or (len(how) == 1 and how[0].lower() in hows):
                 try:
                     since = hows[how[0].lower()] if how else "ask"
-                    id = LAST_TURN if turn.lower() == LAST_TURN else turn.upper()
+                    id = turn.lower() if turn.lower() in (LAST_TURN, LAST_UNDO) else turn.upper()
                     done = await undo.undo(asked.thread, id, asked.asker, since)
                 except FilesDiffer as error:
                     return f"{error} `/undo {turn} keep` restores the others, `/undo {turn} overwrite` all."
                 left = [f"\n- `{one.path}` was not restored. {one.why}" for one in done.left[:LINES_MAX]]
                 if done.not_restored > len(left):
                     left.append(f"\n- and {done.not_restored - len(left)} more")
-                return f"Restored {counted(done.restored, 'file')}. `/undo {done.id}` takes that back.{''.join(left)}"
+                return f"Restored {counted(done.restored, 'file')}. `/undo back` takes that back.{''.join(left)}"
             case _:
-                return "`/undo` shows what my last turn did to files; `/undo last` restores them."
+                shows = "`/undo` shows what my last turn did to files"
+                return f"{shows}; `/undo last` restores them, `/undo back` takes that back."
 
     async def voice(self, asked: CommandRequest) -> str:
         """/voice."""

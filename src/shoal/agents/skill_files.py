@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from shoal.agents.self_edit import EDIT, History, read_file, write_file
+from shoal.domain.blocking import in_thread
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
 from shoal.domain.records import AuditEntry
 from shoal.store.audit import AuditLog
-from shoal.tools.threads import in_thread
 from shoal.turn.skills import (
     SKILL_BYTES_MAX,
     SKILL_FILE,
@@ -50,6 +50,7 @@ async def install_skills(
             texts[name] = files[SKILL_FILE].decode()
         except UnicodeDecodeError as error:
             raise InvalidInput(f"The {SKILL_FILE} of {name[:80]!r} is no text in UTF-8.") from error
+        _check_size(files[SKILL_FILE])
         parsed = parse_skill(root.path / name / SKILL_FILE, texts[name], root.scope)
         if isinstance(parsed, SkillProblem):
             raise InvalidInput(parsed.text.replace("is left out", "cannot be installed"))
@@ -124,7 +125,14 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
         if left < 0:
             raise InvalidInput(f"The archive unpacks to more than {UNPACKED_BYTES_MAX // 1_048_576} MiB.")
         files[path] = content
+    if odd := next((path for path in files for parent in path.parents if parent in files), None):
+        raise InvalidInput(f"The archive has {str(odd)[:120]!r} in a folder that it has as a file, too.")
     return files
+
+
+def _check_size(text: bytes) -> None:
+    if len(text) > SKILL_BYTES_MAX:
+        raise InvalidInput(f"A {SKILL_FILE} may have {SKILL_BYTES_MAX:,} bytes; put the rest into files beside it.")
 
 
 def _name_in(text: bytes) -> str:
@@ -145,8 +153,7 @@ async def put_skill(
     """
     path = root.path / name / SKILL_FILE
     if text is not None:
-        if len(text.encode()) > SKILL_BYTES_MAX:
-            raise InvalidInput(f"A {SKILL_FILE} may have {SKILL_BYTES_MAX:,} bytes; put the rest into files beside it.")
+        _check_size(text.encode())
         found = parse_skill(path, text, root.scope)
         if isinstance(found, SkillProblem):
             raise InvalidInput(found.text)

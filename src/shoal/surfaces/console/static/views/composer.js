@@ -137,7 +137,7 @@ export function Composer({ thread, running, items, session, suggestion }) {
           onKeyUp=${(event) => setCaret(event.target.selectionStart)} onClick=${(event) => setCaret(event.target.selectionStart)}></textarea>
         <div class="tools">
           <${Files} files=${files} change=${setFiles} box=${box} word=${!running && "Attach"} />
-          <${Microphone} key=${thread} send=${speak} report=${setProblem} word=${!running && "Speak"} />
+          <${Microphone} key=${thread} send=${speak} report=${setProblem} word=${!running && "Record"} />
           <span id="keys" class="faint hint">${running ? "Enter: after this turn, Ctrl+Enter: now, Esc: stop" : "Enter sends, Shift+Enter for a new line"}</span>
           ${running && html`<button type="button" class="plain stop" onClick=${stop}>${icon("stop")} Stop</button>`}
           ${running && html`<button type="button" class="plain" title="The agent reads it before its next step" disabled=${!text.trim() || files.length > 0} onClick=${() => submit(true)}>Send now</button>`}
