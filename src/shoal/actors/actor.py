@@ -192,7 +192,8 @@ class Actor:
             if self._run is not None and not self._skip_maintenance:
                 with anyio.CancelScope() as self._maintenance:
                     await services.compactor.after_turn(self._run)
-                    await services.titles.after_turn(self._run)
+                    if services.titles.is_on:
+                        await services.titles.after_turn(self._run)
                 self._maintenance = None
         except StaleEpoch as error:
             log.info("thread taken over", extra={"thread_id": self.thread, "why": str(error)})

@@ -33,7 +33,7 @@ _SYSTEM = (
 
 
 class ThreadTitles:
-    """Names the threads that nobody has named, once each, while `is_on`."""
+    """Names the threads that nobody has named, once each; whoever runs turns asks for it while it `is_on`."""
 
     def __init__(self, threads: ThreadStore, spending: Spending, clock: Clock, settings: ThreadsSettings) -> None:
         self._threads = threads
@@ -46,7 +46,7 @@ class ThreadTitles:
     async def after_turn(self, run: TurnRun) -> None:
         """Ask for a title where there is none; cancelling it leaves that to the next turn. Raises StoreError."""
         thread = run.view.thread
-        if not self.is_on or thread in self._settled or is_child(thread) or thread.startswith(ASKED_ONCE):
+        if thread in self._settled or is_child(thread) or thread.startswith(ASKED_ONCE):
             return
         said = [entry.message for entry in run.view.transcript.entries]
         asked = next((one.text for one in said if isinstance(one, UserMessage)), "")

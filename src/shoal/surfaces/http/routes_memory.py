@@ -243,7 +243,7 @@ async def skills(web: WebContext, query: SkillsQuery) -> SkillsView:
     return await in_thread(lambda: SkillsView(shown(found.found), problems, shown(found.shadowed)))
 
 
-@routes("POST /api/skills", ADMINS, status=201, raw_body="application/zip")
+@routes("POST /api/skills", ADMINS, status=201, raw_body="application/octet-stream")
 async def install(web: WebContext, by: Principal, request: Request, query: SkillQuery) -> SkillsView:
     """Install the skills of a zip archive, each a folder with a SKILL.md and what goes with it; 409 for a name that is
     taken, 413 for an archive that is too large."""
