@@ -58,7 +58,7 @@ def pattern_of(subject: RuleSubject) -> str:
             return f"(?s:tool:{text}(:.*)?)"
         case "command":
             parts = [one for one in shell_actions("bash", text, cwd=WORKSPACE) if not one.whole]
-            if len(parts) != 1 or not parts[0].text.startswith("tool:bash:"):
+            if len(parts) != 1 or not re.match("tool:bash:.", parts[0].text):
                 raise InvalidInput(
                     "A rule is about one command. Make one for each between `&&`, `|` and `;`, and one about writing "
                     "for each file that `>` writes to."

@@ -79,6 +79,7 @@ def test_a_command_that_hides_what_it_runs_is_allowed_by_the_rule_that_names_it(
     [
         (RuleSubject("command", "ls && rm x"), "about one command"),
         (RuleSubject("command", "ls > out"), "about one command"),
+        (RuleSubject("command", "# nothing"), "about one command"),
         (RuleSubject("read", "/workspace/../etc"), "straight down"),
         (RuleSubject("write", "/"), "Name a file or a folder"),
         (RuleSubject("web", "example.org"), "no address"),
