@@ -174,6 +174,7 @@ class App:
     models: Models
     agents: AgentRegistry
     profiles: Profiles
+    titles: ThreadTitles
     tools: Registry
     pins: Pins
     mcp: McpServers
@@ -378,8 +379,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             tainted_files=prompt_files.sources,
         )
         compactor = Compactor(context, spending, clock)
-        with_titles, title_model = config.threads.titles == "model", config.threads.title_model
-        titles = ThreadTitles(store.threads, spending, clock, title_model) if with_titles else None
+        titles = ThreadTitles(store.threads, spending, clock, config.threads)
         children = Children(store, backend.engine, agents, models, clock, config.subagents)
         for tool in subagent_tools(children.check, children.begin, children.result):
             tools.add(tool)
@@ -534,6 +534,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             models=models,
             agents=agents,
             profiles=profiles,
+            titles=titles,
             tools=tools,
             pins=pins,
             mcp=mcp,

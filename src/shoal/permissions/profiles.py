@@ -245,7 +245,7 @@ def _built_in(name: str) -> Profile:
 
 
 class Profiles:
-    """All profiles of an installation, with the overrides laid over them. Compiled once; safe to share."""
+    """All profiles of an installation, with the overrides laid over them. Safe to share."""
 
     def __init__(
         self, sources: Mapping[str, ProfileSettings] | None = None, overrides: Sequence[OverrideSettings] = ()
@@ -272,6 +272,12 @@ class Profiles:
         if problems:
             raise ConfigError(problems)
         self._combined: dict[tuple[str, tuple[int, ...]], Profile] = {}
+
+    def replace(self, sources: Mapping[str, ProfileSettings], overrides: Sequence[OverrideSettings]) -> None:
+        """Have other profiles and overrides hold from the next turns on, or none of it: raises ConfigError."""
+        fresh = Profiles(sources, overrides)
+        self._sources, self._overrides = fresh._sources, fresh._overrides
+        self._profiles, self._combined = fresh._profiles, fresh._combined
 
     @property
     def names(self) -> tuple[str, ...]:

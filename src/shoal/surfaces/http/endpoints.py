@@ -247,6 +247,12 @@ async def _admit(web: WebContext, endpoint: Endpoint, by: Principal, request: Re
     await web.app.store.audit.record(CHAIN, [entry])
 
 
+def check_owner(by: Principal) -> None:
+    """Raises ApiError 403 for anybody else."""
+    if by.asker.trust != "owner":
+        raise ApiError(403, "owner", "Only the owner sets Shoal up; use the token in the file `token` of its home.")
+
+
 # ---- what handlers answer ----
 
 
