@@ -157,6 +157,10 @@ class Undo:
                 break
         return found
 
+    async def id_of(self, thread: ThreadId, turn: str) -> str:
+        """Which turn, or undo, of a conversation is meant. Raises NotFound, Conflict in a copy."""
+        return (await self._row(thread, turn)).id
+
     async def _now(self, row: CheckpointRow) -> str:
         """How the workspace of a turn is now. Raises OSError."""
         await self._services.folders.pull(row.thread, await self._agent(row))
