@@ -395,8 +395,8 @@ class ChatServer:
         elif not answer and (step in ("last", "turn", "back") or (step == "fork" and ack.id not in self._copies)):
             one.steps[0] = "turn" if step == "last" else step  # again; what undid that by then is not undone
         else:
-            one.steps.pop(0)
             one.undone_by = back[1] if back is not None else one.undone_by
+            one.steps = one.steps[1:] if back is not None else []  # who is refused lets it be
             if step == "fork" and not answer:
                 words = f'tools=1 tool=note args={{"text":"f{one.name}"}} words=3 id=f{one.name}'
                 told = Update(f"f{one.name}", update.person, words, "tell", one.name, thread=self._copies[ack.id])

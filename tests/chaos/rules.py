@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 import psycopg
 
-from shoal.domain.posts import REPEATED, WRITING
+from shoal.domain.posts import PREVIEW, REPEATED, WRITING
 from tests.chaos.chat_server import People, answers_of
 from tests.chaos.node import TURN_TOKENS
 
@@ -152,7 +152,7 @@ def a_retry_answers_once_more(record: Record) -> Iterator[str]:
         turns: dict[str, set[str]] = defaultdict(set)
         for fact in platform.standing().values():
             for name in answers_of(fact["text"]):
-                turns[name].add(max(fact["key"].split(":"), key=len))
+                turns[name].add(fact["key"].removeprefix(PREVIEW).partition(":")[0])
         more = Counter[str]()
         for name, found in turns.items():
             more[name.lstrip("tpf").partition(".")[0]] += len(found) - 1

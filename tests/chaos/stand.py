@@ -31,7 +31,7 @@ LINES_AHEAD = 8
 """How many lines somebody types who is not answered yet."""
 LINE_SECONDS = 0.2
 """What a line takes to type, on average."""
-PEOPLE_AN_AGENT = 10
+PEOPLE_AN_AGENT = 4
 """How many people share an agent and its workspace, on average."""
 PAUSE_SECONDS = 0.3
 """How long somebody must have paused who writes in lines."""
