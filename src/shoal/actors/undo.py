@@ -145,6 +145,8 @@ class Undo:
         found, now = list[tuple[CheckpointRow, int]](), dict[str, str]()
         rows = await self._rows.newest(thread)
         turns = [row for row in rows if not row.undoes and row.ended_at is not None and row.before and row.after]
+        own = iter(sorted((row for row in turns if row.thread == thread), key=lambda row: -row.turn_seq))
+        turns = [next(own) if row.thread == thread else row for row in turns]  # whatever the clock said meanwhile
         for row in turns:
             if row.undone_by or any(other is not row and _covers(other, row) for other in turns):
                 continue
@@ -335,7 +337,9 @@ class Undo:
         ended, family = row.ended_at or self._services.clock.now(), await self._family(row.thread)
         others = list[tuple[str, str]]()
         for other in await self._rows.of_workspace(row.workspace):
-            meets = other.began_at <= ended and (other.ended_at is None or other.ended_at >= row.began_at)
+            till = other.ended_at or ended
+            is_certain = row.began_at <= ended and other.began_at <= till  # else the clock was set back
+            meets = (other.began_at <= ended and row.began_at <= till) or not is_certain
             left = other.after if other.ended_at is not None else now
             if meets and other.before and left and await self._family(other.thread) != family:
                 others.append((other.before, left))
@@ -410,8 +414,8 @@ def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
 
 
 def _covers(one: CheckpointRow, other: CheckpointRow) -> bool:
-    """Whether a turn's changes have those of another one in them."""
-    if one.ended_at is None or other.ended_at is None or one.workspace != other.workspace:
+    """Whether a turn's changes have those of a subagent's turn in them."""
+    if one.thread == other.thread or one.ended_at is None or other.ended_at is None or one.workspace != other.workspace:
         return False
     return one.began_at <= other.began_at and other.ended_at <= one.ended_at
 
