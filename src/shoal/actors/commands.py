@@ -4,10 +4,8 @@
 """
 
 import logging
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import NamedTuple
 
 import msgspec
 
@@ -31,7 +29,7 @@ from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ONCE
 from shoal.domain.speech import VOICE_MODES
-from shoal.domain.triggers import MACROS, NewTrigger, Trigger, parse_when, zone_named
+from shoal.domain.triggers import REMIND_USAGE, NewTrigger, Trigger, parse_reminder, parse_when
 from shoal.permissions.access import Audiences
 from shoal.store.agents import AgentStore
 from shoal.store.store import Store
@@ -72,20 +70,11 @@ CONTEXT_USAGE = (
 )
 VOICE_USAGE = "`/voice on`, `/voice off`, `/voice auto`: when you speak to me"
 THREAD_USAGE = "`/thread list`, `/thread kill ID`, `/thread history ID`"
-REMIND_USAGE = (
-    "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN is `in 10 minutes`, `2026-05-04T09:00` or "
-    "`0 9 * * 1-5`; a time zone such as `Europe/Berlin` may stand after it."
-)
 _OPEN_VERBS = ("", "show", "list")
 """What anybody may ask of /agent; all else is for those who may manage."""
 _AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
 _AGENT_ALIASES = {"init": "create", "delete": "destroy", "remove": "destroy"}
 FORBIDDEN = "Only my owner and the people in agents.managers may do that."
-
-_WAIT = re.compile(r"(in\s+(?:\d{1,6}|an?)\s*(?:s|sec|second|m|min|minute|h|hour|d|day|w|week)s?)\s+(.+)", re.I | re.S)
-_CRON = re.compile(r"((?:[\w*/,#?-]*[\d*/][\w*/,#?-]*\s+){3}(?:[\w*/,#?-]+\s+)(?:[\w*/,#?-]+))\s+(.+)", re.S)
-_MOMENT = re.compile(r"(\d{4}-\S+|@\w+)\s+(.+)", re.S)
-_ZONE = re.compile(r"(UTC|[A-Z][A-Za-z_]+(?:/[A-Za-z_+-]+)+)\s+(.+)", re.S)
 
 
 class CommandRouter:
@@ -624,29 +613,6 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     def _check_may_manage(self, asked: CommandRequest) -> None:
         if not self.may_manage(asked.asker):
             raise Forbidden(FORBIDDEN)
-
-
-class ParsedReminder(NamedTuple):
-    """What somebody wants: when, in which time zone, and what."""
-
-    when: str
-    timezone: str
-    text: str
-
-
-def parse_reminder(argument: str) -> ParsedReminder:
-    """WHEN, a time zone maybe, and TEXT. Raises InvalidInput with the forms."""
-    text = argument.strip()
-    found = _WAIT.fullmatch(text) or _CRON.fullmatch(text)
-    if found is None:
-        found = _MOMENT.fullmatch(text)
-        if found is None or (found[1].startswith("@") and found[1] not in MACROS):
-            raise InvalidInput(f"Write when, and then what: {REMIND_USAGE}")
-    zoned = _ZONE.fullmatch(found[2])
-    if zoned is None:
-        return ParsedReminder(found[1], "UTC", found[2].strip())
-    zone_named(zoned[1])
-    return ParsedReminder(found[1], zoned[1], zoned[2].strip())
 
 
 async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> AgentSpec:
