@@ -15,6 +15,7 @@ import msgspec
 from shoal.agents.folder import read_agent, read_shared
 from shoal.config import Config
 from shoal.delivery.hub import Hub
+from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, StoreCorrupt
 from shoal.domain.events import Branched, Event, TurnFinished, TurnStarted
@@ -30,7 +31,6 @@ from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
 from shoal.store.journal import SEQ_END, Journal
 from shoal.store.projections import Projections
 from shoal.store.store import Store
-from shoal.tools.threads import in_thread
 from shoal.triggers.files import EventFiles, Heartbeat
 from shoal.triggers.service import SourceOf, TriggerTarget
 from shoal.turn.prompt import decode_prompt

@@ -75,7 +75,7 @@ UPDATES_MAX = 50
 
 _DONE = re.compile(r"DONE \d+ (\S+)")
 _TURN = re.compile(r"[0-9A-Z]{26}")
-_TAKES_BACK = re.compile(r"undo `?([0-9A-Z]{26})`")
+_UNDONE = re.compile(r"takes that back|was undone already")
 _DIFFERING = re.compile(r"not as this left (?:it|them): (.*)\. Keep or overwrite")
 _NOT_NOW = re.compile(r"has something to do|still at work|^The platform answered|^The connection broke|^Too many posts")
 
@@ -217,7 +217,6 @@ class Return(msgspec.Struct):
     turn: str = ""
     after: str = ""
     steps: list[str] = msgspec.field(default_factory=list[str])
-    undone_by: str = ""
     tries: int = 0
 
 
@@ -373,8 +372,7 @@ class ChatServer:
             self._say(person)
             return
         step = one.steps[0]
-        about = {"turn": f" {one.turn}", "back": f" {one.undone_by}", "last": " last"}.get(step, "")
-        text = f"/{step if step in GOING_BACK else 'undo'}{about}{how}"
+        text = f"/{step}" if step in GOING_BACK else f"/undo {one.turn if step == 'turn' else step}{how}"
         one.tries += 1
         self._do(Update(f"{one.name}/{one.tries}", f"person-{person}", text, "command", one.name), seconds)
 
@@ -386,17 +384,16 @@ class ChatServer:
         files = self._files(person) if self._people.kind(one.name) == "undo" else ""
         about = {"id": ack.id, "status": ack.status, "do": "command", "target": one.name, "said": update.text}
         self._note("ack", **about, step=step, answer=answer, files=files)
-        back, differing = _TAKES_BACK.search(answer), _DIFFERING.search(answer)
+        differing = _DIFFERING.search(answer)
         if _NOT_NOW.search(answer):
             seconds = AGAIN_SECONDS
         elif differing is not None:
             own = all(name.startswith(self._people.drafts(person)) for name in differing[1].split(", "))
             how = " overwrite" if own else " keep"
         elif not answer and (step in ("last", "turn", "back") or (step == "fork" and ack.id not in self._copies)):
-            one.steps[0] = "turn" if step == "last" else step  # again; what undid that by then is not undone
+            one.steps[0] = "fork" if step == "fork" else "turn"  # whether or not it was done, that is undone then
         else:
-            one.undone_by = back[1] if back is not None else one.undone_by
-            one.steps = one.steps[1:] if back is not None else []  # who is refused lets it be
+            one.steps = one.steps[1:] if _UNDONE.search(answer) else []  # who is refused lets it be
             if step == "fork" and not answer:
                 words = f'tools=1 tool=note args={{"text":"f{one.name}"}} words=3 id=f{one.name}'
                 told = Update(f"f{one.name}", update.person, words, "tell", one.name, thread=self._copies[ack.id])

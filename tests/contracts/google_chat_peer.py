@@ -8,7 +8,7 @@ from shoal.chat.google_chat.adapter import GoogleChatAdapter
 from shoal.domain.ids import make_thread_id
 from shoal.domain.settings_platforms import GoogleChatSettings
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Shown, Who
+from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.google_chat import PUSH_URL, FakeGoogleChat
 from shoal.testing.platforms.google_chat_wire import Given
 
@@ -22,6 +22,7 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
     stranger = "1009"
     refers = frozenset[Refers]({"reply", "forward", "own"})
     kinds = frozenset[Kind]({"picture", "unknown"})
+    routes = frozenset[Route]({"before"})
 
     def __init__(self, home: Path, server: FakeGoogleChat, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
@@ -77,6 +78,11 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
     async def sends_file(self, name: str, content: bytes) -> None:
         await self.ready()
         await self.server.sends_file(DIRECT, name, content)
+
+    async def brings(self, route: Route, name: str, content: bytes) -> None:
+        await self.ready()
+        await self.server.sends_file(HARBOUR, name, content, user=self.stranger, named=False)
+        await self.in_channel("what is it?", named=True)
 
     async def refers_to(self, kind: Refers, said: str, text: str) -> None:
         await self.ready()

@@ -39,7 +39,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
     """A bot that was connected before, and its platform."""
 
     stranger = STRANGER
-    lacks = frozenset[Lack]({"bots_heard"})
+    lacks = frozenset[Lack]()
     refers = frozenset[Refers]({"reply", "own"})
     kinds = frozenset[Kind](OTHERS)
     routes = frozenset[Route]({"reply", "before"})

@@ -10,7 +10,7 @@ from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import SlackSettings
 from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Shown, Who
+from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.slack import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, FakeSlack
 from shoal.testing.platforms.slack_methods import BOT
 from shoal.testing.platforms.slack_wire import Room, Sent
@@ -36,6 +36,7 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
     stranger = "USTRANGER"
     refers = frozenset[Refers]({"quote", "forward"})
     kinds = frozenset[Kind]({"unknown"})
+    routes = frozenset[Route]({"before"})
 
     def __init__(self, home: Path, server: FakeSlack, mode: Literal["socket", "http"] = "socket") -> None:
         super().__init__(home, server, ManualClock())
@@ -103,6 +104,11 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
 
     async def sends_file(self, name: str, content: bytes) -> None:
         await self.server.sends_file(self.channel, name, content, thread_ts=self.root)
+
+    async def brings(self, route: Route, name: str, content: bytes) -> None:
+        await self.adapter.connected.wait()
+        await self.server.sends_file(CHANNEL, name, content, user="USTRANGER")
+        await self.in_channel("what is it?", named=True)
 
     async def refers_to(self, kind: Refers, said: str, text: str) -> None:
         mark = {"is_share": True} if kind == "forward" else {"is_msg_unfurl": True}

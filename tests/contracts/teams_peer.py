@@ -9,7 +9,7 @@ from shoal.domain.ids import make_thread_id
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import TeamsSettings
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Shown, Who
+from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.teams import BOT, PASSWORD, FakeTeams, Json
 
 DIRECT, GROUP, CHANNEL = "a:1ada", "19:crew@thread.v2", "19:harbour@thread.tacv2"
@@ -24,6 +24,7 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
     stranger = "aad-mallory"
     refers = frozenset[Refers]({"quote", "own"})
     kinds = frozenset[Kind]({"unknown"})
+    routes = frozenset[Route]({"before"})
 
     def __init__(self, home: Path, server: FakeTeams, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
@@ -76,6 +77,11 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
     async def sends_file(self, name: str, content: bytes) -> None:
         await self.ready()
         await self.server.sends_file(DIRECT, name, content)
+
+    async def brings(self, route: Route, name: str, content: bytes) -> None:
+        await self.ready()
+        await self.server.sends_file(self.place, name, content, user="mallory")
+        await self.in_channel("what is it?", named=True)
 
     async def refers_to(self, kind: Refers, said: str, text: str) -> None:
         await self.ready()

@@ -487,6 +487,23 @@ async def test_a_turn_is_named_by_last_or_by_a_number(tmp_path: Path) -> None:
         assert "No turn here has changed files" in await world.ada.asks("/undo"), "all of it is as before already"
 
 
+async def test_the_last_undo_is_taken_back_without_its_id(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "ok", writes("b.txt", "2"), "ok")) as world:
+        for _ in range(2):
+            await turn(world)
+        assert "Nothing was undone here" in await world.ada.asks("/undo back")
+
+        def files() -> list[str]:
+            return sorted(path.name for path in workspace(world).iterdir())
+
+        await world.ada.asks("/undo 2")
+        assert "`/undo back` takes that back" in await world.ada.asks("/undo last")
+        assert files() == []
+        for expected in (["b.txt"], [], ["b.txt"]):  # each is an undo, and the last one to be taken back
+            await world.ada.asks("/undo Back")
+            assert files() == expected
+
+
 async def test_whoever_is_late_to_undo_is_told_that_it_was_undone(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
         only, undo = await turn(world), world.app.orchestrator.undo
@@ -504,7 +521,7 @@ async def test_a_copy_says_where_it_is_undone(tmp_path: Path) -> None:
         await snapshots.fork(world.ada.thread, copy, "owner")
         await snapshots.fork(copy, second, "owner")
         for thread in (copy, second):
-            for id in (first, "last", "1"):
+            for id in (first, "last", "back", "1"):
                 with pytest.raises(Conflict, match=rf"This is a copy; .* original conversation, `{world.ada.thread}`"):
                     await undo.undo(thread, id, OWNER)
                 with pytest.raises(Conflict, match="This is a copy"):

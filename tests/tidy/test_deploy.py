@@ -160,9 +160,8 @@ def test_nothing_is_installed_without_a_hash() -> None:
     installs = [command for command in commands if re.search(r"\bpip (?:install|wheel)\b", command)]
     assert len(installs) == 4
     for command in installs:
-        is_locked = "--require-hashes --no-deps" in command and re.search(
-            r"-r requirements/(?:image|build)\.txt", command
-        )
+        is_checked = "--require-hashes --no-deps" in command
+        is_locked = is_checked and re.search(r"-r requirements/(?:image|build)\.txt", command)
         is_offline = "--no-index" in command and "--no-deps" in command
         assert is_locked or is_offline, command
         assert "pip install" in command or "--no-build-isolation" in command, (

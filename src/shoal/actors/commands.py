@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from shoal.actors.orchestrator import CHOOSES_NO_MODEL, Orchestrator
-from shoal.actors.undo import LAST_TURN
+from shoal.actors.undo import LAST_TURN, LAST_UNDO
 from shoal.actors.voice import VoiceService
 from shoal.agents.folder import KEYS
 from shoal.agents.lifecycle import AgentCard, AgentLifecycle, choices_in
@@ -333,7 +333,7 @@ class CommandRouter:
         return "" if channel_of(thread) == channel_of(asked.thread) else f"The copy is on the page: `{thread}`."
 
     async def undo(self, asked: CommandRequest) -> str:
-        """/undo: what the last turn did to files; with `last`, a number or an id, restore them."""
+        """/undo: what the last turn did to files; `last`, a number or an id restores them, `back` takes that back."""
         undo, hows = self._orchestrator.undo, dict[str, ChangedSince](keep="keep", overwrite="overwrite")
         match asked.argument.split():
             case []:
@@ -347,7 +347,7 @@ class CommandRouter:
             case [turn, *how] if not how or (len(how) == 1 and how[0].lower() in hows):
                 try:
                     since = hows[how[0].lower()] if how else "ask"
-                    named = LAST_TURN if turn.lower() == LAST_TURN else turn.upper()
+                    named = turn.lower() if turn.lower() in (LAST_TURN, LAST_UNDO) else turn.upper()
                     id = await self._about(asked, lambda: undo.id_of(asked.thread, named))
                     done = await undo.undo(asked.thread, id, asked.asker, since)
                 except FilesDiffer as error:
@@ -355,9 +355,10 @@ class CommandRouter:
                 left = [f"\n- `{one.path}` was not restored. {one.why}" for one in done.left[:LINES_MAX]]
                 if done.not_restored > len(left):
                     left.append(f"\n- and {done.not_restored - len(left)} more")
-                return f"Restored {counted(done.restored, 'file')}. `/undo {done.id}` takes that back.{''.join(left)}"
+                return f"Restored {counted(done.restored, 'file')}. `/undo back` takes that back.{''.join(left)}"
             case _:
-                return "`/undo` shows what my last turn did to files; `/undo last` restores them."
+                shows = "`/undo` shows what my last turn did to files"
+                return f"{shows}; `/undo last` restores them, `/undo back` takes that back."
 
     async def _about(self, asked: CommandRequest, find: Callable[[], Awaitable[str]]) -> str:
         """What a command is about, found once: it is obeyed again where the database failed, maybe after it was done,

@@ -29,6 +29,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock
 from shoal.domain.errors import FetchError, InvalidInput, PlatformError, StoreError
 from shoal.domain.events import Failed
@@ -42,7 +43,6 @@ from shoal.domain.web import Fetcher, FetchRequest
 from shoal.tools.attachments import EXECUTABLE, fit_image, media_type_of
 from shoal.tools.output import visible
 from shoal.tools.tainted_files import MarkedFiles
-from shoal.tools.threads import in_thread
 from shoal.turn.thread import ThreadView
 
 log = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ import msgspec
 
 from shoal.actors.actor import ActorServices
 from shoal.domain.agents import AgentSpec, is_child
+from shoal.domain.blocking import in_thread
 from shoal.domain.checkpoints import (
     SINCE,
     ChangedSince,
@@ -43,13 +44,14 @@ from shoal.domain.records import AuditEntry
 from shoal.tools.checkpoints import files_of
 from shoal.tools.file_diffs import file_change, why_not_restorable
 from shoal.tools.restore import restore
-from shoal.tools.threads import in_thread
 from shoal.tools.trees import Trees
 
 log = logging.getLogger(__name__)
 
 LAST_TURN = "last"
 """Stands for the last turn of a thread whose changes can be undone."""
+LAST_UNDO = "back"
+"""Stands for the last undo of a thread that was not taken back."""
 SHOWN_MAX = 200
 """Most files of a turn that are shown."""
 DIFF_CHARS_MAX = 200_000
@@ -294,7 +296,14 @@ class Undo:
         return UndoResult(undo.id, len(done), tuple(names), len(left), tuple(stayed))
 
     async def _row(self, thread: ThreadId, turn: str) -> CheckpointRow:
-        """The row of a turn or an undo: by its id, or by which of those that can be undone it is, the last being 1."""
+        """The row of a turn or an undo: by its id, by which of the turns that can be undone it is, the last being 1, or
+        as the last undo."""
+        if turn == LAST_UNDO:
+            undos = (row for row in await self._rows.newest(thread) if row.undoes and not row.undone_by)
+            if (last := max(undos, key=lambda row: (row.turn_seq, row.id), default=None)) is None:
+                await self._check_is_no_copy(thread, LAST_TURN)
+                raise NotFound("Nothing was undone here that could be taken back.")
+            turn = last.id
         if turn == LAST_TURN or (turn.isdecimal() and len(turn) <= NUMBER_DIGITS_MAX):
             number = 1 if turn == LAST_TURN else int(turn)
             rows = await self.undoable(thread, number) if number else []

@@ -24,6 +24,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.errors import ProviderDown, ProviderRefused
 from shoal.domain.files import Folders
@@ -45,7 +46,6 @@ from shoal.domain.speech import (
     speakable,
 )
 from shoal.permissions.access import People
-from shoal.tools.threads import in_thread
 from shoal.turn.spending import Charge, Spending
 
 log = logging.getLogger(__name__)

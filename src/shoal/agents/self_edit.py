@@ -21,6 +21,7 @@ from msgspec import Meta
 
 from shoal.agents.folder import FILE, read_agent, set_key
 from shoal.domain.agents import AgentSpec
+from shoal.domain.blocking import in_thread
 from shoal.domain.cases import CASES
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
 from shoal.domain.ids import channel_of
@@ -32,7 +33,6 @@ from shoal.store.store import Store
 from shoal.tools.builtin.files import replace_text
 from shoal.tools.functions import Prepared, canonical, planned, tool
 from shoal.tools.tainted_files import PromptFiles
-from shoal.tools.threads import in_thread
 from shoal.turn.checks import CaseChecks
 from shoal.turn.prompt import SYSTEM_TITLE, SystemPrompt, assemble
 from shoal.turn.skills import SkillProblem, parse_skill

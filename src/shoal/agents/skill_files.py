@@ -5,10 +5,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from shoal.agents.self_edit import EDIT, History, read_file, write_file
+from shoal.domain.blocking import in_thread
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
 from shoal.domain.records import AuditEntry
 from shoal.store.audit import AuditLog
-from shoal.tools.threads import in_thread
 from shoal.turn.skills import SKILL_BYTES_MAX, SKILL_FILE, SkillProblem, SkillRoot, parse_skill
 
 CHAIN = "skills"

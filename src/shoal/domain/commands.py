@@ -55,7 +55,9 @@ COMMANDS: dict[str, CommandSpec] = {
         CommandSpec("stop", "stop the running turn; with all, forget what waits too", "[all]"),
         CommandSpec("retry", "answer the last message anew; with a name, by another model", "[MODEL]", True),
         CommandSpec("fork", "go on elsewhere with a copy of this conversation"),
-        CommandSpec("undo", "what my last turn did to files, and restore them", "[last|NUMBER|ID [keep|overwrite]]"),
+        CommandSpec(
+            "undo", "what my last turn did to files, and restore them", "[last|back|NUMBER|ID [keep|overwrite]]"
+        ),
         CommandSpec("steer", "tell the running turn something", "TEXT"),
         CommandSpec("approve", "allow what I ask; with an id, that question", "[ID]"),
         CommandSpec("deny", "deny what I ask; with an id, that question", "[ID]"),

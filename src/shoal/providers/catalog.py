@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -39,6 +39,9 @@ from shoal.providers.model_table import (
     quirks_of,
     server_row,
 )
+
+if TYPE_CHECKING:
+    from shoal.providers.model_endpoint import ModelEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -118,15 +121,7 @@ def build_embeddings(
         case "openai" | "openai-responses" | "gemini":
             from shoal.providers.embeddings import HttpEmbeddings
 
-            return HttpEmbeddings(
-                provider,
-                model,
-                make_client(address_of(settings), provider, settings.timeout_seconds, environ),
-                ApiKey(settings.api_key, provider, clock),
-                clock=clock,
-                is_gemini=settings.kind == "gemini",
-                headers=[(header, ApiKey(value, provider, clock)) for header, value in settings.headers.items()],
-            )
+            return HttpEmbeddings(_endpoint(provider, model, settings, clock, environ))
         case kind:
             raise ConfigError([f"recall.model is {name!r}, and providers of the kind {kind!r} have no embeddings."])
 
@@ -155,7 +150,7 @@ def build_speech(
         from shoal.providers.moonshine import MoonshineSpeech
 
         return MoonshineSpeech()
-    from shoal.providers.speech import USD_PER_MILLION_CHARS, USD_PER_MINUTE, GeminiSpeech, HttpAudio, OpenAiSpeech
+    from shoal.providers.speech import USD_PER_MILLION_CHARS, USD_PER_MINUTE, GeminiSpeech, OpenAiSpeech
 
     name, _, model = named.partition("/")
     provider = providers.get(name)
@@ -172,17 +167,25 @@ def build_speech(
     is_gemini = provider.kind == "gemini"
     if not is_gemini and provider.kind not in ("openai", "openai-responses"):
         raise ConfigError([f"speech.{key} is {named!r}, and providers of the kind {provider.kind!r} have no speech."])
-    audio = HttpAudio(
+    kind = GeminiSpeech if is_gemini else OpenAiSpeech
+    endpoint = _endpoint(name, model, provider, clock, environ)
+    return kind(endpoint, settings.voice, settings.language, per_minute, per_chars)
+
+
+def _endpoint(
+    name: str, model: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str]
+) -> "ModelEndpoint":
+    from shoal.providers.model_endpoint import ModelEndpoint
+
+    return ModelEndpoint(
         name,
         model,
-        make_client(address, name, provider.timeout_seconds, environ),
-        ApiKey(provider.api_key, name, clock),
+        make_client(address_of(settings), name, settings.timeout_seconds, environ),
+        ApiKey(settings.api_key, name, clock),
         clock,
-        "x-goog-api-key" if is_gemini else "authorization",
-        [(header, ApiKey(value, name, clock)) for header, value in provider.headers.items()],
+        is_gemini=settings.kind == "gemini",
+        headers=[(header, ApiKey(value, name, clock)) for header, value in settings.headers.items()],
     )
-    kind = GeminiSpeech if is_gemini else OpenAiSpeech
-    return kind(audio, settings.voice, settings.language, per_minute, per_chars)
 
 
 # ---- what they offer ----

@@ -19,8 +19,9 @@ from shoal.domain.installation import how_to_add
 from shoal.domain.messages import ModelEvent, ModelFailed, ModelInfo, ModelRequest
 from shoal.domain.secret import Secret
 from shoal.providers.embeddings import HttpEmbeddings
-from shoal.providers.http import make_client
+from shoal.providers.http import HttpClient, make_client
 from shoal.providers.http_provider import ApiKey, HttpProvider
+from shoal.providers.model_endpoint import ModelEndpoint
 from shoal.providers.model_table import LOCAL_CONTEXT_TOKENS
 from shoal.providers.openai import OpenAiChat
 
@@ -36,58 +37,101 @@ def threads() -> int:
     return max(1, cores - 1)
 
 
+class LocalServer:
+    """The server of one GGUF file, which the first call starts: that loads the model."""
+
+    def __init__(
+        self, provider: str, model_file: Path, timeout_seconds: float, clock: Clock, *, embeds: bool = False
+    ) -> None:
+        self.provider = provider
+        self.file = model_file
+        self.clock = clock
+        self._timeout_seconds = timeout_seconds
+        self._embeds = embeds
+        self._loading = asyncio.Lock()
+        self._server: object = None
+        self._connection: tuple[HttpClient, ApiKey] | None = None
+
+    def check(self) -> None:
+        """See that there are the file and the library. Raises ProviderDown."""
+        _library()
+        if not self.file.is_file():
+            told = f"There is no file {self.file}. Set providers.{self.provider}.model_file to a GGUF file."
+            raise ProviderDown(told)
+
+    async def connection(self) -> tuple[HttpClient, ApiKey]:
+        """What asks it, and the key that it takes. Raises ProviderDown."""
+        async with self._loading:
+            if self._connection is None:
+                self.check()
+                key = secrets.token_urlsafe(24)
+                self._server, address = await asyncio.to_thread(_start_server, self.file, key, embeds=self._embeds)
+                # No proxy of the environment may stand between this process and itself.
+                http = make_client(f"{address}/v1", self.provider, self._timeout_seconds, {})
+                self._connection = http, ApiKey(Secret("value", key), self.provider, self.clock)
+            return self._connection
+
+    async def close(self) -> None:
+        """Unload the model."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection[0].close()
+        held, self._server = [self._server], None
+        await asyncio.to_thread(held.clear)  # the last reference goes, and with it the server
+
+
 class LocalProvider:
     """The Provider of one GGUF file, whichever model a request names."""
 
     def __init__(self, name: str, model_file: Path, timeout_seconds: float, clock: Clock) -> None:
-        self._name = name
-        self._file = model_file
-        self._timeout_seconds = timeout_seconds
-        self._clock = clock
-        self._loading = asyncio.Lock()
-        self._server: object = None
+        self.name = name
+        self._server = LocalServer(name, model_file, timeout_seconds, clock)
         self._inner: HttpProvider | None = None
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """The first call loads the model."""
         try:
-            async with self._loading:
-                if self._inner is None:
-                    await self.models()
-                    key = secrets.token_urlsafe(24)
-                    self._server, address = await asyncio.to_thread(_start_server, self._file, key)
-                    # No proxy of the environment may stand between this process and itself.
-                    http = make_client(f"{address}/v1", self._name, self._timeout_seconds, {})
-                    api_key = ApiKey(Secret("value", key), self._name, self._clock)
-                    self._inner = HttpProvider(self._name, OpenAiChat(), http, api_key, clock=self._clock)
-                inner = self._inner
+            connection = await self._server.connection()
         except ProviderDown as error:
             yield ModelFailed("invalid_request", str(error))
             return
-        async with aclosing(inner.stream(request)) as events:
+        if self._inner is None:
+            self._inner = HttpProvider(self.name, OpenAiChat(), *connection, clock=self._server.clock)
+        async with aclosing(self._inner.stream(request)) as events:
             async for event in events:
                 yield event
 
     async def models(self) -> list[ModelInfo]:
         """Checks the file and the library, without loading the model."""
-        _library()
-        if not self._file.is_file():
-            raise ProviderDown(f"There is no file {self._file}. Set providers.{self._name}.model_file to a GGUF file.")
-        return [ModelInfo(self._file.stem, LOCAL_CONTEXT_TOKENS)]
+        self._server.check()
+        return [ModelInfo(self._server.file.stem, LOCAL_CONTEXT_TOKENS)]
 
     async def close(self) -> None:
         """Unload the model."""
-        inner, self._inner = self._inner, None
-        if inner is not None:
-            await inner.close()
-        if self._server is not None:
-            held = [self._server]
-            self._server = None
-            await asyncio.to_thread(held.clear)  # the last reference goes, and with it the server
+        self._inner = None
+        await self._server.close()
+
+
+class LocalEmbeddings:
+    """The vectors of one GGUF file that is a model for embeddings."""
+
+    def __init__(self, provider: str, model: str, model_file: Path, timeout_seconds: float, clock: Clock) -> None:
+        self._model = model
+        self._server = LocalServer(provider, model_file, timeout_seconds, clock, embeds=True)
+
+    @property
+    def name(self) -> str:
+        return f"{self._server.provider}/{self._model}"
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """The first call loads the model."""
+        server = self._server
+        endpoint = ModelEndpoint(server.provider, self._model, *await server.connection(), server.clock)
+        return await HttpEmbeddings(endpoint).embed([text[:EMBEDDED_CHARS_MAX] for text in texts])
+
+    async def close(self) -> None:
+        """Unload the model."""
+        await self._server.close()
 
 
 def _library() -> ModuleType:
@@ -95,49 +139,6 @@ def _library() -> ModuleType:
         return import_module("xllamacpp")
     except ImportError as error:
         raise ProviderDown(f"Local models need the extra `local`. {how_to_add('local')}") from error
-
-
-class LocalEmbeddings:
-    """The vectors of one GGUF file that is a model for embeddings."""
-
-    def __init__(self, provider: str, model: str, model_file: Path, timeout_seconds: float, clock: Clock) -> None:
-        self._provider = provider
-        self._model = model
-        self._file = model_file
-        self._timeout_seconds = timeout_seconds
-        self._clock = clock
-        self._loading = asyncio.Lock()
-        self._server: object = None
-        self._inner: HttpEmbeddings | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self._provider}/{self._model}"
-
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """The first call loads the model."""
-        async with self._loading:
-            if self._inner is None:
-                if not self._file.is_file():
-                    told = f"There is no file {self._file}. Set providers.{self._provider}.model_file to a GGUF file."
-                    raise ProviderDown(told)
-                key = secrets.token_urlsafe(24)
-                self._server, address = await asyncio.to_thread(_start_server, self._file, key, embeds=True)
-                http = make_client(f"{address}/v1", self._provider, self._timeout_seconds, {})
-                api_key = ApiKey(Secret("value", key), self._provider, self._clock)
-                self._inner = HttpEmbeddings(self._provider, self._model, http, api_key, clock=self._clock)
-            inner = self._inner
-        return await inner.embed([text[:EMBEDDED_CHARS_MAX] for text in texts])
-
-    async def close(self) -> None:
-        """Unload the model."""
-        inner, self._inner = self._inner, None
-        if inner is not None:
-            await inner.close()
-        if self._server is not None:
-            held = [self._server]
-            self._server = None
-            await asyncio.to_thread(held.clear)
 
 
 def _start_server(file: Path, key: str, *, embeds: bool = False) -> tuple[object, str]:

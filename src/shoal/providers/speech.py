@@ -12,20 +12,15 @@ Prices are of the services' own lists, by minute and by million characters; [spe
 import base64
 import re
 import secrets
-from collections.abc import Sequence
 from urllib.parse import quote
 
 import msgspec
 
-from shoal.domain.clock import Clock
-from shoal.domain.errors import ProviderDown, ProviderRefused
-from shoal.domain.messages import RETRYABLE, Usage
+from shoal.domain.messages import Usage
 from shoal.domain.speech import AudioFormat, Heard, Spoken, seconds_of, wav_of
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.audio import encoded
-from shoal.providers.failures import failure_of
-from shoal.providers.http import HttpClient, HttpFailed, read_whole
-from shoal.providers.http_provider import ApiKey
+from shoal.providers.model_endpoint import ModelEndpoint
 
 USD_PER_MINUTE = {"whisper-1": 0.006, "gpt-4o-transcribe": 0.006, "gpt-4o-mini-transcribe": 0.003}
 USD_PER_MILLION_CHARS = {"tts-1": 15.0, "tts-1-hd": 30.0, "gpt-4o-mini-tts": 15.0}
@@ -39,52 +34,6 @@ TRANSCRIBE = (
     "Write down word for word what is said in this recording, in the language in which it is said, with punctuation. "
     "Answer with nothing else. Where nothing is said, answer with nothing at all."
 )
-
-
-class HttpAudio:
-    """Calls to a provider's endpoints for audio; opens nothing before the first."""
-
-    def __init__(
-        self, provider: str, model: str, http: HttpClient, key: ApiKey, clock: Clock, key_header: str,
-        headers: Sequence[tuple[str, ApiKey]] = (),
-    ) -> None:  # fmt: skip
-        self.provider = provider
-        self.model = model
-        self._http = http
-        self._key = key
-        self._clock = clock
-        self._key_header = key_header
-        self._further_headers = headers
-
-    async def post(self, path: str, body: bytes, content_type: str) -> tuple[bytes, str]:
-        """The content of the answer and its media type. Raises ProviderDown and ProviderRefused."""
-        key = await self._key.get()
-        value = f"Bearer {key}" if self._key_header == "authorization" else key
-        headers = [(b"content-type", content_type.encode())]
-        headers += [(self._key_header.encode(), value.encode())] if key else []
-        headers += [(name.lower().encode(), (await given.get()).encode()) for name, given in self._further_headers]
-        try:
-            response = await self._http.request("POST", path, headers, body)
-            try:
-                content = await read_whole(response)
-            finally:
-                await response.close()
-        except HttpFailed as error:
-            raise ProviderDown(str(error)) from error
-        if response.status != 200:
-            if response.status == 401 and self._key.refreshable:
-                self._key.forget()
-            failed = failure_of(response.status, content, response.headers, self.provider, (key,), self._clock)
-            raise (ProviderDown if failed.kind in RETRYABLE else ProviderRefused)(failed.message)
-        return content, response.headers.get("content-type", "").partition(";")[0]
-
-    def nonsense(self, what: str) -> ProviderDown:
-        """What to raise where the answer is no such thing."""
-        return ProviderDown(f"{self.provider} did not answer with {what}. Check base_url and the model {self.model!r}.")
-
-    async def close(self) -> None:
-        """Close connections."""
-        await self._http.close()
 
 
 class _TranscriptionUsage(msgspec.Struct):
@@ -106,18 +55,18 @@ class OpenAiSpeech:
     """Implements `Speech` by /audio/transcriptions and /audio/speech."""
 
     def __init__(
-        self, audio: HttpAudio, voice: str, language: str, usd_per_minute: float | None,
+        self, endpoint: ModelEndpoint, voice: str, language: str, usd_per_minute: float | None,
         usd_per_million_chars: float | None,
     ) -> None:  # fmt: skip
-        self._audio = audio
+        self._endpoint = endpoint
         self._voice = voice or "alloy"
         self._language = language
-        self.name = f"{audio.provider}/{audio.model}"
+        self.name = endpoint.name
         self.usd_per_minute = usd_per_minute
         self.usd_per_million_chars = usd_per_million_chars
 
     async def hear(self, audio: bytes, media_type: str) -> Heard:
-        fields = {"model": self._audio.model, "response_format": "json"}
+        fields = {"model": self._endpoint.model, "response_format": "json"}
         if self._language:
             fields["language"] = self._language
         file_name = f"speech.{_EXTENSIONS.get(media_type, 'ogg')}"
@@ -129,26 +78,26 @@ class OpenAiSpeech:
         head = f'content-disposition: form-data; name="file"; filename="{file_name}"\r\ncontent-type: {media_type}'
         parts += [f"--{boundary}\r\n{head}\r\n\r\n".encode(), audio, f"\r\n--{boundary}--\r\n".encode()]
         content_type = f"multipart/form-data; boundary={boundary}"
-        content, _ = await self._audio.post("/audio/transcriptions", b"".join(parts), content_type)
+        content, _ = await self._endpoint.post("/audio/transcriptions", b"".join(parts), content_type)
         try:
             found = _transcription.decode(content)
         except UNREADABLE as error:
-            raise self._audio.nonsense("a transcription") from error
+            raise self._endpoint.nonsense("a transcription") from error
         used = found.usage or _TranscriptionUsage()
         seconds = seconds_of(audio) or used.seconds or found.duration
         return Heard(found.text.strip(), seconds, Usage(used.input_tokens, used.output_tokens))
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
         asked = {
-            "model": self._audio.model, "input": text, "voice": self._voice, "response_format": _OPENAI_NAMES[form],
+            "model": self._endpoint.model, "input": text, "voice": self._voice, "response_format": _OPENAI_NAMES[form],
         }  # fmt: skip
-        content, media_type = await self._audio.post("/audio/speech", msgspec.json.encode(asked), "application/json")
+        content, media_type = await self._endpoint.post("/audio/speech", msgspec.json.encode(asked))
         if not content or media_type == "application/json" or media_type.startswith("text/"):
-            raise self._audio.nonsense("a recording")
+            raise self._endpoint.nonsense("a recording")
         return Spoken(*await encoded(content, form))
 
     async def close(self) -> None:
-        await self._audio.close()
+        await self._endpoint.close()
 
 
 class _SpokenBlob(msgspec.Struct, rename="camel"):
@@ -188,13 +137,13 @@ class GeminiSpeech:
     """Implements `Speech` by generateContent: of models that take audio, and of those that give it."""
 
     def __init__(
-        self, audio: HttpAudio, voice: str, language: str, usd_per_minute: float | None,
+        self, endpoint: ModelEndpoint, voice: str, language: str, usd_per_minute: float | None,
         usd_per_million_chars: float | None,
     ) -> None:  # fmt: skip
-        self._audio = audio
+        self._endpoint = endpoint
         self._voice = voice or "Kore"
         self._language = language
-        self.name = f"{audio.provider}/{audio.model}"
+        self.name = endpoint.name
         self.usd_per_minute = usd_per_minute
         self.usd_per_million_chars = usd_per_million_chars
 
@@ -218,24 +167,24 @@ class GeminiSpeech:
         try:
             content = b"".join(base64.b64decode(blob.data, validate=True) for blob in blobs)
         except ValueError as error:
-            raise self._audio.nonsense("a recording") from error
+            raise self._endpoint.nonsense("a recording") from error
         if not content:
-            raise self._audio.nonsense("a recording")
+            raise self._endpoint.nonsense("a recording")
         if blobs[0].mime_type.lower().startswith(("audio/l16", "audio/pcm")):
             rate = _RATE.search(blobs[0].mime_type)
             content = wav_of(content, int(rate[1]) if rate else 24_000)
         return Spoken(*await encoded(content, form), _usage_of(answer))
 
     async def close(self) -> None:
-        await self._audio.close()
+        await self._endpoint.close()
 
     async def _generate(self, body: object) -> _Generated:
-        path = f"/models/{quote(self._audio.model.removeprefix('models/'), safe='')}:generateContent"
-        content, _ = await self._audio.post(path, msgspec.json.encode(body), "application/json")
+        path = f"/models/{quote(self._endpoint.model.removeprefix('models/'), safe='')}:generateContent"
+        content, _ = await self._endpoint.post(path, msgspec.json.encode(body))
         try:
             return _generated.decode(content)
         except UNREADABLE as error:
-            raise self._audio.nonsense("what Gemini answers") from error
+            raise self._endpoint.nonsense("what Gemini answers") from error
 
 
 def _parts_of(answer: _Generated) -> list[_SpokenPart]:

@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.domain.agents import Watch
+from shoal.domain.blocking import to_the_end
 from shoal.domain.errors import SandboxError
 from shoal.domain.network_errors import network_reason
 from shoal.domain.ports import Command, CommandResult, Mount, SeeOutput
 from shoal.sandbox.bubblewrap import require_inside, to_inside, to_outside
 from shoal.sandbox.limits import GIBIBYTE, CommandLimits
-from shoal.sandbox.processes import LINGER_SECONDS, MARK, identity_of, is_alive, is_orphaned, new_mark, to_the_end
+from shoal.sandbox.processes import LINGER_SECONDS, MARK, identity_of, is_alive, is_orphaned, new_mark
 from shoal.sandbox.proxy import Network
 
 if TYPE_CHECKING:

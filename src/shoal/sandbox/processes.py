@@ -27,11 +27,12 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
 from shoal.domain.agents import OUTPUT_BYTES_PER_SECOND, Watch
+from shoal.domain.blocking import to_the_end
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import CommandResult, SeeOutput
 
@@ -47,7 +48,6 @@ ROUND_SECONDS = 0.005
 _DEAD = ("Z", "X")
 _WRITE_ONLY = 0o300  # how /proc shows a descriptor open for writing; the reading end is this process's own
 _numbers = itertools.count(1)
-_Result = TypeVar("_Result")
 
 # ---- running one ----
 
@@ -258,19 +258,6 @@ class _RunningProcess:
             stdout_cut=self._out.cut,
             stderr_cut=self._err.cut,
         )
-
-
-async def to_the_end(future: "asyncio.Future[_Result]") -> _Result:
-    """Wait for it even when cancelled meanwhile; the cancellation is raised afterwards."""
-    cancelled: asyncio.CancelledError | None = None
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    return await future
 
 
 # ---- finding and killing all of it ----

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from shoal.domain.blocking import in_thread
 from shoal.domain.checkpoints import CheckpointsSettings, TreeChange
 from shoal.domain.events import Checkpointed, FilesChanged
 from shoal.domain.files import Files, digest_of
@@ -21,7 +22,6 @@ from shoal.domain.permissions import Action
 from shoal.tools.executor import Admitted, is_look
 from shoal.tools.locks import lock_file
 from shoal.tools.tainted_files import MarkedFiles
-from shoal.tools.threads import in_thread
 from shoal.tools.trees import Names, SeenFolder, Trees
 
 SEEN_SECONDS = 21_600.0

@@ -27,6 +27,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from shoal.domain.agents import AgentSpec, Purpose
+from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ContentChanged, SandboxError, ToolError
 from shoal.domain.events import ASK_INSTEAD, ASK_OR_LOOK, ApprovalRequested, ToolFinished, ToolStarted, Verdict
@@ -50,7 +51,6 @@ from shoal.tools.offer import Offer
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
 from shoal.tools.tainted_files import KEPT_FOR_PERSON, MarkedFiles, PromptFiles, amended, may_change, secret_below
-from shoal.tools.threads import in_thread
 
 log = logging.getLogger(__name__)
 

@@ -30,6 +30,7 @@ from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
+from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock, from_micros, to_micros
 from shoal.domain.errors import ProviderError, ToolError
 from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
@@ -41,7 +42,6 @@ from shoal.store.recall import PIECES_MAX, Known, NewPassage, Passage
 from shoal.store.store import Store
 from shoal.tools.documents import document_parts, documents_below, pieces_of
 from shoal.tools.memory_files import entry_lines, note_files
-from shoal.tools.threads import in_thread
 
 log = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ the history that was not made, which taking it back finds out.
 
 import hashlib
 
+from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, NotFound
 from shoal.domain.home import Home, lines_of
@@ -13,7 +14,6 @@ from shoal.domain.records import AuditEntry, MemoryChange, MemoryEdit
 from shoal.store.store import Store
 from shoal.tools.memory_files import apply_edit, read_memory
 from shoal.tools.tainted_files import AMEND_SECONDS_MAX, PromptFiles
-from shoal.tools.threads import in_thread
 
 CHAIN = "memory"
 """The audit chain of changes that belong to no thread."""

@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
+from shoal.domain.blocking import in_thread
 from shoal.domain.errors import ProviderError, ToolError
 from shoal.domain.home import MEMORY_FILE, note_path, shown_to
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
@@ -17,7 +18,6 @@ from shoal.tools.functions import FunctionTool, Prepared, planned, tool
 from shoal.tools.library import SAID, Library
 from shoal.tools.memory_files import note_day, read_memory
 from shoal.tools.tainted_files import MarkedFiles
-from shoal.tools.threads import in_thread
 
 PASSAGE_CHARS = 700
 PROBLEMS_MAX = 5

@@ -3,13 +3,13 @@
 import logging
 from datetime import timedelta
 
+from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock
 from shoal.domain.files import STILL_FOLDERS, Files, Folders
 from shoal.domain.home import Home
 from shoal.store.store import Store
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.tainted_files import MarkedFiles
-from shoal.tools.threads import in_thread
 
 log = logging.getLogger(__name__)
 

@@ -43,6 +43,7 @@ from pathlib import Path, PurePosixPath
 import anyio
 import msgspec
 
+from shoal.domain.blocking import in_thread
 from shoal.domain.files import digest_of_file
 from shoal.domain.home import MEMORY_SCOPES, Home, memory_path, note_path
 from shoal.domain.messages import ToolSpec
@@ -51,7 +52,6 @@ from shoal.domain.ports import Mount, Settings, ToolContext
 from shoal.permissions.code_files import is_code
 from shoal.permissions.taint import is_secret_file
 from shoal.tools.jail import is_systems, resolve
-from shoal.tools.threads import in_thread
 
 SPANS_MAX = 128
 """Spans kept of a folder; beyond it the two with the smallest gap become one, which marks what lies between."""

@@ -268,9 +268,11 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         prompt = prompt_of(self.platform, message, space, self._clock.now())
         prefix = self._prefix(channel_of(message.name))
         joins = bool(prompt.reply_to) and await inbox.thread_of(prefix, prompt.reply_to) is not None
+        files = [self._incoming(file) for file in message.attachment]
         if not prompt.direct and not await self._is_meant(
             prompt,
             inbox,
+            files,
             is_named=addressed or joins,
             opens=not prompt.thread.endswith(f":{WHOLE}"),
             follows=await self._is_subscribed(prompt.thread),
@@ -288,12 +290,12 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             except (PlatformError, TimeoutError) as error:
                 log.info("a message could not be read", extra={"platform": self.platform, "why": str(error)})
                 continue
-            files = (f"[file {file.content_name}]" for file in found.attachment)
-            text = "\n".join(filter(None, (text_of(found), *files))) or one.text
+            names = (f"[file {file.content_name}]" for file in found.attachment)
+            text = "\n".join(filter(None, (text_of(found), *names))) or one.text
             own = found.sender.type == "BOT" and joins
             told = Reference("reply", text, author_of(found.sender), one.message_id, own=own)
             prompt = msgspec.structs.replace(prompt, refers_to=(told,))
-        await self._take_in(prompt, inbox, map(self._incoming, message.attachment))
+        await self._take_in(prompt, inbox, files)
 
     def _begins(self, prompt: Prompt) -> bool:
         """A message's name has that of its thread, and of its own where it does not begin it."""

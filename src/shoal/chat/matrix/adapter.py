@@ -499,7 +499,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """The newest messages of people in a thread, at most `limit`, oldest first. Raises PlatformError."""
+        """The newest messages of others in a thread, at most `limit`, oldest first. Raises PlatformError."""
         target = target_of(thread)
         me = MatrixBot((await self._api.login()).user_id)
         found: list[Prompt] = []
@@ -508,7 +508,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 break
             decrypted = self._decrypted(target.room, event)
             content = content_of(decrypted) if decrypted is not None else None
-            if decrypted is None or content is None or not is_said(decrypted, content, me.user_id):
+            if decrypted is None or content is None or not is_said(decrypted, content, me.user_id, by_bots=True):
                 continue
             if not target.root and root_of(content):
                 continue  # it is in a thread of its own

@@ -360,7 +360,7 @@ def can_encrypt() -> bool:
 MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
 _PROGRAMS = frozenset({"m.notice", "m.server_notice", "m.key.verification.request"})
 """Kinds of messages that nobody writes to be read."""
-_WORDS = frozenset({"m.text", "m.emote"})
+_WORDS = frozenset({"m.text", "m.emote", "m.notice"})
 _CALLS = frozenset({"m.call.invite", "m.rtc.notification", "org.matrix.msc4075.rtc.notification"})
 _LIVE_LOCATIONS = frozenset({"m.beacon_info", "org.matrix.msc3672.beacon_info"})
 WRITTEN = _CALLS | _LIVE_LOCATIONS | {"m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start"}
@@ -401,12 +401,17 @@ def content_of(event: MatrixEvent) -> EventContent | None:
         return None
 
 
-def is_said(event: MatrixEvent, content: EventContent, me: str) -> bool:
-    """Whether a person wrote it: no notice of another program, not this bot, no change of another message."""
+def is_said(event: MatrixEvent, content: EventContent, me: str, *, by_bots: bool = False) -> bool:
+    """Whether a person wrote it, or, with `by_bots`, another bot: not this one, and it changes no other message."""
     is_new = event.type in WRITTEN and content.relation.rel_type != "m.replace"
     is_empty = event.type == "m.room.message" and not content.msgtype  # what is left of one that was deleted
     is_empty = is_empty or (event.type in _LIVE_LOCATIONS and not content.live)  # the end of one
-    return is_new and not is_empty and event.sender != me and content.msgtype not in _PROGRAMS
+    return (
+        is_new
+        and not is_empty
+        and event.sender != me
+        and (content.msgtype not in _PROGRAMS or (by_bots and content.msgtype == "m.notice"))
+    )
 
 
 def root_of(content: EventContent) -> str:
@@ -458,6 +463,8 @@ def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
 def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot) -> Prompt:
     """The prompt a message makes, without its file; a file's name is not text, its caption is."""
     text = said_of(event, content, me)
+    if content.msgtype == "m.notice":
+        author = msgspec.structs.replace(author, is_bot=True)
     return Prompt(
         thread=thread,
         key=event.event_id,

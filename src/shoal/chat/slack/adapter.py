@@ -301,11 +301,12 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         if not is_written(event, self._me) or key in self._done:
             return
         prompt = prompt_of(self.platform, event, self._me)
+        files = [await self._incoming(file) for file in event.files]
         if not prompt.direct:
             answers = bool(event.thread_ts) and event.parent_user_id == self._me.user_id
             follows = bool(event.thread_ts) and await self._is_subscribed(prompt.thread)
             is_named = answers or is_addressed(event, self._me)
-            if not await self._is_meant(prompt, inbox, is_named=is_named, opens=True, follows=follows):
+            if not await self._is_meant(prompt, inbox, files, is_named=is_named, opens=True, follows=follows):
                 return
         author = await self._api.author(event.user)
         begins = False
@@ -331,7 +332,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         recent = (prompt.thread, *(thread for thread in known if thread != prompt.thread))[:RECENT_THREADS_MAX]
         noted = (recent, max(seen, prompt.message_id))
         await self._store.put(f"heard:{self.platform}", "recent", msgspec.json.encode(noted).decode())
-        files = [await self._incoming(file) for file in event.files]
         await self._take_in(prompt, inbox, [*files, *further])
         if begins:
             await self._subscribe(prompt.thread)

@@ -253,8 +253,12 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         joins = bool(prompt.reply_to) and await inbox.thread_of(self._prefix(channel), prompt.reply_to) is not None
         follows = in_channel and await self._is_subscribed(prompt.thread)
         is_named = joins or is_addressed(activity)
+        files = [
+            (Attachment(name, media_type), partial(self._api.fetch_file, url, self.download_bytes_max))
+            for name, media_type, url in files_of(activity)
+        ]
         if not prompt.direct and not await self._is_meant(
-            prompt, inbox, is_named=is_named, opens=in_channel, follows=follows
+            prompt, inbox, files, is_named=is_named, opens=in_channel, follows=follows
         ):
             return
         prompt = msgspec.structs.replace(prompt, joins=joins)
@@ -264,10 +268,6 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         if sender.name and (sender.name in people or len(people) < PEOPLE_MAX):
             people[sender.name] = sender.id
         self._people.put(channel, people)
-        files = (
-            (Attachment(name, media_type), partial(self._api.fetch_file, url, self.download_bytes_max))
-            for name, media_type, url in files_of(activity)
-        )
         await self._take_in(prompt, inbox, files)
 
     async def _take_consent(self, consent: FileConsent) -> str:

@@ -5,13 +5,14 @@ import os
 import queue
 import secrets
 import socket
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Thread
 
 import anyio
 
 from shoal.config import Config
-from shoal.domain.errors import PlatformError
+from shoal.domain.errors import PlatformError, ShoalError
 from shoal.domain.messages import Prompt
 from shoal.domain.posts import OutboundPost
 from shoal.permissions.access import code_digest, is_code, make_code
@@ -60,38 +61,47 @@ def is_free(host: str, port: int) -> bool:
 class Hearing:
     """Listens beside the terminal: whoever writes to the bot directly is shown a code there, each person another one.
 
-    A thread of its own does it until the block ends. Who wrote before is shown one too, and is in nobody's way.
+    A thread of its own does it until the block ends. Who wrote before is shown one too, and is in nobody's way. It is a
+    daemon, since Ctrl-C may come while it starts, and then nothing would end it.
     """
 
     def __init__(self, context: CommandContext, config: Config, platform: str) -> None:
         self._codes: dict[str, Prompt] = {}
+        self._context = context
         self._config = config
         self._platform = platform
         self._writers = queue.SimpleQueue[Prompt | None]()
         self._stop = Future[None]()
-        self._thread = ThreadPoolExecutor(1)
-        self._done = self._thread.submit(context.write, self._listen)
-        self._done.add_done_callback(lambda _: self._writers.put(None))
+        self._problem: Exception = PlatformError(f"Nobody wrote within {WRITE_SECONDS / 60:.0f} minutes.")
+        self._thread = Thread(target=self._hear, daemon=True)
 
     def __enter__(self) -> "Hearing":
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if not self._stop.done():
             self._stop.set_result(None)
-        self._thread.shutdown()
+        self._thread.join()
 
     def first(self) -> Prompt:
         """Wait for somebody to write. Raises PlatformError when the connection fails or nobody does."""
         prompt = self._writers.get()
         if prompt is None:
-            self._done.result()
-            raise PlatformError(f"Nobody wrote within {WRITE_SECONDS / 60:.0f} minutes.")
+            raise self._problem
         return prompt
 
     def owner(self, typed: str) -> Prompt | None:
         """What that person wrote to whom this code was shown, however it is typed."""
         return next((one for code, one in list(self._codes.items()) if is_code(typed, code_digest(code))), None)
+
+    def _hear(self) -> None:
+        try:
+            self._context.write(self._listen)
+        except* (ShoalError, OSError) as problems:
+            self._problem = problems.exceptions[0]
+        finally:
+            self._writers.put(None)
 
     async def _listen(self, store: Store) -> None:
         people = set[str]()

@@ -237,8 +237,8 @@ def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
 def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | None) -> None:
     """Restore the files that a turn changed, after showing what it did; without TURN, of the last one.
 
-    TURN is the turn's ID or a number: 2 is the one before the last. It may also be the ID of an undo, which is taken
-    back. Files that were changed since are asked about.
+    TURN is the turn's ID or a number: 2 is the one before the last. It may also be the ID of an undo, or back
+    for the last one, which is taken back. Files that were changed since are asked about.
     """
     found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if not yes:
@@ -255,7 +255,7 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
         print(f"Not restored: {printable(one.path)}. {one.why}")
     if done.not_restored > len(done.left):
         print(f"Not restored: {counted(done.not_restored - len(done.left), 'more file')}.")
-    tell(f"`shoal threads undo {id} {done.id}` takes that back.")
+    tell(f"`shoal threads undo {id} back` takes that back.")
 
 
 def _changes_lines(found: TurnChanges) -> Iterator[str]:

@@ -10,13 +10,13 @@ import msgspec
 
 from shoal.actors.principals import Principal
 from shoal.agents.skill_files import put_skill
+from shoal.domain.blocking import in_thread
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, entry_key, lines_of, memory_path, note_path
 from shoal.domain.ids import make_thread_id, parse_thread_id
 from shoal.domain.records import MemoryChange, MemoryEdit
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext, view
 from shoal.tools.memory_files import NOTES_MAX, note_files, read_memory
-from shoal.tools.threads import in_thread
 from shoal.turn.skills import Skill, SkillReader, SkillRoot, SkillScope, skill_roots
 from shoal.turn.text_files import FileCache
 

@@ -419,7 +419,8 @@ async def go_to_branch(web: WebContext, by: Principal, thread: ThreadId, body: B
 
 @routes("GET /api/threads/{thread}/turns/{turn}/changes", EVERYONE)
 async def turn_changes(web: WebContext, by: Principal, thread: ThreadId, turn: str) -> TurnChanges:
-    """What a turn, or an undo, did to files, as diffs; `last` is the last turn that can be undone, 2 the one before."""
+    """What a turn, or an undo, did to files, as diffs; `last` is the last turn that can be undone, 2 the one before,
+    and `back` the last undo."""
     await _known_thread(web, thread)
     return await web.app.orchestrator.undo.show(thread, turn, by.asker if by.is_confined else None)
 

@@ -117,7 +117,7 @@ class FakeGoogleChat(FakePlatform):
             await self.publishes("message.v1.created", {"message": about})
         return message.name
 
-    async def sends_file(self, space: str, name: str, content: bytes) -> str:
+    async def sends_file(self, space: str, name: str, content: bytes, *, user: str = "1001", named: bool = True) -> str:
         """Somebody sends a file."""
         resource = base64.urlsafe_b64encode(f"file-{self.fresh()}".encode()).decode()
         self.contents[resource] = content
@@ -125,7 +125,7 @@ class FakeGoogleChat(FakePlatform):
             "name": "spaces/x/attachments/1", "contentName": name, "contentType": "text/plain",
             "attachmentDataRef": {"resourceName": resource}, "source": "UPLOADED_CONTENT",
         }  # fmt: skip
-        return await self.says(space, "", attachment=(file,))
+        return await self.says(space, "", user=user, named=named, attachment=(file,))
 
     def quietly(self, space: str, text: str, *, user: str = "1001") -> str:
         """Somebody wrote, of which the app was told nothing; returns the message's name."""

@@ -90,11 +90,13 @@ class FakeSlack(FakePlatform, Workspace):
             await self.happens({**told, "type": "app_mention", "subtype": ""})
         return sent.ts
 
-    async def sends_file(self, channel: str, name: str, content: bytes, *, text: str = "", thread_ts: str = "") -> str:
+    async def sends_file(
+        self, channel: str, name: str, content: bytes, *, text: str = "", thread_ts: str = "", user: str = "UADA"
+    ) -> str:
         """Somebody sends a file."""
-        file = self.new_file(name, len(content), "UADA")
+        file = self.new_file(name, len(content), user)
         self.contents[file] = content
-        return await self.says(channel, text, thread_ts=thread_ts, files=(file,))
+        return await self.says(channel, text, user=user, thread_ts=thread_ts, files=(file,))
 
     async def changes(self, ts: str, text: str) -> None:
         """Who wrote a message edits it."""

@@ -127,7 +127,9 @@ class FakeTeams(FakePlatform):
         await self.tells(self.activity("message", conversation, user, root, **{**given, "attachments": [page], **more}))
         return message_id
 
-    async def sends_file(self, conversation: str, name: str, content: bytes, *, picture: bool = False) -> str:
+    async def sends_file(
+        self, conversation: str, name: str, content: bytes, *, picture: bool = False, user: str = "ada"
+    ) -> str:
         """Somebody sends a file, or a picture that only the bot's token opens."""
         file = self.fresh()
         self.contents[file] = content
@@ -139,7 +141,7 @@ class FakeTeams(FakePlatform):
         if picture:
             url = f"{self.service_url}v3/attachments/{file}/views/original"
             attached = {"contentType": "image/*", "contentUrl": url}
-        return await self.says(conversation, "", attachments=[attached])
+        return await self.says(conversation, "", user=user, attachments=[attached])
 
     async def changes(self, conversation: str, message_id: str, text: str, *, root: str = "", **more: Json) -> None:
         """Who wrote a message edits it."""

@@ -15,6 +15,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
+from shoal.domain.blocking import in_thread
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.markup import counted
 from shoal.domain.messages import Image
@@ -25,7 +26,6 @@ from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.jail import jail_of, require_room
 from shoal.tools.locks import PathLocks
 from shoal.tools.output import is_binary
-from shoal.tools.threads import in_thread
 
 CONTEXT_LINES = 3
 LINES_NAMED_MAX = 8

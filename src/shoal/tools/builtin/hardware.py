@@ -11,11 +11,11 @@ from typing import Annotated, Protocol, cast
 
 from msgspec import Meta
 
+from shoal.domain.blocking import in_thread
 from shoal.domain.errors import ToolError
 from shoal.domain.installation import how_to_add
 from shoal.domain.ports import Invocation, Tool, ToolOutput
 from shoal.tools.functions import planned, tool
-from shoal.tools.threads import in_thread
 
 I2C_BYTES_MAX = 32
 """Most bytes of one I2C transfer, as SMBus has it."""

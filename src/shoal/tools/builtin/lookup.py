@@ -15,6 +15,7 @@ from typing import Annotated, NamedTuple, Self
 import msgspec
 from msgspec import Meta
 
+from shoal.domain.blocking import in_thread
 from shoal.domain.errors import PlatformError, ToolError
 from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
 from shoal.domain.files import DIGEST_CHARS, Files
@@ -27,7 +28,6 @@ from shoal.store.projections import CONTEXT, LOG, ContextPlace, LogLine
 from shoal.store.search import ArtifactStore, SearchIndex
 from shoal.tools.functions import FunctionTool, Prepared, planned, tool
 from shoal.tools.jail import Jail
-from shoal.tools.threads import in_thread
 
 AROUND_CHARS = 300
 """How much of a message is shown, around the first word that was looked for."""

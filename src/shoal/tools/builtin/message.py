@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from shoal.domain.blocking import in_thread
 from shoal.domain.errors import InvalidId, ToolError
 from shoal.domain.events import UserSaid
 from shoal.domain.ids import UNOPENED, ThreadId, make_thread_id, parse_thread_id, thread_address
@@ -21,7 +22,6 @@ from shoal.tools.attachments import keep_copy
 from shoal.tools.builtin.files import PathArgument
 from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
 from shoal.tools.jail import jail_of
-from shoal.tools.threads import in_thread
 
 UPLOAD_BYTES_MAX = 26_214_400
 """Longest file that is posted; a platform's own limit may be lower."""
