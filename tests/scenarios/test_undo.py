@@ -83,6 +83,15 @@ async def test_a_turn_is_undone_and_the_undo_too(tmp_path: Path) -> None:
         assert file.read_text() == "one\n"
 
 
+async def test_who_asks_for_an_earlier_turn_than_there_is_is_told_how_many_there_are(tmp_path: Path) -> None:
+    model = FakeModel(writes("a", "1"), "one", writes("b", "2"), "two")
+    async with scenario(tmp_path, model) as world:
+        await turn(world)
+        assert (await world.ada.asks("/undo 2")).startswith("Only one turn here has changed files")
+        await turn(world)
+        assert (await world.ada.asks("/undo 3")).startswith("Only 2 turns here have changed files")
+
+
 async def test_undo_goes_back_turn_by_turn_whatever_the_clock_was_set_to(tmp_path: Path) -> None:
     gate, clock = Gate(), ManualClock()
     model = FakeModel(writes("a", "1"), Reply("one", gate=gate), writes("a", "2"), "two", writes("b", "3"), "three")
