@@ -80,11 +80,11 @@ class Platform(NamedTuple):
                     pass
         return found
 
-    def retries(self) -> Counter[str]:
-        """How often each person had a message answered anew, as far as they were told of it."""
-        return Counter(
-            fact["target"].partition(".")[0] for fact in self.acked("command").values() if fact["answer"] in RETRIED
-        )
+    def retries(self, *answers: str) -> Counter[str]:
+        """How often each person was told one of these who asked for another answer; an empty one is lost with a
+        process, which may have obeyed."""
+        deeds = [fact for fact in self.acked("command").values() if fact["step"] == "retry"]
+        return Counter(fact["target"].partition(".")[0] for fact in deeds if fact["answer"] in answers)
 
 
 class Record(NamedTuple):
@@ -119,7 +119,7 @@ def each_message_is_answered_once(record: Record) -> Iterator[str]:
         for fact in platform.standing().values():
             for name in answers_of(fact["text"]):
                 copies[name].append(fact)
-        stopped, anew = _stopped(platform), platform.retries()
+        stopped, anew = _stopped(platform), platform.retries("", *RETRIED)
         lost = Counter(fact["key"].partition(":")[0] for fact in platform.of("lost"))
         for name in [*platform.acked("say"), *platform.acked("tell"), *_others(record, platform)]:
             found = copies.get(name, [])
@@ -157,9 +157,8 @@ def a_retry_answers_once_more(record: Record) -> Iterator[str]:
         for name, found in turns.items():
             more[name.lstrip("tpf").partition(".")[0]] += len(found) - 1
         deeds = [fact for fact in platform.acked("command").values() if fact["step"] == "retry"]
-        unknown = Counter(fact["target"].partition(".")[0] for fact in deeds if not fact["answer"])
-        for person, wanted in (platform.retries() + unknown).items():
-            told = platform.retries()[person]
+        for person, wanted in platform.retries("", *RETRIED).items():
+            told = platform.retries(*RETRIED)[person]
             if not told <= more[person] <= wanted:
                 yield f"person {person} had {told} to {wanted} messages answered anew, and got {more[person]} answers"
         for fact in deeds:
@@ -262,7 +261,7 @@ def each_turn_answers_what_it_took(record: Record) -> Iterator[str]:
     for platform in record.platforms:
         said, deleted = platform.acked("say"), {fact["target"] for fact in platform.acked("delete").values()}
         taken = Counter(name for names in record.turns.values() for name in names if name in said)
-        anew = Counter(_person(fact) for fact in platform.acked("command").values() if fact["step"] == "retry")
+        anew = platform.retries("", *RETRIED)
         yield from (
             f"{name} is in {count} turns" for name, count in taken.items() if count > 1 + anew[name.partition(".")[0]]
         )
