@@ -187,6 +187,9 @@ async def test_a_file_on_its_way_says_how_far_it_is(browser: Browser, api: PageA
               }).observe(document.body, { childList: true, subtree: true, attributes: true });
             }"""
         )
+        line = await page.context.new_cdp_session(page)  # slow enough that the browser has something to tell
+        slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 4_000_000}
+        await line.send("Network.emulateNetworkConditions", slow)
         large = FilePayload(name="large.bin", mimeType="application/octet-stream", buffer=b"x" * 6_000_000)
         await page.locator("input[type=file]").set_input_files(large)
         await page.get_by_role("button", name="Queue").click()
