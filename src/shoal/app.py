@@ -35,7 +35,7 @@ from shoal.config.ollama import with_ollama
 from shoal.config.secrets import watch_secrets
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
-from shoal.domain.agents import AgentSpec, TurnLimits
+from shoal.domain.agents import TurnLimits
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
@@ -56,7 +56,7 @@ from shoal.maintenance import (
 )
 from shoal.notices import Notices
 from shoal.permissions.access import AccessRules, Audiences, People, is_among
-from shoal.permissions.profiles import Profiles, hidden
+from shoal.permissions.profiles import Profiles
 from shoal.providers.catalog import (
     SPEECH_KEYS,
     Catalog,
@@ -462,10 +462,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         checks = Checks(partial(existing_model, models), profiles.check, known_tools)
         lifecycle = AgentLifecycle(home, store, agents, clock, checks, adapters, prompt_files, orchestrator.send)
 
-        def is_denied(agent: AgentSpec, asker: Asker, tool: str) -> bool:
-            return hidden(profiles.effective(agent.profile, asker, agent.name), tool)
-
-        rules = Rules(checks.model, checks.profile, checks.tool, is_denied, may_manage)
+        rules = Rules(checks.model, checks.profile, checks.tool, profiles.hides, may_manage)
         cases = CaseChecks(context, spending, executor, store.audit, clock, config.cases, checks.tool)
         editor = SelfEditor(store, home.agent, rules, prompt_files, cases)
         for tool in self_edit_tools(editor):
@@ -492,6 +489,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             known_models=partial(model_names, models),
             processes=processes.lines,
             voice=voice,
+            memory=outlets.memory,
+            profile_of=profiles.of_agent,
         )
 
         # ---- where people and triggers come in ----

@@ -24,7 +24,7 @@ from shoal.domain.branches import spans_to
 from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, StoreNewer, StoreUnavailable
 from shoal.domain.events import Branched, Forked, ToolFinished, UserSaid
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Attachment, Author, ModelRequest, Prompt
+from shoal.domain.messages import Attachment, Author, Deletion, Edit, ModelRequest, Prompt, Receipt
 from shoal.domain.permissions import Asker
 from shoal.permissions.access import AccessRules
 from shoal.permissions.taint import taint_of
@@ -576,3 +576,63 @@ async def test_a_snapshot_begins_a_new_thread(tmp_path: Path) -> None:
         await world.chat.says("harbour", "2", "go on", user="ada")
         await world.happens(new, "turn_finished")
         assert [text.rpartition(") ")[2] for text in said(model.requests[-1])] == ["one", "heard 1", "[ada] go on"]
+
+
+# ---- messages that their authors change ----
+
+
+async def changes(world: World, key: str, text: str, user: str = "ada") -> Receipt:
+    """The author of a message changes it on the platform."""
+    assert world.chat.inbox is not None
+    return await world.chat.inbox.send(Edit(world.ada.thread, key, text, Author(user, user, trusted=False), key))
+
+
+async def test_a_retry_answers_what_the_message_says_now(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("low at six", "high at noon")) as world:
+        await world.ada.says("when is low tide?", message_id="m1")
+        await world.happens(world.ada.thread, "turn_finished")
+        await changes(world, "m1", "when is high tide?")
+        await again(world)
+        assert said(world.model.requests[-1])[-1].endswith("when is high tide?")
+        assert "low tide" not in str(world.model.requests[-1].messages)
+
+
+async def test_a_retry_of_lines_tells_which_words_were_changed(tmp_path: Path) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("first", gate=gate), "both", "again")
+    async with scenario(tmp_path, model, settings={"mailbox": {"pause_seconds": 0.1}}) as world:
+        await world.ada.says("hold on")
+        await gate.reached.wait()
+        await world.ada.says("when is low tide?", message_id="m1")
+        await world.ada.says("and who asks?", message_id="m2")
+        gate.open()
+        await world.happens(world.ada.thread, "turn_finished", 2)
+        assert model.calls == 2, "one turn answers both"
+        await changes(world, "m1", "when is high tide?")
+        await again(world)
+        heard = said(world.model.requests[-1])[-1]
+        assert "and who asks?" in heard
+        assert "message m1 was changed afterwards; it now says:]\n[ada] when is high tide?" in heard
+
+
+async def test_a_message_that_is_gone_is_not_answered_again(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("low at six")) as world:
+        await world.ada.says("when is low tide?", message_id="m1")
+        await world.happens(world.ada.thread, "turn_finished")
+        assert world.chat.inbox is not None
+        await world.chat.inbox.send(Deletion(world.ada.thread, "m1", Author("ada", "ada", trusted=False), "m1"))
+        assert await world.ada.asks("/retry") == "Whoever wrote that message has deleted it."
+
+
+async def test_who_changes_a_message_that_was_answered_is_told_once_how_to_have_it_answered(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("low at six", "you are welcome")) as world:
+        await world.ada.says("when is low tide?", message_id="m1")
+        await world.happens(world.ada.thread, "turn_finished")
+        for text in ("when is high tide?", "when is high tide today?"):
+            await changes(world, "m1", text)
+        hint = await world.ada.sees("`/retry` answers it as it is now.")
+        assert (hint.post.kind, hint.post.user, hint.post.reply_to) == ("ephemeral", "ada", "m1")
+        await world.ada.says("thanks", message_id="m2")
+        await world.happens(world.ada.thread, "turn_finished", 2)
+        assert (await changes(world, "m1", "when is the next high tide?")).answer == ""
+        assert sum("/retry" in one.markdown for one in world.chat.posted) == 1

@@ -6,9 +6,11 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
+from shoal.actors.memory import MemoryCommands
 from shoal.actors.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.actors.undo import LAST_TURN, LAST_UNDO
 from shoal.actors.voice import VoiceService
@@ -31,9 +33,11 @@ from shoal.domain.ports import ONCE
 from shoal.domain.speech import VOICE_MODES
 from shoal.domain.triggers import REMIND_USAGE, NewTrigger, Trigger, parse_reminder, parse_when
 from shoal.permissions.access import Audiences
+from shoal.permissions.profiles import Profile
 from shoal.store.agents import AgentStore
 from shoal.store.store import Store
 from shoal.tools.file_diffs import changes_text
+from shoal.tools.memory_book import MemoryBook
 from shoal.tools.processes import line_of
 from shoal.turn.context import CONTEXT_LINES_MAX, Activity
 from shoal.turn.spending import spent_today
@@ -82,7 +86,7 @@ class CommandRouter:
 
     `audiences` tells who sees other channels; `add_trigger` schedules a reminder; `check_model` raises InvalidInput;
     `known_models` lists models; `processes` tells what an agent's processes do, a line each, for the threads whose ids
-    begin with a text.
+    begin with a text; `profile_of` tells by which rules an agent acts for somebody.
     """
 
     def __init__(
@@ -100,6 +104,8 @@ class CommandRouter:
         known_models: Callable[[], Sequence[str]],
         processes: Callable[[str, str], Awaitable[Sequence[str]]],
         voice: VoiceService,
+        memory: MemoryBook,
+        profile_of: Callable[[AgentSpec, Asker], Profile],
     ) -> None:
         self._voice = voice
         self._orchestrator = orchestrator
@@ -126,6 +132,7 @@ class CommandRouter:
             "undo": self.undo,
             "remind": self.remind,
             "voice": self.voice,
+            "memory": MemoryCommands(memory, store, audiences, partial(agent_here, store, agents), profile_of).memory,
         }
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:

@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from shoal.domain.agents import AgentSpec
 from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.permissions import STRICTNESS, Action, Asker, Decision, Ruling
 from shoal.domain.settings import OverrideSettings, ProfileSettings
@@ -304,6 +305,14 @@ class Profiles:
                 self._combined.pop(next(iter(self._combined)))
             self._combined[(name, chosen)] = found
         return found
+
+    def of_agent(self, agent: AgentSpec, asker: Asker) -> Profile:
+        """The rules by which an agent acts for somebody."""
+        return self.effective(agent.profile, asker, agent.name)
+
+    def hides(self, agent: AgentSpec, asker: Asker, tool_name: str) -> bool:
+        """Whether these rules deny a tool whatever it is given."""
+        return hidden(self.of_agent(agent, asker), tool_name)
 
 
 def decide(profile: Profile, action: Action) -> Ruling:

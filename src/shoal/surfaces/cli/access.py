@@ -98,6 +98,7 @@ def load_profile(context: CommandContext, name: str | None) -> "Profile":
 
 def _profile_file(name: str) -> "ProfileSettings | None":
     """The rules of a TOML file; None for what is the name of a profile. Raises ConfigError."""
+    from shoal.domain.schema import refusal
     from shoal.domain.settings import ProfileSettings
 
     path = Path(name)
@@ -108,7 +109,8 @@ def _profile_file(name: str) -> "ProfileSettings | None":
     except OSError as error:
         raise ConfigError([f"{path} cannot be read: {error.strerror}."]) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        problem = f"{path}: {error}; allowed: deny, allow, ask and trusted_allow lists, extends."
+        why = refusal(error, ProfileSettings, table="a table")
+        problem = f"{path}: {why}; allowed: deny, allow, ask and trusted_allow lists, extends."
         raise ConfigError([problem]) from error
 
 

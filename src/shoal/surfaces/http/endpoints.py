@@ -140,8 +140,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
                     content = content or b"{}" if self.body_optional else content
                     given[name] = msgspec.json.decode(content, type=cast("type[object]", kind))
                 except UNREADABLE as error:
-                    why = refusal(error, kind) if isinstance(error, msgspec.ValidationError) else str(error)
-                    message = f"The body is not what this call takes: {why}. See GET /openapi.json."
+                    message = f"The body is not what this call takes: {refusal(error, kind)}. See GET /openapi.json."
                     raise InvalidInput(message) from error
             else:
                 given[name] = str(request.path_params[name])

@@ -12,6 +12,7 @@ from shoal.actors.principals import Principal
 from shoal.domain.errors import ConfigError, Conflict, InvalidInput, NotFound
 from shoal.domain.permissions import Decision, Ruling
 from shoal.domain.records import AuditEntry
+from shoal.domain.schema import refusal
 from shoal.domain.settings import ProfileSettings
 from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
@@ -181,7 +182,9 @@ async def accept_rule(web: WebContext, by: Principal, body: AcceptedRule) -> Sug
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"{path.name} cannot take one more table: {error}. Add the lines by hand.") from error
+        raise InvalidInput(
+            f"{path.name} cannot take one more table: {refusal(error)}. Add the lines by hand."
+        ) from error
     fresh = path.with_name(".shoal.toml.new")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)
