@@ -424,10 +424,9 @@ class AccessGate:
         asked = msgspec.structs.replace(asked, by=asked.author.asker(asked.thread, trust))
         platform = thread_address(asked.thread).platform
         once, at = f"command:{platform}:{asked.key}", str(to_micros(self._clock.now()))
-        if not await self._store.settings.swap(ONCE, once, None, at):
-            return ""
         try:
-            return await self._inner.command(asked)
+            is_new = await self._store.settings.swap(ONCE, once, None, at)
+            return await self._inner.command(asked) if is_new else ""
         except StoreError:  # the platform delivers it again
             await self._store.settings.drop(ONCE, once, at)
             raise

@@ -22,13 +22,14 @@ from shoal.agents.snapshots import ConversationSnapshots
 from shoal.domain.agents import HEARD, AgentSpec, Work
 from shoal.domain.cards import SHORT_ID_CHARS
 from shoal.domain.checkpoints import ChangedSince
-from shoal.domain.clock import Clock, iso
+from shoal.domain.clock import Clock, iso, to_micros
 from shoal.domain.commands import COMMANDS, CommandRequest
 from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError, StoreError
 from shoal.domain.ids import ThreadId, channel_of, make_thread_id, thread_address
 from shoal.domain.markup import counted
 from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker
+from shoal.domain.ports import ONCE
 from shoal.domain.speech import VOICE_MODES
 from shoal.domain.triggers import REMIND_USAGE, NewTrigger, Trigger, parse_reminder, parse_when
 from shoal.permissions.access import Audiences
@@ -319,17 +320,23 @@ class CommandRouter:
             self._check_model(asked.argument)
         receipt = await self._orchestrator.send(Retry(asked.thread, asked.author, model=asked.argument))
         if not receipt.delivered:
-            await self._orchestrator.try_again(asked.thread, asked.asker, model=asked.argument)
+            key = f"retry:{asked.key}"
+            await self._orchestrator.try_again(asked.thread, asked.asker, model=asked.argument, key=key)
         return "Trying again."
 
     async def fork(self, asked: CommandRequest) -> str:
         """/fork: in a new thread of the channel, or for the owner on the page."""
-        thread = await self._orchestrator.open_copy(asked.thread, direct=asked.direct)
-        if thread is None:
-            if asked.asker.trust != "owner":
-                return "This chat is one conversation and has no place for a copy."
-            thread = make_thread_id("web", "lobby", self._clock.new_id())
-        await self._snapshots.fork(asked.thread, thread, asked.author.id)
+
+        async def place() -> str:
+            opened = await self._orchestrator.open_copy(asked.thread, f"fork:{asked.key}", direct=asked.direct)
+            owned = make_thread_id("web", "lobby", self._clock.new_id()) if asked.asker.trust == "owner" else ""
+            return opened or owned
+
+        thread = ThreadId(await self._about(asked, place))
+        if not thread:
+            return "This chat is one conversation and has no place for a copy."
+        if await self._store.journal.thread(thread) is None:
+            await self._snapshots.fork(asked.thread, thread, asked.author.id)
         return "" if channel_of(thread) == channel_of(asked.thread) else f"The copy is on the page: `{thread}`."
 
     async def undo(self, asked: CommandRequest) -> str:
@@ -347,7 +354,8 @@ class CommandRouter:
             case [turn, *how] if not how or (len(how) == 1 and how[0].lower() in hows):
                 try:
                     since = hows[how[0].lower()] if how else "ask"
-                    id = turn.lower() if turn.lower() in (LAST_TURN, LAST_UNDO) else turn.upper()
+                    named = turn.lower() if turn.lower() in (LAST_TURN, LAST_UNDO) else turn.upper()
+                    id = await self._about(asked, lambda: undo.id_of(asked.thread, named))
                     done = await undo.undo(asked.thread, id, asked.asker, since)
                 except FilesDiffer as error:
                     return f"{error} `/undo {turn} keep` restores the others, `/undo {turn} overwrite` all."
@@ -358,6 +366,16 @@ class CommandRouter:
             case _:
                 shows = "`/undo` shows what my last turn did to files"
                 return f"{shows}; `/undo last` restores them, `/undo back` takes that back."
+
+    async def _about(self, asked: CommandRequest, find: Callable[[], Awaitable[str]]) -> str:
+        """What a command is about, found once: it is obeyed again where the database failed, maybe after it was done,
+        and must not be done to something else then. Raises what `find` does."""
+        once = f"about:{thread_address(asked.thread).platform}:{asked.key}"
+        kept = await self._store.settings.get(ONCE, once)
+        if kept is None:
+            kept = f"{to_micros(self._clock.now()):016} {await find()}"
+            await self._store.settings.put(ONCE, once, kept)
+        return kept.partition(" ")[2]
 
     async def voice(self, asked: CommandRequest) -> str:
         """/voice."""

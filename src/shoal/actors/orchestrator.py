@@ -179,8 +179,9 @@ class Orchestrator:
 
     # ---- going back ----
 
-    async def try_again(self, thread: ThreadId, asker: Asker, seq: int = 0, model: str = "") -> Event:
-        """Have the message of the turn of event `seq`, or of the last turn, answered anew, in place of its answer.
+    async def try_again(self, thread: ThreadId, asker: Asker, seq: int = 0, model: str = "", key: str = "") -> Event:
+        """Have the message of the turn of event `seq`, or of the last turn, answered anew, in place of its answer, and
+        once for a `key`.
 
         It stays its author's, as they were trusted then. Returns its event. Raises NotFound, Forbidden, Conflict
         while a turn runs or a message waits, InvalidInput where no message was answered.
@@ -193,7 +194,7 @@ class Orchestrator:
         clock = self._services.clock
         prompt = Prompt(
             thread=thread,
-            key=clock.new_id(),
+            key=key or clock.new_id(),
             text=data.text,
             author=data.author,
             at=clock.now(),
@@ -326,8 +327,9 @@ class Orchestrator:
         await self.send(prompt)
         return thread
 
-    async def open_copy(self, source: ThreadId, *, direct: bool) -> ThreadId | None:
-        """Open a thread beside another one, where a copy of it is to go on; None where the chat has no such place.
+    async def open_copy(self, source: ThreadId, key: str, *, direct: bool) -> ThreadId | None:
+        """Open a thread beside another one, where a copy of it is to go on, the same one for the same key; None where
+        the chat has no such place.
 
         Raises PlatformError.
         """
@@ -336,7 +338,7 @@ class Orchestrator:
         is_own = address.platform in OWN_PLATFORMS
         if not adapter.limits.opens_threads or (direct and not is_own):
             return None
-        thread = await adapter.open_thread(address.channel, COPIED)
+        thread = await adapter.open_thread(address.channel, COPIED, key)
         return thread if thread != source and await self._store.journal.thread(thread) is None else None
 
     def _connected(self, platform: str) -> ChatAdapter:
