@@ -660,6 +660,7 @@ def test_no_content_is_ever_lost_to_an_undo(seed: int) -> None:
             "bytes_max": drawn.choice([60, 150, 10_000]),
             "files_max": drawn.choice([5, 99]),
         }
+        sees_all = bounds["files_max"] > 8  # more than there are names; else it is told that some are not looked at
         model = FakeModel(script=lambda seen: "done" if seen.rounds else runs(commands))
         async with scenario(root, model, settings={"checkpoints": bounds}) as world:
             folder, undo, turns = workspace(world), world.app.orchestrator.undo, list[str]()
@@ -685,13 +686,13 @@ def test_no_content_is_ever_lost_to_an_undo(seed: int) -> None:
                     await asyncio.to_thread(subprocess.run, ["bash", "-c", shuffled(drawn, folder)], check=True)
                 elif drawn.random() < 0.3:
                     result = await undone(turns.pop())
-                    if result is not None and not result.not_restored:
+                    if result is not None and not result.not_restored and sees_all:
                         assert tree_of(folder) == start
             for id in drawn.sample(turns, len(turns)):
                 former = tree_of(folder)
                 first = await undone(id)
                 second = await undone(first.id) if first is not None else None
-                if second is not None and not second.not_restored:
+                if second is not None and not second.not_restored and sees_all:
                     assert tree_of(folder) == former
 
     with tempfile.TemporaryDirectory() as folder:
