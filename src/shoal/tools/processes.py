@@ -397,8 +397,8 @@ class ProcessService:
         try:
             mine = {process.id: process for process in await self.rows.beat(self._settings.owner)}
             for id, live in list(self._live.items()):
-                stored = mine.get(id)
-                if stored is None and await self.rows.get(id) is not None:
+                stored = mine.get(id) or await self.rows.get(id)  # one that was begun since is not among them
+                if stored is not None and stored.state != "running":
                     live.end("somebody who took it for lost")
                 elif stored is not None and stored.killed_by:
                     live.end(stored.killed_by)

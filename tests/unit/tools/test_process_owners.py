@@ -21,6 +21,7 @@ from shoal.domain.messages import Author, Inbound, Prompt, Receipt
 from shoal.domain.ports import Command
 from shoal.sandbox.host import HostSandbox
 from shoal.sandbox.processes import identity_of
+from shoal.store.agents import ProcessStore
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
@@ -61,7 +62,8 @@ class Stand:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self.home = Home(folder)
-        self.store = Store(SqliteDriver(folder / "shoal.db", synchronous="OFF"), self.clock)
+        self.driver = SqliteDriver(folder / "shoal.db", synchronous="OFF")
+        self.store = Store(self.driver, self.clock)
         self.machine = Machine()
         self.sent: list[Prompt] = []
         self.full = False
@@ -145,6 +147,35 @@ async def test_one_that_was_taken_for_lost_ends_its_process(stand: Stand, tmp_pa
         await stand.store.processes.end(process.id, ProcessEnd("lost", reason="silent"))
         await stand.until(process.id, lambda one: one.told and not identity_of(process.pid))
     assert len(stand.sent) == 1
+
+
+async def test_one_that_was_begun_while_a_beat_was_under_way_is_nobodys_loss(stand: Stand, tmp_path: Path) -> None:
+    """Its row is not among those that the beat has found; it runs all the same, and its end is told."""
+
+    class SlowBeats(ProcessStore):
+        def __init__(self) -> None:
+            super().__init__(stand.driver, stand.clock)
+            self.begun, self.goes_on = asyncio.Event(), asyncio.Event()
+
+        async def beat(self, owner: str) -> list[Process]:
+            found = await super().beat(owner)
+            self.begun.set()
+            await self.goes_on.wait()
+            return found
+
+    rows = stand.store.processes = SlowBeats()
+    service, end = stand.service("here 8 1 1"), tmp_path / "end"
+    async with running(service):
+        await rows.begun.wait()
+        waits = Command(f"until [ -e {end} ]; do sleep 0.01; done", tmp_path, ())
+        process = await service.start(SPEC, waits, HostSandbox(), nothing)
+        rows.begun.clear()
+        rows.goes_on.set()
+        await stand.until(process.id, lambda _: rows.begun.is_set())
+        end.touch()
+        found = await stand.until(process.id, lambda one: one.told)
+    assert (found.state, found.exit_code) == ("exited", 0)
+    assert [prompt.key for prompt in stand.sent] == [f"process:{process.id}:exit:0"]
 
 
 async def test_another_machine_can_ask_for_the_end(stand: Stand, tmp_path: Path) -> None:
