@@ -1,11 +1,13 @@
 """How well and how fast recall by meaning finds one of 1,000 notes: `python -m bench.recall [MODEL.gguf]`.
 
 50 notes have a question each that says the same in other words, and 40 one that takes some thought; the rest are about
-the same harbour as these 40. The model is what `scripts/recall-model.sh` makes. A question is timed from its text to
-the passages: its embedding, the comparison of all vectors, and reading the best from the database.
+the same harbour as these 40. 50 more questions are about nothing of it, and should find nothing. The model is what
+`scripts/recall-model.sh` makes. A question is timed from its text to the passages: its embedding, the comparison of all
+vectors, and reading the best from the database.
 """
 
 import asyncio
+import math
 import os
 import statistics
 import sys
@@ -27,7 +29,8 @@ from shoal.providers.catalog import build_embeddings
 from shoal.store.recall import Known, NewPassage
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.tools.library import Library, code_of
+from shoal.tools.library import Library
+from shoal.tools.vectors import COHORT, Floor, code_of
 
 MODEL = Path("build/recall-model/all-minilm-l6-v2.gguf")
 NOTES = 1_000
@@ -167,6 +170,59 @@ RIDDLES = (
 )
 """Harder ones, which take some thought: mostly about the harbour that all other notes are about."""
 PAIRS = (*PARAPHRASES, *RIDDLES)
+UNLIKE = (
+    "What is the boiling point of tungsten?",
+    "Who won the football world cup in 1974?",
+    "How do I bake sourdough bread?",
+    "Explain the rules of chess castling.",
+    "What is the capital of Mongolia?",
+    "Which dinosaurs lived in the Jurassic period?",
+    "How does photosynthesis work?",
+    "Write a haiku about autumn leaves.",
+    "What is the square root of 1764?",
+    "Who painted the Mona Lisa?",
+    "How do I centre a div in CSS?",
+    "What is the exchange rate of yen to dollars?",
+    "When did the Roman Empire fall?",
+    "Which galaxy is closest to the Milky Way?",
+    "What does a mitochondrion do?",
+    "How tall is Mount Everest?",
+    "What are the lyrics of the national anthem of Peru?",
+    "How do I knit a scarf?",
+    "Explain quantum entanglement.",
+    "What is the plot of Hamlet?",
+    "Who invented the telephone?",
+    "How many legs does a spider have?",
+    "What is the best chess opening for beginners?",
+    "Translate good morning into Swahili.",
+    "How do volcanoes erupt?",
+    "What causes inflation in an economy?",
+    "What is the chemical formula of caffeine?",
+    "Who was the first person on the moon?",
+    "How do I solve a Rubik's cube?",
+    "What is a monad in functional programming?",
+    "Which planet has the most moons?",
+    "How do I change the strings of an electric guitar?",
+    "What is the population of Brazil?",
+    "Who wrote War and Peace?",
+    "How is cheese made?",
+    "What is the speed of light?",
+    "How do black holes form?",
+    "What are the symptoms of measles?",
+    "How do I train for a marathon?",
+    "What is the difference between RNA and DNA?",
+    "asdf qwer zxcv",
+    "flux capacitor gigawatts",
+    "the purple elephant sings opera in Antarctica",
+    "kubernetes ingress annotation for websocket timeout",
+    "medieval Japanese pottery glazing techniques",
+    "Fermat's last theorem proof by Wiles",
+    "stock price of Tesla yesterday",
+    "recipe for pad thai without peanuts",
+    "tax treatment of cryptocurrency in Estonia",
+    "symptoms of vitamin B12 deficiency",
+)
+"""Questions that no note answers, written down before any of them was asked."""
 
 
 FACTS = """
@@ -230,7 +286,7 @@ class Remembering:
 
 
 async def measure(model: Path) -> dict[str, float]:
-    """Embed the notes, ask the questions; what was found first, among the first five, and in how many milliseconds."""
+    """Embed the notes, ask the questions; what was found first, among those shown, and in how many milliseconds."""
     with tempfile.TemporaryDirectory() as folder:
         home, clock = Home(Path(folder)), SystemClock()
         providers = {"mini": ProviderSettings(kind="local", model_file=str(model.resolve()))}
@@ -264,10 +320,13 @@ async def measure(model: Path) -> dict[str, float]:
             alone.append(1000 * (time.perf_counter() - began))
             texts = [one.text for one in found]
             places.append(texts.index(note) if note in texts else NOTES)
+        floor = Floor(await embeddings.embed(COHORT))
         best = 0
         for note, question in PAIRS:
             asked = embeddings.vectors[question]
-            best += max(lines, key=lambda line: sum(map(mul, asked, embeddings.vectors[line]))) == note
+            cosine, nearest = max((_cosine(asked, embeddings.vectors[line]), line) for line in lines)
+            best += nearest == note and cosine > floor.of(code_of(asked))
+        unlike = [await library.nearest(question, lambda _: True, "", 8) for question in UNLIKE]
         await embeddings.close()
         await driver.close()
         return {
@@ -278,6 +337,8 @@ async def measure(model: Path) -> dict[str, float]:
             "riddles among the eight that are shown": sum(place < 8 for place in places[50:]),
             "found first, of 90": sum(place == 0 for place in places),
             "the same by comparing all vectors as they came": best,
+            "of 50 questions unlike any note, those that find something": sum(map(bool, unlike)),
+            "notes that they find": sum(map(len, unlike)),
             "question, embedding included, median ms": round(statistics.median(times), 1),
             "question, embedding included, slowest ms": round(max(times), 1),
             "of that the embedding, median ms": round(statistics.median(alone), 1),
@@ -285,6 +346,10 @@ async def measure(model: Path) -> dict[str, float]:
             "dimensions": len(vectors[0]),
             "bytes of a vector": len(b64encode(code_of(vectors[0]))),
         }
+
+
+def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(map(mul, one, other)) / (math.hypot(*one) * math.hypot(*other))
 
 
 if __name__ == "__main__":

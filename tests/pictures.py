@@ -126,6 +126,7 @@ class Stage:
             device_scale_factor=1.5 if phone else 1,
             color_scheme="dark" if dark else "light",
             reduced_motion="reduce",
+            timezone_id="Europe/Berlin",
         )
         page = await context.new_page()
         await page.goto(f"{self.address}/?token={TOKEN}" if place != "sign-in" else self.address)
@@ -187,8 +188,9 @@ async def stage(home: Path) -> AsyncGenerator[Stage]:
         overrides = Overrides(models=PricedModels(fake))
         app = await stack.enter_async_context(open_app(load_config(home, {}, settings), overrides))
         address = await stack.enter_async_context(serve(app, WebOptions(token=TOKEN, port=0)))
-        headers = {"Authorization": f"Bearer {TOKEN}"}
+        headers = {"X-Shoal": "1", "Origin": address}  # as the page makes its calls, so that what is said is a person's
         client = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, headers=headers, timeout=30))
+        await client.get("/", params={"token": TOKEN})
         playwright = await stack.enter_async_context(async_playwright())
         browser = await playwright.chromium.launch(executable_path=chromium(), args=[*FLAGS])
         stack.push_async_callback(browser.close)

@@ -11,6 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SECONDS_MAX = 60.0
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+
+
+def transcript(page: Path, block: int) -> list[str]:
+    """What Shoal shows in a block of a page; what is typed, left out, or shown by others is not in it."""
+    found = re.findall(r"^```console\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return [line for line in found[block].splitlines() if line and line[0] not in "$…"]
 
 
 class Terminal:
@@ -60,6 +67,14 @@ class Terminal:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+    def lacks(self, transcript: Sequence[str], home: Path, program: str) -> list[str]:
+        """The lines of a page's transcript that are not on the screen, by what stands before an answer; the page has
+        Ada's home, and the program of a checkout."""
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", self.screen).replace(program, ".venv/bin/shoal")
+        shown = _TIME.sub("TIME", shown.replace(str(home), "/home/ada/.shoal"))
+        heads = [_TIME.sub("TIME", line.rpartition(": ")[0] or line).removeprefix("Ada") for line in transcript]
+        return [head for head in heads if head not in shown]
 
     def _read(self, seconds: float) -> bool:
         """Read what is there; False at the end."""

@@ -35,7 +35,7 @@ from shoal.config.ollama import with_ollama
 from shoal.config.secrets import watch_secrets
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
-from shoal.domain.agents import AgentSpec, TurnLimits
+from shoal.domain.agents import TurnLimits
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
@@ -56,7 +56,7 @@ from shoal.maintenance import (
 )
 from shoal.notices import Notices
 from shoal.permissions.access import AccessRules, Audiences, People, is_among
-from shoal.permissions.profiles import Profiles, hidden
+from shoal.permissions.profiles import Profiles
 from shoal.providers.catalog import (
     SPEECH_KEYS,
     Catalog,
@@ -174,6 +174,7 @@ class App:
     models: Models
     agents: AgentRegistry
     profiles: Profiles
+    titles: ThreadTitles
     tools: Registry
     pins: Pins
     mcp: McpServers
@@ -378,8 +379,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             tainted_files=prompt_files.sources,
         )
         compactor = Compactor(context, spending, clock)
-        with_titles, title_model = config.threads.titles == "model", config.threads.title_model
-        titles = ThreadTitles(store.threads, spending, clock, title_model) if with_titles else None
+        titles = ThreadTitles(store.threads, spending, clock, config.threads)
         children = Children(store, backend.engine, agents, models, clock, config.subagents)
         for tool in subagent_tools(children.check, children.begin, children.result):
             tools.add(tool)
@@ -462,10 +462,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         checks = Checks(partial(existing_model, models), profiles.check, known_tools)
         lifecycle = AgentLifecycle(home, store, agents, clock, checks, adapters, prompt_files, orchestrator.send)
 
-        def is_denied(agent: AgentSpec, asker: Asker, tool: str) -> bool:
-            return hidden(profiles.effective(agent.profile, asker, agent.name), tool)
-
-        rules = Rules(checks.model, checks.profile, checks.tool, is_denied, may_manage)
+        rules = Rules(checks.model, checks.profile, checks.tool, profiles.hides, may_manage)
         cases = CaseChecks(context, spending, executor, store.audit, clock, config.cases, checks.tool)
         editor = SelfEditor(store, home.agent, rules, prompt_files, cases)
         for tool in self_edit_tools(editor):
@@ -492,6 +489,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             known_models=partial(model_names, models),
             processes=processes.lines,
             voice=voice,
+            memory=outlets.memory,
+            profile_of=profiles.of_agent,
         )
 
         # ---- where people and triggers come in ----
@@ -535,6 +534,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             models=models,
             agents=agents,
             profiles=profiles,
+            titles=titles,
             tools=tools,
             pins=pins,
             mcp=mcp,

@@ -1,5 +1,6 @@
 """The bot's side of `tests.chaos.chat_server`: a `ChatAdapter` over HTTP that asks for messages and posts answers."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime
@@ -17,8 +18,15 @@ from shoal.domain.ports import InboxPort
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from tests.chaos.chat_server import Ack, Change, NewMessage, Update
 
-LIMITS = ChatLimits(text_chars_max=2000, idempotent_posts=True, has_buttons=True)
-KEYLESS = ChatLimits(text_chars_max=2000, can_edit=True, has_preview=True, has_buttons=True, edit_seconds_min=0.05)
+LIMITS = ChatLimits(text_chars_max=2000, idempotent_posts=True, has_buttons=True, opens_threads=True)
+KEYLESS = ChatLimits(
+    text_chars_max=2000,
+    can_edit=True,
+    has_preview=True,
+    has_buttons=True,
+    edit_seconds_min=0.05,
+    opens_threads=True,
+)
 PAUSE_SECONDS = 0.05
 TROUBLE_PAUSE_SECONDS = 0.3
 HTTP_OK = 200
@@ -29,7 +37,8 @@ HTTP_FAILED = 500
 class HttpChat:
     """Implements `ChatAdapter`. What was not acknowledged comes again, also to another process.
 
-    Files that come with messages are kept in the home; without one they are left out.
+    Files that come with messages are kept in the home; without one they are left out. It takes nothing in before
+    `opened` is set.
     """
 
     def __init__(
@@ -46,9 +55,11 @@ class HttpChat:
         self.limits = limits
         self._http = httpx2.AsyncClient(base_url=address, timeout=10.0, trust_env=False)
         self._clock = clock or SystemClock()
+        self.opened = asyncio.Event()
 
     async def run(self, inbox: InboxPort) -> None:
         """Receive until cancelled."""
+        await self.opened.wait()
         while True:
             try:
                 answer = await self._http.get("/updates")
@@ -59,13 +70,15 @@ class HttpChat:
                 await self._clock.sleep(TROUBLE_PAUSE_SECONDS)
 
     async def _pass_on(self, inbox: InboxPort, update: Update) -> None:
-        thread, now = make_thread_id(self.platform, "harbour", update.person), self._clock.now()
-        author, id, text = Author(update.person, trusted=False), update.id, update.text
+        place, now = update.thread or update.person, self._clock.now()
+        thread, author = make_thread_id(self.platform, "harbour", place), Author(update.person, trusted=False)
+        id, text, answer = update.id, update.text, ""
         match update.do:
-            case "say":
+            case "say" | "tell" | "command":
                 files = await self._files(thread, update)
-                prompt = Prompt(thread, id, text, author, now, message_id=id, attachments=files)
-                status = (await inbox.send(prompt)).status
+                prompt = Prompt(thread, id, text, author, now, agent=update.agent, message_id=id, attachments=files)
+                receipt = await inbox.send(prompt)
+                status, answer = receipt.status, receipt.answer
             case "steer":
                 status = (await inbox.send(Steer(thread, id, text, author, now))).status
             case "stop":
@@ -77,7 +90,7 @@ class HttpChat:
             case "press":
                 status = await press(update.target, thread, author, inbox)
         if status != "busy":
-            await self._http.post("/ack", content=msgspec.json.encode(Ack(id, status)))
+            await self._http.post("/ack", content=msgspec.json.encode(Ack(id, status, answer)))
 
     async def _files(self, thread: ThreadId, update: Update) -> tuple[Attachment, ...]:
         if self._home is None or not update.file:

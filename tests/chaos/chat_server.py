@@ -6,8 +6,9 @@ share, chosen by the seed, is refused with 429 or 500, or made with the connecti
 that happened is appended to the transcript, one JSON object a line.
 
 `--mixed` people also steer, stop, change and delete what they said, send files (`GET /file/NAME`), decide what they
-are asked, and ask for reminders, subagents, processes and memory. A `--keyless` platform ignores keys, and its messages
-can be edited and deleted.
+are asked, and ask for reminders, subagents, processes and memory; those with odd numbers go back, too: they undo what a
+turn did to their files below `--agents`, take that back, have a message answered anew, and write in a copy of their
+conversation. A `--keyless` platform ignores keys, and its messages can be edited and deleted.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import msgspec
 from shoal.domain.posts import REPEATED, WRITING, Button
 from shoal.testing.model.http import Connection, Drop, Incoming, Plan, document
 
-Deed: TypeAlias = Literal["say", "steer", "stop", "edit", "delete", "press"]
+Deed: TypeAlias = Literal["say", "steer", "stop", "edit", "delete", "press", "command", "tell"]
 Kind: TypeAlias = Literal[
     "plain",
     "steer",
@@ -42,10 +43,14 @@ Kind: TypeAlias = Literal[
     "remember",
     "spend",
     "file",
+    "undo",
+    "retry",
+    "fork",
 ]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-KIND_WEIGHTS = (6, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 0.5, 1)
+KIND_WEIGHTS = (6, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 0.5, 1, 3, 1.5, 1.5)
+GOING_BACK: tuple[Kind, ...] = ("undo", "retry", "fork")
 LINE_KINDS: tuple[Kind, ...] = ("plain", "edit", "delete", "file")
 LINE_KIND_WEIGHTS = (6, 1, 1, 1)
 FACTS = 20
@@ -53,6 +58,12 @@ FACTS = 20
 SPENT_ROUNDS = 90
 """More than any budget of a turn allows."""
 DECISIONS = (("allow",), ("deny",), ("allow", "allow"), ("allow", "deny"), ("deny", "allow"))
+PLANS = (("last",), ("turn",), ("last", "back"), ("last", "back", "turn"))
+"""What somebody undoes one after another: their last turn, the same by its id, and what they undid."""
+COPY = "fork:"
+"""What the name of a thread begins with that was opened for a copy; the id of the command follows."""
+AGAIN_SECONDS = 0.5
+"""How long somebody waits who was told that the thread has something to do."""
 DEED_SECONDS_MAX = 0.8
 """How long after a message its person steers, stops or changes it, at most."""
 LATE_SECONDS = 4.0
@@ -63,6 +74,10 @@ UPDATES_MAX = 50
 
 
 _DONE = re.compile(r"DONE \d+ (\S+)")
+_TURN = re.compile(r"[0-9A-Z]{26}")
+_UNDONE = re.compile(r"takes that back|was undone already")
+_DIFFERING = re.compile(r"not as this left (?:it|them): (.*)\. Keep or overwrite")
+_NOT_NOW = re.compile(r"has something to do|still at work|^The platform answered|^The connection broke|^Too many posts")
 
 
 def answers_of(text: str) -> list[str]:
@@ -75,7 +90,8 @@ class People(msgspec.Struct, frozen=True):
     """Who writes: `threads` people, from number `first` on, `turns` messages each, `ahead` of them unanswered at most.
 
     Where it is `mixed`, all but the last two messages of each are of any kind; with `lines` they are changed, deleted
-    and come with files, and nothing else. Each waits after a message for up to twice `pause_seconds`.
+    and come with files, and nothing else. Each waits after a message for up to twice `pause_seconds`, and speaks with
+    one of so many `agents`, without any with the default one.
     """
 
     threads: int
@@ -86,6 +102,7 @@ class People(msgspec.Struct, frozen=True):
     mixed: bool = False
     pause_seconds: float = 0.0
     lines: bool = False
+    agents: int = 0
 
     def numbers(self) -> range:
         """The people's."""
@@ -96,13 +113,29 @@ class People(msgspec.Struct, frozen=True):
         is_last = int(name.partition(".")[2]) >= self.turns - 2
         drawn = random.Random(f"{self.seed}/kind/{name}")
         kinds, weights = (LINE_KINDS, LINE_KIND_WEIGHTS) if self.lines else (KINDS, KIND_WEIGHTS)
-        return drawn.choices(kinds, weights)[0] if self.mixed and not is_last else "plain"
+        kind = drawn.choices(kinds, weights)[0]
+        is_odd = int(name.partition(".")[0]) % 2
+        if not self.mixed or is_last or kind in (("stop",) if is_odd else GOING_BACK):
+            return "plain"  # a stop that comes twice may end any turn, so who stops turns does not go back
+        return kind
+
+    def agent(self, person: int) -> str:
+        """Who answers a person; a few of them share a workspace."""
+        return f"crew-{person % self.agents}" if self.agents else ""
+
+    def drafts(self, person: int) -> str:
+        """The folder of a person's files in the workspace."""
+        return f"drafts/{person}"
 
     def words(self, name: str) -> str:
         """What a person says in a message of its kind; a reminder, a subagent and a process have names of their own."""
         kind = self.kind(name)
         match kind:
-            case "plain":
+            case "undo":
+                here = self.drafts(int(name.partition(".")[0]))
+                write = f"echo {name} | tee {here}/a {here}/b > {here}/only-{name}"
+                tool, given = "bash", {"command": f"mkdir -p {here} && rm -f {here}/only-* && {write}"}
+            case "plain" | "retry" | "fork":
                 return self.text(*(int(part) for part in name.split(".")))
             case "guarded":
                 tool, given = "guarded", {"text": name}
@@ -133,7 +166,10 @@ class People(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """What a person does: says something, maybe with a file, or something to the message or button `target`."""
+    """What a person does: says something, maybe with a file, or something to the message or button `target`.
+
+    It happens in the person's own thread, unless another `thread` is given.
+    """
 
     id: str
     person: str
@@ -141,6 +177,8 @@ class Update(msgspec.Struct, frozen=True):
     do: Deed = "say"
     target: str = ""
     file: str = ""
+    thread: str = ""
+    agent: str = ""
 
 
 class NewMessage(msgspec.Struct, frozen=True):
@@ -161,17 +199,41 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """A bot has taken this message, or a copy of it before."""
+    """A bot has taken this message, or a copy of it before; what a command is answered."""
 
     id: str
     status: str
+    answer: str = ""
+
+
+class Return(msgspec.Struct):
+    """Somebody going back after the message `name`, which the turn `turn` has answered: what they are about to do.
+
+    `before` and `after` are their files as they were before that turn and after it.
+    """
+
+    name: str
+    before: str
+    turn: str = ""
+    after: str = ""
+    steps: list[str] = msgspec.field(default_factory=list[str])
+    tries: int = 0
 
 
 class ChatServer:
     """The platform. `trouble` is the share of first attempts that fail: refused, or the answer lost after the deed."""
 
-    def __init__(self, transcript: Path, people: People, trouble: float = 0.0, *, keyless: bool = False) -> None:
+    def __init__(
+        self,
+        transcript: Path,
+        people: People,
+        trouble: float = 0.0,
+        *,
+        keyless: bool = False,
+        agents: Path | None = None,
+    ) -> None:
         self._people = people
+        self._agents = agents or transcript.parent
         self._trouble = trouble
         self._keyless = keyless
         self._file = transcript.open("ab", buffering=0)
@@ -181,6 +243,12 @@ class ChatServer:
         self._due = dict.fromkeys(people.numbers(), 0.0)
         self._silent: dict[int, set[int]] = {person: set() for person in people.numbers()}
         """Messages that may never be answered, so that nobody waits for them."""
+        self._returns: dict[int, Return] = {}
+        """Who is going back, or about to, and says nothing else until that is done."""
+        self._copies: dict[str, str] = {}
+        """The threads that were opened for a copy, by the id of the command that asked for it."""
+        self._turns: dict[str, str] = {}
+        """Which turn a message of the bot's comes from, as its key says."""
         self._keys: dict[str, str] = {}
         self._standing: dict[str, str] = {}
         self._asked: set[str] = set()
@@ -235,21 +303,38 @@ class ChatServer:
         settled, ahead = self._settled[person], self._people.ahead
         window = ahead + ahead * sum(number >= settled - ahead for number in self._silent[person])
         while (number := self._said[person]) < min(self._people.turns, settled + window):
-            self._said[person] += 1
             name = f"{person}.{number}"
+            if person in self._returns or (self._people.kind(name) in GOING_BACK and not self._is_free(person)):
+                return
+            self._said[person] += 1
+            if self._people.kind(name) in GOING_BACK:
+                self._returns[person] = Return(name, self._files(person))
             seconds = random.Random(f"{self._people.seed}/pause/{name}").uniform(0, 2 * self._people.pause_seconds)
             self._due[person] = max(self._due[person], time.time()) + seconds
             file = name if self._people.kind(name) == "file" else ""
             words = self._people.words(name)
-            self._open[name] = (self._due[person], Update(name, f"person-{person}", words, file=file))
+            update = Update(name, f"person-{person}", words, file=file, agent=self._people.agent(person))
+            self._open[name] = (self._due[person], update)
+
+    def _is_free(self, person: int) -> bool:
+        """Whether all is answered that a person said and done that they did."""
+        is_answered = all(number in self._silent[person] for number in range(self._settled[person], self._said[person]))
+        return is_answered and not any(update.person == f"person-{person}" for _, update in self._open.values())
+
+    def _files(self, person: int) -> str:
+        """The files of a person, as they are now."""
+        folder = self._agents / self._people.agent(person) / "workspace" / self._people.drafts(person)
+        return json.dumps({path.name: path.read_text() for path in sorted(folder.glob("*"))})
 
     def _do(self, update: Update, seconds: float) -> None:
         self._open[update.id] = (time.time() + seconds, update)
 
     def _ack(self, ack: Ack) -> Plan:
         _, update = self._open.pop(ack.id, (0.0, None))
-        if update is not None:
-            self._note("ack", id=ack.id, status=ack.status, do=update.do, target=update.target)
+        if update is not None and update.do == "command":
+            self._obeyed(update, ack)
+        elif update is not None:
+            self._note("ack", id=ack.id, status=ack.status, do=update.do, target=update.target, thread=update.thread)
             kind = self._people.kind(ack.id) if update.do == "say" else "plain"
             if kind == "spend" or update.do in ("stop", "delete"):  # maybe no answer comes; somebody has to go on
                 person, number = (int(part) for part in ack.id.partition("/")[0].split("."))
@@ -260,7 +345,62 @@ class ChatServer:
                 text = texts.get(kind, "")
                 seconds = random.Random(f"{self._people.seed}/deed/{ack.id}").uniform(0.0, DEED_SECONDS_MAX)
                 self._do(Update(f"{ack.id}/{kind}", update.person, text, kind, ack.id), seconds)
+            if self._people.mixed:
+                self._say(int(update.person.rpartition("-")[2]))
         return _answer({})
+
+    # ---- going back ----
+
+    def _begin_return(self, person: int, turn: str) -> None:
+        """The message was answered after which somebody goes back."""
+        one = self._returns[person]
+        kind, one.turn = self._people.kind(one.name), turn
+        if kind == "undo":
+            one.after = self._files(person)
+            self._note("wrote", id=one.name, turn=turn, before=one.before, after=one.after)
+            plan = random.Random(f"{self._people.seed}/plan/{one.name}").choice(PLANS)
+            one.steps = list(plan) if one.before != one.after else []  # a kill may have cut off what writes
+        else:
+            one.steps = [kind]
+        self._command(person)
+
+    def _command(self, person: int, how: str = "", seconds: float = 0.0) -> None:
+        """Do the next step; when all are done, the person says more."""
+        one = self._returns[person]
+        if not one.steps:
+            del self._returns[person]
+            self._say(person)
+            return
+        step = one.steps[0]
+        text = f"/{step}" if step in GOING_BACK else f"/undo {one.turn if step == 'turn' else step}{how}"
+        one.tries += 1
+        self._do(Update(f"{one.name}/{one.tries}", f"person-{person}", text, "command", one.name), seconds)
+
+    def _obeyed(self, update: Update, ack: Ack) -> None:
+        """A command was answered, or its answer is lost with the process that obeyed it."""
+        person, answer = int(update.person.rpartition("-")[2]), ack.answer
+        one = self._returns[person]
+        step, how, seconds = one.steps[0], "", 0.0
+        files = self._files(person) if self._people.kind(one.name) == "undo" else ""
+        about = {"id": ack.id, "status": ack.status, "do": "command", "target": one.name, "said": update.text}
+        self._note("ack", **about, step=step, answer=answer, files=files)
+        differing = _DIFFERING.search(answer)
+        if _NOT_NOW.search(answer):
+            seconds = AGAIN_SECONDS
+        elif differing is not None:
+            own = all(name.startswith(self._people.drafts(person)) for name in differing[1].split(", "))
+            how = " overwrite" if own else " keep"
+        elif not answer and (step in ("last", "turn", "back") or (step == "fork" and ack.id not in self._copies)):
+            one.steps[0] = "fork" if step == "fork" else "turn"  # whether or not it was done, that is undone then
+        else:
+            one.steps = one.steps[1:] if _UNDONE.search(answer) else []  # who is refused lets it be
+            if step == "fork" and not answer:
+                words = f'tools=1 tool=note args={{"text":"f{one.name}"}} words=3 id=f{one.name}'
+                told = Update(f"f{one.name}", update.person, words, "tell", one.name, thread=self._copies[ack.id])
+                self._do(told, 0.0)
+        self._command(person, how, seconds)
+
+    # ---- the bot's messages ----
 
     def _post(self, message: NewMessage) -> Plan:
         fate = self._fate(message.key)
@@ -272,7 +412,11 @@ class ChatServer:
             known = self._keys[message.key] = f"m{len(self._standing) + 1}"
             self._standing[known] = message.text
             self._note("post", id=known, key=message.key, thread=message.thread, text=message.text, to=message.reply_to)
-            self._see(message.thread, message.text, message.reply_to)
+            turn = _TURN.search(message.key)
+            self._turns[known] = turn[0] if turn is not None else ""
+            if message.thread.startswith(COPY):
+                self._copies[message.thread.removeprefix(COPY)] = message.thread
+            self._see(known, message.thread, message.text, message.reply_to)
             self._decide(message)
         else:
             self._note("repeat", id=known, key=message.key)
@@ -287,7 +431,7 @@ class ChatServer:
         if change.text:
             self._standing[change.id] = change.text
             self._note("edit", id=change.id, text=change.text)
-            self._see("", change.text, "")
+            self._see(change.id, "", change.text, "")
         else:
             del self._standing[change.id]
             self._standing[f"gone {change.id}"] = ""
@@ -308,7 +452,7 @@ class ChatServer:
             return Plan([Drop()])
         return _answer(content)
 
-    def _see(self, thread: str, text: str, reply_to: str) -> None:
+    def _see(self, id: str, thread: str, text: str, reply_to: str) -> None:
         """An answer settles what was said up to there; a stopped or deleted message has none."""
         names = answers_of(text) or ([] if self._people.mixed else [reply_to])
         person, _, number = names[-1].partition(".") if names else ("", "", "")
@@ -316,6 +460,9 @@ class ChatServer:
             return
         if self._settled[int(person)] <= int(number):
             self._settled[int(person)] = int(number) + 1
+            going = self._returns.get(int(person))
+            if going is not None and going.name == names[-1]:
+                self._begin_return(int(person), self._turns[id])
             self._say(int(person))
 
     def _decide(self, message: NewMessage) -> None:
@@ -368,6 +515,8 @@ def main() -> None:
     )
     parser.add_argument("--pause-seconds", type=float, default=0.0, help="between two messages of a person")
     parser.add_argument("--keyless", action="store_true", help="keys are ignored")
+    parser.add_argument("--agents", type=int, default=0, help="how many answer; 0 is the default one alone")
+    parser.add_argument("--folder", type=Path, help="where the agents' folders are")
     options = parser.parse_args()
     people = People(
         options.threads,
@@ -378,8 +527,9 @@ def main() -> None:
         options.mixed,
         options.pause_seconds,
         options.lines,
+        options.agents,
     )
-    server = ChatServer(options.transcript, people, options.trouble, keyless=options.keyless)
+    server = ChatServer(options.transcript, people, options.trouble, keyless=options.keyless, agents=options.folder)
     asyncio.run(serve(server, options.port))
 
 

@@ -7,6 +7,7 @@ is off by as many seconds as the file `WORLD/clock` says. Says `ready` when it s
 
 import argparse
 import asyncio
+import fcntl
 import logging
 import os
 import signal
@@ -14,7 +15,7 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from shoal.app import Overrides, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.config import Config, load_config
 from shoal.domain.clock import SystemClock
 from shoal.domain.home import Home
@@ -41,6 +42,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--chat", required=True)
     parser.add_argument("--keyless", default="", help="a second platform, which ignores keys")
     parser.add_argument("--model", required=True)
+    parser.add_argument("--agents", type=int, default=0, help="so many are made beside the default one")
     parser.add_argument("--context-tokens", type=int, default=0, help="the model's window; 0 leaves it unknown")
     parser.add_argument("--heartbeat-seconds", type=float, default=0.5)
     parser.add_argument("--stalled-seconds", type=float, default=2.0)
@@ -68,6 +70,7 @@ def config_of(options: argparse.Namespace) -> Config:
         },
         "mailbox": {"pause_seconds": options.pause_seconds},
         "triggers": {"catch_up_seconds": CATCH_UP_SECONDS},
+        "context": {"window_hours": 0},
         "budget": {"tokens_per_turn": TURN_TOKENS},
         "turns": {"steps_max": 100},
         "engine": {
@@ -96,6 +99,15 @@ class OffsetClock(SystemClock):
         return format_ulid(int(self.now().timestamp() * 1000), os.urandom(10))
 
 
+async def make_agents(app: App, lock: Path, count: int) -> None:
+    """Make those that are not there yet, one process at a time."""
+    with lock.open("w") as file:
+        await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
+        for name in (f"crew-{number}" for number in range(count)):
+            if not app.agents.exists(name):
+                await app.lifecycle.create(name, {}, "chaos")
+
+
 async def live(options: argparse.Namespace) -> None:
     """Serve until SIGTERM."""
     stopping = asyncio.Event()
@@ -110,7 +122,11 @@ async def live(options: argparse.Namespace) -> None:
     async with open_app(config_of(options), parts, options.role) as app:
         app.tools.add(note_tool(world))
         app.tools.add(note_tool(world, "guarded"))
+        if options.role != "worker":
+            await make_agents(app, Path(options.world) / "agents.lock", options.agents)
         collect_seldom(stays=True)
+        for chat in chats:
+            chat.opened.set()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await stopping.wait()

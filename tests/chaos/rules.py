@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 import psycopg
 
-from shoal.domain.posts import REPEATED, WRITING
+from shoal.domain.posts import PREVIEW, REPEATED, WRITING
 from tests.chaos.chat_server import People, answers_of
 from tests.chaos.node import TURN_TOKENS
 
@@ -31,13 +31,19 @@ CALM_SECONDS_MAX = 20.0
 """How long an answer may take that no harm was done to."""
 HEARD_SECONDS_MAX = 5.0
 """How long it may take until a subagent that was answered has ended."""
+RETRIED = ("Trying again.", "This was done already.")
 NO_TURNS: Mapping[str, Sequence[str]] = {}
 _FACT = re.compile(r"Fact \d+ is kept")
 _MARK = re.compile(r"leave the mark (\S+)")
 _NOTICE = re.compile(
     "answers again|Your message is kept|⏹ Stopped|_↓ The answer is below|^(✅|⛔|⌛|⏹|⚠️)|^(```\n)?leave the mark "
-    "|^I stopped: the budget|A note on the budget"
+    "|^I stopped: the budget|A note on the budget|^A copy of our conversation goes on"
+    "|^I am waiting for an answer to the question above"
 )
+_UNDONE = re.compile(r"^Restored \d+ file|^This was undone already")
+_LEFT = re.compile(r"- `(?P<path>[^`]+)` was not restored")
+_NOT_UNDONE = re.compile(r"has something to do|still at work|Keep or overwrite|^There is nothing to restore")
+_NOT_FOUND = re.compile(r"changed (no )?files that can still be|could not be read or kept|is not kept any more")
 
 
 class Platform(NamedTuple):
@@ -74,6 +80,12 @@ class Platform(NamedTuple):
                     pass
         return found
 
+    def retries(self, *answers: str) -> Counter[str]:
+        """How often each person was told one of these who asked for another answer; an empty one is lost with a
+        process, which may have obeyed."""
+        deeds = [fact for fact in self.acked("command").values() if fact["step"] == "retry"]
+        return Counter(fact["target"].partition(".")[0] for fact in deeds if fact["answer"] in answers)
+
 
 class Record(NamedTuple):
     """A run from outside. `harms` are when harm began and was over, and what it was; `kills` how many there were.
@@ -107,16 +119,17 @@ def each_message_is_answered_once(record: Record) -> Iterator[str]:
         for fact in platform.standing().values():
             for name in answers_of(fact["text"]):
                 copies[name].append(fact)
-        stopped = _stopped(platform)
+        stopped, anew = _stopped(platform), platform.retries("", *RETRIED)
         lost = Counter(fact["key"].partition(":")[0] for fact in platform.of("lost"))
-        for name in [*platform.acked("say"), *_others(record, platform)]:
+        for name in [*platform.acked("say"), *platform.acked("tell"), *_others(record, platform)]:
             found = copies.get(name, [])
             plain = [fact for fact in found if not fact["text"].startswith(REPEATED)]
-            if not found and name not in stopped and platform.people.kind(name.lstrip("tp")) != "spend":
+            retried = anew[name.lstrip("tpf").partition(".")[0]]
+            if not found and name not in stopped and platform.people.kind(name.lstrip("tpf")) != "spend":
                 yield f"{name} was accepted and never answered"
-            if len(plain) > 1:
+            if len(plain) > 1 + retried:
                 yield f"{name} was answered {len(plain)} times: {[fact['key'] for fact in plain]}"
-            unknown = sum(lost[fact["key"].partition(":")[0]] for fact in found[:1]) + record.kills
+            unknown = sum(lost[fact["key"].partition(":")[0]] for fact in found[:1]) + record.kills + retried
             if len(found) - 1 > unknown:
                 yield f"{name} stands {len(found)} times, although only {unknown} posts had an unknown outcome"
 
@@ -128,6 +141,102 @@ def _others(record: Record, platform: Platform) -> Iterator[str]:
         prefix = prefixes.get(platform.people.kind(name))
         if prefix and _began(record, name):
             yield f"{prefix}{name}"
+
+
+def a_retry_answers_once_more(record: Record) -> Iterator[str]:
+    """Somebody who asks for another answer gets one, in a turn of its own, and it is the last one that was answered.
+
+    Where a kill took the answer to the command along, it may have been obeyed.
+    """
+    for platform in record.platforms:
+        turns: dict[str, set[str]] = defaultdict(set)
+        for fact in platform.standing().values():
+            for name in answers_of(fact["text"]):
+                turns[name].add(fact["key"].removeprefix(PREVIEW).partition(":")[0])
+        more = Counter[str]()
+        for name, found in turns.items():
+            more[name.lstrip("tpf").partition(".")[0]] += len(found) - 1
+        deeds = [fact for fact in platform.acked("command").values() if fact["step"] == "retry"]
+        for person, wanted in platform.retries("", *RETRIED).items():
+            told = platform.retries(*RETRIED)[person]
+            if not told <= more[person] <= wanted:
+                yield f"person {person} had {told} to {wanted} messages answered anew, and got {more[person]} answers"
+        for fact in deeds:
+            if fact["answer"] not in ("", *RETRIED) and "has something to do" not in fact["answer"]:
+                yield f"{fact['id']} was to be answered anew and was told {fact['answer']!r}"
+
+
+def an_undo_restores_all_of_a_turn(record: Record) -> Iterator[str]:
+    """Files are as before the turn once its undo was told, as after it once that was taken back, and never half.
+
+    A command whose answer a kill took along may have been obeyed or not, or have to be brought to its end.
+    """
+    for platform in record.platforms:
+        wrote = {fact["id"]: fact for fact in platform.of("wrote")}
+        said = platform.acked("say")
+        stand: dict[str, set[str]] = {}
+        for fact in platform.facts:
+            if fact["kind"] == "wrote":
+                person = fact["id"].partition(".")[0]
+                if stand.setdefault(person, {fact["before"]}) and fact["before"] not in stand[person]:
+                    yield f"before {fact['id']} the files were {fact['before']}, not {sorted(stand[person])}"
+                stand[person] = {fact["after"]}
+            if fact["kind"] != "ack" or fact["do"] != "command" or fact["target"] not in wrote:
+                continue
+            name, answer, files, at = fact["target"], fact["answer"], fact["files"], float(fact["at"])
+            person, turn = name.partition(".")[0], wrote[name]
+            aim = turn["after" if fact["step"] == "back" else "before"]
+            what = f"{fact['id']} ({fact['said']}: {answer!r})"
+            full = any(
+                harm == "fill disk" and began < at and over > float(said[name]["at"])
+                for began, over, harm in record.harms
+            )
+            if not answer:
+                stand[person] |= {aim}
+                continue
+            if _UNDONE.search(answer):
+                stand[person] = {aim}
+            elif not _NOT_UNDONE.search(answer) and not (full and _NOT_FOUND.search(answer)):
+                yield f"{what} was refused"
+            left = {path.rpartition("/")[2] for path in _LEFT.findall(answer)}
+            if full or left or (len(stand[person]) > 1 and files not in stand[person]):
+                stand[person] = {files}  # some of it was not kept, or is somebody else's, or is about to be restored
+            elif files not in stand[person]:
+                yield f"{what} left {files}, not {' or '.join(sorted(stand[person]))}"
+
+
+def a_copy_knows_what_was_said_and_keeps_what_it_hears(record: Record) -> Iterator[str]:
+    """What is said in a copy is answered there, knowing all that was said before, and is heard nowhere else.
+
+    A kill between the thread's opening and the copy leaves one that knows nothing.
+    """
+    first: dict[str, Sequence[str]] = {}
+    for line in record.model:
+        name, named = str(line["id"]), line.get("named", ())
+        assert isinstance(named, list | tuple)
+        first.setdefault(name, named)
+        own = name if name.startswith("f") else ""
+        for other in named:
+            if other.startswith("f") and other != own:
+                yield f"{name} was told of {other}, which was said in a copy"
+    for platform in record.platforms:
+        copies = {fact["id"]: fact["thread"] for fact in platform.acked("tell").values()}
+        posted = [(name, fact) for fact in platform.standing().values() for name in answers_of(fact["text"])]
+        for name, fact in posted:
+            if name in copies and fact["thread"] != copies[name]:
+                yield f"{name} was answered in {fact['thread']}, not in {copies[name]}"
+            if name not in copies and fact["thread"] in copies.values():
+                yield f"{name} was answered in the copy {fact['thread']}"
+        lacking: list[str] = []
+        for name in copies:
+            person, _, number = name.removeprefix("f").partition(".")
+            known = {int(one.partition(".")[2]) for one in first.get(name, ()) if one.partition(".")[0] == person}
+            if any(one > int(number) for one in known):
+                yield f"the copy of {name} knows what was said later: {sorted(known)}"
+            if int(number) not in known and name in first:
+                lacking.append(name)
+        if len(lacking) > record.kills:
+            yield f"{len(lacking)} copies do not know what was said before, after {record.kills} kills: {lacking}"
 
 
 def _began(record: Record, name: str) -> bool:
@@ -152,7 +261,10 @@ def each_turn_answers_what_it_took(record: Record) -> Iterator[str]:
     for platform in record.platforms:
         said, deleted = platform.acked("say"), {fact["target"] for fact in platform.acked("delete").values()}
         taken = Counter(name for names in record.turns.values() for name in names if name in said)
-        yield from (f"{name} is in {count} turns" for name, count in taken.items() if count > 1)
+        anew = platform.retries("", *RETRIED)
+        yield from (
+            f"{name} is in {count} turns" for name, count in taken.items() if count > 1 + anew[name.partition(".")[0]]
+        )
         for fact in platform.standing().values():
             names, turn = answers_of(fact["text"]), fact["key"].partition(":")[0]
             wanted = [name for name in record.turns.get(turn, names) if name in names or name not in deleted]
@@ -206,7 +318,7 @@ def only_what_is_known_stands(record: Record) -> Iterator[str]:
         known = set(platform.names())
         for fact in platform.standing().values():
             text = fact["text"]
-            own = {re.sub(r"^[tp]", "", name) for name in answers_of(text)}
+            own = {re.sub(r"^[tpf]", "", name) for name in answers_of(text)}
             if (
                 not (own and own <= known)
                 and not text.endswith(WRITING)
@@ -388,6 +500,7 @@ RULES: tuple[Rule, ...] = (
     answers_stand_in_order, only_what_is_known_stands, each_key_is_posted_once, each_call_runs_once,
     only_what_was_allowed_ran, nothing_runs_after_a_stop, each_steer_is_heard_once,
     each_end_of_a_subagent_is_heard_once,
+    a_retry_answers_once_more, an_undo_restores_all_of_a_turn, a_copy_knows_what_was_said_and_keeps_what_it_hears,
     each_file_arrives_once, the_budget_of_a_turn_holds, each_memory_is_kept_once, nobody_waits_long_without_cause,
 )  # fmt: skip
 
@@ -431,14 +544,20 @@ LEFT_OVER = {
     "threads with an open turn": "select thread, open_turn from threads where open_turn <> ''",
     "messages no turn took": "select platform, key, state from inbox where state = 'pending'",
     "posts not sent": "select id, state, attempts, error from outbox where state <> 'sent'",
+    "undos under way": "select id, thread from checkpoints where undoes <> '' and ended_at is null",
     "questions left open": "select id, thread from approvals where state = 'pending'",
     "events with gaps": "select thread, count(*), max(seq) from events group by thread having count(*) <> max(seq)",
     "occurrences told twice": """
         select thread, json, count(*) from (
             select thread, data as json from events where type = 'user_message' and data like '%"origin":"trigger"%'
+            and thread not in (select thread from events where type = 'branched')
         ) as told group by thread, json having count(*) > 1""",
 }
-_SAID = "select turn, data from events where type = 'user_message' order by thread, seq"
+_SAID = """
+    select turn, data from events where type = 'user_message' and not exists (
+        select 1 from events as copied where copied.type = 'forked' and copied.thread = events.thread
+        and copied.seq > events.seq
+    ) order by thread, seq"""
 _AUDIT = "select chain, number, at, entry, previous, hash from audit order by chain, number"
 _CHAINS = "select chain, number, head from chains"
 

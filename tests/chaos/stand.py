@@ -31,6 +31,8 @@ LINES_AHEAD = 8
 """How many lines somebody types who is not answered yet."""
 LINE_SECONDS = 0.2
 """What a line takes to type, on average."""
+PEOPLE_AN_AGENT = 4
+"""How many people share an agent and its workspace, on average."""
 PAUSE_SECONDS = 0.3
 """How long somebody must have paused who writes in lines."""
 
@@ -65,9 +67,14 @@ class Load(msgspec.Struct, frozen=True):
         threads, ahead = self.threads // halves, LINES_AHEAD if self.lines else 2
         pause = LINE_SECONDS if self.lines else self.people_pause_seconds
         return [
-            People(threads, self.turns, ahead, self.seed, number * threads, self.mixed, pause, self.lines)
+            People(threads, self.turns, ahead, self.seed, number * threads, self.mixed, pause, self.lines, self.agents)
             for number in range(halves)
         ]
+
+    @property
+    def agents(self) -> int:
+        """How many answer people who have files; 0 where nobody has."""
+        return max(1, self.threads // PEOPLE_AN_AGENT) if self.mixed and not self.lines else 0
 
 
 class State(msgspec.Struct, frozen=True):
@@ -168,6 +175,7 @@ class Stand:
             chat = ["tests.chaos.chat_server", "--transcript", str(log), *who, "--seed", seed, "--trouble", trouble]
             chat += ["--pause-seconds", str(people.pause_seconds), "--ahead", str(people.ahead)]
             chat += ["--mixed"] * people.mixed + ["--lines"] * people.lines + ["--keyless"] * (platform == "keyless")
+            chat += ["--agents", str(people.agents), "--folder", str(folder / "home" / "agents")]
             self.chats.append(self._peer(chat))
         roles = [("all", "a1")] if load.alone else [*(("worker", f"w{n + 1}") for n in range(load.workers))]
         roles += [] if load.alone else [("serve", f"s{n + 1}") for n in range(load.serves)]
@@ -184,7 +192,7 @@ class Stand:
             "name": name, "home": str(self.folder / "home"), "world": str(self.folder), "database": self.database,
             "chat": self.chats[0], "keyless": "".join(self.chats[1:]), "model": self.model,
             "heartbeat-seconds": str(HEARTBEAT_SECONDS), "stalled-seconds": str(STALLED_SECONDS),
-            "context-tokens": str(self.load.context_tokens),
+            "context-tokens": str(self.load.context_tokens), "agents": str(self.load.agents),
             "pause-seconds": str(PAUSE_SECONDS if self.load.lines else 0),
         }  # fmt: skip
         options = [part for key, value in given.items() for part in (f"--{key}", value)]

@@ -1,5 +1,6 @@
 """A Shoal that runs is set up over HTTP: each answer is tried, then in force at once; what is wrong changes nothing."""
 
+import asyncio
 import stat
 import sys
 from collections.abc import AsyncGenerator
@@ -11,9 +12,11 @@ import msgspec
 import pytest
 from tests.e2e.http_stand import TOKEN
 
+from shoal.actors.access_tokens import NewToken
 from shoal.app import App, open_app
 from shoal.config import load_config
 from shoal.domain.home import Home
+from shoal.setup.live import shown_server
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import FakeModel
@@ -274,3 +277,42 @@ async def another_admin_is_refused(stand: Stand) -> None:
     ):
         answer = await stand.client.request(method, path, json=body, headers=theirs)
         assert (answer.status_code, answer.json()["error"]) == (403, "owner"), path
+
+
+async def test_a_model_titles_threads_once_that_is_switched_on(stand: Stand) -> None:
+    await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
+    assert (await stand.client.get("/api/setup")).json()["titles"] == "words"
+    assert (await stand.client.patch("/api/setup", json={"titles": "model"})).json()["titles"] == "model"
+    assert 'titles = "model"' in stand.written()[0]
+    await stand.post("/api/threads/web:lobby:one/messages", {"text": "What is the tide?"}, 202)
+    async with asyncio.timeout(20):
+        while (await stand.client.get("/api/threads/web:lobby:one")).json()["title"] != "Ahoy":
+            pass
+    await stand.client.patch("/api/setup", json={"titles": "words"})
+    assert stand.app.titles.is_on is False
+
+
+async def test_arguments_of_an_mcp_server_are_for_the_owner_and_masked(stand: Stand) -> None:
+    arguments = [str(MCP_SERVER), "--api-key", "short1", "--token=abc", "-v", "ghx9ab8cd7ef6gh5ij4kl3", "plain"]
+    wanted = {"name": "odd", "command": sys.executable, "args": arguments, "env": {"A_KEY": "sesame-open"}}
+    await stand.post("/api/mcp-servers", wanted, 201)
+    (shown,) = (await stand.client.get("/api/mcp-servers")).json()
+    assert shown["where"] == sys.executable
+    assert shown["args"] == [str(MCP_SERVER), "--api-key", "•••", "--token=•••", "-v", "•••", "plain"]
+    assert shown["secrets"] == ["A_KEY"]
+    _, token = await stand.app.tokens.create(NewToken("ben", "read"), "web:owner")
+    seen = await stand.client.get("/api/mcp-servers", headers={"Authorization": f"Bearer {token}"})
+    assert (seen.json()[0]["args"], seen.json()[0]["secrets"]) == ([], [])
+    assert str(MCP_SERVER) not in seen.text
+
+
+@pytest.mark.parametrize(
+    ("url", "where", "rest"),
+    [
+        ("https://u:p@example.org:8443/mcp?key=1", "https://example.org:8443", ("/mcp?•••",)),
+        ("https://example.org/s/a1b2c3d4e5f6g7h8i9j0k1/mcp", "https://example.org", ("/s/•••/mcp",)),
+        ("https://example.org/", "https://example.org", ()),
+    ],
+)
+def test_of_an_address_the_host_alone_is_for_everybody(url: str, where: str, rest: tuple[str, ...]) -> None:
+    assert shown_server(url, "", ()) == (where, rest)

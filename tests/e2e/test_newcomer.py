@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.terminal import Terminal
+from tests.terminal import Terminal, transcript
 from tests.tidy.source import ROOT, project_files, where
 
 PROGRAM = str(Path(sys.executable).with_name("shoal"))
@@ -41,6 +41,8 @@ def test_a_model_on_this_machine_answers_after_four_commands(newcomer: dict[str,
         setup.sees("Number [1]: ")
         setup.types("none")
         assert setup.ends() == 0, setup.screen
+        told = [line for line in transcript(ROOT / "docs/setup.md", 1) if not line.startswith(("extra ", "Install it"))]
+        assert setup.lacks(told, tmp_path / ".shoal", PROGRAM) == []
     finally:
         setup.kill()
     typed.append('shoal ask "Say hello."')

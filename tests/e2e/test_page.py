@@ -274,11 +274,11 @@ async def test_steering_reaches_the_running_turn(browser: Browser, api: PageApi)
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
         await page.get_by_label("Message").fill("Only the tests")
-        await page.get_by_role("button", name="Steer").click()
-        await expect(page.get_by_text("Steering…")).to_be_visible()
+        await page.get_by_role("button", name="Send now").click()
+        await expect(page.get_by_text("On its way into this turn…")).to_be_visible()
         assert [(sent.kind, sent.body["text"]) for sent in api.sent] == [("steer", "Only the tests")]
         api.append(THREAD, Steered("Only the tests", OWNER))
-        await expect(page.get_by_text("Steering…")).to_have_count(0)
+        await expect(page.get_by_text("On its way into this turn…")).to_have_count(0)
         await expect(page.locator(".row.steered")).to_contain_text("Only the tests")
 
 
@@ -287,7 +287,7 @@ async def test_a_message_during_a_turn_waits_visibly(browser: Browser, api: Page
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
         await page.get_by_label("Message").fill("And then the docs")
-        await page.get_by_role("button", name="Queue").click()
+        await page.get_by_role("button", name="Send after").click()
         await expect(page.locator(".outgoing")).to_contain_text("Queued: read after the current turn")
         api.append(THREAD, TurnFinished("done"))
         begin_id = str(api.sent[0].body["message_id"])

@@ -1,5 +1,7 @@
 """Answers as people read them: code in colours, tables, formulas, tasks, footnotes, pictures; how little is loaded."""
 
+from itertools import pairwise
+from statistics import median
 from urllib.parse import unquote, urlencode
 
 import pytest
@@ -186,3 +188,45 @@ async def test_an_interrupted_call_says_that_its_outcome_is_unknown(browser: Bro
     api.append(THREAD, ToolFinished(call.id, "bash", text, is_error=True))
     async with opened(browser, api.address) as page:
         await expect(page.locator(".tool-state")).to_have_text("interrupted, outcome unknown")
+
+
+async def test_text_that_streams_in_leaves_a_slow_machine_its_time(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("go", Author("owner", trusted=True)))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        api.live(THREAD, TextStreamed("begin"))
+        await page.locator(".growing").wait_for()
+        await page.evaluate(
+            """() => {
+              window.draws = [];
+              new MutationObserver(() => {
+                const began = performance.now();
+                window.draws.push(began);
+                while (performance.now() - began < 30); // as on a machine where drawing takes so long
+              }).observe(document.querySelector(".growing"), { childList: true, subtree: true });
+            }"""
+        )
+        for number in range(60):
+            api.live(THREAD, TextStreamed(f" {number}"))
+            await page.evaluate("new Promise(requestAnimationFrame)")
+        await expect(page.locator(".growing")).to_contain_text("58 59")
+        draws: list[float] = await page.evaluate("window.draws")
+        rests = [later - before for before, later in pairwise(draws)]
+        assert median(rests) >= 200, rests  # seven times what one takes; what is no text is drawn at once
+
+
+async def test_nothing_moves_without_end_while_text_streams_in(browser: Browser, api: PageApi) -> None:
+    for thread in (THREAD, "web:lobby:other"):
+        api.append(thread, UserSaid("go", Author("owner", trusted=True)))
+        api.append(thread, TurnStarted("main", "demo"))
+    context = await browser.new_context(reduced_motion="no-preference")
+    page = await context.new_page()
+    await page.goto(f"{api.address}#/t/{THREAD}")
+    await api.watched(THREAD)
+    api.live(THREAD, TextStreamed("begin"))
+    await page.locator(".growing").wait_for()
+    await expect(page.locator(".thread.running")).to_have_count(2)
+    endless = "document.getAnimations().filter((one) => one.effect.getComputedTiming().iterations === Infinity).length"
+    assert await page.evaluate(endless) == 0
+    await context.close()

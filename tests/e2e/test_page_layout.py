@@ -132,7 +132,17 @@ def fill_lists(api: PageApi) -> None:
     api.answers["access"] = {"paired": [person], "waiting": [waiting]}
     tool = {"name": f"mcp_odd_{LONG}", "state": "changed", "digest": "ab" * 32, "change": DIFF}
     api.answers["mcp"] = {"servers": [{"server": "odd", "since": soon, "tools": [tool]}]}
-    state = {"name": LONG, "where": LONG, "enabled": True, "status": "down", "tools": [LONG], "why": LONG, "waiting": 1}
+    state = {
+        "name": LONG,
+        "where": LONG,
+        "args": ["--key", "•••", LONG],
+        "secrets": [LONG],
+        "enabled": True,
+        "status": "down",
+        "tools": [LONG],
+        "why": LONG,
+        "waiting": 1,
+    }
     api.answers["mcp-servers"] = [state]
     field = {"name": "token", "question": LONG, "secret": True, "is_set": False, "value": ""}
     account = {"name": "telegram", "platform": "telegram", "title": "Telegram", "failure": "", "owner": "", "agent": ""}

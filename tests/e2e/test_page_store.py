@@ -13,6 +13,8 @@ from tests.e2e.test_page_layout import tell_everything
 
 from shoal.domain.branches import current
 from shoal.domain.events import (
+    ASK_INSTEAD,
+    ASK_OR_LOOK,
     AssistantSaid,
     Branched,
     Event,
@@ -343,3 +345,18 @@ async def test_a_skill_is_switched_off_and_on_again_by_its_own_line(browser: Bro
     async with opened(browser, api.address) as page:
         off = source.replace("---\n", "---\ndisable-model-invocation: true\n", 1)
         assert await evaluate(page, "views/skills", code, source) == [off, source]
+
+
+@pytest.mark.parametrize("told", [ASK_INSTEAD, ASK_OR_LOOK])
+async def test_a_refused_call_says_to_people_what_is_meant_for_them(browser: Browser, api: PageApi, told: str) -> None:
+    api.append(THREAD, UserSaid("Push", Author("owner", trusted=True)))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    refused = ToolFinished(CallId("c1"), "bash", f"A person denied this call.{told}", is_error=True)
+    kept = ToolFinished(CallId("c2"), "bash", f"It ended so:{told}")
+    for event in (refused, kept):
+        api.append(THREAD, event)
+    async with opened(browser, api.address) as page:
+        lines = page.locator(".tool-line")
+        for number, shown in enumerate((refused.for_people, kept.for_people)):
+            await lines.nth(number).click()
+            await expect(page.locator(".tool-panel pre").nth(number)).to_have_text(shown)

@@ -244,11 +244,13 @@ async def test_rules_are_suggested_and_accepted_one_by_one(page: Page, shoal: Ru
     assert "touch" not in (shoal.home / "shoal.toml").read_text()
     await card.get_by_role("button", name="Add the rule").click()
     await card.get_by_role("button", name="Allow it from now on").click()
-    await expect(card).to_contain_text("Added; it holds from the next start.")
+    await expect(card).to_contain_text("Added.")
     await expect(cards.filter(has_text="touch tides.txt").get_by_role("button", name="Add the rule")).to_be_visible()
     rules = (shoal.home / "shoal.toml").read_text()
     assert "touch log" in rules
     assert "touch tides" not in rules
+    shoal.says("web:lobby:at-once", f"tools=1 tool=bash args={json.dumps({'command': 'touch log.txt'})}")
+    shoal.ends("web:lobby:at-once")  # nobody is asked any more
 
 
 async def test_what_an_undo_leaves_is_named_with_the_reason(page: Page, shoal: Running) -> None:

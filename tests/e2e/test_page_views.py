@@ -1,11 +1,13 @@
 """The page's pictures: how things stand, what it costs, what fills the window, what comes, and what was recorded."""
 
+import io
+import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, FilePayload, expect
 from tests.e2e.http_stand import TOKEN, served
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import DESKTOP, PHONE, THREAD, opened, violations
@@ -141,8 +143,22 @@ def known(api: PageApi) -> None:
     }
     problems = [{"path": LONG, "problem": "It has no name."}]
     api.answers["skills"] = {"skills": [{**skill, "scope": "global"}], "problems": problems, "shadowed": []}
-    rules = [{"list": name, "pattern": f"tool:bash:{LONG}.*"} for name in ("deny", "allow", "ask", "trusted_allow")]
-    api.answers["permissions/profiles"] = [{"name": "standard", "agents": ["main"], "rules": rules}]
+    lists = ("deny", "allow", "ask", "trusted_allow")
+    rules = [
+        {"list": name, "pattern": f"tool:bash:{LONG}.*", "words": "" if name == "allow" else LONG} for name in lists
+    ]
+    api.answers["permissions/profiles"] = [{"name": "standard", "agents": ["main"], "rules": rules, "built_in": True}]
+    command = {"what": "command", "text": LONG, "beginning": True}
+    api.answers["permissions/rules"] = [
+        {
+            **one,
+            "id": one["list"],
+            "agents": [LONG],
+            "profile": "",
+            "subject": command if one["list"] == "ask" else None,
+        }
+        for one in rules
+    ]
     api.lists["agents"] = [{"name": name, "is_default": name == "main", "error": ""} for name in ("main", "ops")]
 
 
@@ -240,7 +256,7 @@ async def test_schedules_stand_in_a_week_and_in_words(browser: Browser, api: Pag
         await expect(days).to_have_count(7, timeout=WAIT_MS)
         await expect(days.first).to_contain_text("Today")
         await expect(days.nth(4)).to_contain_text("Every 20 minutes")
-        await expect(page.locator(".cards .card")).to_contain_text("Every weekday at 9:00, UTC")
+        await expect(page.locator(".cards .card")).to_contain_text("Every weekday at 9:00 into test")
         await page.get_by_label("What to send").fill("Good morning")
         await page.get_by_label("Again and again").check()
         await page.get_by_role("combobox", name="How often").select_option("Every week")
@@ -422,7 +438,12 @@ async def test_a_command_is_tried_against_the_rules(browser: Browser, tmp_path: 
             await page.get_by_label("Command, or an action").fill("ls && git push", timeout=WAIT_MS)
             await page.get_by_role("button", name="Ask").click()
             await expect(page.get_by_text("A person would be asked.")).to_be_visible(timeout=WAIT_MS)
-            await expect(page.get_by_role("row").filter(has_text="tool:bash:git push")).to_contain_text("ask")
+            await expect(page.get_by_role("row").filter(has_text="git push")).to_contain_text("asks")
+            rule = page.get_by_role("row").filter(has_text="git push").locator("details")
+            await expect(rule.get_by_text("every command")).to_be_visible()
+            await expect(rule.locator("code")).not_to_be_visible()
+            await rule.locator("summary").click()
+            await expect(rule.locator("code")).to_have_text("ask (?s:tool:bash:.*)")
             await page.get_by_label("Command, or an action").fill("tool:write:/workspace/notes.md")
             await page.get_by_role("combobox", name="For").select_option("locked")
             await page.get_by_role("button", name="Ask").click()
@@ -431,3 +452,55 @@ async def test_a_command_is_tried_against_the_rules(browser: Browser, tmp_path: 
         both = {"shell": "ls", "action": "tool:read:x", "agent": "main"}
         for wrong in (both, {"shell": "ls"}, {"shell": "ls", "profile": "none"}, {"shell": "ls", "agent": "none"}):
             assert (await found.client.post("/api/permissions/check", json=wrong)).status_code in (400, 404)
+
+
+async def test_rules_are_added_changed_and_removed_by_choices(browser: Browser, tmp_path: Path) -> None:
+    async with site(tmp_path, FakeModel("ok"), profile="standard") as found:
+        entry = f"{found.client.base_url}/?token={TOKEN}".replace("//?", "/?")
+        async with opened(browser, entry, place="permissions") as page:
+            mine = page.get_by_role("region", name="Your rules")
+            await mine.get_by_role("button", name="Add a rule").press("Enter", timeout=WAIT_MS)
+            form = mine.get_by_role("form", name="Add a rule")
+            await form.get_by_label("Which").fill("ls && git push")
+            await form.get_by_role("combobox", name="For").select_option("agent/main")
+            await form.get_by_role("button", name="Add rule").click()
+            await expect(form.get_by_role("alert")).to_contain_text("A rule is about one command.", timeout=WAIT_MS)
+            await form.get_by_label("Which").fill("git push")
+            await form.get_by_role("button", name="Add rule").click()
+            card = mine.locator(".card")
+            await expect(card).to_contain_text("the command git push, whatever follows it", timeout=WAIT_MS)
+            await expect(card).to_contain_text("Runs without a questionFor main")
+            await page.get_by_label("Command, or an action").fill("git push origin")
+            await page.get_by_role("button", name="Ask", exact=True).click()
+            await expect(page.get_by_text("It would run without a question.")).to_be_visible(timeout=WAIT_MS)
+
+            await card.get_by_role("button", name="Change").click()
+            await card.get_by_role("combobox", name="What is decided").select_option("Refused")
+            assert await violations(page) == []
+            await assert_fits(page)
+            await card.get_by_role("button", name="Save").click()
+            await expect(card.locator(".tag")).to_have_text("Refused", timeout=WAIT_MS)
+            await page.get_by_role("button", name="Ask", exact=True).click()
+            await expect(page.get_by_text("It would be refused.")).to_be_visible(timeout=WAIT_MS)
+
+            await card.get_by_role("button", name="Remove").click()
+            await card.get_by_role("button", name="Remove it").click()
+            await expect(mine).to_contain_text("You have none yet", timeout=WAIT_MS)
+            await page.evaluate("location.hash = '#/audit'")
+            await expect(page.get_by_role("cell", name="Set up")).to_have_count(3, timeout=WAIT_MS)
+
+
+async def test_a_zip_with_skills_is_installed(browser: Browser, tmp_path: Path) -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("tides/SKILL.md", "---\nname: tides\ndescription: Read the tide table.\n---\n\n# Tides\n")
+    async with site(tmp_path, FakeModel("ok"), profile="standard") as found:
+        entry = f"{found.client.base_url}/?token={TOKEN}".replace("//?", "/?")
+        async with opened(browser, entry, place="skills") as page:
+            place = page.get_by_label("Install a SKILL.md or a .zip")
+            file = FilePayload(name="tides.zip", mimeType="application/zip", buffer=made.getvalue())
+            await place.set_input_files(file, timeout=WAIT_MS)
+            card = page.locator(".cards .card").filter(has_text="Read the tide table.")
+            await expect(card).to_contain_text("everywhere", timeout=WAIT_MS)
+            await place.set_input_files(file)
+            await expect(page.get_by_role("alert")).to_contain_text("There is a skill tides already.", timeout=WAIT_MS)

@@ -56,6 +56,7 @@ class TestB1:
         discord.server.mute = lambda called: called.method == "POST" and called.path.endswith("/messages")
         with home.run(**settings) as shoal:
             until(lambda: any("The answer." in one.text for one in discord.said(direct)))
+            shoal.ends(str(shoal.listed("/api/threads")[0]["thread"]))  # what stands there may be its preview still
             shoal.process.kill()
         discord.server.mute = lambda _: False
         with home.run(**settings) as shoal:

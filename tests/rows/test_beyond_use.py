@@ -293,12 +293,12 @@ class TestB16:
 
 
 class TestB19:
-    """The first request with all tools is at most 14 KB; what else there is, the model finds when it needs it."""
+    """A first request with all tools is at most 14,000 bytes; what else there is, the model finds when it needs it."""
 
     def test_the_first_request_is_small(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
             made.cli("ask", "words=0 id=b19")
-            assert len(made.requests("b19")[0].body) <= 14 * 1024
+            assert len(made.requests("b19")[0].body) <= 14_000
 
     def test_a_tool_is_found_and_called(self, shoal: Running) -> None:
         shoal.plays("b19-find", call("more_tools", find="what time is it in Berlin"), call("time"), "Found.")
@@ -464,6 +464,14 @@ class TestB24:
         assert "at seven" in json.dumps([message.text for message in shoal.requests("b24-after")[-1].messages])
         assert "ferry" in shoal.cli("memory", "changes")
 
+    def test_people_forget(self, shoal: Running) -> None:
+        thread, memory = "web:lobby:b24", shoal.home / "data/MEMORY.md"
+        shoal.asks(thread, 'tools=1 tool=remember words=0 args={"text":"the crane is broken","scope":"global"}')
+        assert "the crane is broken" in shoal.command(thread, "/memory crane")
+        assert "Forgotten" in shoal.command(thread, "/memory forget the crane is broken")
+        assert "crane" not in memory.read_text()
+        assert "it says again: the crane is broken" in shoal.command(thread, "/memory undo")
+
     def test_recall(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", '[recall]\nmodel = "fake/embed"\n') as made, made.run():
             thread, docs = "web:lobby:b24", made.home / "agents/main/docs"
@@ -476,3 +484,5 @@ class TestB24:
                 return made.results(thread)[-1]
 
             until(lambda: "docs/berths.md, line 1: A berth costs ten crowns." in recalled())
+            made.asks(thread, 'tools=1 tool=recall words=0 args={"query":"volcanoes erupting"}')
+            assert made.results(thread)[-1] == "Nothing was found for 'volcanoes erupting'."

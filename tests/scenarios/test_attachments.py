@@ -6,14 +6,17 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
+import httpx2
 import pytest
 from PIL import Image as Picture
+from tests import s3
 from tests.scenarios.delegation import results
 
 from shoal.actors.prompt_inputs import Attachments
-from shoal.domain.errors import FetchError
+from shoal.domain.errors import FetchError, StoreUnavailable
 from shoal.domain.events import UserSaid
 from shoal.domain.home import Home
 from shoal.domain.messages import Attachment, Author, Prompt
@@ -68,6 +71,32 @@ async def sent(world: World, shelf: Shelf, *attachments: Attachment) -> tuple[At
 def at(name: str, media_type: str = "application/octet-stream") -> Attachment:
     """A file of the shelf."""
     return Attachment(name, media_type, url=f"https://files.example.org/{name}")
+
+
+async def test_what_could_not_be_had_on_the_platform_is_not_fetched(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("seen")) as world:
+        refused = Attachment("a.txt", url="https://files.example.org/a.txt", error="It was withdrawn.")
+        (file,) = await sent(world, Shelf(**{"a.txt": b"secret"}), refused)
+        assert (file.error, file.path) == ("It was withdrawn.", "")
+
+
+@pytest.mark.slow
+async def test_a_message_is_accepted_only_with_files_that_every_machine_can_have(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(s3.server())
+        assert httpx2.put(f"{endpoint}/ours").status_code == 200
+        keys = {"access_key": "k", "secret_key": "s", "region": "us-east-1"}
+        settings = {"files": {"url": "s3://ours/x", "endpoint": endpoint, **keys}}
+        async with scenario(tmp_path, FakeModel("seen"), settings=settings, replays=False) as world:
+            thread, now = world.ada.thread, world.app.clock.now()
+            path = world.app.home.attachments(thread) / "map.txt"
+            path.parent.mkdir(parents=True)
+            path.write_text("a map")
+            stack.close()  # the store is gone
+            files, author = (Attachment("map.txt", path=str(path)),), Author("ada", "ada", trusted=True)
+            with pytest.raises(StoreUnavailable):
+                await world.app.orchestrator.send(Prompt(thread, "k1", "look", author, now, attachments=files))
+            assert await world.app.store.journal.thread(thread) is None
 
 
 async def test_an_image_is_shown_whatever_it_is_called(tmp_path: Path) -> None:

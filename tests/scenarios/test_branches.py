@@ -8,29 +8,36 @@ import json
 import re
 import sqlite3
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.postgres import database
 from tests.scenarios.kit import echo, echoes
 
 from shoal.agents.snapshots import COPYING
 from shoal.domain.branches import spans_to
-from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, StoreNewer
+from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, StoreNewer, StoreUnavailable
 from shoal.domain.events import Branched, Forked, ToolFinished, UserSaid
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Attachment, Author, ModelRequest, Prompt
+from shoal.domain.messages import Attachment, Author, Deletion, Edit, ModelRequest, Prompt, Receipt
 from shoal.domain.permissions import Asker
 from shoal.permissions.access import AccessRules
 from shoal.permissions.taint import taint_of
+from shoal.store.driver import Driver, Script
+from shoal.testing.chat import LIMITS, FakeChat
 from shoal.testing.clock import ManualClock
+from shoal.testing.faults import Side, WrappedDriver
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen, Step
+from shoal.testing.model.script import own_words
 from shoal.testing.scenario import Person, World, scenario
 from shoal.turn.replay import replay_thread
 
+T = TypeVar("T")
 OWNER = Asker(trust="owner", user="owner")
 ADA = Author("ada", trusted=True)
 
@@ -93,6 +100,38 @@ async def test_an_earlier_turn_tried_again_leaves_what_followed_on_another_branc
         await world.app.orchestrator.go_to(world.ada.thread, tip, "ada")
         await turn(world, "five")
         assert said(model.requests[-1])[2:] == ["[ada] two", "heard 3", "[ada] three", "heard 5", "[ada] five"]
+
+
+async def test_the_end_of_a_subagent_is_told_once_on_every_branch_that_has_begun_it(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def answer(seen: Seen) -> Reply | str:
+        words = own_words(seen.user_text)
+        if "plan it" in words:
+            return "begun" if seen.rounds else Reply(calls=(Call("spawn", json.dumps({"task": "count the reefs"})),))
+        return Reply("seven reefs", gate=gate) if "count the reefs" in words else "heard"
+
+    def told(number: int = -1) -> int:
+        return sum(text.count("seven reefs") for text in said(model.requests[number]))
+
+    model = FakeModel(script=answer)
+    async with scenario(tmp_path, model) as world:
+        await turn(world, "plan it")
+        planned = next(event.seq for event in await world.journal() if isinstance(event.data, UserSaid))
+        await turn(world, "two")
+        gate.open()
+        await world.happens(world.ada.thread, "user_message", 3)
+        tip = (await world.journal())[-1].seq
+        await again(world)
+        assert told() == 1
+        await turn(world, "three")
+        assert told() == 1
+        await world.app.orchestrator.go_to(world.ada.thread, tip, "ada")
+        await turn(world, "four")
+        assert told() == 1
+        before = len(model.requests)
+        await again(world, planned)
+        assert told(before) == 0, "here it was not begun yet"
 
 
 async def test_another_message_in_the_place_of_ones_own(tmp_path: Path) -> None:
@@ -319,6 +358,94 @@ async def test_the_commands(tmp_path: Path) -> None:
         assert said(model.requests[-1]) == ["[ada] one"]
 
 
+class Losing(WrappedDriver):
+    """Loses the connection `side` a write of the next command, if that is the one whose turn it is (from 1)."""
+
+    side: Side = "before"
+    left = 0
+
+    async def write(self, script: Script[T]) -> T:
+        self.left -= 1
+        if self.left == 0 and self.side == "before":
+            raise StoreUnavailable("The connection is lost.")
+        result = await super().write(script)
+        if self.left == 0:
+            raise StoreUnavailable("The connection is lost.")
+        return result
+
+
+@pytest.fixture
+def database_server() -> Iterator[str]:
+    """The address of an empty database of a server."""
+    with database() as address:
+        yield "postgresql:///?" + "&".join(address.split())
+
+
+async def test_a_command_that_comes_again_since_the_database_failed_is_done_once(tmp_path: Path) -> None:
+    await obeyed_once(tmp_path, "before", "")
+
+
+@pytest.mark.xdist_group("postgres")
+async def test_nor_twice_where_the_server_did_it_and_its_answer_was_lost(tmp_path: Path, database_server: str) -> None:
+    await obeyed_once(tmp_path, "after", database_server)
+
+
+async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
+    """Whichever write of a command fails, it is delivered again, and is obeyed once."""
+    drivers = list[Losing]()
+
+    def wrap(driver: Driver) -> Driver:
+        drivers.append(Losing(driver))
+        drivers[0].side = side
+        return drivers[0]
+
+    def answer(seen: Seen) -> Reply | str:
+        given = {"path": "a.txt", "content": own_words(seen.user_text).split()[-1]}
+        return "written" if seen.rounds else Reply(calls=(Call("write", json.dumps(given)),))
+
+    chat = FakeChat(limits=replace(LIMITS, opens_threads=True))
+
+    async def asks(world: World, text: str, at: int) -> tuple[str, bool]:
+        """Its answer, and whether the database failed before."""
+        drivers[0].left, key = at, world.app.clock.new_id()
+        try:
+            receipt, failed = await world.ada.says(text, message_id=key), False
+        except StoreUnavailable:
+            receipt, failed = await world.ada.says(text, message_id=key), True
+        drivers[0].left = 0
+        return receipt.answer, failed
+
+    owner = AccessRules(owners=("ada",))  # who may say as much as they like
+    async with scenario(
+        tmp_path,
+        FakeModel(script=answer),
+        chat=chat,
+        wrap_driver=wrap,
+        access=owner,
+        settings={"database": {"url": url}},
+    ) as world:
+        file, thread = world.app.home.agent("main") / "workspace" / "a.txt", world.ada.thread
+        for command in ("/undo last", "/retry", "/fork"):
+            failures = 0
+            for at in range(1, 7):
+                await turn(world, f"{at}-one")
+                await turn(world, f"{at}-two")
+                await world.rests()
+                before, threads = await world.types(), len(await world.app.store.journal.threads())
+                told, failed = await asks(world, command, at)
+                failures += failed
+                where = f"{command}, {side} write {at}: {told}"
+                assert "something to do" not in told, where
+                if command == "/retry":
+                    await world.happens(thread, "turn_finished", before.count("turn_finished") + 1)
+                    await world.rests()
+                after = await world.types()
+                assert after.count("branched") - before.count("branched") == (command == "/retry"), where
+                assert len(await world.app.store.journal.threads()) - threads == (command == "/fork"), where
+                assert file.read_text() == f"{at}-{'one' if command == '/undo last' else 'two'}", where
+            assert failures > 1, command
+
+
 class Stop(NamedTuple):
     """Where a conversation was at rest, and what had happened on the branch that led there: what was said (what begins
     with `f` has the model write a file), and the names of the files that were restored."""
@@ -449,3 +576,63 @@ async def test_a_snapshot_begins_a_new_thread(tmp_path: Path) -> None:
         await world.chat.says("harbour", "2", "go on", user="ada")
         await world.happens(new, "turn_finished")
         assert [text.rpartition(") ")[2] for text in said(model.requests[-1])] == ["one", "heard 1", "[ada] go on"]
+
+
+# ---- messages that their authors change ----
+
+
+async def changes(world: World, key: str, text: str, user: str = "ada") -> Receipt:
+    """The author of a message changes it on the platform."""
+    assert world.chat.inbox is not None
+    return await world.chat.inbox.send(Edit(world.ada.thread, key, text, Author(user, user, trusted=False), key))
+
+
+async def test_a_retry_answers_what_the_message_says_now(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("low at six", "high at noon")) as world:
+        await world.ada.says("when is low tide?", message_id="m1")
+        await world.happens(world.ada.thread, "turn_finished")
+        await changes(world, "m1", "when is high tide?")
+        await again(world)
+        assert said(world.model.requests[-1])[-1].endswith("when is high tide?")
+        assert "low tide" not in str(world.model.requests[-1].messages)
+
+
+async def test_a_retry_of_lines_tells_which_words_were_changed(tmp_path: Path) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("first", gate=gate), "both", "again")
+    async with scenario(tmp_path, model, settings={"mailbox": {"pause_seconds": 0.1}}) as world:
+        await world.ada.says("hold on")
+        await gate.reached.wait()
+        await world.ada.says("when is low tide?", message_id="m1")
+        await world.ada.says("and who asks?", message_id="m2")
+        gate.open()
+        await world.happens(world.ada.thread, "turn_finished", 2)
+        assert model.calls == 2, "one turn answers both"
+        await changes(world, "m1", "when is high tide?")
+        await again(world)
+        heard = said(world.model.requests[-1])[-1]
+        assert "and who asks?" in heard
+        assert "message m1 was changed afterwards; it now says:]\n[ada] when is high tide?" in heard
+
+
+async def test_a_message_that_is_gone_is_not_answered_again(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("low at six")) as world:
+        await world.ada.says("when is low tide?", message_id="m1")
+        await world.happens(world.ada.thread, "turn_finished")
+        assert world.chat.inbox is not None
+        await world.chat.inbox.send(Deletion(world.ada.thread, "m1", Author("ada", "ada", trusted=False), "m1"))
+        assert await world.ada.asks("/retry") == "Whoever wrote that message has deleted it."
+
+
+async def test_who_changes_a_message_that_was_answered_is_told_once_how_to_have_it_answered(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("low at six", "you are welcome")) as world:
+        await world.ada.says("when is low tide?", message_id="m1")
+        await world.happens(world.ada.thread, "turn_finished")
+        for text in ("when is high tide?", "when is high tide today?"):
+            await changes(world, "m1", text)
+        hint = await world.ada.sees("`/retry` answers it as it is now.")
+        assert (hint.post.kind, hint.post.user, hint.post.reply_to) == ("ephemeral", "ada", "m1")
+        await world.ada.says("thanks", message_id="m2")
+        await world.happens(world.ada.thread, "turn_finished", 2)
+        assert (await changes(world, "m1", "when is the next high tide?")).answer == ""
+        assert sum("/retry" in one.markdown for one in world.chat.posted) == 1

@@ -132,8 +132,11 @@ async def test_an_answer_that_was_stopped_is_paid_for(tmp_path: Path) -> None:
         assert day.tokens == row.usage.input_tokens + row.usage.output_tokens < before.tokens
 
 
-async def test_an_answer_that_broke_off_is_paid_for_beside_the_one_that_came(tmp_path: Path) -> None:
-    model = FakeModel(Reply("one two three four", drop_after=3), used("at last", 1000))
+@pytest.mark.parametrize(("text", "pieces"), [("one two three four", 3), ("I", 1)])
+async def test_an_answer_that_broke_off_is_paid_for_beside_the_one_that_came(
+    tmp_path: Path, text: str, pieces: int
+) -> None:
+    model = FakeModel(Reply(text, drop_after=pieces), used("at last", 1000))
     settings = {**budget(tokens_per_day=1_000_000), "turns": {"retry_base_seconds": 0.001}}
     async with scenario(tmp_path, model, settings=settings) as world:
         await world.ada.says("hi")
@@ -215,6 +218,15 @@ async def test_fifty_threads_at_once_never_break_a_ceiling(tmp_path: Path) -> No
         assert outcomes.count("done") == len(model.requests) < 50
         assert outcomes.count("limit") == 50 - len(model.requests)
         assert day.tokens == 3000 * len(model.requests) <= 20_000 + 3000
+
+
+async def test_status_tells_only_of_ceilings_that_count_here(tmp_path: Path) -> None:
+    settings = budget(tokens_per_thread_day=1_000_000, tokens_per_user_day=1_000_000)
+    async with scenario(tmp_path, FakeModel(used("hello", 7), used("hi", 7)), settings=settings) as world:
+        for person in (world.ada, world.person("bob", "2")):
+            await person.says("hi")
+            await world.happens(person.thread, "turn_finished")
+        assert (await world.ada.asks("/status")).count("999,993 of 1,000,000") == 1
 
 
 async def test_status_says_what_was_spent_and_what_is_left(tmp_path: Path) -> None:

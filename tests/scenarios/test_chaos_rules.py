@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.chaos.chat_server import KINDS, Kind, People
+from tests.chaos.chat_server import GOING_BACK, KINDS, Kind, People
 from tests.chaos.node import TURN_TOKENS
 from tests.chaos.rules import (
     Fact,
     Platform,
     Record,
+    a_copy_knows_what_was_said_and_keeps_what_it_hears,
+    a_retry_answers_once_more,
+    an_undo_restores_all_of_a_turn,
     answers_stand_in_order,
     broken,
     broken_chains,
@@ -200,7 +203,7 @@ VIOLATIONS: list[tuple[Record, str]] = [
 
 
 def test_a_sound_run_breaks_no_rule() -> None:
-    assert {PEOPLE.kind(name) for name in PEOPLE_NAMES} == set(KINDS)
+    assert {PEOPLE.kind(name) for name in PEOPLE_NAMES} == {*KINDS} - {*GOING_BACK}, "people with odd numbers go back"
     assert broken(record(sound())) == []
     assert broken(took(["0.0"], ["0.1"])) == []
     assert broken(spent(TURN_TOKENS, 1)) == []
@@ -253,6 +256,78 @@ def test_a_message_waits_without_cause_only_once_the_one_before_it_is_answered()
     for at, sentences in ((30, []), (40, ["0.1 waited 25.0 s for no known cause"])):
         seen = Platform("fake", [*said, post("2", "DONE 0 0.1 reef", at=at)], people)
         assert list(nobody_waits_long_without_cause(Record([seen], [], []))) == sentences
+
+
+def wrote(before: str, after: str, name: str = "1.3", *, at: float = 1) -> Fact:
+    return {"kind": "wrote", "at": str(at), "id": name, "turn": f"T{name}", "before": before, "after": after}
+
+
+def command(step: str, answer: str, files: str = "", name: str = "1.3", *, at: float = 2) -> Fact:
+    return {**ack(f"{name}/{at:g}", "command", at=at, target=name), "step": step, "said": f"/{step}", "answer": answer,
+            "files": files}  # fmt: skip
+
+
+SAID = [ack("1.3", at=0), ack("1.4", at=3)]
+RESTORED = "Restored 3 files. `/undo U` takes that back."
+KEPT = "Restored 1 file.\n- `drafts/1/a` was not restored. It was changed since."
+GONE_BACK: list[tuple[list[Fact], list[str]]] = [
+    ([wrote("old", "new"), command("last", RESTORED, "old")], []),
+    ([wrote("old", "new"), command("last", RESTORED, "old"), command("back", RESTORED, "new", at=3)], []),
+    ([wrote("old", "new"), command("last", RESTORED, "half")], ["1.3/2 (/last: 'Restored", "left half, not old"]),
+    ([wrote("old", "new"), command("last", KEPT, "half")], []),
+    ([wrote("old", "new"), command("last", RESTORED, "older")], ["left older, not old"]),
+    ([wrote("old", "new"), command("last", "", "half"), command("turn", RESTORED, "old", at=3)], []),
+    ([wrote("old", "new"), command("last", ""), command("turn", "This was undone already.", "half", at=3)],
+     ["left half, not old"]),
+    ([wrote("old", "new"), command("last", "1 file differs. Keep or overwrite it?", "half")], ["left half, not new"]),
+    ([wrote("old", "new"), command("last", "It failed.", "new")], ["was refused"]),
+    ([wrote("old", "new"), wrote("half", "newer", "1.4", at=3)], ["before 1.4 the files were half, not ['new']"]),
+    ([wrote("old", "new"), command("last", RESTORED, "old"), wrote("new", "newer", "1.4", at=3)],
+     ["before 1.4 the files were new, not ['old']"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("facts", "said"), GONE_BACK)
+def test_an_undo_that_is_not_whole_is_seen(facts: list[Fact], said: list[str]) -> None:
+    platform = Platform("fake", [*SAID, *facts], People(threads=1, turns=5, first=1))
+    (found,) = [*an_undo_restores_all_of_a_turn(Record([platform], [], []))] or [""]
+    assert all(part in found for part in said), found
+    assert bool(found) == bool(said), found
+
+
+ANSWERS = [post("1", "DONE 0 1.3 reef", at=1), post("2", "DONE 0 1.3 reef", at=3), post("3", "DONE 0 1.3 reef", at=4)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "counts"), [("Trying again.", {2}), ("", {1, 2}), ("1.3 has something to do.", {1})]
+)
+def test_a_message_is_answered_as_often_as_it_was_asked_for(answer: str, counts: set[int]) -> None:
+    for count in (1, 2, 3):
+        facts = [*SAID[:1], command("retry", answer), *ANSWERS[:count]]
+        platform = Platform("fake", facts, People(threads=1, turns=5, first=1))
+        found = [*a_retry_answers_once_more(Record([platform], [], []))]
+        assert (found == []) == (count in counts or answer.endswith("do.")), (count, found)
+        once = any("was answered" in said for said in broken(Record([platform], [], [])))
+        assert once == (count > max(counts))
+
+
+COPY = "fork:1.3/2"
+TOLD = {**ack("f1.3", "tell", at=3, target="1.3"), "thread": COPY}
+COPIES: list[tuple[list[Fact], list[dict[str, object]], str]] = [
+    ([{**post("9", "DONE 0 f1.3 reef", at=4), "thread": COPY}], [{"id": "f1.3", "named": ["1.3", "f1.3"]}], ""),
+    ([post("9", "DONE 0 f1.3 reef", at=4)], [], "f1.3 was answered in p, not in fork:1.3/2"),
+    ([{**post("9", "DONE 0 1.4 reef", at=4), "thread": COPY}], [], "1.4 was answered in the copy fork:1.3/2"),
+    ([], [{"id": "1.4", "named": ["1.3", "f1.3", "1.4"]}], "1.4 was told of f1.3"),
+    ([], [{"id": "f1.3", "named": ["f1.3"]}], "1 copies do not know what was said before, after 0 kills"),
+    ([], [{"id": "f1.3", "named": ["1.3", "1.4", "f1.3"]}], "knows what was said later"),
+]
+
+
+@pytest.mark.parametrize(("facts", "model_log", "said"), COPIES, ids=[said or "sound" for *_, said in COPIES])
+def test_a_copy_that_leaks_or_lacks_is_seen(facts: list[Fact], model_log: list[dict[str, object]], said: str) -> None:
+    platform = Platform("fake", [*SAID, TOLD, *facts], People(threads=1, turns=5, first=1))
+    found = [*a_copy_knows_what_was_said_and_keeps_what_it_hears(Record([platform], model_log, []))]
+    assert found == [] if not said else said in found[0]
 
 
 def test_an_audit_chain_that_was_changed_is_seen() -> None:

@@ -99,6 +99,16 @@ async def test_a_call_that_failed_is_asked_again(tmp_path: Path) -> None:
         assert [one.difference for one in await run(service, wanted)] == ["same"]
 
 
+async def test_only_what_has_no_answer_is_estimated(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("hello", "hello")) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("hello")
+        service, wanted = comparisons(world, priced=True), Wanted("other", last=1)
+        assert (await service.begin(wanted, 100.0)).estimated_usd
+        await run(service, wanted, 100.0)
+        assert not (await service.begin(wanted, 100.0)).estimated_usd
+
+
 async def test_no_more_is_asked_than_the_ceiling_has_room_for(tmp_path: Path) -> None:
     model = FakeModel("one", "two", *["again"] * 9)
     async with scenario(tmp_path, model) as world:

@@ -11,7 +11,7 @@ from tests.scenarios.kit import in_time
 
 from shoal.domain.events import ToolFinished
 from shoal.domain.messages import Usage
-from shoal.domain.triggers import BRIEF
+from shoal.domain.triggers import BRIEF, BRIEF_ON_PAGE
 from shoal.permissions.access import AccessRules
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
@@ -157,9 +157,22 @@ async def test_a_brief_by_one_call(tmp_path: Path, agent: str) -> None:
         assert ("bash" in names) is (agent == "")
         assert (await found.client.delete("/api/brief")).json() == {"removed": True}
         assert (await found.client.get("/api/triggers")).json() == []
-        for wrong in ({**body, "at": "25:00"}, {**body, "timezone": "Nowhere"}, {"at": "8:00"}):
+        for wrong in ({**body, "at": "25:00"}, {**body, "timezone": "Nowhere"}):
             assert (await found.client.post("/api/brief", json=wrong)).status_code == 400
         assert (await found.post("/api/brief", {**body, "at": "8"})).json()["schedule"] == "0 8 * * *"
+
+
+async def test_a_brief_comes_on_the_page_until_its_owner_has_written_in_a_chat(tmp_path: Path) -> None:
+    clock = ManualClock(NIGHT)
+    async with site(tmp_path, FakeModel("Good morning.", "Hello.", "Good morning again."), clock=clock) as found:
+        assert (await found.post("/api/brief", {"at": "8:00", "timezone": BERLIN})).json()["thread"] == BRIEF_ON_PAGE
+        await clock.advance(11 * 3600)
+        await found.world.happens(BRIEF_ON_PAGE, "turn_finished")
+        await found.world.ada.says("hello")
+        await found.world.happens(found.world.ada.thread, "turn_finished")
+        assert (await found.post("/api/brief", {"at": "8:00", "timezone": BERLIN})).json()[
+            "thread"
+        ] == found.world.ada.thread
 
 
 @pytest.mark.parametrize(
@@ -168,7 +181,6 @@ async def test_a_brief_by_one_call(tmp_path: Path, agent: str) -> None:
         ({"at": "25:00"}, "'25:00' is no hour. Write it as 8, 8:00 or 20:30."),
         ({"platform": "nosuch", "channel": "x"}, "There is no platform 'nosuch' here."),
         ({"timezone": "Nowhere", "thread": THREAD}, "The time zone 'Nowhere' is not known."),
-        ({}, "on the command line `--thread ID`"),
     ],
 )
 async def test_a_brief_that_cannot_be_sent_makes_nothing(tmp_path: Path, wrong: dict[str, str], said: str) -> None:

@@ -186,3 +186,88 @@ async def test_what_a_group_member_keeps_for_themselves_stands_in_their_own_prom
             await alone.says("hi")
             await alone.sees(answer)
             assert (fact in model.requests[-1].system) is knows
+
+
+# ---- /memory ----
+
+
+def id_of(listed: str, words: str) -> str:
+    return next(line for line in listed.splitlines() if words in line).split("`")[1]
+
+
+async def test_people_list_correct_and_forget_what_is_remembered(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("one")) as world:
+        assert await world.ada.asks("/memory") == "I remember nothing here yet."
+        memory(world).write_text("# Facts\n- the berth costs ten crowns\n- the tide turns at six\n")
+        listed = await world.ada.asks("/memory")
+        assert [line.partition("` ")[2] for line in listed.splitlines()] == [
+            "the berth costs ten crowns (global)",
+            "the tide turns at six (global)",
+        ]
+        assert await world.ada.asks("/memory Tide six") == listed.splitlines()[1]
+        assert await world.ada.asks("/memory list nothing") == "I remember nothing with these words."
+        told = await world.ada.asks(f"/memory amend {id_of(listed, 'berth')} the berth costs twelve crowns")
+        assert told.startswith("Corrected (global): the berth costs ten crowns\nIt says now: the berth costs twelve")
+        assert "Forgotten (global): the tide turns at six" in await world.ada.asks("/memory forget THE TIDE turns")
+        assert memory(world).read_text() == "# Facts\n- the berth costs twelve crowns\n"
+        await world.ada.says("hello")
+        await world.ada.sees("one")
+        assert "ten crowns" not in world.model.requests[-1].system
+        assert "twelve crowns" in world.model.requests[-1].system
+
+
+async def test_a_change_by_command_is_kept_audited_and_taken_back(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel()) as world:
+        memory(world).write_text("- the tide turns at six\n")
+        await world.ada.asks("/memory amend tide turns -> the tide turns at seven")
+        (change,) = await world.app.store.memory.newest(9)
+        assert (change.changed_by, change.agent, change.removed) == (
+            "fake:ada",
+            "main",
+            ("- the tide turns at six",),
+        )
+        kinds = [(one.entry.kind, one.entry.action) for one in await world.app.store.audit.rows(world.ada.thread)]
+        assert ("check", "tool:remember:global amend to the tide turns at seven: the tide turns at six") in kinds
+        assert ("memory", "change data/MEMORY.md") in kinds
+        assert "no change of yours" in await world.person("bob", "2").asks("/memory undo")
+        assert await world.ada.asks("/memory undo") == "Taken back; it says again: the tide turns at six"
+        assert memory(world).read_text() == "- the tide turns at six\n"
+        assert "no change of yours" in await world.ada.asks("/memory undo")
+
+
+async def test_memory_is_changed_by_command_as_far_as_the_tool_may(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(), profile="locked") as world:
+        memory(world).write_text("- the tide turns at six\n")
+        assert "tide" in await world.ada.asks("/memory")
+        told = await world.ada.asks("/memory forget tide")
+        assert told == "The permissions of main do not allow that: tool:remember:global forget the tide turns at six"
+        assert memory(world).read_text() == "- the tide turns at six\n"
+
+
+async def test_a_private_line_is_listed_and_changed_for_its_person_alone(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel()) as world:
+        memory(world).write_text("- ada is allergic <!-- only fake:ada -->\n- the tide turns at six\n")
+        alone = world.person("ada", "dm", "dm", direct=True)
+        assert "allergic" not in await world.ada.asks("/memory")
+        assert "Nothing that can be changed here" in await world.ada.asks("/memory forget allergic")
+        listed = await alone.asks("/memory")
+        assert "ada is allergic (global, for you alone)" in listed
+        assert "the tide turns at six (global, for everybody)" in listed
+        told = await alone.asks(f"/memory forget {id_of(listed, 'tide')}")
+        assert "What everybody may see is changed in a group" in told
+        await alone.asks("/memory forget allergic")
+        assert memory(world).read_text() == "- the tide turns at six\n"
+        assert "no change of yours" in await world.ada.asks("/memory undo")
+        assert "it says again: ada is allergic" in await alone.asks("/memory undo")
+
+
+async def test_what_is_not_clear_is_asked_back(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel()) as world:
+        memory(world).write_text("- the north pier floods\n- the south pier floods\n")
+        told = await world.ada.asks("/memory forget pier")
+        assert "Say which, by its id" in told
+        assert "north" in told
+        assert "Say which entry" in await world.ada.asks("/memory forget")
+        assert "Write what it is to say" in await world.ada.asks("/memory amend north pier")
+        assert "/memory` shows what I remember" in await world.ada.asks("/memory forget zebra")
+        assert memory(world).read_text() == "- the north pier floods\n- the south pier floods\n"

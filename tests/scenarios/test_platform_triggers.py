@@ -46,6 +46,18 @@ async def test_a_reminder_comes_to_who_asked_for_it(tmp_path: Path, stand: Stand
         assert scene.texts(stand.harbour) in ([], ["Nothing is scheduled here."])
 
 
+async def test_what_is_remembered_is_listed_corrected_and_forgotten_by_a_command(tmp_path: Path, stand: Stand) -> None:
+    async with playing(stand, tmp_path, FakeModel()) as scene:
+        memory = tmp_path / "data/MEMORY.md"
+        memory.write_text("- the tide turns at six <!-- only owner -->\n- the tide turns at six\n")
+        assert "the tide turns at six" in await scene.ada.asks("/memory tide")
+        assert "It says now: the tide turns at seven" in await scene.ada.asks(
+            "/memory amend turns at six -> the tide turns at seven"
+        )
+        assert "Forgotten" in await scene.ada.asks("/memory forget turns at seven")
+        assert "seven" not in memory.read_text()
+
+
 async def test_a_schedule_of_the_agents_comes_to_its_thread_until_it_is_cancelled(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(schedules(do="create", when="* * * * *", text="look out"), "Made.", "Calm.", "Wind.", "Never.")
     async with playing(stand, tmp_path, model) as scene:

@@ -81,6 +81,18 @@ async def test_what_means_the_same_is_found_and_its_source_named(tmp_path: Path)
         assert BY_WORDS not in found
 
 
+async def test_a_question_unlike_anything_brings_nothing_back(tmp_path: Path) -> None:
+    model = FakeModel("noted", recall(query="volcanoes erupting"), "done 0", recall(query="berthing"), "done 1")
+    async with meaning(tmp_path, model) as world:
+        await world.ada.says("the harbour fee rises in autumn")
+        await world.ada.sees("noted")
+        write(world, "data/MEMORY.md", "- the berth costs ten crowns\n- tea is good\n")
+        await world.app.library.catch_up()
+        assert await asked(world, world.ada) == "Nothing was found for 'volcanoes erupting'."
+        found = await asked(world, world.ada, 1)
+        assert found == "memory (global), line 1: the berth costs ten crowns"
+
+
 async def test_conversations_are_recalled_as_far_as_they_may_be_seen(tmp_path: Path) -> None:
     model = FakeModel("one", "two", recall(query="harbours feed"), "done 0", recall(query="harbours feed"), "done 1")
     async with meaning(tmp_path, model) as world:

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 
 COUNTS = RATCHETS.counts
 BROAD = {"Exception", "BaseException", "builtins.Exception", "builtins.BaseException"}
+DECODING = {"UNREADABLE", "MsgspecError", "DecodeError", "ValidationError", "TOMLDecodeError", "UnicodeDecodeError"}
 CONTRACTS = {"layers", "adapters", "config", "platforms", "builtin-tools", "builtin-tools-within"}
 
 
@@ -67,6 +68,45 @@ def sleeps(module: ast.Module) -> Iterator[ast.Call]:
         is_zero = len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
         if ast.unparse(call.func).split(".")[0] in ("sleep", "asyncio", "time", "anyio", "trio") and not is_zero:
             yield call
+
+
+def raw_complaints(module: ast.Module) -> Iterator[ast.expr]:
+    """Where what a decoder complains of is raised or returned in its own words; `refusal` says it for people."""
+    for handler in nodes(module):
+        if not isinstance(handler, ast.ExceptHandler) or handler.type is None or handler.name is None:
+            continue
+        caught = {ast.unparse(node).rpartition(".")[2] for node in ast.walk(handler.type)}
+        if not caught & DECODING:
+            continue
+        for statement in ast.walk(handler):
+            said = statement.exc if isinstance(statement, ast.Raise) else None
+            said = statement.value if isinstance(statement, ast.Return) else said
+            for node in ast.walk(said) if said is not None else ():
+                match node:
+                    case ast.FormattedValue(value=shown) | ast.Call(func=ast.Name(id="str" | "repr"), args=[shown]):
+                        if ast.unparse(shown) == handler.name:
+                            yield node
+                    case _:
+                        pass
+
+
+@pytest.mark.parametrize(
+    ("said", "count"),
+    [
+        ("raise InvalidInput(f'the file: {error}') from error", 1),
+        ("return Answer(400, str(error))", 1),
+        ("raise InvalidInput(f'the file: {refusal(error, Kind)}') from error", 0),
+        ("log.warning('damaged', extra={'why': str(error)})", 0),
+    ],
+)
+def test_a_decoders_own_words_are_found(said: str, count: int) -> None:
+    code = f"try:\n    pass\nexcept (OSError, msgspec.ValidationError) as error:\n    {said}\n"
+    assert len(list(raw_complaints(ast.parse(code)))) == count
+
+
+def test_no_decoders_own_words_reach_a_person() -> None:
+    found = [where(path, node) for path in package_files() for node in raw_complaints(tree(path))]
+    assert not found
 
 
 def test_broad_excepts_stand_at_few_places() -> None:

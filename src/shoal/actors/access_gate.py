@@ -35,6 +35,7 @@ from shoal.domain.messages import (
     UNTOLD,
     Author,
     Deletion,
+    Edit,
     Inbound,
     Prompt,
     Reaction,
@@ -47,6 +48,7 @@ from shoal.domain.permissions import Asker, Trust
 from shoal.domain.ports import ONCE, InboxPort
 from shoal.domain.posts import turn_of_preview, turn_of_reply
 from shoal.domain.records import AuditEntry, NewPost
+from shoal.domain.schema import refusal
 from shoal.domain.triggers import NewTrigger
 from shoal.permissions.access import (
     CODE_LENGTH,
@@ -204,7 +206,9 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         try:
             found = _rosters.decode(raw) if raw else PairingList()
         except msgspec.DecodeError as error:
-            raise StoreCorrupt(f"The list of people let in on {platform} is damaged: {error}.") from error
+            raise StoreCorrupt(
+                f"The list of people let in on {platform} is damaged: {refusal(error, PairingList)}."
+            ) from error
         now = self.clock.now()
         return raw, PairingList(found.paired, tuple(one for one in found.waiting if one.expires_at > now))
 
@@ -368,7 +372,12 @@ class AccessGate:
                 return Receipt("answered", message.message_id, answer=await self._obey(asked, found.trust))
             if await self._is_answer(message, found.trust):
                 return Receipt("accepted", message.message_id)
-        return await self._inner.send(message)
+        receipt = await self._inner.send(message)
+        if isinstance(message, Edit) and receipt.answer:  # nobody waits for what became of a change
+            told = NewPost(f"edited:{message.thread}:{message.key}", message.thread, receipt.answer, "ephemeral")
+            told = msgspec.structs.replace(told, reply_to=message.message_id, user=author.id)
+            await self._post(told)
+        return receipt
 
     async def admits(self, message: Prompt) -> bool:
         """Whether its author may speak there; a stranger is turned away, with a pairing code where that is due."""
@@ -415,10 +424,9 @@ class AccessGate:
         asked = msgspec.structs.replace(asked, by=asked.author.asker(asked.thread, trust))
         platform = thread_address(asked.thread).platform
         once, at = f"command:{platform}:{asked.key}", str(to_micros(self._clock.now()))
-        if not await self._store.settings.swap(ONCE, once, None, at):
-            return ""
         try:
-            return await self._inner.command(asked)
+            is_new = await self._store.settings.swap(ONCE, once, None, at)
+            return await self._inner.command(asked) if is_new else ""
         except StoreError:  # the platform delivers it again
             await self._store.settings.drop(ONCE, once, at)
             raise

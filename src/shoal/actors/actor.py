@@ -102,7 +102,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     context: ContextBuilder
     loop: TurnLoop
     compactor: Compactor
-    titles: ThreadTitles | None
+    titles: ThreadTitles
     senders: Senders
     attachments: Attachments
     backfill: Backfill
@@ -192,7 +192,7 @@ class Actor:
             if self._run is not None and not self._skip_maintenance:
                 with anyio.CancelScope() as self._maintenance:
                     await services.compactor.after_turn(self._run)
-                    if services.titles is not None:
+                    if services.titles.is_on:
                         await services.titles.after_turn(self._run)
                 self._maintenance = None
         except StaleEpoch as error:

@@ -4,13 +4,13 @@
 """
 
 import logging
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from functools import partial
 
 import msgspec
 
+from shoal.actors.memory import MemoryCommands
 from shoal.actors.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.actors.undo import LAST_TURN, LAST_UNDO
 from shoal.actors.voice import VoiceService
@@ -22,19 +22,22 @@ from shoal.agents.snapshots import ConversationSnapshots
 from shoal.domain.agents import HEARD, AgentSpec, Work
 from shoal.domain.cards import SHORT_ID_CHARS
 from shoal.domain.checkpoints import ChangedSince
-from shoal.domain.clock import Clock, iso
+from shoal.domain.clock import Clock, iso, to_micros
 from shoal.domain.commands import COMMANDS, CommandRequest
 from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError, StoreError
 from shoal.domain.ids import ThreadId, channel_of, make_thread_id, thread_address
 from shoal.domain.markup import counted
 from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker
+from shoal.domain.ports import ONCE
 from shoal.domain.speech import VOICE_MODES
-from shoal.domain.triggers import MACROS, NewTrigger, Trigger, parse_when, zone_named
+from shoal.domain.triggers import REMIND_USAGE, NewTrigger, Trigger, parse_reminder, parse_when
 from shoal.permissions.access import Audiences
+from shoal.permissions.profiles import Profile
 from shoal.store.agents import AgentStore
 from shoal.store.store import Store
 from shoal.tools.file_diffs import changes_text
+from shoal.tools.memory_book import MemoryBook
 from shoal.tools.processes import line_of
 from shoal.turn.context import CONTEXT_LINES_MAX, Activity
 from shoal.turn.spending import spent_today
@@ -71,20 +74,11 @@ CONTEXT_USAGE = (
 )
 VOICE_USAGE = "`/voice on`, `/voice off`, `/voice auto`: when you speak to me"
 THREAD_USAGE = "`/thread list`, `/thread kill ID`, `/thread history ID`"
-REMIND_USAGE = (
-    "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN is `in 10 minutes`, `2026-05-04T09:00` or "
-    "`0 9 * * 1-5`; a time zone such as `Europe/Berlin` may stand after it."
-)
 _OPEN_VERBS = ("", "show", "list")
 """What anybody may ask of /agent; all else is for those who may manage."""
 _AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
 _AGENT_ALIASES = {"init": "create", "delete": "destroy", "remove": "destroy"}
 FORBIDDEN = "Only my owner and the people in agents.managers may do that."
-
-_WAIT = re.compile(r"(in\s+(?:\d{1,6}|an?)\s*(?:s|sec|second|m|min|minute|h|hour|d|day|w|week)s?)\s+(.+)", re.I | re.S)
-_CRON = re.compile(r"((?:[\w*/,#?-]*[\d*/][\w*/,#?-]*\s+){3}(?:[\w*/,#?-]+\s+)(?:[\w*/,#?-]+))\s+(.+)", re.S)
-_MOMENT = re.compile(r"(\d{4}-\S+|@\w+)\s+(.+)", re.S)
-_ZONE = re.compile(r"(UTC|[A-Z][A-Za-z_]+(?:/[A-Za-z_+-]+)+)\s+(.+)", re.S)
 
 
 class CommandRouter:
@@ -92,7 +86,7 @@ class CommandRouter:
 
     `audiences` tells who sees other channels; `add_trigger` schedules a reminder; `check_model` raises InvalidInput;
     `known_models` lists models; `processes` tells what an agent's processes do, a line each, for the threads whose ids
-    begin with a text.
+    begin with a text; `profile_of` tells by which rules an agent acts for somebody.
     """
 
     def __init__(
@@ -110,6 +104,8 @@ class CommandRouter:
         known_models: Callable[[], Sequence[str]],
         processes: Callable[[str, str], Awaitable[Sequence[str]]],
         voice: VoiceService,
+        memory: MemoryBook,
+        profile_of: Callable[[AgentSpec, Asker], Profile],
     ) -> None:
         self._voice = voice
         self._orchestrator = orchestrator
@@ -136,6 +132,7 @@ class CommandRouter:
             "undo": self.undo,
             "remind": self.remind,
             "voice": self.voice,
+            "memory": MemoryCommands(memory, store, audiences, partial(agent_here, store, agents), profile_of).memory,
         }
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
@@ -323,17 +320,23 @@ class CommandRouter:
             self._check_model(asked.argument)
         receipt = await self._orchestrator.send(Retry(asked.thread, asked.author, model=asked.argument))
         if not receipt.delivered:
-            await self._orchestrator.try_again(asked.thread, asked.asker, model=asked.argument)
+            key = f"retry:{asked.key}"
+            await self._orchestrator.try_again(asked.thread, asked.asker, model=asked.argument, key=key)
         return "Trying again."
 
     async def fork(self, asked: CommandRequest) -> str:
         """/fork: in a new thread of the channel, or for the owner on the page."""
-        thread = await self._orchestrator.open_copy(asked.thread, direct=asked.direct)
-        if thread is None:
-            if asked.asker.trust != "owner":
-                return "This chat is one conversation and has no place for a copy."
-            thread = make_thread_id("web", "lobby", self._clock.new_id())
-        await self._snapshots.fork(asked.thread, thread, asked.author.id)
+
+        async def place() -> str:
+            opened = await self._orchestrator.open_copy(asked.thread, f"fork:{asked.key}", direct=asked.direct)
+            owned = make_thread_id("web", "lobby", self._clock.new_id()) if asked.asker.trust == "owner" else ""
+            return opened or owned
+
+        thread = ThreadId(await self._about(asked, place))
+        if not thread:
+            return "This chat is one conversation and has no place for a copy."
+        if await self._store.journal.thread(thread) is None:
+            await self._snapshots.fork(asked.thread, thread, asked.author.id)
         return "" if channel_of(thread) == channel_of(asked.thread) else f"The copy is on the page: `{thread}`."
 
     async def undo(self, asked: CommandRequest) -> str:
@@ -351,7 +354,8 @@ class CommandRouter:
             case [turn, *how] if not how or (len(how) == 1 and how[0].lower() in hows):
                 try:
                     since = hows[how[0].lower()] if how else "ask"
-                    id = turn.lower() if turn.lower() in (LAST_TURN, LAST_UNDO) else turn.upper()
+                    named = turn.lower() if turn.lower() in (LAST_TURN, LAST_UNDO) else turn.upper()
+                    id = await self._about(asked, lambda: undo.id_of(asked.thread, named))
                     done = await undo.undo(asked.thread, id, asked.asker, since)
                 except FilesDiffer as error:
                     return f"{error} `/undo {turn} keep` restores the others, `/undo {turn} overwrite` all."
@@ -362,6 +366,16 @@ class CommandRouter:
             case _:
                 shows = "`/undo` shows what my last turn did to files"
                 return f"{shows}; `/undo last` restores them, `/undo back` takes that back."
+
+    async def _about(self, asked: CommandRequest, find: Callable[[], Awaitable[str]]) -> str:
+        """What a command is about, found once: it is obeyed again where the database failed, maybe after it was done,
+        and must not be done to something else then. Raises what `find` does."""
+        once = f"about:{thread_address(asked.thread).platform}:{asked.key}"
+        kept = await self._store.settings.get(ONCE, once)
+        if kept is None:
+            kept = f"{to_micros(self._clock.now()):016} {await find()}"
+            await self._store.settings.put(ONCE, once, kept)
+        return kept.partition(" ")[2]
 
     async def voice(self, asked: CommandRequest) -> str:
         """/voice."""
@@ -607,29 +621,6 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     def _check_may_manage(self, asked: CommandRequest) -> None:
         if not self.may_manage(asked.asker):
             raise Forbidden(FORBIDDEN)
-
-
-class ParsedReminder(NamedTuple):
-    """What somebody wants: when, in which time zone, and what."""
-
-    when: str
-    timezone: str
-    text: str
-
-
-def parse_reminder(argument: str) -> ParsedReminder:
-    """WHEN, a time zone maybe, and TEXT. Raises InvalidInput with the forms."""
-    text = argument.strip()
-    found = _WAIT.fullmatch(text) or _CRON.fullmatch(text)
-    if found is None:
-        found = _MOMENT.fullmatch(text)
-        if found is None or (found[1].startswith("@") and found[1] not in MACROS):
-            raise InvalidInput(f"Write when, and then what: {REMIND_USAGE}")
-    zoned = _ZONE.fullmatch(found[2])
-    if zoned is None:
-        return ParsedReminder(found[1], "UTC", found[2].strip())
-    zone_named(zoned[1])
-    return ParsedReminder(found[1], zoned[1], zoned[2].strip())
 
 
 async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> AgentSpec:

@@ -25,7 +25,7 @@ from shoal.domain.errors import (
     StoreNewer,
     StoreUnavailable,
 )
-from shoal.domain.events import Cleared, Event, RetryRequested, Scope, UserSaid
+from shoal.domain.events import Cleared, Event, RetryRequested, Revised, Scope, UserSaid
 from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, thread_address
 from shoal.domain.markup import counted
 from shoal.domain.messages import (
@@ -48,11 +48,15 @@ from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Engine, SignalKind
 from shoal.domain.posts import PREVIEW
 from shoal.domain.records import Approval, AuditEntry, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement
+from shoal.domain.transcript import revision_text
 from shoal.permissions.approvals import may_decide
 
 log = logging.getLogger(__name__)
 
 COPIED = "A copy of our conversation goes on in this thread."
+CHANGED_AFTERWARDS = (
+    "I have answered this already and see the change with your next message. `/retry` answers it as it is now."
+)
 THEIRS = "Only whoever wrote a message, or my owner, may have it answered again."
 TURN_EVENTS_MAX = 10_000
 """How far before an event the beginning of its turn is looked for."""
@@ -144,6 +148,8 @@ class Orchestrator:
             case Edit() | Deletion():
                 revision = await inbox.revise(message)
                 self._services.hub.publish(revision.events)
+                if isinstance(message, Edit) and revision.events and await self._was_answered(revision.events[0]):
+                    return msgspec.structs.replace(revision.receipt, answer=CHANGED_AFTERWARDS)
                 return revision.receipt
             case Steer():
                 receipt = await inbox.accept_now(message)
@@ -173,8 +179,9 @@ class Orchestrator:
 
     # ---- going back ----
 
-    async def try_again(self, thread: ThreadId, asker: Asker, seq: int = 0, model: str = "") -> Event:
-        """Have the message of the turn of event `seq`, or of the last turn, answered anew, in place of its answer.
+    async def try_again(self, thread: ThreadId, asker: Asker, seq: int = 0, model: str = "", key: str = "") -> Event:
+        """Have the message of the turn of event `seq`, or of the last turn, answered anew, in place of its answer, and
+        once for a `key`.
 
         It stays its author's, as they were trusted then. Returns its event. Raises NotFound, Forbidden, Conflict
         while a turn runs or a message waits, InvalidInput where no message was answered.
@@ -187,7 +194,7 @@ class Orchestrator:
         clock = self._services.clock
         prompt = Prompt(
             thread=thread,
-            key=clock.new_id(),
+            key=key or clock.new_id(),
             text=data.text,
             author=data.author,
             at=clock.now(),
@@ -226,8 +233,21 @@ class Orchestrator:
         self._services.attachments.expect(prompt)
         await self._wake_for_prompt(prompt.thread)
 
+    async def _was_answered(self, change: Event) -> bool:
+        """Whether a message that was changed is the one that was answered last, and nothing is at work since."""
+        info = await self._store.journal.thread(change.thread)
+        if info is None or info.open_turn or info.queued or not isinstance(change.data, Revised):
+            return False
+        try:
+            _, data, _ = await self._answered(change.thread, 0)
+        except InvalidInput:
+            return False
+        return change.data.message_id in (data.message_id, *data.joined)
+
     async def _answered(self, thread: ThreadId, seq: int) -> tuple[int, UserSaid, Event]:
-        """The number of a turn's first event, and the message that the turn answers."""
+        """The number of a turn's first event; the message that the turn answers, as it says now; and that one's event.
+
+        Raises InvalidInput where there is none, or its author has deleted it."""
         if is_child(thread):
             raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
         journal = self._store.journal
@@ -246,7 +266,17 @@ class Orchestrator:
             if isinstance(event.data, UserSaid):
                 if not seq and any(one.seq > event.seq and isinstance(one.data, Cleared) for one in events):
                     raise InvalidInput("Nothing was answered since the conversation began anew.")
-                return of_turn[0].seq, event.data, event
+                data, ids = event.data, (event.data.message_id, *event.data.joined)
+                since = max(event.seq, info.last_seq - TURN_EVENTS_MAX)
+                later = [one.data for one in await journal.along(thread, info.last_seq, since)]
+                revised = {one.message_id: one for one in later if isinstance(one, Revised) and one.message_id in ids}
+                for change in revised.values():
+                    if change.deleted and not data.joined:
+                        raise InvalidInput("Whoever wrote that message has deleted it.")
+                    # of messages that were joined it is not known which lines they were
+                    text = f"{data.text}\n\n{revision_text(change)}" if data.joined else change.text
+                    data = msgspec.structs.replace(data, text=text, author=change.author)
+                return of_turn[0].seq, data, event
         raise InvalidInput("There is no message here that was answered.")
 
     async def react(self, reaction: Reaction) -> str:
@@ -297,8 +327,9 @@ class Orchestrator:
         await self.send(prompt)
         return thread
 
-    async def open_copy(self, source: ThreadId, *, direct: bool) -> ThreadId | None:
-        """Open a thread beside another one, where a copy of it is to go on; None where the chat has no such place.
+    async def open_copy(self, source: ThreadId, key: str, *, direct: bool) -> ThreadId | None:
+        """Open a thread beside another one, where a copy of it is to go on, the same one for the same key; None where
+        the chat has no such place.
 
         Raises PlatformError.
         """
@@ -307,7 +338,7 @@ class Orchestrator:
         is_own = address.platform in OWN_PLATFORMS
         if not adapter.limits.opens_threads or (direct and not is_own):
             return None
-        thread = await adapter.open_thread(address.channel, COPIED)
+        thread = await adapter.open_thread(address.channel, COPIED, key)
         return thread if thread != source and await self._store.journal.thread(thread) is None else None
 
     def _connected(self, platform: str) -> ChatAdapter:

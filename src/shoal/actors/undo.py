@@ -147,6 +147,8 @@ class Undo:
         found, now = list[tuple[CheckpointRow, int]](), dict[str, str]()
         rows = await self._rows.newest(thread)
         turns = [row for row in rows if not row.undoes and row.ended_at is not None and row.before and row.after]
+        own = iter(sorted((row for row in turns if row.thread == thread), key=lambda row: -row.turn_seq))
+        turns = [next(own) if row.thread == thread else row for row in turns]  # whatever the clock said meanwhile
         for row in turns:
             if row.undone_by or any(other is not row and _covers(other, row) for other in turns):
                 continue
@@ -158,6 +160,10 @@ class Undo:
             if len(found) == limit:
                 break
         return found
+
+    async def id_of(self, thread: ThreadId, turn: str) -> str:
+        """Which turn, or undo, of a conversation is meant. Raises NotFound, Conflict in a copy."""
+        return (await self._row(thread, turn)).id
 
     async def _now(self, row: CheckpointRow) -> str:
         """How the workspace of a turn is now. Raises OSError."""
@@ -294,7 +300,7 @@ class Undo:
         as the last undo."""
         if turn == LAST_UNDO:
             undos = (row for row in await self._rows.newest(thread) if row.undoes and not row.undone_by)
-            if (last := next(undos, None)) is None:
+            if (last := max(undos, key=lambda row: (row.turn_seq, row.id), default=None)) is None:
                 await self._check_is_no_copy(thread, LAST_TURN)
                 raise NotFound("Nothing was undone here that could be taken back.")
             turn = last.id
@@ -340,7 +346,9 @@ class Undo:
         ended, family = row.ended_at or self._services.clock.now(), await self._family(row.thread)
         others = list[tuple[str, str]]()
         for other in await self._rows.of_workspace(row.workspace):
-            meets = other.began_at <= ended and (other.ended_at is None or other.ended_at >= row.began_at)
+            till = other.ended_at or ended
+            is_certain = row.began_at <= ended and other.began_at <= till  # else the clock was set back
+            meets = (other.began_at <= ended and row.began_at <= till) or not is_certain
             left = other.after if other.ended_at is not None else now
             if meets and other.before and left and await self._family(other.thread) != family:
                 others.append((other.before, left))
@@ -415,8 +423,8 @@ def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
 
 
 def _covers(one: CheckpointRow, other: CheckpointRow) -> bool:
-    """Whether a turn's changes have those of another one in them."""
-    if one.ended_at is None or other.ended_at is None or one.workspace != other.workspace:
+    """Whether a turn's changes have those of a subagent's turn in them."""
+    if one.thread == other.thread or one.ended_at is None or other.ended_at is None or one.workspace != other.workspace:
         return False
     return one.began_at <= other.began_at and other.ended_at <= one.ended_at
 

@@ -17,6 +17,7 @@ import msgspec
 from shoal.domain.agents import AgentBudget
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
+from shoal.domain.schema import refusal
 from shoal.domain.toml_text import find_statement
 from shoal.domain.untrusted import UNREADABLE
 
@@ -76,7 +77,9 @@ def read_shared(home: Home) -> dict[str, object]:
         return {}
     except UNREADABLE as error:
         keys = ", ".join(AgentFile.__struct_fields__)
-        raise InvalidInput(f"data/{SHARED}: {error}. Correct the file; it counts at once. Its keys: {keys}.") from error
+        raise InvalidInput(
+            f"data/{SHARED}: {refusal(error, AgentFile)}. Correct the file; it counts at once. Its keys: {keys}."
+        ) from error
 
 
 def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})) -> AgentFile:
@@ -92,7 +95,8 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
     except FileNotFoundError:
         return msgspec.convert(dict(shared), AgentFile)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{folder.name}/{FILE}: {error}. Correct the file; it counts at once.") from error
+        why = refusal(error, AgentFile, table="a table")
+        raise InvalidInput(f"{folder.name}/{FILE}: {why}. Correct the file; it counts at once.") from error
 
 
 def digest_of(folder: Path) -> str:
@@ -198,7 +202,8 @@ def set_key(folder: Path, key: str, value: str) -> None:
     try:
         msgspec.convert(tomllib.loads(content), AgentFile)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise InvalidInput(f"{key} cannot be {value[:200]!r}: {error}.") from error
+        why = refusal(error, AgentFile, table="a table")
+        raise InvalidInput(f"{key} cannot be {value[:200]!r}: {why}.") from error
     temporary = file.with_suffix(".new")
     temporary.write_text(content, encoding="utf-8")
     temporary.replace(file)

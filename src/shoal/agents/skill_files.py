@@ -1,17 +1,146 @@
-"""Skills as people write and delete them: checked and audited; an agent's can be taken back like its own changes."""
+"""Skills as people write, install and delete them: checked and audited; an agent's can be taken back like its own
+changes. An archive with skills is not trusted: what it unpacks to is bounded, and stays in the skills' own folders."""
 
 import hashlib
+import io
+import stat
+import zipfile
+import zlib
+from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from shoal.agents.self_edit import EDIT, History, read_file, write_file
 from shoal.domain.blocking import in_thread
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
 from shoal.domain.records import AuditEntry
 from shoal.store.audit import AuditLog
-from shoal.turn.skills import SKILL_BYTES_MAX, SKILL_FILE, SkillProblem, SkillRoot, parse_skill
+from shoal.turn.skills import (
+    SKILL_BYTES_MAX,
+    SKILL_FILE,
+    FrontMatterError,
+    SkillProblem,
+    SkillRoot,
+    parse_document,
+    parse_skill,
+)
 
 CHAIN = "skills"
+ARCHIVE_BYTES_MAX = 5_242_880
+"""Largest archive that is taken."""
+UNPACKED_BYTES_MAX = 26_214_400
+FILES_MAX = 500
+DEPTH_MAX = 8
+"""Folders within each other, in an archive."""
+PART_CHARS_MAX = 100
+
+
+async def install_skills(
+    root: SkillRoot, agent_home: Path | None, archive: bytes, by: str, audit: AuditLog
+) -> list[str]:
+    """Put the skills of a zip archive below a root, each with the files of its folder; returns their names.
+
+    All are checked before the first is written. Raises InvalidInput for an archive that is refused, Conflict for a name
+    that is taken, and what `put_skill` raises.
+    """
+    found = await in_thread(lambda: unpack_skills(archive))
+    texts: dict[str, str] = {}
+    for name, files in found.items():
+        try:
+            texts[name] = files[SKILL_FILE].decode()
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"The {SKILL_FILE} of {name[:80]!r} is no text in UTF-8.") from error
+        _check_size(files[SKILL_FILE])
+        parsed = parse_skill(root.path / name / SKILL_FILE, texts[name], root.scope)
+        if isinstance(parsed, SkillProblem):
+            raise InvalidInput(parsed.text.replace("is left out", "cannot be installed"))
+        if (root.path / name).is_symlink() or (root.path / name / SKILL_FILE).exists():
+            raise Conflict(f"There is a skill {name} already. Remove it first.")
+    for name, files in found.items():
+
+        def write(name: str = name, files: Mapping[str, bytes] = files) -> None:
+            for path, content in files.items():
+                if path != SKILL_FILE:
+                    write_file(root.path / name / path, content)
+
+        await in_thread(write)
+        await put_skill(root, agent_home, name, texts[name], by, audit)  # last: without it nobody is told of the others
+    return [*found]
+
+
+def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
+    """The skills in a zip archive: by name, which is that of the folder with the SKILL.md (or what the SKILL.md says,
+    where it lies in none), the files of that folder by their paths. Hidden files are left out. Raises InvalidInput."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            files = _files(opened)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+        raise InvalidInput("That is no zip archive that can be read. Make it anew.") from error
+    folders = sorted((path.parent for path in files if path.name == SKILL_FILE), key=lambda one: len(one.parts))
+    found: dict[str, dict[str, bytes]] = {}
+    taken: list[PurePosixPath] = []
+    for folder in folders:
+        if any(folder.is_relative_to(other) for other in taken):
+            continue  # it belongs to a skill around it
+        taken.append(folder)
+        inner = {
+            str(path.relative_to(folder)): content for path, content in files.items() if path.is_relative_to(folder)
+        }
+        name = folder.name or _name_in(inner[SKILL_FILE])
+        if name in found:
+            raise InvalidInput(f"The archive has two skills {name[:80]!r}.")
+        found[name] = inner
+    if not found:
+        raise InvalidInput(f"There is no {SKILL_FILE} in the archive. A skill is a folder with one.")
+    return found
+
+
+def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
+    """The files of an archive by their paths. Raises InvalidInput for what is not taken."""
+    entries = [one for one in archive.infolist() if not one.is_dir()]
+    if len(entries) > FILES_MAX:
+        raise InvalidInput(f"The archive has {len(entries):,} files; {FILES_MAX} are taken at most.")
+    files: dict[PurePosixPath, bytes] = {}
+    seen: set[str] = set()
+    left = UNPACKED_BYTES_MAX
+    for entry in entries:
+        shown = f"The archive has {entry.filename[:120]!r}"
+        path, mode = PurePosixPath(entry.filename), entry.external_attr >> 16
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+            raise InvalidInput(f"{shown}, which is a link or no plain file. Put the file itself there.")
+        if path.is_absolute() or ".." in path.parts or any(char in entry.filename for char in "\\:\0"):
+            raise InvalidInput(f"{shown}, which leads out of it. Make it anew from inside its folder.")
+        if len(path.parts) > DEPTH_MAX or any(len(one) > PART_CHARS_MAX or not one.isprintable() for one in path.parts):
+            raise InvalidInput(f"{shown}, whose name is too long, too deep or not printable.")
+        if any(one.startswith(".") or one == "__MACOSX" for one in path.parts):
+            continue
+        if entry.flag_bits & 1:
+            raise InvalidInput("The archive is encrypted. Make one without a password.")
+        if str(path).casefold() in seen:
+            raise InvalidInput(f"{shown} twice.")
+        seen.add(str(path).casefold())
+        with archive.open(entry) as opened:
+            content = opened.read(left + 1)
+        left -= len(content)
+        if left < 0:
+            raise InvalidInput(f"The archive unpacks to more than {UNPACKED_BYTES_MAX // 1_048_576} MiB.")
+        files[path] = content
+    if odd := next((path for path in files for parent in path.parents if parent in files), None):
+        raise InvalidInput(f"The archive has {str(odd)[:120]!r} in a folder that it has as a file, too.")
+    return files
+
+
+def _check_size(text: bytes) -> None:
+    if len(text) > SKILL_BYTES_MAX:
+        raise InvalidInput(f"A {SKILL_FILE} may have {SKILL_BYTES_MAX:,} bytes; put the rest into files beside it.")
+
+
+def _name_in(text: bytes) -> str:
+    """The name that a SKILL.md gives itself; empty where it has none."""
+    with suppress(FrontMatterError):
+        name = parse_document(text.decode("utf-8", "replace")).fields.get("name", "")
+        return name if isinstance(name, str) else ""
+    return ""
 
 
 async def put_skill(
@@ -24,8 +153,7 @@ async def put_skill(
     """
     path = root.path / name / SKILL_FILE
     if text is not None:
-        if len(text.encode()) > SKILL_BYTES_MAX:
-            raise InvalidInput(f"A {SKILL_FILE} may have {SKILL_BYTES_MAX:,} bytes; put the rest into files beside it.")
+        _check_size(text.encode())
         found = parse_skill(path, text, root.scope)
         if isinstance(found, SkillProblem):
             raise InvalidInput(found.text)

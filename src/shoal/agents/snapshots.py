@@ -44,6 +44,7 @@ from shoal.domain.markup import counted
 from shoal.domain.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
 from shoal.domain.permissions import Asker
 from shoal.domain.records import ContextWindow, NewPost, Snapshot
+from shoal.domain.schema import refusal
 from shoal.domain.transcript import SUMMARY_HEAD
 from shoal.domain.triggers import HEARTBEAT_THREAD
 from shoal.domain.untrusted import untrusted_block
@@ -177,7 +178,9 @@ class ConversationSnapshots:
             except FileNotFoundError as error:
                 raise NotFound(f"The file sessions/{path.name} of the snapshot is gone.") from error
             except msgspec.MsgspecError as error:
-                raise InvalidInput(f"sessions/{path.name} is damaged: {error}. Restore it from a backup.") from error
+                raise InvalidInput(
+                    f"sessions/{path.name} is damaged: {refusal(error, SnapshotFile)}. Restore it from a backup."
+                ) from error
 
         events = await asyncio.to_thread(load)
         source = await self._files.source_of(path)

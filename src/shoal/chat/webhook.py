@@ -22,6 +22,7 @@ from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction, Reference
 from shoal.domain.ports import ONCE, InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
+from shoal.domain.schema import refusal
 from shoal.domain.settings_platforms import WebhookSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.domain.webhooks import SECRET_CHARS_MIN, HttpAnswer, Proof, first_delivery, proof, proofs
@@ -238,7 +239,9 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
         try:
             call = msgspec.json.decode(body, type=Call)
             place_of(self.platform, call)
-        except (*UNREADABLE, InvalidId) as error:
+        except UNREADABLE as error:
+            return _refusal(400, "bad_request", f"The call is not one that is known: {refusal(error, Call)}.")
+        except InvalidId as error:
             return _refusal(400, "bad_request", str(error))
         if self._inbox is None:
             return NOT_READY

@@ -14,7 +14,7 @@ import msgspec
 from shoal.config.check import check
 from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES, USUAL_VARIABLES
 from shoal.domain.errors import ConfigError
-from shoal.domain.schema import Hint, allowed, bare, find, is_section, keys, list_of, table_of, takes_text
+from shoal.domain.schema import Hint, allowed, bare, find, is_section, keys, list_of, refusal, table_of, takes_text
 from shoal.domain.secret import Secret
 from shoal.domain.settings import Config
 from shoal.domain.settings_platforms import AccountSettings
@@ -152,7 +152,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
     except UnicodeDecodeError as error:
         raise ConfigError([f"{file} is not UTF-8 text (byte {error.start}). Save it as UTF-8."]) from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([f"{file} is not valid TOML: {error}."]) from error
+        raise ConfigError([f"{file} cannot be read: {refusal(error)}."]) from error
     draft = Draft(file, content)
     draft.list_named_accounts()
     if "home" in draft.content:

@@ -174,7 +174,7 @@ def parse_case(text: str, file: str) -> Case:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"{file}: {error}. Correct the file.") from error
+        raise InvalidInput(f"{file}: {refusal(error)}. Correct the file.") from error
     try:
         case = msgspec.convert(content, Case)
     except msgspec.ValidationError as error:

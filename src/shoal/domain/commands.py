@@ -69,9 +69,11 @@ COMMANDS: dict[str, CommandSpec] = {
         CommandSpec("voice", "whether I also answer aloud; auto: when you speak to me", "[on|off|auto]"),
         CommandSpec("agent", "who answers: list, make, bind, configure", "[list|create|bind|config|destroy …]", True),
         CommandSpec("settings", "model and permissions of this place", "[show|model NAME|permissions PROFILE]", True),
+        CommandSpec("memory", "what I remember here; forget or correct it", "[WORDS|forget ID|amend ID TEXT|undo]"),
     )
 }
-"""By name. Whoever adds a row writes what it does in `actors/commands.py` or beside it."""
+"""By name. Whoever adds a row writes what it does in `actors/commands.py` or beside it, and adds it last: Google Chat's
+menus know a command by its number here."""
 
 OF_THREAD = frozenset(
     {"new", "status", "stop", "retry", "fork", "undo", "steer", "context", "remind", "model", "voice"}

@@ -1,6 +1,7 @@
 """What the configuration may hold, read off its records: which keys there are, of which type, and what is allowed."""
 
 import re
+import tomllib
 import types
 from functools import cache
 from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeGuard, Union, get_args, get_origin, get_type_hints
@@ -91,9 +92,12 @@ def find(path: tuple[str, ...]) -> Hint | None:
     return hint
 
 
-def refusal(error: Exception, kind: Hint) -> str:
-    """What msgspec's complaint about a value of this type says, as a sentence without its point: the key, what was
-    found there, and what is allowed."""
+def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") -> str:
+    """What the complaint about a text that should be a value of this type says, as a sentence without its point: the
+    key, what was found there, and what is allowed; or where it is not valid JSON or TOML at all. `table` is what a
+    value with keys is called there."""
+    if not isinstance(error, msgspec.ValidationError):
+        return _unreadable(error)
     message, _, path = str(error).partition(" - at `")
     path = path.rstrip("`").removeprefix("$").removeprefix(".")
     hint: Hint | None = kind
@@ -109,13 +113,36 @@ def refusal(error: Exception, kind: Hint) -> str:
         inside = f"{field[2]} in `{path}`" if path else field[2]
         sections = [one for one in map(bare, choices(bare(hint))) if is_section(one)]
         known = ", ".join(key for section in sections for key in keys(section))
-        return f"{inside} is missing" if field[1] == "required" else f"{inside} is not known; these are: {known}"
+        if field[1] == "required":
+            return f"{inside} is missing"
+        return f"{inside} is not known{f'; these are: {known}' if known else ''}"
     if hint is None or allowed(hint) == "a value":
-        return f"{what}: {message}"
+        if value := re.fullmatch(r"Invalid enum value (.+)", message):
+            return f"{what} cannot be {value[1]}"
+        named = re.fullmatch(r"Expected `(.+?)`(.*?)(?:, got `(.+)`)?", message)
+        if named is None:
+            return f"{what} has another form than it needs"
+        wanted = ", or ".join(_TYPES.get(one, one) for one in named[1].split(" | "))
+        return f"{what} has to be {wanted}{named[2]}{f', and is {_TYPES.get(named[3], named[3])}' if named[3] else ''}"
     if allowed(hint) == "a table":
-        return f"{what} has to be an object"
+        return f"{what} has to be {table}"
     found = re.search(r"value (.+)$", message)
     return f"{what} has to be {allowed(hint)}{f', and is {found[1]}' if found else ''}"
+
+
+def _unreadable(error: Exception) -> str:
+    if isinstance(error, UnicodeError):
+        return (
+            f"byte {error.start} is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else "it is not UTF-8 text"
+        )
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, tomllib.TOMLDecodeError):
+        what, _, place = str(error).partition(" (at ")
+        at = f" at {place.rstrip(')')}" if place else ""
+        return f"it is not valid TOML{at}: {what[:1].lower()}{what[1:]}"
+    found = re.search(r"\(byte (\d+)\)", str(error))  # msgspec's complaint about a text that is no JSON
+    return f"it is not valid JSON at byte {found[1]}" if found else "it is not valid JSON: its end is missing"
 
 
 def allowed(hint: Hint) -> str:
@@ -128,24 +155,24 @@ def allowed(hint: Hint) -> str:
         *most, last = [f'"{value}"' for value in get_args(plain)]
         return f"{', '.join(most)} or {last}" if most else last
     entry = list_of(plain)
-    if entry is not None:
-        return (
-            "a table, or several with [[ ]]"
-            if is_section(entry)
-            else f"a list of {'text values' if takes_text(entry) else 'values'}"
-        )
-    if is_section(plain) or table_of(plain) is not None:
-        return "a table"
+    if entry is not None and not is_section(entry):
+        return f"a list of {'text values' if takes_text(entry) else 'values'}"
+    if entry is not None or is_section(plain) or table_of(plain) is not None:
+        return "a table" if entry is None else "a table, or several with [[ ]]"
     meta = get_args(hint)[1] if get_origin(hint) is Annotated else None
-    if not isinstance(meta, msgspec.Meta) or meta.description:
-        return (isinstance(meta, msgspec.Meta) and meta.description) or _SIMPLE.get(plain, "a value")
+    if not isinstance(meta, msgspec.Meta):
+        return _SIMPLE.get(plain, "a value")
+    if meta.description and meta.description[0].islower():  # a phrase that says it; a sentence is about an argument
+        return meta.description
     if meta.examples is not None:
         return f"{', '.join(map(str, meta.examples))}, or that of an extension"
     value = _SIMPLE.get(plain, "a value")
     if meta.pattern is not None:
         return value + _PATTERNS.get(meta.pattern, f" that matches {meta.pattern}")
-    if meta.min_length is not None:
-        return f"{value}, not empty"
+    if meta.max_length is not None:
+        value += f" of at most {meta.max_length:,} characters"
+    if meta.min_length:
+        value += ", not empty"
     if meta.ge is not None and meta.le is not None:
         return f"{value} from {meta.ge:g} to {meta.le:g}"
     lower = f", at least {meta.ge:g}" if meta.ge is not None else f" above {meta.gt:g}" if meta.gt is not None else ""
@@ -160,6 +187,20 @@ _SIMPLE: dict[Hint, str] = {
     bool: "true or false",
     Secret: 'text, or { env = "NAME" }, { file = "PATH" }, { command = ["program", …] }',
 }
+
+_TYPES = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "an object",
+    "array": "a list",
+    "null": "nothing",
+    "datetime": "a time",
+    "date": "a day",
+    "bytes": "base64",
+}
+"""What msgspec calls what it wants and finds."""
 
 _PATTERNS = {
     URL: " that starts with http:// or https://",

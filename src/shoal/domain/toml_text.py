@@ -48,6 +48,36 @@ def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
     return result
 
 
+def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, Value] | None) -> str:
+    """The text with element `at` of an array of tables, `[[a.b]]`, put in the place of the one there, added at the end
+    (`at` is their number) or, with None, taken out. Raises CannotPlace where the result would not say exactly that."""
+    lines = text.splitlines()
+    heads = [n for n, line in enumerate(lines) if line.lstrip().startswith("[[") and _table_of(line) == [*path]]
+    keys = [f"{_name(key)} = {literal(one)}" for key, one in (value or {}).items()]
+    block = [f"[[{'.'.join(map(_name, path))}]]", *keys]
+    if at < len(heads):
+        ends = next((n for n in range(heads[at] + 1, len(lines)) if _table_of(lines[n]) is not None), len(lines))
+        while lines[ends - 1].lstrip().startswith("#") or not lines[ends - 1].strip():
+            ends -= 1  # what stands before the next table belongs to that
+        lines[heads[at] : ends] = block if value is not None else []
+    else:
+        lines += [*([""] if lines and lines[-1].strip() else []), *block]
+    result = "\n".join(lines).rstrip() + "\n"
+    wanted = tomllib.loads(text)
+    try:
+        table: dict[str, object] = wanted
+        for name in path[:-1]:
+            table = cast("dict[str, object]", table.setdefault(name, {}))
+        listed = cast("list[object]", table.setdefault(path[-1], []))
+        listed[at : at + 1] = [] if value is None else [{key: _plain(one) for key, one in value.items()}]
+        is_right = _without_empty(tomllib.loads(result)) == _without_empty(wanted) and at <= len(heads)
+    except (AttributeError, TypeError, tomllib.TOMLDecodeError):
+        is_right = False
+    if not is_right:
+        raise CannotPlace(f"[[{'.'.join(path)}]] cannot be changed in the file as it is written.")
+    return result
+
+
 def cut_table(text: str, path: tuple[str, ...]) -> str:
     """The text without this table and those below it. Raises CannotPlace where it does not stand there as one."""
     kept, is_within = list[str](), False
@@ -71,8 +101,16 @@ def cut_table(text: str, path: tuple[str, ...]) -> str:
 
 
 def _without_empty(content: Mapping[str, object]) -> dict[str, object]:
-    """The content without tables that hold nothing."""
-    return {name: value for name, value in content.items() if value != {}}
+    """The content without tables and arrays of tables that hold nothing."""
+    inner = {
+        name: _without_empty(cast("Mapping[str, object]", value)) if isinstance(value, dict) else value
+        for name, value in content.items()
+    }
+    return {name: value for name, value in inner.items() if value not in ({}, [])}
+
+
+def _plain(value: Value) -> object:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def find_statement(lines: list[str], key: str) -> tuple[int, int] | None:
@@ -133,5 +171,5 @@ def _with(content: dict[str, object], path: tuple[str, ...], value: Value) -> di
         if not isinstance(inner, dict):
             raise LookupError(name)
         table = cast("dict[str, object]", inner)
-    table[path[-1]] = list(value) if isinstance(value, tuple) else value
+    table[path[-1]] = _plain(value)
     return content

@@ -117,7 +117,7 @@ class Transcript:
                 self._put(event, _user_message(said, self._context, self._revised))
                 self._context, self._revised = "", []
             case Revised() as revised:
-                self._revised.append(_revision(revised))
+                self._revised.append(revision_text(revised))
             case FilesRestored() as restored:
                 self._revised.append(_restoration(restored))
             case Steered(text=text, author=author):
@@ -268,7 +268,8 @@ def _describe(attachment: Attachment, sender: Author) -> str:
     return told if author.trusted else untrusted_block(author.id or attachment.tainted_by, told)
 
 
-def _revision(revised: Revised) -> str:
+def revision_text(revised: Revised) -> str:
+    """What the model is told of a message that was changed or deleted."""
     author = revised.author
     if revised.deleted:
         told = f"[{author.name or author.id} deleted message {revised.message_id}]"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, time, timedelta
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -78,6 +78,8 @@ BRIEF_AGENT: Mapping[str, str] = {
     "tools": "overview, read, list, search_history, time",
 }
 """The settings of the agent `brief`, which does nothing else, where somebody wants one."""
+BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
+"""Where a brief comes as long as the owner has written to no agent in a chat."""
 
 
 HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
@@ -329,3 +331,38 @@ def _transition(before: datetime, after: datetime, zone: "ZoneInfo") -> datetime
         else:
             before = middle
     return after
+
+
+# ---- /remind ----
+
+REMIND_USAGE = (
+    "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN is `in 10 minutes`, `2026-05-04T09:00` or "
+    "`0 9 * * 1-5`; a time zone such as `Europe/Berlin` may stand after it."
+)
+_WAIT = re.compile(r"(in\s+(?:\d{1,6}|an?)\s*(?:s|sec|second|m|min|minute|h|hour|d|day|w|week)s?)\s+(.+)", re.I | re.S)
+_CRON = re.compile(r"((?:[\w*/,#?-]*[\d*/][\w*/,#?-]*\s+){3}(?:[\w*/,#?-]+\s+)(?:[\w*/,#?-]+))\s+(.+)", re.S)
+_MOMENT = re.compile(r"(\d{4}-\S+|@\w+)\s+(.+)", re.S)
+_ZONE = re.compile(r"(UTC|[A-Z][A-Za-z_]+(?:/[A-Za-z_+-]+)+)\s+(.+)", re.S)
+
+
+class ParsedReminder(NamedTuple):
+    """What somebody wants: when, in which time zone, and what."""
+
+    when: str
+    timezone: str
+    text: str
+
+
+def parse_reminder(argument: str) -> ParsedReminder:
+    """WHEN, a time zone maybe, and TEXT. Raises InvalidInput with the forms."""
+    text = argument.strip()
+    found = _WAIT.fullmatch(text) or _CRON.fullmatch(text)
+    if found is None:
+        found = _MOMENT.fullmatch(text)
+        if found is None or (found[1].startswith("@") and found[1] not in MACROS):
+            raise InvalidInput(f"Write when, and then what: {REMIND_USAGE}")
+    zoned = _ZONE.fullmatch(found[2])
+    if zoned is None:
+        return ParsedReminder(found[1], "UTC", found[2].strip())
+    zone_named(zoned[1])
+    return ParsedReminder(found[1], zoned[1], zoned[2].strip())

@@ -72,7 +72,7 @@ def parse_target(url: str) -> WebAddress:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise FetchError(f"The address cannot be read: {error}.") from error
+        raise FetchError("The address cannot be read: its host or port is not valid.") from error
     if parts.scheme not in PORTS:
         raise FetchError("Only addresses that begin with http:// or https:// can be opened.")
     if "@" in parts.netloc or "%" in parts.netloc:

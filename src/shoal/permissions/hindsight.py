@@ -17,14 +17,13 @@ from shoal.domain.records import Approval, PastCheck
 from shoal.domain.toml_text import literal
 from shoal.permissions.actions import action_of
 from shoal.permissions.profiles import Profile, decide
+from shoal.permissions.rule_words import literal_pattern
 
 ASKED_MIN = 3
 """How often the same was asked and allowed before a rule is suggested for it."""
 PATTERN_CHARS_MAX = 300
 _GIT_FILE = re.compile(r"(?s:.*)/(\.git(/(?s:.*))?|\.gitconfig|\.config/git/config)")
 """What decides what git runs; agents are asked before they write there."""
-_PLAIN = re.compile(r"\\([ \-#&~])")
-"""What `re.escape` escapes without need."""
 
 
 class ChangedDecision(msgspec.Struct, frozen=True):
@@ -56,7 +55,7 @@ def decided_anew(checks: Iterable[PastCheck], profile: Profile) -> list[ChangedD
 class SuggestedRule(msgspec.Struct, frozen=True):
     """A rule for what was `asked` so often and always allowed. `allow` are patterns, `shown` what people saw.
 
-    `accepted`: it is in the file already, and holds from the next start."""
+    `accepted`: it is in the file already."""
 
     agent: str
     allow: tuple[str, ...]
@@ -114,5 +113,5 @@ def _patterns(actions: Sequence[str], profile: Profile) -> tuple[str, ...]:
         if ruling.decision == "deny" or is_unclear or len(text) > PATTERN_CHARS_MAX:
             return ()
         if ruling.decision == "ask":
-            found.append(_PLAIN.sub(r"\1", re.escape(text)))
+            found.append(literal_pattern(text))
     return tuple(dict.fromkeys(found))

@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from shoal.domain.agents import AgentSpec
 from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.permissions import STRICTNESS, Action, Asker, Decision, Ruling
 from shoal.domain.settings import OverrideSettings, ProfileSettings
@@ -244,7 +245,7 @@ def _built_in(name: str) -> Profile:
 
 
 class Profiles:
-    """All profiles of an installation, with the overrides laid over them. Compiled once; safe to share."""
+    """All profiles of an installation, with the overrides laid over them. Safe to share."""
 
     def __init__(
         self, sources: Mapping[str, ProfileSettings] | None = None, overrides: Sequence[OverrideSettings] = ()
@@ -271,6 +272,12 @@ class Profiles:
         if problems:
             raise ConfigError(problems)
         self._combined: dict[tuple[str, tuple[int, ...]], Profile] = {}
+
+    def replace(self, sources: Mapping[str, ProfileSettings], overrides: Sequence[OverrideSettings]) -> None:
+        """Have other profiles and overrides hold from the next turns on, or none of it: raises ConfigError."""
+        fresh = Profiles(sources, overrides)
+        self._sources, self._overrides = fresh._sources, fresh._overrides
+        self._profiles, self._combined = fresh._profiles, fresh._combined
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -304,6 +311,14 @@ class Profiles:
                 self._combined.pop(next(iter(self._combined)))
             self._combined[(name, chosen)] = found
         return found
+
+    def of_agent(self, agent: AgentSpec, asker: Asker) -> Profile:
+        """The rules by which an agent acts for somebody."""
+        return self.effective(agent.profile, asker, agent.name)
+
+    def hides(self, agent: AgentSpec, asker: Asker, tool_name: str) -> bool:
+        """Whether these rules deny a tool whatever it is given."""
+        return hidden(self.of_agent(agent, asker), tool_name)
 
 
 def decide(profile: Profile, action: Action) -> Ruling:

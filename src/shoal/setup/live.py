@@ -5,11 +5,13 @@ What is wrong is said in one sentence and changes nothing: neither the file, nor
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Generator, Mapping
+import re
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
 
 import anyio
 import msgspec
@@ -38,7 +40,7 @@ from shoal.providers.catalog import Catalog
 from shoal.sandbox.choose import server_enclosure
 from shoal.setup import trying
 from shoal.setup.choices import CHATS, KEYS, MODELS, PACKAGES, QUESTIONS, bot_of, mistaken
-from shoal.setup.writing import without_table, write_with_secrets
+from shoal.setup.writing import without_table, write_section, write_with_secrets
 from shoal.tools.mcp.connection import McpServers, McpState
 from shoal.tools.registry import Registry
 
@@ -100,13 +102,15 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class SetupState(msgspec.Struct, frozen=True):
-    """How far setting up has come: the model that answers, the ways to have another, and the chats."""
+    """How far setting up has come: the model that answers, the ways to have another, and the chats. `titles`: whether a
+    model titles new threads."""
 
     model: str
     is_demo: bool
     models: tuple[ModelChoice, ...]
     chats: tuple[ChatChoice, ...]
     accounts: tuple[Account, ...]
+    titles: Literal["words", "model"]
 
 
 class ProviderWanted(msgspec.Struct, frozen=True):
@@ -136,10 +140,14 @@ class McpWanted(msgspec.Struct, frozen=True):
 
 
 class McpServerState(msgspec.Struct, frozen=True):
-    """A configured MCP server, and how it is. `where` is its command or address."""
+    """A configured MCP server, and how it is. `where` is its program or the host of its address. Only the owner is
+    shown `args`, or the rest of the address, and the names in `env` and `headers` (`secrets`), without secret values.
+    """
 
     name: str
     where: str
+    args: tuple[str, ...]
+    secrets: tuple[str, ...]
     enabled: bool
     status: Literal["off", "starting", "up", "lost", "down"]
     tools: tuple[str, ...]
@@ -165,6 +173,7 @@ class LiveSetup:
             tuple(self._model_choice(name, title) for name, title in MODELS.items() if name != DEMO),
             tuple(self._chat_choice(name) for name in QUESTIONS),
             self.accounts(),
+            self._app.config.threads.titles,
         )
 
     def accounts(self) -> tuple[Account, ...]:
@@ -177,16 +186,18 @@ class LiveSetup:
         found = [(platform, platform_name(platform, one), one) for platform, accounts in rows for one in accounts]
         return [*found, *(("webhook", name, one) for name, one in config.platforms.webhook.items())]
 
-    def mcp(self) -> tuple[McpServerState, ...]:
-        """Every configured MCP server, and how it is."""
+    def mcp(self, *, for_owner: bool = True) -> tuple[McpServerState, ...]:
+        """Every configured MCP server, and how it is; arguments are the owner's alone, and masked."""
         states = {one.server.name: one.state for one in self._app.mcp.connections}
         found = list[McpServerState]()
         for name, server in self._app.config.mcp.items():
             state = states.get(name, McpState(name))
             status = state.status if name in states else "off"
-            where = server.url or " ".join((server.command, *server.args))
-            told = (status, state.tools, state.why, state.waiting)
-            found.append(McpServerState(name, where, server.enabled, *told))
+            where, args = shown_server(server.url, server.command, server.args)
+            secrets = (*server.env, *server.headers)
+            told = (status, state.tools, self._app.executor.redactor.redact(state.why), state.waiting)
+            private = (tuple(map(self._app.executor.redactor.redact, args)), secrets) if for_owner else ((), ())
+            found.append(McpServerState(name, where, *private, server.enabled, *told))
         return tuple(found)
 
     def _model_choice(self, name: str, title: str) -> ModelChoice:
@@ -433,6 +444,29 @@ class LiveSetup:
             with anyio.move_on_after(CONNECT_SECONDS):
                 await connection.settled.wait()
 
+    # ---- permission rules ----
+
+    async def change_rules(self, what: str, edit: Callable[[str], str], by: str) -> None:
+        """Have shoal.toml as `edit` makes its text, and its rules in force from the next turns on.
+
+        Raises InvalidInput with the reason why that cannot be, and what `edit` raises, and changes nothing then.
+        """
+        async with self._changing(what, by):
+            app = self._app
+            fresh = (await asyncio.to_thread(write_section, app.home, "permissions", edit)).permissions
+            app.profiles.replace(fresh.profiles, fresh.overrides)
+            permissions = msgspec.structs.replace(
+                app.config.permissions, profiles=fresh.profiles, overrides=fresh.overrides
+            )
+            app.config = msgspec.structs.replace(app.config, permissions=permissions)
+
+    async def set_titles(self, by_model: bool, by: str) -> None:
+        """Have a model title new threads from now on, or their first words. Raises InvalidInput."""
+        async with self._changing(f"titles by {'a model' if by_model else 'their first words'}", by):
+            config = await self._write({"threads.titles": "model" if by_model else "words"}, {})
+            self._app.config = msgspec.structs.replace(self._app.config, threads=config.threads)
+            self._app.titles.is_on = by_model
+
     async def _probe(self, name: str, server: McpServerSettings) -> McpState:
         """How a server is when it is connected once, beside what runs."""
         app = self._app
@@ -490,6 +524,30 @@ class LiveSetup:
     async def _write(self, values: Mapping[str, Value], secrets: Mapping[str, str]) -> Config:
         await asyncio.to_thread(write_with_secrets, self._app.home, values, secrets)
         return self._read()
+
+
+_SECRET_NAME = re.compile(r"(?i)(key|token|secret|pass|pwd|auth|cred|bearer)")
+_SECRET_LOOK = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_+=.-]{20,}")
+_MASK = "•••"
+
+
+def shown_server(url: str, command: str, args: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """What an MCP server is, and its arguments or the rest of its address, without what may be a secret: what follows a
+    name like `--token`, and what looks like a key."""
+    if url:
+        address = urlsplit(url)
+        path = "/".join(_MASK if _SECRET_LOOK.fullmatch(one) else one for one in address.path.split("/"))
+        rest = f"{'' if path == '/' else path}{f'?{_MASK}' if address.query else ''}"
+        return f"{address.scheme}://{address.netloc.rpartition('@')[2]}", (rest,) if rest else ()
+    shown, is_secret = list[str](), False
+    for one in args:
+        name, equals, _ = one.partition("=")
+        if equals and _SECRET_NAME.search(name):
+            shown.append(f"{name}={_MASK}")
+        else:
+            shown.append(_MASK if is_secret or _SECRET_LOOK.fullmatch(one) else one)
+        is_secret = one.startswith("-") and not equals and bool(_SECRET_NAME.search(name))
+    return command, tuple(shown)
 
 
 def _table(name: str) -> str:

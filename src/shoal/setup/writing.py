@@ -1,14 +1,16 @@
 """Writes what is settled for a person: keys of shoal.toml, and secrets in files of their own."""
 
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from shoal.config import load_config
+from shoal.config import Config, load_config
 from shoal.config.load import PREFIX, SEPARATOR
 from shoal.domain.errors import ConfigError
 from shoal.domain.home import Home
 from shoal.domain.toml_text import CannotPlace, Value, cut_table, literal, with_value
+from shoal.permissions.profiles import Profiles
 
 
 def write_settings(home: Home, values: Mapping[str, Value]) -> None:
@@ -30,6 +32,26 @@ def write_settings(home: Home, values: Mapping[str, Value]) -> None:
         except CannotPlace as error:
             raise ConfigError([f"{error} Put it there yourself: {key} = {literal(value)} (in {file})."]) from error
     write_private(file, text)
+
+
+def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Config:
+    """Have shoal.toml as `edit` makes its text, which changes nothing but this section; returns what it says then.
+
+    Raises ConfigError, and changes nothing, where the result is wrong, cannot be placed, or a variable goes before it;
+    OSError, and what `edit` raises.
+    """
+    prefix = f"{PREFIX}{section.upper()}{SEPARATOR}"
+    if variable := next((name for name in os.environ if name.startswith(prefix)), ""):
+        raise ConfigError([f"The environment variable {variable} goes before the file. Unset it first."])
+    file = home.config_file.resolve()
+    try:
+        text = edit(file.read_text(encoding="utf-8") if file.exists() else "")
+    except CannotPlace as error:
+        raise ConfigError([f"{error} Change it in {file} yourself."]) from error
+    config = load_config(home.root, os.environ, {section: tomllib.loads(text).get(section, {})})
+    Profiles(config.permissions.profiles, config.permissions.overrides)
+    write_private(file, text)
+    return config
 
 
 def keep_secret(home: Home, key: str, value: str) -> Value:

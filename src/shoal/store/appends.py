@@ -19,6 +19,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import ThreadId, TurnId, platform_of
 from shoal.domain.records import GENESIS, AuditEntry, Committed, NewPost, canonical_entry, entry_hash
+from shoal.domain.schema import refusal
 from shoal.domain.untrusted import UNREADABLE
 from shoal.store.driver import Batch, Query, Row, Script, Value, dump, number, query, text, time
 
@@ -37,7 +38,7 @@ def event(thread: ThreadId, row: Row) -> Event:
         data = decode_data(text(kind), text(body))
     except UNREADABLE as error:
         todo = "Install the Shoal that wrote it, or restore a backup."
-        raise StoreCorrupt(f"Event {seq} of thread {thread} cannot be read: {error}. {todo}") from error
+        raise StoreCorrupt(f"Event {seq} of thread {thread} cannot be read: {refusal(error)}. {todo}") from error
     return Event(number(seq), thread, TurnId(text(turn)), time(at), data)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from shoal.domain.agents import is_child
 from shoal.domain.branches import Branching, spans_to
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import (
@@ -12,18 +13,23 @@ from shoal.domain.events import (
     EventData,
     Forked,
     TurnFinished,
+    UserSaid,
     decode_data,
     encode_data,
 )
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ids import ThreadId, TurnId, platform_of
 from shoal.domain.markup import counted
-from shoal.domain.messages import Prompt, Receipt
+from shoal.domain.messages import Prompt
 from shoal.store.appends import append_outside
 from shoal.store.driver import Script, StorePart, number, query, text, writes_at
 from shoal.store.inbox import accept_prompt
 
 BRANCHINGS_MAX = 100_000
 """How often one conversation can begin a branch."""
+NOTES_MAX = 1_000
+"""Most ends of subagents that are looked at."""
+FIRST_EVENTS = 5
+"""Within so many events a subagent's journal says for which call it works."""
 
 
 class BranchStore(StorePart):
@@ -33,11 +39,14 @@ class BranchStore(StorePart):
     def branch(
         self, at: datetime, thread: ThreadId, after: int, by: str, prompt: Prompt | None = None
     ) -> Script[tuple[Event, ...]]:
-        """Have the conversation go on from right after event `after`, with `prompt` if one is given.
+        """Have the conversation go on from right after event `after`, with `prompt` if one is given. How subagents
+        ended since that were begun before is told there, too.
 
         Raises NotFound, Conflict while the thread has something to do, InvalidInput for a place within a turn.
         """
         yield from query("thread_lock", thread=thread)
+        if prompt is not None and (yield from query("inbox_known", platform=platform_of(thread), key=prompt.key)):
+            raise Conflict("This was done already.")
         found = yield from query("thread_rest", thread=thread, now=at)
         if not found:
             if not (yield from query("thread_one", thread=thread)):
@@ -51,12 +60,11 @@ class BranchStore(StorePart):
         while after in begun:  # what follows the beginning of a branch follows what that goes on from
             after = begun[after]
         window = yield from _window_at(thread, after)
-        events = yield from append_outside(thread, TurnId(""), [Branched(after, by)], at)
+        ends = yield from _ends_since(thread, after, number(found[0][0]))
+        events = yield from append_outside(thread, TurnId(""), [Branched(after, by), *ends], at)
         yield from query("thread_branch", thread=thread, branch_seq=events[0].seq, window_seq=window)
         if prompt is not None:
-            receipt: Receipt = yield from accept_prompt(prompt, 1, at)
-            if receipt.status != "accepted":
-                raise Conflict("This was done already.")
+            yield from accept_prompt(prompt, 1, at)
         return events
 
     @writes_at
@@ -98,6 +106,30 @@ def branchings_until(thread: ThreadId, seq: int) -> Script[list[Branching]]:
     rows = yield from query("branchings_of", thread=thread, seq=seq, limit=BRANCHINGS_MAX)
     datas = ((number(row[0]), decode_data(Branched.type, text(row[1]))) for row in rows)
     return [(at, data.after) for at, data in datas if isinstance(data, Branched)]
+
+
+def _ends_since(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid]]:
+    """How subagents ended since an event that turns before it have begun, as far as its branch does not know it."""
+    found = dict[str, UserSaid]()
+    for note in (yield from _notes(thread, after, last)):
+        child = ThreadId(note.message_id)
+        begun = yield from query("events_range", thread=child, after=0, before=FIRST_EVENTS, limit=FIRST_EVENTS)
+        datas = [decode_data(text(row[2]), text(row[4])) for row in begun]
+        turns = [data.caller.turn for data in datas if isinstance(data, UserSaid) and data.caller is not None]
+        if turns and not (yield from query("turn_since", thread=thread, after=after, turn=turns[0])):
+            found[child] = note
+    if found:
+        for span in spans_to(after, (yield from branchings_until(thread, after))):
+            for note in (yield from _notes(thread, span.first - 1, span.last)):
+                found.pop(note.message_id, None)
+    return [*found.values()]
+
+
+def _notes(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid]]:
+    """The ends of subagents that a thread was told of between two events."""
+    rows = yield from query("notes_between", thread=thread, after=after, last=last, limit=NOTES_MAX)
+    datas = (decode_data(UserSaid.type, text(row[0])) for row in rows)
+    return [data for data in datas if isinstance(data, UserSaid) and is_child(ThreadId(data.message_id))]
 
 
 def _window_at(thread: ThreadId, seq: int) -> Script[int]:

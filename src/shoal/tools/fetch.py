@@ -86,7 +86,7 @@ class GuardedFetcher:
                     try:
                         following = parse_target(urljoin(target.url, location.strip()).partition("#")[0])
                     except ValueError as error:
-                        raise FetchError(f"The address leads on to one that cannot be read: {error}.") from error
+                        raise FetchError("The address leads on to one whose host or port is not valid.") from error
                     is_same, repeats = following.origin == target.origin, answer.status in (307, 308)
                     if repeats and not is_same and request.method not in ("GET", "HEAD"):
                         raise FetchError("The address sends what was to be posted there on to somewhere else.")

@@ -17,6 +17,7 @@ from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, RunFile, SeeOutput, ToolContext, ToolOutput
+from shoal.domain.schema import refusal
 from shoal.domain.untrusted import UNREADABLE
 
 ARGUMENTS_CHARS_MAX = 30_000_000
@@ -106,14 +107,11 @@ class FunctionTool(Generic[_Result]):
         try:
             read = self._decoder.decode(arguments.strip() or "{}")
         except msgspec.ValidationError as error:
-            message, _, path = str(error).partition(" - at `")
-            where = path.rstrip("`").removeprefix("$").removeprefix(".")
-            sentence = message.replace("Object contains", "there is an").replace("Object missing", "there is no")
-            wrong = f"{where}: {sentence}." if where else f"{sentence}."
-            takes = self._takes or "no arguments"
-            raise ToolError(f"Wrong arguments for {name}: {wrong} It takes {takes}.") from error
+            wrong, takes = refusal(error, self._decoder.type), self._takes or "no arguments"
+            raise ToolError(f"Wrong arguments for {name}: {wrong}. It takes {takes}.") from error
         except UNREADABLE as error:
-            raise ToolError(f"The arguments of {name} are not valid JSON: {error}. Send one object.") from error
+            wrong = refusal(error)
+            raise ToolError(f"The arguments of {name} are not valid JSON: {wrong}. Send one object.") from error
         values = msgspec.structs.asdict(read)
         given = values if self._context_name is None else {**values, self._context_name: context}
         if self._plans:

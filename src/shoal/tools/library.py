@@ -14,7 +14,8 @@ seconds at most. Vectors are made in the background, at a bounded pace, of piece
 the database, so a process that is killed loses nothing, and a piece that moves within its file keeps its vector.
 
 All vectors that may be seen are compared: first by the signs of their numbers, a bit each, then the best of these by
-the numbers themselves, in eight bits (docs/decisions/046-recall.md has the measurements).
+the numbers themselves, in eight bits (docs/decisions/046-recall.md has the measurements). What is no closer to a
+question than any sentence is to any other is not found (vectors.py).
 """
 
 import asyncio
@@ -26,7 +27,6 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ from shoal.store.recall import PIECES_MAX, Known, NewPassage, Passage
 from shoal.store.store import Store
 from shoal.tools.documents import document_parts, documents_below, pieces_of
 from shoal.tools.memory_files import entry_lines, note_files
+from shoal.tools.vectors import COHORT, Floor, bits_of, closeness, code_of
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,6 @@ SAID = "said:"
 SCOPE = "recall"
 _MARGIN = timedelta(minutes=5)
 _WORD = re.compile(r"\w+")
-_SIGNS = bytes(49 if byte > 127 else 48 for byte in range(256))  # as text: 1 for a negative number, else 0
 
 
 class Refreshed(NamedTuple):
@@ -102,6 +102,7 @@ class Library:
         self._held_count = 0
         self._seen = 0
         self._loading = asyncio.Lock()
+        self._floor: Floor | None = None
 
     # ---- files ----
 
@@ -186,14 +187,19 @@ class Library:
     # ---- meaning ----
 
     async def nearest(self, query: str, may_see: Callable[[str], bool], person: str, limit: int) -> list[Passage]:
-        """The pieces that mean most nearly the same, the nearest first, of sources that may be seen.
+        """The pieces that mean most nearly the same, the nearest first, of sources that may be seen; none where
+        nothing is like the question.
 
         Raises ProviderError.
         """
         assert self.embeddings is not None
         (vector,) = await self.embeddings.embed([query])
+        if self._floor is None:
+            cohort = await self.embeddings.embed(COHORT)
+            self._floor = await in_thread(lambda: Floor(cohort))
         await self._load()
         code = code_of(vector)
+        floor = self._floor.of(code)
         bits = bits_of(code)
 
         def best() -> list[tuple[int, int]]:
@@ -215,7 +221,7 @@ class Library:
             self._forget(gone)
         scored = [(closeness(code, b64decode(text)), piece) for piece, text in rows]
         scored.sort(key=lambda one: -one[0])
-        return [piece for _, piece in scored[:limit]]
+        return [piece for cosine, piece in scored[:limit] if cosine > floor]
 
     async def _load(self) -> None:
         """Read the vectors that came since the last time."""
@@ -336,29 +342,6 @@ def said_in(event: Event) -> str:
             return text
         case _:
             return ""
-
-
-# ---- vectors ----
-
-
-def code_of(vector: Sequence[float]) -> bytes:
-    """A vector's numbers in eight bits each, the largest as 127; what is lost is less than models differ in."""
-    scale = 127 / (max(map(abs, vector)) or 1.0)
-    return bytes([round(number * scale) & 255 for number in vector])
-
-
-def bits_of(code: bytes) -> int:
-    """The signs of a vector's numbers, a bit each."""
-    return int(code.translate(_SIGNS), 2)
-
-
-def closeness(one: bytes, other: bytes) -> float:
-    """The cosine of the angle between two vectors; -1 where they cannot be compared."""
-    if len(one) != len(other):
-        return -1.0
-    left, right = memoryview(one).cast("b"), memoryview(other).cast("b")
-    lengths = sum(map(mul, left, left)) * sum(map(mul, right, right))
-    return sum(map(mul, left, right)) / lengths**0.5 if lengths else -1.0
 
 
 # ---- files ----

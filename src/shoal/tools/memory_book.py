@@ -25,7 +25,7 @@ class MemoryBook:
     """Changes memory files for tools and people alike."""
 
     def __init__(self, home: Home, store: Store, clock: Clock, files: PromptFiles) -> None:
-        self._home = home
+        self.home = home
         self._history = store.memory
         self._audit = store.audit
         self._clock = clock
@@ -42,7 +42,7 @@ class MemoryBook:
         change = MemoryChange(
             id=self._clock.new_id(),
             at=self._clock.now(),
-            file=path.relative_to(self._home.root).as_posix(),
+            file=path.relative_to(self.home.root).as_posix(),
             line=line,
             removed=edit.removed,
             added=edit.added,
@@ -91,7 +91,7 @@ class MemoryBook:
         if found.undone:
             raise Conflict(f"The change {found.id} was taken back already.")
         edit = MemoryEdit(
-            self._home.root / found.file,
+            self.home.root / found.file,
             removed=found.added,
             added=found.removed,
             line=found.line,

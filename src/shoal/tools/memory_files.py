@@ -3,29 +3,40 @@ reader sees a file before a change or after it.
 """
 
 import fcntl
+import hashlib
 import os
 import secrets
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import date, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from shoal.domain.errors import Conflict, InvalidInput
 from shoal.domain.home import (
     FILE_BYTES_MAX,
     MEMORY_BYTES_MAX,
+    MEMORY_SCOPES,
     Home,
+    entry_key,
     is_known,
     lines_of,
+    memory_path,
     note_path,
+    only_for,
+    owned_by,
     owner_of,
     shown_to,
     swapped,
 )
+from shoal.domain.ids import ThreadId
 from shoal.domain.records import MemoryEdit
 
 NOTES_MAX = 400
 """Days whose notes are looked through, the newest first."""
 _REOPENS_MAX = 20
+EVERYBODYS = "What everybody may see is changed in a group, on the page, or with `shoal memory`."
+"""Told where somebody alone with the agent would change that."""
 
 
 def note_files(home: Home) -> list[tuple[date, Path]]:
@@ -54,6 +65,79 @@ def entry_lines(path: Path) -> list[tuple[str, str, str]]:
         if owned is not None and any(map(str.isalnum, owned[1])) and not owned[1].startswith("#"):
             found.append((f"line {number}", owned[1].strip().removeprefix("- "), owned[0]))
     return found
+
+
+class MemoryEntry(NamedTuple):
+    """A line of a memory file or daily note: its scope or day (YYYYMMDD), where it stands, its words without the mark
+    of a list, whose alone it is, and whether it may be changed where it was looked for."""
+
+    label: str
+    path: Path
+    number: int
+    raw: str
+    words: str
+    person: str
+    is_changeable: bool
+
+    @property
+    def id(self) -> str:
+        """What names it in chats: the same wherever it stands, and as long as it says the same."""
+        return hashlib.sha256(entry_key(self.words).encode("utf-8", "replace")).hexdigest()[:6]
+
+
+def memory_entries(home: Home, chat: ThreadId, person: str) -> list[MemoryEntry]:
+    """What this person (nobody in particular: a group) may see of memory in a conversation, then of daily notes, the
+    newest first.
+
+    What is for everybody cannot be changed where somebody is alone with the agent, so that nobody else's prompt tells
+    of it; but a channel's memory is its own. Raises OSError.
+    """
+    places = [(str(scope), memory_path(home, scope, chat)) for scope in MEMORY_SCOPES]
+    places += [(f"{day:%Y%m%d}", path) for day, path in note_files(home)]
+    found: list[MemoryEntry] = []
+    for label, path in places:
+        changeable = "" if label == "channel" else person
+        for number, raw in enumerate(lines_of(read_memory(path))):
+            whose = next((one for one in dict.fromkeys((person, "")) if owned_by(raw, one) is not None), None)
+            said = owned_by(raw, whose) if whose is not None else None
+            if whose is not None and said and said.strip() and not said.lstrip().startswith("#"):
+                words = " ".join(said.split()).removeprefix("- ")
+                found.append(MemoryEntry(label, path, number, raw, words, whose, whose == changeable))
+    return found
+
+
+def entries_saying(entries: Iterable[MemoryEntry], words: str) -> list[MemoryEntry]:
+    """Those that say these words in any spelling, or else contain them."""
+    wanted, part = entry_key(words), " ".join(words.split()).casefold()
+    said: list[MemoryEntry] = []
+    holding: list[MemoryEntry] = []
+    for entry in entries:
+        if wanted in (entry_key(entry.words), entry_key(_untimed(entry.words))):
+            said.append(entry)
+        elif part in entry.words.casefold():
+            holding.append(entry)
+    return said or holding
+
+
+def edits_of(entries: Sequence[MemoryEntry], new: str) -> list[MemoryEdit]:
+    """What puts `new` in the place of entries, or nothing where it is empty; a note keeps its time."""
+    edits: list[MemoryEdit] = []
+    for entry in reversed(entries):
+        time = entry.words[: len(entry.words) - len(_untimed(entry.words))]
+        added = (only_for(f"- {time}{new}", entry.person),) if new else ()
+        edits.append(MemoryEdit(entry.path, (entry.raw,), added, entry.number, entry.person))
+    return edits
+
+
+def action_on(entry: MemoryEntry, new: str) -> str:
+    """What changing an entry is for the permission rules."""
+    verb = f"amend to {new}:" if new else "forget"
+    return f"tool:remember:{entry.label} {verb} {entry.words}"
+
+
+def _untimed(words: str) -> str:
+    """A note's words without the time before them."""
+    return words[6:] if words[2:3] == ":" and words[:2].isdecimal() and words[3:5].isdecimal() else words
 
 
 def read_memory(path: Path) -> str:

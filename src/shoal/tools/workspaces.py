@@ -475,7 +475,7 @@ def _read(files: Files, digest: str) -> _Manifest:
     try:
         manifest = _manifest.decode(files.read(digest))
     except (msgspec.MsgspecError, FileNotFoundError) as error:
-        raise StoreCorrupt(f"The manifest {digest} of a workspace is damaged or gone: {error}.") from error
+        raise StoreCorrupt(f"The manifest {digest} of a workspace is damaged or gone. Restore a backup.") from error
     for path in manifest.entries:
         check_path(path)
     return manifest

@@ -32,6 +32,7 @@ from shoal.domain.errors import InvalidInput, ShoalError
 from shoal.domain.ids import ThreadId, parse_thread_id, unopened
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.records import Opening
+from shoal.domain.schema import refusal
 from shoal.domain.triggers import NewTrigger, Trigger, check, first_time, single_time, zone_named
 from shoal.domain.untrusted import UNREADABLE, is_text
 from shoal.store.triggers import TriggerStore
@@ -260,9 +261,9 @@ def _read(path: Path) -> tuple[_EventFile, _EventFileStamp]:
     try:
         return _decoder.decode(content), _stamp(status)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"The event file does not have the form it needs: {error}.") from None
+        raise InvalidInput(f"The event file does not have the form it needs: {refusal(error, _EventFile)}.") from None
     except UNREADABLE as error:
-        raise _HalfWrittenError(f"The event file is not JSON: {error}.") from None
+        raise _HalfWrittenError(f"The event file cannot be read: {refusal(error)}.") from None
 
 
 def _spec(name: str, event: _EventFile, source: str) -> NewTrigger:

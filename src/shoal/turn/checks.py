@@ -49,6 +49,7 @@ from shoal.domain.messages import (
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Mount, Route
 from shoal.domain.records import CASES_CHAIN, Ceiling
+from shoal.domain.schema import refusal
 from shoal.domain.settings import CasesSettings, ProfileSettings
 from shoal.domain.transcript import TranscriptEntry
 from shoal.permissions.patterns import Automaton, PatternRefused
@@ -138,7 +139,9 @@ def read_cases(
                     line = line_of(text, f"$.expect[{number}].{one.kind}")
                     raise InvalidInput(f"{shown}, line {line}: {error}") from error
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"{shown} cannot be read: {error}.") from error
+            raise InvalidInput(
+                f"{shown} cannot be read: {refusal(error) if isinstance(error, UnicodeError) else error.strerror}."
+            ) from error
     missing = [name for name in wanted if name not in found]
     if missing:
         raise InvalidInput(f"{folder.name} has no case {missing[0][:80]!r}. `shoal cases list` shows those it has.")

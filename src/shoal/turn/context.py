@@ -307,7 +307,7 @@ class ContextBuilder:
         return ContextCosts(
             thread=thread,
             agent=agent.name,
-            model=f"{route.provider.name}/{route.model}",
+            model=agent.model,
             window_tokens=limit,
             output_tokens=shares.output_tokens,
             tokens=round(fitted.units * gauge.factor),

@@ -8,6 +8,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import AssistantMessage, ModelDone, ModelRequest, UserMessage
+from shoal.domain.settings import ThreadsSettings
 from shoal.store.appends import title_of
 from shoal.store.threads import ThreadStore
 from shoal.turn.spending import Spending, charge_of
@@ -32,14 +33,15 @@ _SYSTEM = (
 
 
 class ThreadTitles:
-    """Names the threads that nobody has named, once each. `model` is empty for the agent's own."""
+    """Names the threads that nobody has named, once each; whoever runs turns asks for it while it `is_on`."""
 
-    def __init__(self, threads: ThreadStore, spending: Spending, clock: Clock, model: str) -> None:
+    def __init__(self, threads: ThreadStore, spending: Spending, clock: Clock, settings: ThreadsSettings) -> None:
         self._threads = threads
         self._spending = spending
         self._clock = clock
-        self._model = model
+        self._model = settings.title_model
         self._settled: set[ThreadId] = set()
+        self.is_on = settings.titles == "model"
 
     async def after_turn(self, run: TurnRun) -> None:
         """Ask for a title where there is none; cancelling it leaves that to the next turn. Raises StoreError."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.actors.access_gate import MESSAGES_BURST, SCOPE, AccessGate, Admissions, Links, Pairing
+from shoal.actors.access_gate import MESSAGES_BURST, OWNER_IN, SCOPE, AccessGate, Admissions, Links, Pairing
 from shoal.domain.agents import Listen
 from shoal.domain.commands import CommandRequest
 from shoal.domain.errors import Conflict, Forbidden, NotFound, StoreError
@@ -125,6 +125,21 @@ async def test_without_any_list_only_the_owner_comes_in(place: Place) -> None:
     assert (await place.gate(AccessRules()).send(place.says("ada"))).status == "dropped"
     assert [message.author.id for message in place.inside.taken] == ["olga"]
     assert place.inside.said == []
+
+
+async def test_where_the_owner_wrote_last_to_the_agent_alone_is_kept(place: Place) -> None:
+    door = place.gate(AccessRules(owners=("olga",), allow=("ada",)))
+    here, there = (make_thread_id(PLATFORM, name, "1") for name in ("here", "there"))
+    for user, thread, direct, kept in (
+        ("olga", here, False, None),
+        ("ada", here, True, None),
+        ("olga", here, True, here),
+        ("olga", there, True, there),
+        ("ada", here, True, there),
+        ("olga", here, True, here),
+    ):
+        await door.send(msgspec.structs.replace(place.says(user, direct=direct), thread=thread))
+        assert await place.store.settings.get(*OWNER_IN) == kept
 
 
 async def test_a_deletion_passes_of_which_nobody_says_whose_it_is(place: Place) -> None:

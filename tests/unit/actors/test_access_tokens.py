@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shoal.actors.access_gate import Links, Pairing
 from shoal.actors.access_tokens import AccessTokens, NewToken
 from shoal.actors.actor import noted_channel
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId, is_personal, make_thread_id, personal_channel
+from shoal.domain.messages import Author
 from shoal.domain.permissions import Asker, parse_expiry
 from shoal.permissions.access import AccessRules, People, Person, is_among
 from shoal.permissions.redact import Redactor
@@ -79,6 +81,32 @@ async def test_whom_the_rules_do_not_let_in_a_token_does_not_either(tokens: Acce
     with pytest.raises(InvalidInput):
         await tokens.create(NewToken("ben", "chat", person), "web:owner")
     assert await tokens.all() == []
+
+
+async def test_who_was_paired_on_one_platform_has_access_by_a_token_also_under_their_other_identities(
+    tokens: AccessTokens,
+) -> None:
+    pat = Person(("telegram:5", "web:pat", "discord:6", "irc:7"), name="pat")  # of irc there are no rules
+    tokens = replace(tokens, links=Links(People([pat]), {**RULES, "telegram": AccessRules(("1",))}))
+    for person in ("telegram:5", "discord:6"):
+        with pytest.raises(InvalidInput):
+            await tokens.create(NewToken("ben", "chat", person), "web:owner")
+    code = await tokens.pairing.ask("telegram", Author("5", trusted=False))
+    await tokens.pairing.confirm(code, ("telegram",), "telegram:1")
+    for person in ("telegram:5", "discord:6", "web:pat"):
+        token, _ = await tokens.create(NewToken(person.replace(":", "-"), "chat", person), "web:owner")
+        author = await tokens.author(token)
+        assert author is not None
+        assert author.trusted
+
+
+async def test_a_token_is_trusted_where_everybody_is(tokens: AccessTokens) -> None:
+    everybody = AccessRules(("1",), ("*",), ("harbour",), trust_everybody=True)
+    tokens = replace(tokens, links=Links(People(), {**RULES, "telegram": everybody}))
+    token, _ = await tokens.create(NewToken("ben", "chat", "telegram:3"), "web:owner")
+    author = await tokens.author(token)
+    assert author is not None
+    assert author.trusted
 
 
 async def test_what_is_kept_of_a_token_does_not_get_anybody_in(tokens: AccessTokens) -> None:

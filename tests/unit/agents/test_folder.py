@@ -117,9 +117,9 @@ def test_what_an_agent_does_not_say_is_taken_from_settings_json_and_then_from_th
         ('{"modle": "m"}', "modle"),
         ('{"temperature": 9}', "temperature"),
         ('{"budget": {"usd_per_day": -1}}', "usd_per_day"),
-        ("{", "truncated"),
-        ("[]", "array"),
-        ("\xff", "malformed"),
+        ("{", "it is not valid JSON: its end is missing"),
+        ("[]", "it has to be an object"),
+        ("\xff", "it is not valid JSON at byte 0"),
     ],
 )
 def test_settings_json_that_cannot_be_is_an_error_that_names_it(tmp_path: Path, shared: str, why: str) -> None:

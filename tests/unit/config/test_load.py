@@ -126,7 +126,10 @@ def test_a_mistake_in_a_variable_names_the_variable(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"[model\n", "is not valid TOML: Expected ']' at the end of a table declaration (at line 1, column 7)."),
+        (
+            b"[model\n",
+            "cannot be read: it is not valid TOML at line 1, column 7: expected ']' at the end of a table declaration.",
+        ),
         (b"a = '\xff'", "is not UTF-8 text (byte 5). Save it as UTF-8."),
     ],
 )

@@ -85,6 +85,20 @@ async def test_what_may_not_leave_at_once_takes_no_place() -> None:
     assert not pacer.take_now(thread("b"))
 
 
+async def test_nobody_overtakes_one_who_waits_though_the_time_has_come() -> None:
+    clock = ManualClock()
+    pacer, place = Pacer(LIMITS, clock), thread("harbour")
+    for _ in range(5):
+        await pacer.turn(place)
+    waiting = asyncio.create_task(pacer.turn(place))
+    await clock.sleepers()
+    clock.stand_still(6)
+    assert not pacer.take_now(thread("harbour", "2"))
+    await clock.advance(1)
+    await waiting
+    assert pacer.take_now(thread("harbour", "2"))
+
+
 async def test_a_refusal_of_the_account_holds_everything() -> None:
     clock = ManualClock()
     pacer = Pacer(LIMITS, clock)

@@ -159,6 +159,14 @@ def test_a_preview_always_fits_in_and_so_does_its_end(markup: str, parts: list[s
         assert limits.rendered_length(marked(shown, end)) <= 200
 
 
+@pytest.mark.parametrize("sign", ["&", "<", "a "])
+def test_a_preview_shows_as_much_as_fits(sign: str) -> None:
+    limits = ChatLimits(200, markup=DIALECTS["telegram"])
+    shown, is_all = shown_of(sign * 500, limits)
+    assert not is_all
+    assert limits.rendered_length(marked(shown, STOPPED)) > 150
+
+
 async def test_the_reply_takes_the_previews_message_and_no_edit_follows(stand: Stand) -> None:
     await stand.writes("The tide")
     assert await stand.previews.take(reply()) == "m1"

@@ -1,5 +1,6 @@
 """What is wrong with a value is a sentence with its key and what is allowed there."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
@@ -17,6 +18,8 @@ class Booking(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(pattern="^[a-z]$", description="a small letter")] = "a"
     berths: list[Berth] = []
     other: Berth | None = None
+    about: Annotated[str, msgspec.Meta(max_length=8)] = ""
+    at: datetime | None = None
 
 
 @pytest.mark.parametrize(
@@ -27,9 +30,11 @@ class Booking(msgspec.Struct, forbid_unknown_fields=True):
         ({"listen": "all", "berths": [{"length": 9}]}, "`berths[0].length` has to be a whole number from 1 to 5"),
         ({"listen": "all", "other": {"size": 1}}, "`size` in `other` is not known; these are: length"),
         ({"listen": "all", "other": 3}, "`other` has to be an object"),
-        ({"colour": 1, "listen": "all"}, "`colour` is not known; these are: listen, name, berths, other"),
+        ({"colour": 1, "listen": "all"}, "`colour` is not known; these are: listen, name, berths, other, about, at"),
         ({}, "`listen` is missing"),
         ([], "it has to be an object"),
+        ({"listen": "all", "about": "x" * 9}, "`about` has to be text of at most 8 characters"),
+        ({"listen": "all", "at": "noon"}, "`at` has another form than it needs"),
     ],
 )
 def test_what_is_wrong_is_told_with_what_is_allowed(given: object, said: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.toml_text import CannotPlace, literal, with_value
+from shoal.domain.toml_text import CannotPlace, literal, with_element, with_value
 
 FILE = """# mine
 [model]  # which one
@@ -83,3 +83,46 @@ def test_what_was_set_is_read_back_and_nothing_else_changes(
 @given(values)
 def test_a_literal_is_what_it_was(value: str | int | list[str]) -> None:
     assert tomllib.loads(f"x = {literal(value)}")["x"] == value
+
+
+ELEMENTS = """# mine
+[[a.rules]]  # the first
+allow = ["x"]
+
+# about the second
+[[a.rules]]
+allow = [
+  "y",
+]
+# about the web
+[web]
+port = 1
+"""
+RULES = ("a", "rules")
+
+
+def test_an_element_is_put_in_the_place_of_another() -> None:
+    changed = with_element(ELEMENTS, RULES, 1, {"deny": ("z",), "agents": ("main",)})
+    assert tomllib.loads(changed)["a"]["rules"] == [{"allow": ["x"]}, {"deny": ["z"], "agents": ["main"]}]
+    assert "# about the second\n[[a.rules]]\ndeny" in changed
+    assert "# about the web\n[web]" in changed
+
+
+def test_an_element_is_taken_out_and_the_remarks_of_others_stay() -> None:
+    changed = with_element(ELEMENTS, RULES, 1, None)
+    assert tomllib.loads(changed) == {"a": {"rules": [{"allow": ["x"]}]}, "web": {"port": 1}}
+    assert "# about the web\n[web]" in changed
+    assert tomllib.loads(with_element(changed, RULES, 0, None)) == {"web": {"port": 1}}
+
+
+def test_an_element_is_added_at_the_end() -> None:
+    changed = with_element(ELEMENTS, RULES, 2, {"allow": ("z",)})
+    assert changed == f'{ELEMENTS}\n[[a.rules]]\nallow = ["z"]\n'
+    assert with_element("", RULES, 0, {"allow": ("z",)}) == '[[a.rules]]\nallow = ["z"]\n'
+
+
+@pytest.mark.parametrize("text", ['[a]\nrules = [{ allow = ["x"] }]\n', "[[a.rules]]\n[a.rules.inner]\nx = 1\n"])
+def test_elements_in_another_form_are_left_to_the_person(text: str) -> None:
+    for value in (None, {"allow": ("z",)}):
+        with pytest.raises(CannotPlace, match="cannot be changed"):
+            with_element(text, RULES, 0, value)

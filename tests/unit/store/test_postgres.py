@@ -428,6 +428,8 @@ async def test_another_database_behind_the_same_address_is_not_written_to() -> N
             try:
                 admin.execute(f"create database {name} template {name}_old".encode())
                 with pytest.raises(StoreCorrupt, match="Another database answers"):
+                    await value(driver, "before")
+                with pytest.raises(StoreCorrupt, match="Another database answers"):
                     await driver.write(put("after"))
                 assert "Another database answers" in driver.health.damage
                 with psycopg.connect(url) as fresh:

@@ -87,10 +87,10 @@ async def test_what_it_does_is_stated_in_full(context: ToolContext) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("{}", "there is no required field `item`"),
-        ('{"item": {"name": 3}}', "item.name: Expected `str`, got `int`"),
-        ('{"item": {"name": "x"}, "note": "too long"}', "note: Expected `str` of length <= 5"),
-        ('{"item": {"name": "x"}, "size": "huge"}', "size: Invalid enum value 'huge'"),
+        ("{}", "`item` is missing"),
+        ('{"item": {"name": 3}}', "`item.name` has to be text"),
+        ('{"item": {"name": "x"}, "note": "too long"}', "`note` has to be text of at most 5 characters"),
+        ('{"item": {"name": "x"}, "size": "huge"}', "`size` has to be"),
         ('{"item"', "not valid JSON"),
     ],
 )

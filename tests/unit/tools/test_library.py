@@ -10,8 +10,9 @@ import pytest
 from tests.tidy.source import ROOT
 
 from shoal.domain.errors import ToolError
+from shoal.testing.model.embeddings import vector
 from shoal.tools.documents import PIECE_CHARS, DocumentPart, document_parts, pieces_of
-from shoal.tools.library import bits_of, closeness, code_of
+from shoal.tools.vectors import COHORT, Floor, bits_of, closeness, code_of
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -118,6 +119,22 @@ def test_eight_bits_keep_the_angle_and_the_signs() -> None:
     assert closeness(code_of([0.0, 0.0]), code_of([1.0, 2.0])) == -1.0
 
 
+@pytest.mark.parametrize("common", [0.0, 1.5], ids=["texts far apart", "texts close together"])
+def test_only_what_is_closer_than_any_two_texts_are_is_close(common: float) -> None:
+    """Whether a model spreads texts in all directions, or has a large part of its vectors in common."""
+
+    def embedded(text: str) -> list[float]:
+        found = vector(text)
+        length = math.hypot(*found)
+        return [common, *(number / length for number in found)]
+
+    floor = Floor([embedded(one) for one in COHORT])
+    asked, answer, other = map(
+        code_of, map(embedded, ("How much is a berth for boats?", "A berth for boats costs ten.", "Ada prefers tea."))
+    )
+    assert closeness(asked, other) < floor.of(asked) < closeness(asked, answer)
+
+
 def code_of_signed(vector: list[float]) -> list[int]:
     return [number - 256 if number > 127 else number for number in code_of(vector)]
 
@@ -135,4 +152,5 @@ async def test_a_real_model_finds_nine_of_ten_paraphrases_among_1000_notes(monke
 
     found = await measure(ROOT / MODEL)
     assert found["paraphrases found first, of 50"] >= 45
+    assert found["of 50 questions unlike any note, those that find something"] <= 5
     assert found["found first, of 90"] == found["the same by comparing all vectors as they came"]

@@ -247,13 +247,13 @@ async def test_a_single_time_long_past_fails_as_missed(files: Files) -> None:
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ({"type": "sometimes", "text": "x"}, "Invalid enum value 'sometimes'"),
+        ({"type": "sometimes", "text": "x"}, "`type` has to be"),
         ({"type": "immediate", "text": "x"}, "give one of the two"),
         ({"type": "immediate", "threadId": "slack:C1", "text": "x"}, "three parts"),
         (IMMEDIATE | {"text": " "}, "needs a text"),
         (WEEKDAYS | {"schedule": "99 * * * *"}, "wrong minute"),
         (WEEKDAYS | {"timezone": "Nowhere"}, "not known"),
-        (WEEKDAYS | {"shedule": "x"}, "unknown field `shedule`"),
+        (WEEKDAYS | {"shedule": "x"}, "`shedule` is not known"),
         (ONCE | {"schedule": ""}, "is no time"),
         ("x" * 70_000, "at most 65536 bytes"),
     ],
@@ -286,7 +286,7 @@ async def test_a_file_that_stays_half_written_fails(files: Files) -> None:
     for _ in range(3):
         await files.stand.clock.advance_to_next()
     await task
-    assert "is not JSON" in files.reason("hook.json")
+    assert "it is not valid JSON" in files.reason("hook.json")
     assert files.stand.clock.monotonic() == pytest.approx(0.7)
 
 

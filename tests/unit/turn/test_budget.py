@@ -272,6 +272,17 @@ def test_turns_that_were_dropped_do_not_count_nor_do_their_excerpts() -> None:
     assert fitted.units == space.prefix + sum(Meter().message(message) for message in fitted.messages)
 
 
+def test_excerpts_of_the_turns_that_are_left_stay_while_these_have_room() -> None:
+    journal, space = Journal(), room(1200, 400)
+    for number in range(20):
+        journal.user().step("excerpt " + words(60), artifact=f"digest{number}").say(words(60))
+    fitted = journal.fit(space)
+    kept = [message for message in fitted.messages if isinstance(message, ToolMessage)]
+    assert fitted.dropped > 8
+    assert len(kept) > 3
+    assert not fitted.shortened
+
+
 def test_a_vast_message_is_cut_in_the_middle() -> None:
     journal = Journal().user("BEGIN " + words(5000) + " END")
     fitted = journal.fit(room(300, 0))

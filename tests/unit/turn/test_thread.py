@@ -8,8 +8,9 @@ import pytest
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import SystemClock
 from shoal.domain.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid
+from shoal.domain.files import Folders
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Author, Prompt
+from shoal.domain.messages import Attachment, Author, Prompt
 from shoal.domain.records import Commit, Committed, Lease, NewPost
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
@@ -60,4 +61,29 @@ async def test_of_a_conversation_that_is_read_again_only_the_open_turn_waits_for
     ]
     assert len(view.transcript.entries) == 9
     assert view.open.turn == lease.open_turn
+    await store.close()
+
+
+class MovedFolders(Folders):
+    """The files of another machine's home, in this one."""
+
+    def here(self, thread: ThreadId, path: str) -> str:
+        return path.replace("/there/", "/here/")
+
+
+async def test_files_are_named_by_their_paths_on_this_machine(tmp_path: Path) -> None:
+    store = Store(SqliteDriver(tmp_path / "shoal.db"), SystemClock())
+    clock, file = SystemClock(), Attachment("map.txt", path="/there/map.txt")
+    await store.inbox.accept(Prompt(THREAD, "k", "look", ADA, clock.now()), 5)
+    lease = await store.journal.lease(THREAD)
+    assert lease is not None
+    assert lease.prompt is not None
+    opening = Commit(TurnId(clock.new_id()), (TurnStarted("main", "m"), UserSaid("look", ADA, attachments=(file,))))
+    await store.journal.open_turn(lease, lease.prompt, opening)
+    lease = await store.journal.lease(THREAD)
+    assert lease is not None
+    view = ThreadView(store.journal, Hub(), enqueue, lease, MovedFolders())
+    await view.load()
+    said = [event.data for event in view.unprojected if isinstance(event.data, UserSaid)]
+    assert [one.path for data in said for one in data.attachments] == ["/here/map.txt"]
     await store.close()

@@ -58,6 +58,7 @@ from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction, Reference
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, OutboundPost
+from shoal.domain.schema import refusal
 from shoal.domain.settings_platforms import MatrixSettings
 from shoal.domain.untrusted import UNREADABLE
 
@@ -182,7 +183,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 try:
                     synced = msgspec.json.decode(raw, type=SyncResult)
                 except UNREADABLE as error:
-                    raise PlatformError(f"The homeserver's sync has an unknown form: {error}") from error
+                    raise PlatformError(
+                        f"The homeserver's sync has an unknown form: {refusal(error, SyncResult)}."
+                    ) from error
                 self._reset_backoff()
                 poll_seconds = POLL_SECONDS
                 try:

@@ -158,7 +158,7 @@ class MegolmEncryption(Encryption):
             file = msgspec.json.decode(message, type=_EncryptedMessage).file
             return decrypt_attachment(content, file.key.k, file.hashes.sha256, file.iv)
         except (EncryptionError, *UNREADABLE) as error:
-            raise PlatformError(f"The file could not be decrypted: {error}", permanent=True) from error
+            raise PlatformError("The file could not be decrypted: its key does not fit.", permanent=True) from error
 
     # ---- parts ----
 

@@ -252,6 +252,15 @@ update threads set branch_seq = :branch_seq, window_seq = :window_seq where thre
 -- The events of a thread that began branches, up to a number, oldest first.
 select seq, data from events where thread = :thread and type = 'branched' and seq <= :seq order by seq limit :limit;
 
+-- name: notes_between
+-- What a thread was told outside of its turns between two events, oldest first.
+select data from events
+where thread = :thread and seq > :after and seq <= :last and type = 'user_message' and turn = '' order by seq limit :limit;
+
+-- name: turn_since
+-- Whether a turn has an event after that one.
+select 1 from events where thread = :thread and seq > :after and turn = :turn limit 1;
+
 -- name: window_between
 -- What moved the model's window last between two events.
 select seq, type, data from events

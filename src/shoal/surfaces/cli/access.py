@@ -16,7 +16,8 @@ from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import hours_of, json_option, print_json, print_records, print_table, printable, when
-from shoal.surfaces.http.routes_permissions import HindsightView, SuggestedRule
+from shoal.surfaces.http.endpoints import Removed
+from shoal.surfaces.http.routes_permissions import HindsightView, OwnRuleView, SuggestedRule
 
 if TYPE_CHECKING:
     from shoal.domain.settings import ProfileSettings
@@ -98,6 +99,7 @@ def load_profile(context: CommandContext, name: str | None) -> "Profile":
 
 def _profile_file(name: str) -> "ProfileSettings | None":
     """The rules of a TOML file; None for what is the name of a profile. Raises ConfigError."""
+    from shoal.domain.schema import refusal
     from shoal.domain.settings import ProfileSettings
 
     path = Path(name)
@@ -108,7 +110,8 @@ def _profile_file(name: str) -> "ProfileSettings | None":
     except OSError as error:
         raise ConfigError([f"{path} cannot be read: {error.strerror}."]) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        problem = f"{path}: {error}; allowed: deny, allow, ask and trusted_allow lists, extends."
+        why = refusal(error, ProfileSettings, table="a table")
+        problem = f"{path}: {why}; allowed: deny, allow, ask and trusted_allow lists, extends."
         raise ConfigError([problem]) from error
 
 
@@ -158,10 +161,10 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
         rule = found[accept - 1]
         body = {"agent": rule.agent, "allow": rule.allow, "hours": hours_of(since)}
         made = call_api(context, "POST", "/api/permissions/suggestions", body, into=SuggestedRule)
-        print(f"Added to {context.home.config_file}; it holds from the next start:\n{made.text}")
+        print(f"Added to {context.home.config_file}; it holds from the next turn on:\n{made.text}")
         return
     for number, one in enumerate(found, 1):
-        taken = " (added; it holds from the next start)" if one.accepted else ""
+        taken = " (added)" if one.accepted else ""
         asked = f"asked {counted(one.asked, 'time')} since {when(one.since)}"
         print(f"{number}. {one.agent} {asked}, allowed each time{taken}:")
         print("\n".join(f"     {line}" for line in printable(one.shown).splitlines()[:6]))
@@ -169,6 +172,68 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
     print(
         "To accept one: shoal permissions suggest --accept NUMBER" if found else "Nothing was asked often enough yet."
     )
+
+
+@permissions.command()
+@json_option
+@click.pass_obj
+def rules(context: CommandContext, as_json: bool) -> None:
+    """List the rules of your own: what holds beside the profile, and what stands in profiles that you have made."""
+    found = get(context, "/api/permissions/rules", list[OwnRuleView])
+    if as_json:
+        print_json(found)
+        return
+    rows = [(one.id, _whose(one), one.list, printable(one.words or one.pattern)) for one in found]
+    print_table(
+        ("id", "for", "decision", "what"), rows, "There are no rules of your own. Add one: shoal permissions add"
+    )
+
+
+def _whose(rule: OwnRuleView) -> str:
+    if rule.profile:
+        return f"profile {rule.profile}"
+    names = (*rule.agents, *rule.platforms, *rule.channels, *rule.kinds, *rule.users, *rule.roles)
+    return ", ".join(names) or "everybody"
+
+
+@permissions.command()
+@click.argument("decision", type=click.Choice(["allow", "ask", "deny", "trusted_allow"]))
+@click.argument("what", type=click.Choice(["command", "read", "write", "web", "tool", "pattern"]))
+@click.argument("text")
+@click.option("--beginning", is_flag=True, help="Whatever follows TEXT, too: more words, what is below a folder.")
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_agents,
+    help="Only for this agent; may be given again.",
+)
+@click.option("--profile", default="", metavar="NAME", help="In a profile that you have made.")
+@click.pass_obj
+def add(
+    context: CommandContext, decision: str, what: str, text: str, beginning: bool, agents: tuple[str, ...], profile: str
+) -> None:
+    """Add a rule, which holds from the next turn on.
+
+    WHAT says what TEXT is: a command, a path that is read or written, the address of a web page, the name of a tool,
+    or a pattern for whole actions.
+    """
+    about = (
+        {"pattern": text} if what == "pattern" else {"subject": {"what": what, "text": text, "beginning": beginning}}
+    )
+    body = {"list": decision, "agents": agents, "profile": profile, **about}
+    made = call_api(context, "POST", "/api/permissions/rules", body, into=OwnRuleView)
+    print(f"{made.id}: {made.list} {printable(made.words or made.pattern)}, for {_whose(made)}.")
+
+
+@permissions.command()
+@click.argument("id")
+@click.pass_obj
+def remove(context: CommandContext, id: str) -> None:
+    """Take out the rule with this ID, as `shoal permissions rules` names it."""
+    call_api(context, "DELETE", f"/api/permissions/rules/{path_part(id)}", into=Removed)
+    print("It is gone.")
 
 
 def _print_rulings(rulings: Sequence[Ruling]) -> None:

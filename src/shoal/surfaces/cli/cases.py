@@ -267,7 +267,11 @@ def save(
         try:
             given = msgspec.json.decode(arguments[number] if number < len(arguments) else "{}", type=dict[str, object])
         except msgspec.DecodeError as error:
-            raise click.UsageError(f"--arguments {arguments[number][:80]!r} is no JSON object: {error}.") from error
+            from shoal.domain.schema import refusal
+
+            raise click.UsageError(
+                f"--arguments {arguments[number][:80]!r} is no JSON object: {refusal(error)}."
+            ) from error
         expect.append(Expectation(calls=tool, arguments=given))
     expect += [Expectation(never_calls=one) for one in never]
     expect += [Expectation(contains=one) for one in contains]

@@ -156,7 +156,13 @@ def get(context: CommandContext, path: str, into: type[T], **query: str | int | 
 def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T:
     """An answer as `into`. Raises the error that a refusal tells of."""
     if status < 400:
-        return msgspec.json.decode(content, type=into)
+        try:
+            return msgspec.json.decode(content, type=into)
+        except msgspec.DecodeError as error:
+            from shoal.domain.schema import refusal
+
+            why = f"{who} answered in a form that this version does not know: {refusal(error, into)}."
+            raise ShoalError(f"{why} Use the `shoal` of the version that runs.") from error
     try:
         message = msgspec.json.decode(content, type=_ErrorText).message
     except msgspec.DecodeError:

@@ -10,7 +10,7 @@ import msgspec
 from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import parse_thread_id
-from shoal.domain.triggers import next_cron, parse_when
+from shoal.domain.triggers import BRIEF_ON_PAGE, next_cron, parse_when
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
@@ -144,8 +144,13 @@ def send_brief(context: CommandContext, asked: Mapping[str, str]) -> list[str]:
     """
     body = {**asked, "timezone": asked.get("timezone") or local_zone()}
     added = call_api(context, "POST", "/api/brief", body, into=TriggerView)
-    where = added.thread or f"{added.platform}:{added.channel}"
-    said = [f"A brief comes in {where}, first at {when(added.next_at)} UTC."]
+    where = f"in {added.thread or f'{added.platform}:{added.channel}'}"
+    said = [f"A brief comes {where}, first at {when(added.next_at)} UTC."]
+    if added.thread == BRIEF_ON_PAGE:
+        said = [
+            f"A brief comes on the page, first at {when(added.next_at)} UTC.",
+            "You have written to no agent in a chat yet; once you have, the same command sends it there.",
+        ]
     return said if find_server(context) else [*said, "Triggers fire only while `shoal run` is running."]
 
 

@@ -49,6 +49,7 @@ class OfflineApp:
     """Stands in for `shoal.app.App` in the calls about what a home directory holds."""
 
     state = "stopped"
+    recovers = True
 
     def __init__(self, config: Config, store: Store) -> None:
         self.config = config
@@ -64,6 +65,7 @@ class OfflineApp:
         links = links_of(config, self.adapters, {})
         self.tokens = AccessTokens(store, self.clock, self.pairing, links, self.agents.names)
         self.orchestrator = self.processes = self.outlets = self.context = self.executor = self
+        self.backend = self.tools = self
 
     # What most calls do without is imported when it is asked for.
 
@@ -182,6 +184,10 @@ class OfflineApp:
 
     def due(self, what: str) -> None:
         """Nothing runs that would have to look."""
+
+    def names(self) -> tuple[str, ...]:
+        """The tools that there would be."""
+        return tool_names(self.config)
 
     async def get(self, process: str) -> Process:
         """A process. Raises NotFound."""

@@ -140,8 +140,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
                     content = content or b"{}" if self.body_optional else content
                     given[name] = msgspec.json.decode(content, type=cast("type[object]", kind))
                 except UNREADABLE as error:
-                    why = refusal(error, kind) if isinstance(error, msgspec.ValidationError) else str(error)
-                    message = f"The body is not what this call takes: {why}. See GET /openapi.json."
+                    message = f"The body is not what this call takes: {refusal(error, kind)}. See GET /openapi.json."
                     raise InvalidInput(message) from error
             else:
                 given[name] = str(request.path_params[name])
@@ -246,6 +245,12 @@ async def _admit(web: WebContext, endpoint: Endpoint, by: Principal, request: Re
     action = f"{request.method} {request.url.path}"[:ACTION_CHARS_MAX]
     entry = AuditEntry("call", action, "allow", user=by.person, token=token.name)
     await web.app.store.audit.record(CHAIN, [entry])
+
+
+def check_owner(by: Principal) -> None:
+    """Raises ApiError 403 for anybody else."""
+    if by.asker.trust != "owner":
+        raise ApiError(403, "owner", "Only the owner sets Shoal up; use the token in the file `token` of its home.")
 
 
 # ---- what handlers answer ----

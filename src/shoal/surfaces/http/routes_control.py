@@ -16,7 +16,17 @@ from shoal.domain.events import Scope
 from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, parse_thread_id
 from shoal.domain.permissions import Coverage
 from shoal.domain.records import Approval
-from shoal.domain.triggers import BRIEF, BRIEF_AGENT, BRIEF_TEXT, NewTrigger, Trigger, first_time, in_words, times_until
+from shoal.domain.triggers import (
+    BRIEF,
+    BRIEF_AGENT,
+    BRIEF_ON_PAGE,
+    BRIEF_TEXT,
+    NewTrigger,
+    Trigger,
+    first_time,
+    in_words,
+    times_until,
+)
 from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Removed, Routes, WebContext, checked_text, view
 from shoal.surfaces.http.routes_threads import check_agent
 from shoal.tools.mcp.pins import DIGEST_CHARS, Pin, State
@@ -251,7 +261,8 @@ def _wanted(web: WebContext, by: Principal, body: TriggerRequest) -> NewTrigger:
 
 class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A brief at an hour of a time zone: in `thread`, in a new thread of `platform` and `channel`, or without these
-    where the owner last wrote to the agent. The agent `brief` is made when it is first named."""
+    where the owner last wrote to the agent in a chat, and on the page until then. The agent `brief` is made when it is
+    first named."""
 
     at: Annotated[str, msgspec.Meta(max_length=64, examples=["8:00"])]
     timezone: Annotated[str, msgspec.Meta(max_length=64)] = "UTC"
@@ -271,12 +282,8 @@ async def set_brief(web: WebContext, by: Principal, body: BriefRequest) -> Trigg
         raise InvalidInput(f"{body.at!r} is no hour. Write it as 8, 8:00 or 20:30.")
     if not thread and not body.platform:
         settings, default = app.store.settings, app.agents.defaults.agent
-        thread = await settings.get(LAST_CHANNEL, agent or default) or await settings.get(LAST_CHANNEL, default) or ""
-        if not thread:
-            raise InvalidInput(
-                "Write to the agent once in a chat, so that it knows where; or name a conversation: `thread`, on the "
-                "command line `--thread ID` (`shoal threads list` shows them)."
-            )
+        thread = await settings.get(LAST_CHANNEL, agent or default) or await settings.get(LAST_CHANNEL, default)
+        thread = thread or BRIEF_ON_PAGE
     schedule = f"{int(at[2] or 0)} {int(at[1])} * * {'1-5' if body.days == 'working' else '*'}"
     asked = TriggerRequest(
         "periodic", schedule, BRIEF_TEXT.format(timezone=body.timezone), thread, body.platform, body.channel,

@@ -192,7 +192,7 @@ async def picture(web: WebContext, by: Principal, thread: ThreadId, query: Pictu
     agent = await agent_here(app.store, app.agents, thread)
     guest = as_guest(agent, thread)
     workers = (guest,) if app.audiences.of(by.asker, by.author, thread).guest else (agent, guest)
-    profile = app.profiles.effective(agent.profile, by.asker, agent.name)
+    profile = app.profiles.of_agent(agent, by.asker)
 
     def read() -> tuple[bytes, str]:
         own = query.path.removeprefix(".").removeprefix("/")

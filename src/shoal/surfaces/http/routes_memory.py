@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+from starlette.requests import Request
 
 from shoal.actors.principals import Principal
-from shoal.agents.skill_files import put_skill
+from shoal.agents.skill_files import ARCHIVE_BYTES_MAX, install_skills, put_skill
 from shoal.domain.blocking import in_thread
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, entry_key, lines_of, memory_path, note_path
 from shoal.domain.ids import make_thread_id, parse_thread_id
 from shoal.domain.records import MemoryChange, MemoryEdit
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext, view
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext, bounded_body, view
 from shoal.tools.memory_files import NOTES_MAX, note_files, read_memory
 from shoal.turn.skills import Skill, SkillReader, SkillRoot, SkillScope, skill_roots
 from shoal.turn.text_files import FileCache
@@ -242,6 +243,17 @@ async def skills(web: WebContext, query: SkillsQuery) -> SkillsView:
     return await in_thread(lambda: SkillsView(shown(found.found), problems, shown(found.shadowed)))
 
 
+@routes("POST /api/skills", ADMINS, status=201, raw_body="application/octet-stream")
+async def install(web: WebContext, by: Principal, request: Request, query: SkillQuery) -> SkillsView:
+    """Install the skills of a zip archive, each a folder with a SKILL.md and what goes with it; 409 for a name that is
+    taken, 413 for an archive that is too large."""
+    pieces = bounded_body(request, ARCHIVE_BYTES_MAX, seconds=web.options.upload_seconds)
+    archive = b"".join([piece async for piece in pieces])
+    root, home = _skill_root(web, query.scope, query.agent, query.thread)
+    await install_skills(root, home, archive, by.person, web.app.store.audit)
+    return await skills(web, SkillsQuery(query.agent, query.thread))
+
+
 @routes("PUT /api/skills/{name}", ADMINS)
 async def write_skill(web: WebContext, by: Principal, name: str, body: SkillText) -> SkillsView:
     """Write a skill, a new one or anew; one of an agent can be taken back by `/agent undo`."""
@@ -259,14 +271,19 @@ async def delete_skill(web: WebContext, by: Principal, name: str, query: SkillQu
 async def _put(
     web: WebContext, by: Principal, name: str, text: str | None, scope: SkillScope, agent: str, thread: str
 ) -> None:
-    if scope in ("platform", "channel") and not thread:
-        raise InvalidInput(f"The skills of a {scope} are found by a `thread` of it; give one.")
     if "/" in name or name.startswith("."):
         raise InvalidInput(f"{name[:80]!r} is no name for a skill: small letters and digits with hyphens between.")
+    root, home = _skill_root(web, scope, agent, thread)
+    await put_skill(root, home, name, text, by.person, web.app.store.audit)
+
+
+def _skill_root(web: WebContext, scope: SkillScope, agent: str, thread: str) -> tuple[SkillRoot, Path | None]:
+    """Where skills of a scope lie, and the home of the agent whose they are. Raises InvalidInput, NotFound."""
+    if scope in ("platform", "channel") and not thread:
+        raise InvalidInput(f"The skills of a {scope} are found by a `thread` of it; give one.")
     home = _agent_home(web, agent) if scope == "agent" else None
     roots = skill_roots(web.app.home, home, parse_thread_id(thread) if thread else None)
-    root: SkillRoot = next(one for one in roots if one.scope == scope)
-    await put_skill(root, home, name, text, by.person, web.app.store.audit)
+    return next(one for one in roots if one.scope == scope), home
 
 
 def _agent_home(web: WebContext, agent: str) -> Path:

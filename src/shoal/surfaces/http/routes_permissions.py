@@ -1,8 +1,6 @@
 """Calls about rules in hindsight: what others would have decided, and which ones people's decisions speak for."""
 
-import tomllib
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated
 
 import anyio.to_thread
@@ -11,20 +9,19 @@ import msgspec
 from shoal.actors.principals import Principal
 from shoal.domain.errors import ConfigError, Conflict, InvalidInput, NotFound
 from shoal.domain.permissions import Decision, Ruling
-from shoal.domain.records import AuditEntry
-from shoal.domain.settings import ProfileSettings
+from shoal.domain.settings import OverrideSettings, ProfileSettings
 from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
-from shoal.permissions.profiles import compile_profile, decide_all
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext
+from shoal.permissions.profiles import BUILTIN_PROFILES, RuleList, compile_profile, decide_all
+from shoal.permissions.rule_words import WORKSPACE, RuleSubject, pattern_of, subject_of, words_of
+from shoal.setup.rules import OwnRule, own_rules, with_override, with_rule
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext, check_owner, view
 from shoal.surfaces.http.routes_threads import check_agent
 
 routes = Routes()
 
 CHANGED_MAX = 500
 APPROVALS_MAX = 10_000
-WORKSPACE = Path("/workspace")
-"""Where a command that is only looked at would run."""
 Hours = Annotated[int, msgspec.Meta(ge=1, le=87_600)]
 
 
@@ -62,10 +59,30 @@ class AcceptedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RuleView(msgspec.Struct, frozen=True):
-    """A rule: which of the four lists has the pattern."""
+    """A rule: which of the four lists has the pattern, and what that is about; empty where only the pattern says it."""
 
     list: str
     pattern: str
+    words: str
+
+
+class OwnRuleView(OwnRule, frozen=True, kw_only=True):
+    """A rule of the owner's own; `subject` is what it is about, null where only the pattern says it."""
+
+    id: str
+    words: str
+    subject: RuleSubject | None
+
+
+class NewRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is decided on what: for all, for some `agents`, or in a `profile` that is not built in. A rule may have its
+    `pattern` instead of a `subject`."""
+
+    list: RuleList
+    subject: RuleSubject | None = None
+    pattern: Annotated[str, msgspec.Meta(max_length=1_000)] = ""
+    agents: tuple[Annotated[str, msgspec.Meta(max_length=64)], ...] = ()
+    profile: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class ProfileView(msgspec.Struct, frozen=True):
@@ -74,6 +91,7 @@ class ProfileView(msgspec.Struct, frozen=True):
     name: str
     agents: list[str]
     rules: list[RuleView]
+    built_in: bool
 
 
 class WouldRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,10 +121,89 @@ async def profiles(web: WebContext) -> list[ProfileView]:
             having.setdefault(card.spec.profile, []).append(card.name)
     return [
         ProfileView(
-            name, having.get(name, []), [RuleView(rule.list, rule.pattern) for rule in app.profiles.get(name).rules]
+            name,
+            having.get(name, []),
+            [RuleView(rule.list, rule.pattern, words_of(rule.pattern)) for rule in app.profiles.get(name).rules],
+            name in BUILTIN_PROFILES,
         )
         for name in app.profiles.names
     ]
+
+
+@routes("GET /api/permissions/rules", READERS)
+async def rules(web: WebContext) -> list[OwnRuleView]:
+    """The rules that can be changed: those for certain agents, places and people, the one that is asked first at the
+    head, then those of profiles that are not built in."""
+    return [_shown(rule) for rule in own_rules(web.app.config.permissions)]
+
+
+@routes("POST /api/permissions/rules", ADMINS, status=201)
+async def add_rule(web: WebContext, by: Principal, body: NewRule) -> OwnRuleView:
+    """Add a rule, which holds from the next turns on. Only the owner may; 409 for a built-in profile."""
+    check_owner(by)
+    rule = _wanted(web, body)
+    await web.setup.change_rules(f"add rule {_said(rule)}", lambda text: with_rule(text, None, rule), by.person)
+    return _shown(rule)
+
+
+@routes("PUT /api/permissions/rules/{id}", ADMINS)
+async def change_rule(web: WebContext, by: Principal, id: str, body: NewRule) -> OwnRuleView:
+    """Put a rule in the place of another; who it is for stays where neither `agents` nor a `profile` is given."""
+    check_owner(by)
+    was, rule = _known(web, id), _wanted(web, body)
+    if not body.agents and not body.profile:
+        rule = msgspec.structs.replace(was, list=rule.list, pattern=rule.pattern)
+    what = f"change rule {_said(was)} to {_said(rule)}"
+    await web.setup.change_rules(what, lambda text: with_rule(text, was, rule), by.person)
+    return _shown(rule)
+
+
+@routes("DELETE /api/permissions/rules/{id}", ADMINS)
+async def remove_rule(web: WebContext, by: Principal, id: str) -> Removed:
+    """Take a rule out."""
+    check_owner(by)
+    was = _known(web, id)
+    await web.setup.change_rules(f"remove rule {_said(was)}", lambda text: with_rule(text, was, None), by.person)
+    return Removed(True)
+
+
+def _shown(rule: OwnRule) -> OwnRuleView:
+    return view(OwnRuleView, rule, id=rule.key, words=words_of(rule.pattern), subject=subject_of(rule.pattern))
+
+
+def _known(web: WebContext, id: str) -> OwnRule:
+    found = next((rule for rule in own_rules(web.app.config.permissions) if rule.key == id), None)
+    if found is None:
+        raise NotFound("There is no such rule. `shoal permissions rules` or GET /api/permissions/rules lists them.")
+    return found
+
+
+def _wanted(web: WebContext, body: NewRule) -> OwnRule:
+    """The rule that is asked for. Raises InvalidInput, NotFound, Conflict."""
+    if (body.subject is None) == (not body.pattern):
+        raise InvalidInput("Say what the rule is about: a `subject`, or a `pattern`.")
+    if body.profile in BUILTIN_PROFILES:
+        raise Conflict(
+            f"The profile {body.profile} comes with Shoal and cannot be changed. Make the rule for agents; or begin a "
+            f'profile of your own in shoal.toml, with extends = "{body.profile}".'
+        )
+    if body.profile and body.agents:
+        raise InvalidInput("A rule is for agents or of a profile, not both.")
+    if body.profile:
+        web.app.profiles.check(body.profile)
+    for name in body.agents:
+        if not web.app.agents.exists(name):
+            raise NotFound(f"There is no agent {name[:80]!r}.")
+    if body.subject is not None and body.subject.what == "tool" and body.subject.text not in web.app.tools.names():
+        raise InvalidInput(f"There is no tool {body.subject.text[:80]!r}.")
+    pattern = pattern_of(body.subject) if body.subject is not None else body.pattern
+    return OwnRule(body.list, pattern, body.profile, body.agents)
+
+
+def _said(rule: OwnRule) -> str:
+    """A rule in the audit log."""
+    whose = f"profile {rule.profile}" if rule.profile else ", ".join(rule.agents) or "certain people and places"
+    return f"{rule.list} {rule.pattern} for {whose if any(rule.place) else 'every agent'}"
 
 
 @routes("POST /api/permissions/check", READERS)
@@ -168,23 +265,14 @@ async def suggest_rules(web: WebContext, query: SuggestionsQuery) -> list[Sugges
 
 @routes("POST /api/permissions/suggestions", ADMINS)
 async def accept_rule(web: WebContext, by: Principal, body: AcceptedRule) -> SuggestedRule:
-    """Add a rule that is suggested to shoal.toml; it holds from the next start. 404 for any other rule."""
+    """Add a rule that is suggested to shoal.toml; it holds from the next turns on. 404 for any other rule."""
     found = await suggest_rules(web, SuggestionsQuery(body.hours))
     rule = next((one for one in found if (one.agent, one.allow) == (body.agent, body.allow)), None)
     if rule is None:
         raise NotFound("This rule is not suggested (any more). `shoal permissions suggest` lists those that are.")
     if rule.accepted:
-        raise Conflict("This rule is in shoal.toml already; it holds from the next start.")
-    path = web.app.home.config_file
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    text = f"{before.rstrip()}\n\n{rule.text}\n".lstrip()
-    try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"{path.name} cannot take one more table: {error}. Add the lines by hand.") from error
-    fresh = path.with_name(".shoal.toml.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
-    entry = AuditEntry("settings", f"allow {', '.join(rule.allow)} for {rule.agent}", "allow", user=by.person)
-    await web.app.store.audit.record("settings", [entry])
+        raise Conflict("This rule is in shoal.toml already.")
+    override = OverrideSettings(agents=(rule.agent,), allow=rule.allow)
+    what = f"add rule allow {', '.join(rule.allow)} for {rule.agent}"
+    await web.setup.change_rules(what, lambda text: with_override(text, override), by.person)
     return msgspec.structs.replace(rule, accepted=True)

@@ -1,13 +1,12 @@
 """Calls that set up a Shoal that runs: a model, a chat and its owner, MCP servers. Only the owner may make them."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from shoal.actors.principals import Principal
 from shoal.setup.live import Account, McpServerState, McpWanted, OfferedModels, ProviderWanted, SetupState
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext
-from shoal.surfaces.http.errors import ApiError
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext, check_owner
 
 routes = Routes()
 
@@ -71,6 +70,12 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
 
 
+class SetupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether new threads are called by their first words, or by what a model finds after the first turn."""
+
+    titles: Literal["words", "model"]
+
+
 class NewMcpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An MCP server: a `command` with its `args`, or a `url`. `env` and `headers` hold secrets."""
 
@@ -85,21 +90,29 @@ class NewMcpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @routes("GET /api/setup", ADMINS)
 async def setup_state(web: WebContext, by: Principal) -> SetupState:
     """What is set up, and what can be; secrets are never shown."""
-    _owner(by)
+    check_owner(by)
+    return web.setup.state()
+
+
+@routes("PATCH /api/setup", ADMINS)
+async def change_setup(web: WebContext, by: Principal, body: SetupChange) -> SetupState:
+    """Say what titles new threads, from now on."""
+    check_owner(by)
+    await web.setup.set_titles(body.titles == "model", by.person)
     return web.setup.state()
 
 
 @routes("POST /api/setup/providers/{name}/test", ADMINS)
 async def test_provider(web: WebContext, by: Principal, name: str, body: ProviderEntered) -> OfferedModels:
     """Try a key or an address: which models there are. Nothing is changed; 400 with the reason."""
-    _owner(by)
+    check_owner(by)
     return await web.setup.offer(ProviderWanted(name, body.key, body.address, body.model_file))
 
 
 @routes("PUT /api/setup/providers/{name}", ADMINS)
 async def use_model(web: WebContext, by: Principal, name: str, body: ModelChosen) -> ModelAnswered:
     """Have a model answer from the next turn on, once it has said something; 400 with the reason why it does not."""
-    _owner(by)
+    check_owner(by)
     wanted = ProviderWanted(name, body.key, body.address, body.model_file)
     said = await web.setup.use_model(wanted, body.model, by.person)
     return ModelAnswered(web.app.agents.defaults.model, said)
@@ -114,7 +127,7 @@ async def platforms(web: WebContext) -> tuple[Account, ...]:
 @routes("POST /api/setup/platforms/{platform}/test", ADMINS)
 async def test_platform(web: WebContext, by: Principal, platform: str, body: ChatEntered) -> TokenTaken:
     """See whether a platform takes a token. Nothing is changed; 400 with the reason why it does not."""
-    _owner(by)
+    check_owner(by)
     await web.setup.try_chat(platform, body.values)
     return TokenTaken(True)
 
@@ -122,34 +135,34 @@ async def test_platform(web: WebContext, by: Principal, platform: str, body: Cha
 @routes("PUT /api/setup/platforms/{platform}", ADMINS)
 async def connect_platform(web: WebContext, by: Principal, platform: str, body: ChatEntered) -> Account:
     """Connect an account, once the platform has taken its token; 400 with the reason why it does not."""
-    _owner(by)
+    check_owner(by)
     return await web.setup.connect_chat(platform, body.values, by.person)
 
 
 @routes("POST /api/setup/platforms/{platform}/owner", ADMINS)
 async def own_platform(web: WebContext, by: Principal, platform: str, body: OwnerCode) -> Account:
     """Make whoever was shown this pairing code the owner there; 404 when nobody was."""
-    _owner(by)
+    check_owner(by)
     return await web.setup.own_chat(platform, body.code, by.person)
 
 
 @routes("PATCH /api/platforms/{platform}", ADMINS)
 async def switch_platform(web: WebContext, by: Principal, platform: str, body: Switch) -> Account:
     """Connect an account again, or end its connection."""
-    _owner(by)
+    check_owner(by)
     return await web.setup.switch_chat(platform, body.enabled, by.person)
 
 
 @routes("GET /api/mcp-servers", READERS)
-async def mcp_servers(web: WebContext) -> tuple[McpServerState, ...]:
-    """The configured MCP servers, how each is, and its tools."""
-    return web.setup.mcp()
+async def mcp_servers(web: WebContext, by: Principal) -> tuple[McpServerState, ...]:
+    """The configured MCP servers, how each is, and its tools; the owner sees their arguments too, without secrets."""
+    return web.setup.mcp(for_owner=by.asker.trust == "owner")
 
 
 @routes("POST /api/mcp-servers", ADMINS, status=201)
 async def add_mcp_server(web: WebContext, by: Principal, body: NewMcpServer) -> McpServerState:
     """Add an MCP server, once it has answered; 400 with the reason why it does not, 409 for a name that is taken."""
-    _owner(by)
+    check_owner(by)
     wanted = McpWanted(body.command, body.args, body.url, body.env, body.headers)
     return await web.setup.put_mcp(body.name, wanted, by.person)
 
@@ -157,19 +170,13 @@ async def add_mcp_server(web: WebContext, by: Principal, body: NewMcpServer) -> 
 @routes("PATCH /api/mcp-servers/{name}", ADMINS)
 async def switch_mcp_server(web: WebContext, by: Principal, name: str, body: Switch) -> McpServerState:
     """Connect an MCP server again, or end its connection."""
-    _owner(by)
+    check_owner(by)
     return await web.setup.switch_mcp(name, body.enabled, by.person)
 
 
 @routes("DELETE /api/mcp-servers/{name}", ADMINS)
 async def remove_mcp_server(web: WebContext, by: Principal, name: str) -> Removed:
     """Take an MCP server out of the configuration."""
-    _owner(by)
+    check_owner(by)
     await web.setup.remove_mcp(name, by.person)
     return Removed(True)
-
-
-def _owner(by: Principal) -> None:
-    """Raises ApiError 403 for anybody else."""
-    if by.asker.trust != "owner":
-        raise ApiError(403, "owner", "Only the owner sets Shoal up; use the token in the file `token` of its home.")

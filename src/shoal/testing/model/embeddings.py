@@ -1,11 +1,13 @@
-"""Embeddings from the server's side: texts that share words, in any of their forms, are close to each other."""
+"""Embeddings from the server's side: texts that share words, in any of their forms, are close to each other.
+
+Short words count little: any two texts have some of them in common."""
 
 import hashlib
 import re
 
 import msgspec
 
-DIMENSIONS = 96
+DIMENSIONS = 256
 _WORD = re.compile(r"\w+")
 
 
@@ -42,7 +44,7 @@ def vector(text: str) -> list[float]:
     """A vector of the text's words, by their first five letters."""
     found = [0.01] * DIMENSIONS
     for word in _WORD.findall(text.casefold()):
-        digest = hashlib.blake2b(word[:5].encode(), digest_size=16).digest()
-        for byte in digest[:8]:
-            found[byte % DIMENSIONS] += 1.0 if byte & 128 else -1.0
+        digest = hashlib.blake2b(word[:5].encode(), digest_size=9).digest()
+        for place, byte in enumerate(digest[:8]):
+            found[byte] += max(len(word) - 2, 0.25) * (1 if digest[8] >> place & 1 else -1)
     return found

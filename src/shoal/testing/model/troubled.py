@@ -28,9 +28,9 @@ def troubled(share: float, seed: int, log: Path | None) -> Script:
     """Follows the directives; of the first requests for an answer `share` fail: 429, 500, or a broken connection.
 
     Each request is a line in `log`: the message's `id` and its `round`, when, from whom (header `x-node`), how it went,
-    its tokens, the steers, subagents' ends, attachments and contents of these in it, and the beginning of the result
-    that it brings. What is answered is the last message with an id, context and notes left aside; without one a
-    request is never failed.
+    its tokens, the messages that it names, the steers, subagents' ends, attachments and contents of these in it, and
+    the beginning of the result that it brings. What is answered is the last message with an id, context and notes left
+    aside; without one a request is never failed.
     """
     attempts: Counter[tuple[str, int]] = Counter()
 
@@ -90,6 +90,7 @@ def _write(log: Path, seen: Seen, name: str, step: Step) -> None:
         "round": seen.rounds,
         "node": node,
         "how": outcome,
+        "named": [found for text in texts for found in _NAME.findall(text)],
         "steers": steers,
         "ends": ends,
         "attached": [found for text in texts for found in _ATTACHED.findall(text)],

@@ -36,6 +36,7 @@ from shoal.domain.messages import Image, ToolSpec
 from shoal.domain.network_errors import network_reason
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Enclose, Invocation, ToolContext, ToolOutput
+from shoal.domain.schema import refusal
 from shoal.domain.settings import McpServerSettings
 from shoal.domain.untrusted import UNREADABLE, untrusted_block
 from shoal.tools.attachments import keep_copy, media_type_of
@@ -155,7 +156,9 @@ class McpTool:
         try:
             values = msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
         except UNREADABLE as error:
-            raise ToolError(f"The arguments of {name} are no JSON object: {error}. Send one object.") from error
+            raise ToolError(
+                f"The arguments of {name} are no JSON object: {refusal(error, dict[str, object])}. Send one object."
+            ) from error
         detail = msgspec.json.encode(values, order="sorted").decode()
         effect = canonical(name, arguments=values, definition=self.definition)
         shown = f"{name}\n{msgspec.json.format(detail.encode(), indent=2).decode()}"

@@ -37,6 +37,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, NotFound, StoreCorrupt
 from shoal.domain.ports import Settings
 from shoal.domain.records import AuditEntry
+from shoal.domain.schema import refusal
 from shoal.domain.settings import McpServerSettings
 from shoal.permissions.approvals import strip_controls
 from shoal.store.audit import AuditLog
@@ -362,7 +363,9 @@ class Pins:
         try:
             return raw, msgspec.json.decode(raw, type=ServerPins) if raw else None
         except msgspec.DecodeError as error:
-            raise StoreCorrupt(f"What was allowed of the MCP server {server} is damaged: {error}.") from error
+            raise StoreCorrupt(
+                f"What was allowed of the MCP server {server} is damaged: {refusal(error, ServerPins)}."
+            ) from error
 
     async def _swap(self, server: str, raw: str | None, found: ServerPins) -> bool:
         return await self._settings.swap(SCOPE, self._key(server), raw, msgspec.json.encode(found).decode())

@@ -92,7 +92,7 @@ def test_a_key_is_set_and_taken_out_again(shoal: Shoal, home: Path, key: str, va
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("taint", "maybe", "taint cannot be 'maybe': Expected 'bool'"),
+        ("taint", "maybe", "taint cannot be 'maybe': 'taint' has to be true or false"),
         ("colour", "red", "'colour' is not a key of an agent. Keys: model, profile,"),
         ("profile", "lax", "There is no permission profile 'lax'"),
         ("profile", "./lax.toml", "There is no permission profile './lax.toml'"),

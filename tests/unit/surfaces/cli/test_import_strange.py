@@ -1,8 +1,10 @@
 """Whatever the home of another product holds, `shoal import` ends in a report that names what could not be read."""
 
 import json
+import re
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from importlib import import_module
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from backports import zstd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.surfaces.cli import peers
@@ -77,17 +80,46 @@ def test_what_stands_only_in_a_write_ahead_log_comes_and_nothing_is_changed(brin
         assert files(root) == before
 
 
-def test_entries_that_are_stored_compressed_are_counted_and_the_rest_hangs_together(
-    bring: Bring, shoal: Shoal, tmp_path: Path
-) -> None:
-    root = peers.openclaw_2026_9(tmp_path / "root")
+def packed(root: Path, pack: Callable[[str], bytes]) -> Path:
+    """A home of OpenClaw whose entry 4 of each conversation is compressed."""
+    peers.openclaw_2026_9(root)
     with closing(sqlite3.connect(root / "agents/main/agent/openclaw-agent.sqlite")) as database:
-        database.execute("update transcript_events set event_json = null, event_zstd = x'28b5' where seq = 4")
+        select = "select session_id, event_json from transcript_events where seq = 4"
+        for session, text in database.execute(select).fetchall():
+            database.execute(
+                "update transcript_events set event_json = null, event_zstd = ? where seq = 4 and session_id = ?",
+                (pack(text), session),
+            )
         database.execute("insert into transcript_event_identities values ('aaaa', 'e3', 4, 'e2')")
         database.execute("insert into session_transcript_archives values ('old', 'reset', 'zstd', x'28b5')")
         database.commit()
-    lines = left(bring("openclaw", root))
-    assert "zstd" in lines["openclaw: 1 entry of a conversation"]
+    return root
+
+
+def test_entries_that_are_stored_compressed_come_like_others(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
+    lines = bring("openclaw", packed(tmp_path / "root", lambda text: zstd.compress(text.encode())))
+    assert not [what for what in left(lines) if "of a conversation" in what or "of conversations" in what]
+    assert texts(shoal, "Tides")[::5] == ["When is high water in Husum?", "At 10:51."]
+
+
+def test_without_what_unpacks_them_whole_conversations_wait_for_the_next_import(
+    bring: Bring, shoal: Shoal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = packed(tmp_path / "root", lambda text: zstd.compress(text.encode()))
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "backports", None)
+        why = left(bring("openclaw", root))["openclaw: conversation Tides"]
+    assert re.fullmatch(r"parts of it are compressed with zstd\. Run: .*\[import\]'?, and import again", why)
+    bring("openclaw", root)
+    assert texts(shoal, "Tides")[-1] == "At 10:51."
+
+
+@pytest.mark.parametrize("pack", [lambda _: b"(\xb5", lambda _: zstd.compress(b" " * 5_000_000)], ids=["torn", "bomb"])
+def test_entries_that_are_damaged_are_counted_and_the_rest_hangs_together(
+    bring: Bring, shoal: Shoal, tmp_path: Path, pack: Callable[[str], bytes]
+) -> None:
+    lines = left(bring("openclaw", packed(tmp_path / "root", pack)))
+    assert "damaged" in lines["openclaw: 1 entry of a conversation"]
     assert "openclaw: 1 conversation that was begun anew" in lines
     assert texts(shoal, "Tides")[0] == "When is high water in Husum?"
 

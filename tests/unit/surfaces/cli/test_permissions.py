@@ -89,9 +89,9 @@ def test_an_action_cannot_write_to_the_terminal(shoal: Shoal, rules: str) -> Non
     ("content", "problem"),
     [
         ("allow = ['(']", "permission profile 'rules.toml', allow: the pattern '('"),
-        ("allow = 'x'", "Expected 'array'"),
+        ("allow = 'x'", "'allow' has to be a list"),
         ("alow = []", "alow"),
-        ("allow", "Expected '='"),
+        ("allow", "it is not valid TOML at"),
     ],
 )
 def test_a_broken_file_is_told(shoal: Shoal, rules: str, content: str, problem: str) -> None:
@@ -106,3 +106,19 @@ def test_an_unknown_profile_is_told_with_the_known(shoal: Shoal, name: str) -> N
     ran = shoal("permissions", "check", "--profile", name, "tool:x:y")
     assert ran.code == 1
     assert "guarded, locked, open, standard" in ran.err
+
+
+def test_rules_are_listed_added_and_removed(shoal: Shoal, home: Path) -> None:
+    assert shoal("init").code == 0
+    nothing = shoal("permissions", "rules")
+    assert (nothing.code, "There are no rules of your own." in nothing.out) == (0, True)
+    made = shoal("permissions", "add", "allow", "command", "git status", "--beginning")
+    assert (made.code, "allow the command git status, whatever follows it, for everybody." in made.out) == (0, True)
+    identity = made.out.partition(":")[0]
+    assert identity in shoal("permissions", "rules").out
+    assert 'allow = ["tool:(bash|process_start):git status( .*)?"]' in (home / "shoal.toml").read_text()
+    refused = shoal("permissions", "add", "deny", "command", "ls && rm x")
+    assert (refused.code != 0, "A rule is about one command." in refused.err) == (True, True)
+    assert "comes with Shoal" in shoal("permissions", "add", "deny", "tool", "bash", "--profile", "locked").err
+    assert shoal("permissions", "remove", identity).code == 0
+    assert "There is no such rule." in shoal("permissions", "remove", identity).err

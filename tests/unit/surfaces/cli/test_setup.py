@@ -1,6 +1,7 @@
 """`shoal setup` asks for what is missing, tries it at once, and writes what works; nothing is asked twice."""
 
 import asyncio
+import json
 import os
 import socket
 import stat
@@ -12,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.terminal import Terminal
+from tests.terminal import Terminal, transcript
+from tests.tidy.source import ROOT
 from tests.unit.surfaces.cli.conftest import PROGRAM, VARIABLES, Shoal
 
 from shoal.config import load_config
@@ -27,6 +29,8 @@ from shoal.testing.platforms.teams import APP_ID, PASSWORD, FakeTeams
 from shoal.testing.platforms.telegram import TOKEN, FakeTelegram
 
 Start = Callable[..., Terminal]
+KEYS_MAX = 200
+"""Keys to press from the first question to a paired bot, with two wrong tokens: three minutes, a key a second."""
 
 
 @pytest.fixture
@@ -227,10 +231,12 @@ async def test_a_person_gets_from_nothing_to_a_paired_bot(start: Start, home: Pa
         await at(terminal, "That is not the code in the chat.")
         await at(terminal, "Code: ", code.lower())
         await at(terminal, "You own the bot on Telegram")
-        await at(terminal, "At what hour (- for none) [-]: ", "")
+        await at(terminal, "At what hour (- for none) [-]: ", "8")
         assert "You are my owner now" in (await fake.sees(7, "owner now")).text
         assert await asyncio.to_thread(terminal.ends) == 0
     assert TOKEN not in terminal.screen
+    assert terminal.lacks(transcript(ROOT / "docs/setup.md", 2), home, PROGRAM) == []
+    assert sum(len(line) + 1 for line in terminal.typed) <= KEYS_MAX
     assert written(home)["platforms"]["telegram"] == {
         "api_base": option.partition("=")[2], "token": {"file": "secrets/platforms.telegram.token"}, "owner": "7",
     }  # fmt: skip
@@ -449,6 +455,13 @@ def test_an_empty_key_and_an_hour_that_is_none_are_said(shoal: Shoal) -> None:
     assert (ran.code, "What --key names is empty." in ran.out) == (1, True)
     ran = shoal("setup", "--brief", "noon")
     assert (ran.code, "'noon' is no hour. Write it as 8, 8:00 or 20:30." in ran.out) == (1, True)
+
+
+def test_a_brief_can_be_had_in_a_fresh_home_before_any_chat(shoal: Shoal) -> None:
+    ran = shoal("setup", "--brief", "8")
+    assert (ran.code, "A brief comes on the page, first at " in ran.out) == (0, True), ran.out
+    (brief,) = json.loads(shoal("triggers", "list", "--json").out)
+    assert (brief["name"], brief["schedule"], brief["thread"]) == ("daily-brief", "0 8 * * *", "web:lobby:brief")
 
 
 @pytest.mark.parametrize("command", [("init",), ("run", "--port", "0"), ("ask", "hello")])

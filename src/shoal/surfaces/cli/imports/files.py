@@ -184,6 +184,20 @@ class Database:
                 self._tree.leave(self._path, f"{table} cannot be read to its end: {error}")
 
 
+def unzstd(data: bytes, bytes_max: int) -> str | None:
+    """What is compressed with zstd; empty where it is damaged or longer, None where nothing installed reads it."""
+    try:
+        from backports import zstd
+    except ImportError:
+        return None
+    reader = zstd.ZstdDecompressor()
+    try:
+        text = reader.decompress(data, max_length=bytes_max)
+    except zstd.ZstdError:
+        return ""
+    return text.decode("utf-8", "replace") if reader.eof else ""
+
+
 def folders_and_files(folder: Path) -> list[Path]:
     """What stands in a folder, sorted; nothing where there is none, or none that may be read."""
     try:

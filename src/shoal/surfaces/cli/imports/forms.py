@@ -86,7 +86,9 @@ def json5(text: str, where: Path) -> Json:
     try:
         return clean(cast("Json", json.loads(" ".join(out)))) if out else {}
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{where} cannot be read as JSON: {error}. Correct it, then import again.") from error
+        near = error.doc[error.pos :][:30] if isinstance(error, json.JSONDecodeError) else ""
+        place = f" near {near!r}" if near else ": its end is missing, or it is nested too deeply"
+        raise InvalidInput(f"{where} cannot be read as JSON{place}. Correct it, then import again.") from error
 
 
 def dotenv(text: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput
+from shoal.domain.installation import how_to_add
 from shoal.surfaces.cli.imports.files import (
     Database,
     Tree,
@@ -21,6 +22,7 @@ from shoal.surfaces.cli.imports.files import (
     leave_files,
     place_of,
     read_workspace,
+    unzstd,
 )
 from shoal.surfaces.cli.imports.forms import Options, dotenv, json5
 from shoal.surfaces.cli.imports.found import (
@@ -81,6 +83,8 @@ _PREFIX = re.compile(r"^(?:telegram|tg|discord|slack|matrix|msteams|teams|user):
 """What OpenClaw takes before the id of a person."""
 STORES = ("auth_profile_store", "auth_profile_stores")
 """What the table of keys is called, in the agents' databases and in that of the server."""
+EVENT_BYTES_MAX = 4_194_304
+"""What OpenClaw keeps of an entry at most, unpacked."""
 SCHEDULE = {"kind": "schedule_kind", "expr": "schedule_expr", "tz": "schedule_tz", "everyMs": "every_ms", "at": "at"}
 """The columns of a schedule in `cron_jobs`, by what they are called in a job's JSON."""
 
@@ -169,20 +173,28 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
     windows = {text_of(row.get("session_id")): row for row in database.rows("session_windows")}
     leaves = {text_of(row.get("session_id")): row.get("leaf_event_id") for row in
               database.rows("session_transcript_index_state")}  # fmt: skip
-    packed: dict[tuple[object, object], dict[str, Json]] = {}
+    damaged: dict[tuple[object, object], dict[str, Json]] = {}
     sessions: dict[str, list[tuple[float, dict[str, Json]]]] = {}
+    closed: set[str] = set()
     for row in database.rows("transcript_events"):
-        entry, place = as_dict(parsed(row.get("event_json"))), (row.get("session_id"), row.get("seq"))
+        session, place = text_of(row.get("session_id")), (row.get("session_id"), row.get("seq"))
+        content: object = row.get("event_json")
+        if content is None and isinstance(compressed := row.get("event_zstd"), bytes):  # a large one, since 2026.9.6
+            content = unzstd(compressed, EVENT_BYTES_MAX)
+            if content is None:
+                closed.add(session)
+        entry = as_dict(parsed(content))
         if not entry:
-            packed[place] = entry
-        sessions.setdefault(text_of(row.get("session_id")), []).append((number_of(row.get("seq")), entry))
-    if packed:
+            damaged[place] = entry
+        sessions.setdefault(session, []).append((number_of(row.get("seq")), entry))
+    damaged = {place: entry for place, entry in damaged.items() if text_of(place[0]) not in closed}
+    if damaged:
         for row in database.rows("transcript_event_identities"):  # which tells what an entry hangs together with
             place = (row.get("session_id"), row.get("seq"))
-            if place in packed:
-                packed[place].update(id=row.get("event_id"), parentId=row.get("parent_id"))
-        what = counted(len(packed), "entry of a conversation", "entries of conversations")
-        found.leave(f"{agent}: {what}", "damaged, or stored in a compressed form (zstd) that nothing here reads")
+            if place in damaged:
+                damaged[place].update(id=row.get("event_id"), parentId=row.get("parent_id"))
+        what = counted(len(damaged), "entry of a conversation", "entries of conversations")
+        found.leave(f"{agent}: {what}", "damaged: what is in them cannot be read")
     results = 0
     for session, numbered in sessions.items():
         window = windows.get(session, dict[str, Json]())
@@ -192,6 +204,10 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
         entries = [entry for _, entry in sorted(numbered, key=lambda one: one[0])]
         since = time_of(window.get("created_at")) or changed_at(tree.root)
         told = _title(as_dict(parsed(node.get("entry_json"))))
+        if session in closed:
+            why = f"parts of it are compressed with zstd. {how_to_add('import')}, and import again"
+            found.leave(f"{agent}: conversation {title or told or key}", why)
+            continue
         results += read_thread(found, agent, session, key, title or told, entries, text_of(leaves.get(session)), since)
     if old := sum(1 for _ in database.rows("session_transcript_archives")):
         what = counted(old, "conversation that was begun anew", "conversations that were begun anew")

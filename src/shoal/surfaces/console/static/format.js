@@ -21,19 +21,23 @@ export function age(iso, nowMs = Date.now()) {
   return found ? `${Math.floor(seconds / found[1])}${found[0] === "month" ? "mo" : found[0][0]}` : "now";
 }
 
+// Making a formatter takes far longer than using it.
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const WHOLE = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "medium" });
+
 /** "14:03" today, "3 Mar, 14:03" on another day. */
 export function clockTime(iso, now = new Date()) {
   const at = new Date(iso);
   if (Number.isNaN(at.getTime())) return "";
-  const time = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
-  if (at.toDateString() === now.toDateString()) return time;
-  return `${at.toLocaleDateString("en-GB", { day: "numeric", month: "short" })}, ${time}`;
+  const time = CLOCK.format(at);
+  return at.toDateString() === now.toDateString() ? time : `${DAY.format(at)}, ${time}`;
 }
 
 /** The whole time, for a tooltip. */
 export function fullTime(iso) {
   const at = new Date(iso);
-  return Number.isNaN(at.getTime()) ? "" : at.toLocaleString("en-GB", { dateStyle: "full", timeStyle: "medium" });
+  return Number.isNaN(at.getTime()) ? "" : WHOLE.format(at);
 }
 
 /** "42 ms", "1.4 s", "12 s", "3 min 5 s". */
@@ -81,6 +85,9 @@ export function threadName(info, thread = info?.thread || "") {
   }
   return !name || MADE_ID.test(name) ? "Untitled" : name;
 }
+
+/** A sentence for chats as it is told on the page, where the details it speaks of stand below it. Pure. */
+export const here = (text) => (text || "").replace(" The details are in the console.", "");
 
 /** A line of Markdown without its marks: links and pictures by their words. Pure. */
 export const plain = (text) =>

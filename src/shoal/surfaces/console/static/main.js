@@ -131,13 +131,17 @@ function App({ session }) {
     returning.current = false;
     document.querySelector(hidden || !matchMedia(WIDE).matches ? ".topbar .rail-opens" : ".rail .rail-hides")?.focus(); // only now can it be
   }, [drawer, hidden]);
+  const rail = useMemo( // while text streams in there is nothing new in it
+    () => html`<${Rail} hide=${() => hideRail(true)} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
+      manage=${(info) => setDialog({ name: "manage", thread: info.thread, info })} find=${() => setDialog({ name: "palette", within: "" })} />`,
+    [state.threads, state.approvals, state.seen, state.link, state.choices, infoOf(state, route.thread), route, drawer, minute],
+  );
   const hasBox = canTalk() && Boolean(route.thread) && !route.part;
   if (state.signedOut) return html`<${SignedOut} />`;
   return html`
     <a class="skip" href=${hasBox ? "#message" : "#main"} onClick=${skip}>${hasBox ? "Skip to the message box" : "Skip the list"}</a>
     <div class=${`page${hidden ? " is-alone" : ""}`}>
-      <${Rail} hide=${() => hideRail(true)} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
-        manage=${(info) => setDialog({ name: "manage", thread: info.thread, info })} find=${() => setDialog({ name: "palette", within: "" })} />
+      ${rail}
       <main id="main" tabindex="-1" inert=${drawer}>
         ${route.thread
           ? html`<${Thread} state=${state} thread=${route.thread} part=${route.part} session=${session} second=${second} drawer=${drawer} openRail=${openRail} openDialog=${setDialog} route=${route} />`
@@ -195,8 +199,8 @@ function Thread({ state, thread, part, session, second, drawer, openRail, openDi
       ${info?.parent && html`<a class="quiet" href=${threadAddress(info.parent)}>Caller</a>`}
       ${info && part && html`<a class="quiet" href=${threadAddress(thread)}>Conversation</a>`}
       ${info && PARTS.filter((one) => one !== part && (one === "files" || isOffered("today"))).map((one) => html`<a class="quiet" href=${`${threadAddress(thread)}/${one}`}>${one === "files" ? "Files" : "Context"}</a>`)}
-      ${info && html`<button type="button" class="quiet" aria-label="Find in this thread" title="Find in this thread (Ctrl+Shift+F)" onClick=${() => openDialog({ name: "palette", within: thread })}>${icon("search")}</button>`}
-      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="More about this thread" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}</button>`}
+      ${info && html`<button type="button" class="quiet" aria-label="Find in this thread" title="Find in this thread (Ctrl+Shift+F)" onClick=${() => openDialog({ name: "palette", within: thread })}>${icon("search")}<span class="if-wide" aria-hidden="true">Find</span></button>`}
+      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="More about this thread" title="Rename, pin, archive, export, delete" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}<span class="if-wide" aria-hidden="true">More</span></button>`}
     <//>
     <${OfflineBanner} state=${state} session=${session} second=${second} />
   `;

@@ -13,6 +13,8 @@ const POLL_MS = 4_000;
 const POLL_HIDDEN_MS = 30_000;
 const REST_MS = 45_000;
 const VIEWS_MAX = 6; // threads kept in memory
+const DRAW_REST_SHARE = 7; // between two drawings of text that streams in, so many times what the last one took
+const DRAW_REST_MS_MAX = 300;
 
 export class Session {
   constructor() {
@@ -34,6 +36,13 @@ export class Session {
     this.wanted = ""; // the thread that is followed
     this.following = null;
     this.notifying = false;
+    this.drawLater = 0; // the timer of what streamed in meanwhile
+    this.drawn = { beganMs: 0, atMs: 0, tookMs: 0 }; // the last frame, with layout and paint
+    this.afterFrame = new MessageChannel();
+    this.afterFrame.port1.onmessage = () => {
+      const atMs = performance.now();
+      this.drawn = { ...this.drawn, atMs, tookMs: atMs - this.drawn.beganMs };
+    };
     this.sendingTo = new Set();
     this.endPause = () => {};
   }
@@ -43,13 +52,25 @@ export class Session {
     return () => this.listeners.delete(listener);
   }
 
-  set(fields) {
+  /** `isLive`: text that streams in. Drawing it takes an eighth of the time at most, so that many tabs on a slow machine
+   * show it in larger pieces instead of keeping each other from drawing anything. */
+  set(fields, isLive = false) {
     this.state = { ...this.state, ...fields };
     if (this.notifying) return;
+    const { atMs, tookMs } = this.drawn;
+    const restMs = isLive ? atMs + Math.min(DRAW_REST_MS_MAX, DRAW_REST_SHARE * tookMs) - performance.now() : 0;
+    if (restMs > 1) {
+      this.drawLater ||= setTimeout(() => this.set({}), restMs);
+      return;
+    }
+    clearTimeout(this.drawLater);
+    this.drawLater = 0;
     this.notifying = true;
     const notify = () => {
       this.notifying = false;
+      this.drawn.beganMs = performance.now();
       for (const listener of this.listeners) listener(this.state);
+      if (!document.hidden) this.afterFrame.port2.postMessage(0);
     };
     // One rendering a frame, however fast text streams in; a hidden page has no frames.
     if (document.hidden) setTimeout(notify, 200);
@@ -135,18 +156,18 @@ export class Session {
     this.followThread(thread, this.following.signal);
   }
 
-  putView(thread, fields) {
+  putView(thread, fields, isLive = false) {
     const views = { ...this.state.views };
     const view = { ...views[thread], ...fields };
     delete views[thread]; // the newest goes last, so that the oldest is dropped first
     views[thread] = view;
     for (const old of Object.keys(views).slice(0, -VIEWS_MAX)) delete views[old];
-    this.set({ views });
+    this.set({ views }, isLive);
   }
 
-  fold(thread, change) {
+  fold(thread, change, isLive = false) {
     const view = this.state.views[thread];
-    if (view) this.putView(thread, { state: change(view.state) });
+    if (view) this.putView(thread, { state: change(view.state) }, isLive);
   }
 
   async followThread(thread, signal) {
@@ -216,7 +237,7 @@ export class Session {
 
   takeOne(thread, event) {
     if (!event.seq) {
-      this.fold(thread, (state) => foldLive(state, event));
+      this.fold(thread, (state) => foldLive(state, event), event.type !== "status");
       return;
     }
     const { state } = this.state.views[thread];

@@ -123,7 +123,7 @@ const size = (file) => (file.size_bytes >= 0 ? count(file.size_bytes, "byte") : 
 function Actions({ actions }) {
   return html`
     <details class="actions">
-      <summary>Checked as ${actions.length === 1 ? "one action" : `${actions.length} actions`}</summary>
+      <summary>How the rules see it${actions.length > 1 ? `: ${actions.length} parts` : ""}</summary>
       <ul>
         ${actions.map((action) => html`<li><code>${visible(action)}</code></li>`)}
       </ul>

@@ -40,17 +40,18 @@ function Suggestions() {
   return html`
     <section class="suggested" aria-labelledby="suggested">
       <h2 id="suggested">Asked again and again</h2>
-      <p class="intro">Each of these was allowed every time. With its rule the agent runs exactly this without asking, from the next start on.</p>
+      <p class="intro">Each of these was allowed every time. With its rule the agent runs exactly this without asking, from its next turn on.</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       <ul class="cards">
         ${rules.map(
           (rule) => html`
             <li class="card" key=${`${rule.agent} ${rule.allow}`}>
               <p class="card-head"><code class="breakable">${visible(rule.shown)}</code><span class="tag">${rule.agent}</span></p>
-              <p class="faint">Asked ${count(rule.asked)} times, first <time datetime=${rule.since} title=${fullTime(rule.since)}>${ago(rule.since)}</time>. Rule: allow ${rule.allow.map((pattern) => html`<code class="breakable">${visible(pattern)}</code> `)}</p>
+              <p class="faint">Asked ${count(rule.asked)} times, first <time datetime=${rule.since} title=${fullTime(rule.since)}>${ago(rule.since)}</time>. </p>
+              <details class="rule"><summary>The rule’s pattern</summary>${rule.allow.map((pattern) => html`<code class="breakable">${visible(pattern)}</code> `)}</details>
               <p class="card-foot">
                 ${rule.accepted
-                  ? html`<span class="faint">Added; it holds from the next start.</span>`
+                  ? html`<span class="faint">Added.</span>`
                   : html`<${Sure} label="Add the rule" what=${rule.shown} yes="Allow it from now on" no="Keep asking" act=${() => attempt(() => api.acceptRule(rule.agent, rule.allow))} />`}
               </p>
             </li>

@@ -5,9 +5,20 @@ import { html, useMemo, useState } from "../dom.js";
 import { clockTime, count, fullTime, visible } from "../format.js";
 import { canChange } from "../me.js";
 import { Place, useAnswer, useAttempt } from "./lists.js";
+import { Rule, allRules, wordsByRule } from "./rules.js";
 import { Words } from "./words.js";
 
 const COLUMNS = ["Time", "What", "Action", "Decision", "By"];
+const KINDS = {
+  check: "Checked", approval: "Answered", call: "Called by API", access: "Access", agent: "Agent", backup: "Backup", budget: "Ceiling", config: "Configuration",
+  import: "Import", mcp: "MCP tool", memory: "Memory", self_edit: "Changed itself", settings: "Settings", setup: "Set up", skill: "Skill", thread: "Thread", token: "Token", undo: "Undo",
+};
+const CHECKED = { allow: "ran", ask: "asked a person", deny: "refused" };
+const DECIDED = { allow: "allowed", ask: "asked", deny: "denied", cancelled: "cancelled", expired: "expired", none: "–" };
+
+/** Kinds and decisions in words; one that is not known by its own name. Pure. */
+export const kindWords = (kind) => KINDS[kind] || kind.replaceAll("_", " ");
+export const decisionWords = (decision, kind) => (kind === "check" && CHECKED[decision]) || DECIDED[decision] || decision.replaceAll("_", " ");
 const READ = [1_000, 10_000];
 const SHOWN = 100;
 
@@ -26,6 +37,8 @@ export function Audit() {
   const [more, setMore] = useState(null);
   const [wanted, setWanted] = useState({ text: "", kind: "", decision: "" });
   const [shown, setShown] = useState(SHOWN);
+  const [rules] = useAnswer(allRules); // without, rules are told by their patterns
+  const words = useMemo(() => (rules ? wordsByRule(rules) : new Map()), [rules]);
   const all = more || rows || [];
   const found = useMemo(() => all.filter((row) => fits(row, wanted)), [all, wanted]);
   const want = (fields) => (setShown(SHOWN), setWanted({ ...wanted, ...fields }));
@@ -39,8 +52,8 @@ export function Audit() {
       ${canChange() && html`<${State} />`}
       <div class="filter" role="search" aria-label="Find in the audit log">
         <label>Find <input type="search" value=${wanted.text} onInput=${(event) => want({ text: event.target.value })} /></label>
-        <label>What <select value=${wanted.kind} onChange=${(event) => want({ kind: event.target.value })}><option value="">everything</option>${kindsOf(all, "kind").map((kind) => html`<option value=${kind}>${kind}</option>`)}</select></label>
-        <label>Decision <select value=${wanted.decision} onChange=${(event) => want({ decision: event.target.value })}><option value="">any</option>${kindsOf(all, "decision").map((decision) => html`<option value=${decision}>${decision}</option>`)}</select></label>
+        <label>What <select value=${wanted.kind} onChange=${(event) => want({ kind: event.target.value })}><option value="">everything</option>${kindsOf(all, "kind").map((kind) => html`<option value=${kind}>${kindWords(kind)}</option>`)}</select></label>
+        <label>Decision <select value=${wanted.decision} onChange=${(event) => want({ decision: event.target.value })}><option value="">any</option>${kindsOf(all, "decision").map((decision) => html`<option value=${decision}>${decisionWords(decision, wanted.kind)}</option>`)}</select></label>
         <button type="button" class="quiet" onClick=${anew}>Reload</button>
       </div>
       ${rows && html`<p class="faint" role="status">${found.length === all.length ? `${count(all.length)} ${all.length === 1 ? "entry" : "entries"}` : `${count(found.length)} of ${count(all.length)} entries`}</p>`}
@@ -48,7 +61,7 @@ export function Audit() {
       ${found.length > 0 && html`
         <table class="audit">
           <thead><tr>${COLUMNS.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
-          <tbody>${found.slice(0, shown).map((row) => html`<${Line} key=${`${row.chain}/${row.number}`} row=${row} />`)}</tbody>
+          <tbody>${found.slice(0, shown).map((row) => html`<${Line} key=${`${row.chain}/${row.number}`} row=${row} words=${words} />`)}</tbody>
         </table>
       `}
       ${found.length > shown && html`<p class="sheet-line"><button type="button" class="plain" onClick=${() => setShown(shown + 4 * SHOWN)}>Show more</button></p>`}
@@ -72,7 +85,7 @@ function State() {
         <b>${!state ? "Is it whole?" : state.broken.length ? "It was tampered with" : "It is whole"}</b>
         <button type="button" class="plain" aria-disabled=${busy} onClick=${() => !busy && check()}>${busy ? "Checking…" : state ? "Check again" : "Check now"}</button>
       </p>
-      ${state && !state.broken.length && html`<p class="faint">All ${count(state.entries)} entries of ${count(state.chains)} chains follow from each other.</p>`}
+      ${state && !state.broken.length && html`<p class="faint">None of the ${count(state.entries)} entries was changed, and none is missing.</p>`}
       ${state?.broken.map((one) => html`<p class="problem breakable">${visible(one)}</p>`)}
       ${!state && html`<p class="faint">Checking reads every entry; of a long log that takes a while.</p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
@@ -80,15 +93,15 @@ function State() {
   `;
 }
 
-function Line({ row }) {
+function Line({ row, words }) {
   const { entry } = row;
   const [, tool, what] = /^tool:([^:]+):([^]*)$/.exec(entry.action || "") || ["", "", entry.action || ""];
   return html`
     <tr class=${`is-${entry.decision || "none"}`}>
       <td data-label="Time"><time datetime=${row.at} title=${fullTime(row.at)}>${clockTime(row.at)}</time></td>
-      <td data-label="What">${entry.kind}</td>
-      <td data-label="Action">${tool && html`<b>${tool}</b> `}<code class="clamped">${visible(what)}</code>${entry.rule && html`<span class="faint rule" title=${entry.rule}>By the rule ${entry.rule}</span>`}</td>
-      <td data-label="Decision"><span class=${`tag is-${entry.decision}`}>${entry.decision || "–"}</span></td>
+      <td data-label="What">${kindWords(entry.kind)}</td>
+      <td data-label="Action">${tool && html`<b>${tool}</b> `}<code class="clamped">${visible(what)}</code>${entry.rule && html`<${Rule} rule=${entry.rule} words=${words.get(entry.rule) && `Rule: ${words.get(entry.rule)}`} />`}</td>
+      <td data-label="Decision"><span class=${`tag is-${entry.decision}`}>${decisionWords(entry.decision || "none", entry.kind)}</span></td>
       <td data-label="By">${entry.user || entry.agent || "–"}${entry.token && html` <span class="faint">token ${entry.token}</span>`}</td>
     </tr>
   `;

@@ -83,7 +83,7 @@ export function TurnActions({ item, thread, session, turn }) {
       <${Act} name="again" label="Try again" onClick=${() => again("")} />
       <${Act} name="swap" label="Another model" onClick=${anotherModel} />
     `}
-    <${Act} name="fork" label="Fork: go on in a copy" onClick=${fork} />
+    <${Act} name="fork" label="Go on in a copy" onClick=${fork} />
     ${canChange() && html`<${Act} name="keep" label="Save as case" onClick=${saveCase} />`}
     ${problem && html`<span class="problem" role="alert"><${Words} text=${problem} /></span>`}
     ${Form && html`<${Form} thread=${thread} turn=${turn} session=${session} again=${again} close=${() => setForm(null)} />`}

@@ -23,6 +23,15 @@ export function scopeName(scope) {
   return rest.length ? `${kind} ${rest.join(":")}` : { day: "All together", total: "Ever since" }[kind] || kind;
 }
 
+const DAY_MS = 86_400_000;
+
+/** When the day of ceilings begins (0) or ends (1), which is midnight UTC, by the clock of whoever looks. Pure but for the time. */
+function midnight(days) {
+  const at = new Date((Math.floor(Date.now() / DAY_MS) + days) * DAY_MS);
+  const words = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  return words === "00:00" ? "midnight" : words;
+}
+
 /** `sum` is what the models were used for today, or null. */
 export function Ceilings({ sum }) {
   const [ceilings, , reload] = useAnswer(api.ceilings);
@@ -31,13 +40,13 @@ export function Ceilings({ sum }) {
   const rows = (ceilings || []).flatMap((one) => bounds(one).map((bound) => ({ ...bound, scope: one.scope })));
   return html`
     <section class="card today" aria-label="Today">
-      <p class="card-head"><b>Today</b><span class="faint">UTC</span></p>
+      <p class="card-head"><b>Today</b><span class="faint">since ${midnight(0)}</span></p>
       <p>${sum ? html`<span class="figure">${sum.usd === null ? "Cost unknown" : dollars(sum.usd)}</span> <span class="faint">in ${count(sum.calls)} calls, ${count(sum.input + sum.output)} tokens</span>` : html`<span class="faint">Nothing yet.</span>`}</p>
       ${rows.length > 0 && html`<ul class="ceilings">${rows.map((row) => html`<${Ceiling} key=${`${row.scope} ${row.most}`} row=${row} />`)}</ul>`}
       ${sum && ceilings && !rows.length && html`<p class="faint">No model was called under a ceiling today.</p>`}
       ${rows.length > 0 &&
-      html`<p class="card-foot"><span class="faint" role="status">${lifted ? "Until midnight UTC no ceiling holds anything up." : "At a ceiling no model is called until midnight UTC."}</span>
-        ${canChange() && html`<${Sure} label="Lift for today" yes="Let nothing hold it up today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
+      html`<p class="card-foot"><span class="faint" role="status">${lifted ? `Until ${midnight(1)} no ceiling holds anything up.` : `At a ceiling no model is called until ${midnight(1)}.`}</span>
+        ${canChange() && html`<${Sure} label="Lift for today" kind="plain" yes="Let nothing hold it up today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </section>
   `;

@@ -132,16 +132,16 @@ export function Composer({ thread, running, items, session, suggestion }) {
         <label class="offscreen" for="message">Message</label>
         <textarea id="message" ref=${box} rows=${lines} value=${text} enterkeyhint="send" autocomplete="off" aria-describedby="keys"
           aria-controls=${menu.found.length ? "choices" : null} aria-activedescendant=${menu.found.length ? `choice-${menu.at}` : null}
-          placeholder=${running ? "Queue the next message, or steer this turn" : "Write a message, or / for commands"}
+          placeholder=${running ? "Write for after this turn, or send it now" : "Write a message, or / for commands"}
           onInput=${(event) => write(event.target.value, event.target.selectionStart)} onKeyDown=${keyed}
           onKeyUp=${(event) => setCaret(event.target.selectionStart)} onClick=${(event) => setCaret(event.target.selectionStart)}></textarea>
         <div class="tools">
-          <${Files} files=${files} change=${setFiles} box=${box} />
-          <${Microphone} key=${thread} send=${speak} report=${setProblem} />
-          <span id="keys" class="faint hint">${running ? "Enter queues, Ctrl+Enter steers, Esc stops" : "Enter sends, Shift+Enter for a new line"}</span>
+          <${Files} files=${files} change=${setFiles} box=${box} word=${!running && "Attach"} />
+          <${Microphone} key=${thread} send=${speak} report=${setProblem} word=${!running && "Record"} />
+          <span id="keys" class="faint hint">${running ? "Enter: after this turn, Ctrl+Enter: now, Esc: stop" : "Enter sends, Shift+Enter for a new line"}</span>
           ${running && html`<button type="button" class="plain stop" onClick=${stop}>${icon("stop")} Stop</button>`}
-          ${running && html`<button type="button" class="plain" disabled=${!text.trim() || files.length > 0} onClick=${() => submit(true)}>Steer</button>`}
-          <button type="submit" class="primary send" disabled=${!text.trim() && !files.length}>${icon("send")} ${running ? "Queue" : "Send"}</button>
+          ${running && html`<button type="button" class="plain" title="The agent reads it before its next step" disabled=${!text.trim() || files.length > 0} onClick=${() => submit(true)}>Send now</button>`}
+          <button type="submit" class="primary send" title=${running ? "The agent reads it when this turn is over" : null} disabled=${!text.trim() && !files.length}>${icon("send")} ${running ? "Send after" : "Send"}</button>
         </div>
       </div>
     </form>

@@ -42,7 +42,7 @@ export function Context({ thread }) {
           <h2>What leaves first</h2>
           <p>${nextCut(costs)}</p>
           ${costs.oldest && html`<p class="faint">The oldest that is still sent begins: <q class="breakable">${visible(costs.oldest)}</q></p>`}
-          ${costs.found_tools > 0 && html`<p class="faint">${costs.found_tools} further tools take nothing until they are found.</p>`}
+          ${costs.found_tools > 0 && html`<p class="faint">${costs.found_tools === 1 ? "One more tool is" : `${costs.found_tools} more tools are`} described to the model only when it looks for one, and take no room until then.</p>`}
           ${costs.fitted && html`<p class="faint">Instructions and tools are shortened: they are more than this window has room for.</p>`}
         </section>
       `}

@@ -8,7 +8,8 @@ import { Words } from "./words.js";
 const BYTES_MAX = 26_214_400;
 const FILES_MAX = 10;
 
-export function Files({ files, change, box }) {
+/** `word` stands beside the pictogram where there is room. */
+export function Files({ files, change, box, word }) {
   const input = useRef(null);
   const [problem, setProblem] = useState("");
   const [over, setOver] = useState(false);
@@ -51,7 +52,7 @@ export function Files({ files, change, box }) {
     box.current.focus();
   };
   return html`
-    <button type="button" class="quiet" aria-label="Attach a file" title="Attach a file" onClick=${() => input.current.click()}>${icon("clip")}</button>
+    <button type="button" class="quiet" aria-label="Attach a file" title="Attach a file" onClick=${() => input.current.click()}>${icon("clip")}${word && html`<span class="if-wide" aria-hidden="true">${word}</span>`}</button>
     <input ref=${input} type="file" multiple hidden onChange=${chosen} />
     ${files.length > 0 &&
     html`

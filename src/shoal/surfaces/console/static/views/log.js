@@ -1,8 +1,8 @@
 // The log of a thread: rows strung on one line, what is being written, and what is on its way.
 
-import { html, memo, useEffect, useLayoutEffect, useRef, useState } from "../dom.js";
+import { html, memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../dom.js";
 import { fileAddress, speechAddress } from "../api.js";
-import { bytes, clockTime, fullTime, visible } from "../format.js";
+import { bytes, clockTime, fullTime, here, visible } from "../format.js";
 import { canTalk, me } from "../me.js";
 import { BranchSwitch, EditMessage } from "./branches.js";
 import { Changes, files } from "./changes.js";
@@ -18,7 +18,7 @@ import { Words } from "./words.js";
 
 const ROWS_SHOWN = 110;
 const NEAR_BOTTOM_PX = 60;
-const ORIGINS = { trigger: "Scheduled", system: "Shoal", agent: "Another agent", api: "Over the API" };
+const ORIGINS = { trigger: "Scheduled", system: "Shoal", agent: "Another agent" };
 
 const UserRow = memo(function UserRow({ item, thread, session, siblings, resting }) {
   const [editing, setEditing] = useState(false);
@@ -35,7 +35,8 @@ const UserRow = memo(function UserRow({ item, thread, session, siblings, resting
       <span class="node" aria-hidden="true"></span>
       <div class="body">
         <p class="by">
-          <b>${name}</b>${item.steered && html`<span class="tag">steered</span>`}
+          <b>${name}</b>${item.steered && html`<span class="tag">sent meanwhile</span>`}
+          ${item.origin === "api" && html`<span class="faint" title="Sent by a program or a script, with the HTTP API">by a program</span>`}
           <time datetime=${item.at} title=${fullTime(item.at)}>${clockTime(item.at)}</time>
           ${siblings && html`<${BranchSwitch} thread=${thread} session=${session} siblings=${siblings} />`}
           ${mayEdit && !editing && html`<${Act} name="edit" label="Edit" onClick=${() => setEditing(true)} />`}
@@ -114,7 +115,7 @@ const NoteRow = memo(function NoteRow({ item, thread, session }) {
       <div class="row error">
         <span class="node" aria-hidden="true"></span>
         <div class="body" role="note">
-          <p><${Words} text=${item.text || "Something went wrong."} /></p>
+          <p><${Words} text=${here(item.text) || "Something went wrong."} /></p>
           ${item.detail && html`<details><summary>Details</summary><pre tabindex="0">${item.detail}</pre></details>`}
         </div>
       </div>
@@ -269,6 +270,8 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
   };
 
   const from = Math.max(0, view.items.length - shown);
+  const answering = view.live && view.turns.get(view.live.turn);
+  const begins = useMemo(() => answering && !answering.begun && { ...answering, at: answering.startedAt }, [answering]);
   return html`
     <div class="log" ref=${frame} onScroll=${scrolled} tabindex="-1">
       <div class="column" role="log" aria-live="off" aria-label="Conversation">
@@ -277,8 +280,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
         ${view.items.slice(from).map(
           (item) => html`<div key=${item.key} class="strung" data-seq=${item.seq}><${rows[item.kind]} item=${item} thread=${view.thread} session=${session} turn=${item.kind === "end" ? view.turns.get(item.turn) : null} siblings=${["user", "begin"].includes(item.kind) ? view.siblings.get(item.turn) : null} resting=${!view.openTurn} /></div>`,
         )}
-        ${view.live && !view.turns.get(view.live.turn)?.begun && view.turns.has(view.live.turn) &&
-        html`<${BeginRow} key="begins" item=${{ ...view.turns.get(view.live.turn), at: view.turns.get(view.live.turn).startedAt }} />`}
+        ${begins && html`<${BeginRow} key="begins" item=${begins} />`}
         ${view.live && html`
           <div class="row assistant live" key="live">
             <div class="body">${view.live.partial && html`<span class="faint">… </span>`}<${GrowingProse} text=${view.live.text} thread=${view.thread} /></div>

@@ -36,7 +36,8 @@ function Configured({ server, reload }) {
   return html`
     <li class="card">
       <p class="card-head"><b>${visible(server.name)}</b><span class="tag">${STATES[server.status]}</span></p>
-      <p><code class="breakable">${visible(server.where)}</code></p>
+      <p><code class="breakable">${visible([server.where, ...server.args].join(server.where.includes("://") ? "" : " "))}</code></p>
+      ${server.secrets.length > 0 && html`<p class="faint breakable">With ${server.secrets.map((name) => `${visible(name)}=•••`).join(", ")}</p>`}
       ${server.why && html`<p class="problem breakable">${visible(server.why)}</p>`}
       ${server.tools.length > 0 && html`<details><summary>${server.tools.length === 1 ? "One tool" : `${server.tools.length} tools`}</summary><p class="faint breakable">${server.tools.map(visible).join(", ")}</p></details>`}
       ${isOwner() && html`<p class="card-foot">

@@ -12,7 +12,7 @@ const PROBLEMS = {
 };
 
 /** `send` gets the recording as a file. Browsers give pages without TLS no microphone, other than those on localhost. */
-export function Microphone({ send, report }) {
+export function Microphone({ send, report, word }) {
   const recorder = useRef(null);
   const [since, setSince] = useState(0);
   const end = (keep) => {
@@ -47,7 +47,7 @@ export function Microphone({ send, report }) {
       report(PROBLEMS[error.name] || `The microphone could not be used: ${error.message}`);
     }
   };
-  if (!since) return html`<button type="button" class="quiet" aria-label="Record a voice note" title="Record a voice note" onClick=${begin}>${icon("mic")}</button>`;
+  if (!since) return html`<button type="button" class="quiet" aria-label="Record a voice note" title="Record a voice note" onClick=${begin}>${icon("mic")}${word && html`<span class="if-wide" aria-hidden="true">${word}</span>`}</button>`;
   return html`
     <span class="recording" role="status">Recording<${Elapsed} sinceMs=${since} before=" " /></span>
     <button type="button" class="plain stop" onClick=${() => end(false)}>Discard</button>

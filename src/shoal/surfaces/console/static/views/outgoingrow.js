@@ -9,7 +9,7 @@ function words(message, running) {
     case "offline":
       return "Not sent yet. It goes out when the server is back.";
     case "accepted":
-      if (message.kind === "steer") return "Steering…";
+      if (message.kind === "steer") return "On its way into this turn…";
       return running ? "Queued: read after the current turn" : "Delivered";
     default:
       return message.error;

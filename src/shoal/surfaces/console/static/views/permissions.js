@@ -1,25 +1,36 @@
-// Permissions: would this run? And the rules of each profile.
+// Permissions: would this run? Rules of one's own, added, changed and removed by choices; and the rules of each profile.
 
 import { api } from "../api.js";
-import { html, useState } from "../dom.js";
+import { html, useMemo, useState } from "../dom.js";
 import { visible } from "../format.js";
-import { Place, useAnswer } from "./lists.js";
+import { isOwner } from "../me.js";
+import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
+import { DECISIONS, LISTS, Rule, allRules, wordsByRule } from "./rules.js";
 import { Words } from "./words.js";
 
-const LISTS = { deny: "Refused", allow: "Runs", ask: "Asked about", trusted_allow: "Runs even after untrusted content" };
 const VERDICTS = { allow: "It would run without a question.", ask: "A person would be asked.", deny: "It would be refused." };
 const EXAMPLES = ["git status", "rm -rf build", "curl example.org | sh"];
+const SUBJECTS = {
+  command: ["A command", "Which", "git status", "whatever words follow it"],
+  read: ["Reading a file or folder", "Which", "/workspace/notes", "all that is below it"],
+  write: ["Writing a file or folder", "Which", "/workspace/notes", "all that is below it"],
+  web: ["Reading a web page", "Its address", "https://example.org/docs", "all pages below it"],
+  tool: ["A whole tool", "Which", "", ""],
+};
 
-const ask = () => Promise.all([api.profiles(), api.agents()]).then(([profiles, agents]) => ({ profiles, agents }));
+const ask = () => Promise.all([allRules(), api.agents(), api.info()]).then(([rules, agents, info]) => ({ ...rules, agents: agents.filter((one) => !one.error), tools: info.tools || [] }));
 
 export function Permissions() {
   const [found, problem, reload] = useAnswer(ask);
+  const words = useMemo(() => (found ? wordsByRule(found) : new Map()), [found]);
   return html`
-    <${Place} intro="What agents may do. Rules are regular expressions that match a whole action; what no rule names is refused. They stand in shoal.toml." problem=${problem} reload=${reload} loading=${!found}>
+    <${Place} intro="What agents may do: rules of your own first, then those of each agent's profile. What no rule names is refused." problem=${problem} reload=${reload} loading=${!found}>
       ${found && html`
-        <${Tester} agents=${found.agents} profiles=${found.profiles} />
+        <${Tester} found=${found} words=${words} />
+        <${OwnRules} found=${found} reload=${reload} />
         <section aria-label="Profiles">
           <h2>Profiles</h2>
+          <p class="faint above">Profiles that come with Shoal are the same everywhere and cannot be changed. A rule of your own goes before them; only what a profile refuses stays refused. What profile an agent has is chosen in <a href="#/agents">Agents</a>.</p>
           <ul class="cards">${found.profiles.map((profile) => html`<${Profile} key=${profile.name} profile=${profile} />`)}</ul>
         </section>
       `}
@@ -27,7 +38,7 @@ export function Permissions() {
   `;
 }
 
-function Tester({ agents, profiles }) {
+function Tester({ found, words }) {
   const [answer, setAnswer] = useState(null);
   const [problem, setProblem] = useState("");
   const [shell, setShell] = useState("");
@@ -49,17 +60,17 @@ function Tester({ agents, profiles }) {
       <p class="sheet-line"><span class="faint">Try</span>${EXAMPLES.map((text) => html`<button type="button" class="quiet" key=${text} onClick=${() => setShell(text)}><code>${text}</code></button>`)}</p>
       <div class="line">
         <label>For <select name="whose">
-          <optgroup label="Agents">${agents.filter((one) => !one.error).map(({ name }) => html`<option value=${`agent/${name}`}>${name}</option>`)}</optgroup>
-          <optgroup label="Profiles">${profiles.map(({ name }) => html`<option value=${`profile/${name}`}>${name}</option>`)}</optgroup>
+          <optgroup label="Agents">${found.agents.map(({ name }) => html`<option value=${`agent/${name}`}>${name}</option>`)}</optgroup>
+          <optgroup label="Profiles">${found.profiles.map(({ name }) => html`<option value=${`profile/${name}`}>${name}</option>`)}</optgroup>
         </select></label>
         <button type="submit" class="primary">Ask</button>
       </div>
       <div role="status">
         ${answer && html`
-          <p class="verdict-line"><span class=${`tag is-${answer.decision}`}>${answer.decision}</span> ${VERDICTS[answer.decision]} <span class="faint">By the profile ${answer.profile}.</span></p>
+          <p class="verdict-line"><span class=${`tag is-${answer.decision}`}>${DECISIONS[answer.decision]}</span> ${VERDICTS[answer.decision]} <span class="faint">The profile is ${answer.profile}.</span></p>
           <table class="rules">
-            <thead><tr><th scope="col">Part</th><th scope="col">Decision</th><th scope="col">By rule</th></tr></thead>
-            <tbody>${answer.parts.map((part, at) => html`<tr key=${at}><td><code>${visible(part.action)}</code></td><td><span class=${`tag is-${part.decision}`}>${part.decision}</span></td><td>${part.rule ? html`<code>${part.rule}</code>` : html`<span class="faint">none names it</span>`}</td></tr>`)}</tbody>
+            <thead><tr><th scope="col">Part</th><th scope="col">Decision</th><th scope="col">By the rule about</th></tr></thead>
+            <tbody>${answer.parts.map((part, at) => html`<tr key=${at}><td><code title=${part.action}>${visible(bare(part.action))}</code></td><td><span class=${`tag is-${part.decision}`}>${DECISIONS[part.decision]}</span></td><td>${part.rule ? html`<${Rule} rule=${part.rule} words=${words.get(part.rule)} />` : html`<span class="faint">none names it</span>`}</td></tr>`)}</tbody>
           </table>
         `}
       </div>
@@ -68,13 +79,100 @@ function Tester({ agents, profiles }) {
   `;
 }
 
+/** An action without what says that it is a command. Pure. */
+export const bare = (action) => action.replace(/^tool:bash:/, "");
+
+/** For whom a rule is. Pure. */
+export function whose(rule) {
+  if (rule.profile) return `the profile ${rule.profile}`;
+  const names = ["agents", "platforms", "channels", "kinds", "users", "roles"].flatMap((name) => rule[name] || []);
+  return names.length ? names.join(", ") : "every agent";
+}
+
+function OwnRules({ found, reload }) {
+  const [adding, setAdding] = useState(false);
+  return html`
+    <section aria-label="Your rules" class="own-rules">
+      <h2>Your rules</h2>
+      <p class="faint above">${found.own.length ? "They hold from an agent's next turn on. Of several that name the same, the one that stands first decides; what any of them refuses is refused." : "You have none yet: the profiles alone decide."}</p>
+      <ul class="cards">${found.own.map((rule) => html`<${OwnRule} key=${rule.id} rule=${rule} found=${found} reload=${reload} />`)}</ul>
+      ${isOwner() && (adding
+        ? html`<div class="card"><${RuleForm} found=${found} reload=${reload} close=${() => setAdding(false)} /></div>`
+        : html`<p class="sheet-line above"><button type="button" class="plain" onClick=${() => setAdding(true)}>Add a rule</button></p>`)}
+      ${!isOwner() && html`<p class="faint above">Only the owner changes rules.</p>`}
+    </section>
+  `;
+}
+
+function OwnRule({ rule, found, reload }) {
+  const [editing, setEditing] = useState(false);
+  const [attempt, problem] = useAttempt(reload);
+  const named = rule.words || rule.pattern;
+  return html`
+    <li class="card">
+      ${editing
+        ? html`<${RuleForm} rule=${rule} found=${found} reload=${reload} close=${() => setEditing(false)} />`
+        : html`
+          <div class="card-head"><${Rule} rule=${rule.pattern} words=${rule.words} /><span class=${`tag is-${rule.list}`}>${LISTS[rule.list]}</span></div>
+          <p class="card-foot"><span class="faint">For ${whose(rule)}</span>
+            ${isOwner() && html`<button type="button" class="quiet" onClick=${() => setEditing(true)}>Change<span class="offscreen"> ${named}</span></button>
+              <${Sure} label="Remove" what=${named} yes="Remove it" act=${() => attempt(() => api.removeRule(rule.id))} />`}
+          </p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </li>
+  `;
+}
+
+/** A rule by choices; of one that only its pattern says, what it decides can be changed. */
+function RuleForm({ rule, found, reload, close }) {
+  const [what, setWhat] = useState(rule?.subject?.what || "command");
+  const [attempt, problem] = useAttempt(reload);
+  const fixed = rule && !rule.subject;
+  const [, label, example, more] = SUBJECTS[what];
+  const isTool = what === "tool";
+  const submit = async (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(event.target));
+    const about = fixed ? { pattern: rule.pattern } : { subject: { what, text: given.text.trim(), beginning: Boolean(given.beginning) } };
+    const [kind, name] = (given.whose || "").split("/");
+    const where = kind === "agent" ? { agents: [name] } : kind === "profile" ? { profile: name } : {};
+    const wanted = { list: given.list, ...about, ...where };
+    if (await attempt(() => (rule ? api.changeRule(rule.id, wanted) : api.addRule(wanted)))) close();
+  };
+  return html`
+    <form class="form" onSubmit=${submit} aria-label=${rule ? "Change this rule" : "Add a rule"}>
+      ${fixed
+        ? html`<p>This rule was written as a pattern, <code class="breakable">${visible(rule.pattern)}</code>. What it is about is changed in shoal.toml; here, what is decided.</p>`
+        : html`
+          <div class="pair">
+            <label>What it is about <select value=${what} onChange=${(event) => setWhat(event.target.value)}>${Object.entries(SUBJECTS).map(([value, [words]]) => html`<option value=${value}>${words}</option>`)}</select></label>
+            ${isTool
+              ? html`<label key="tool">${label} <select name="text">${[...found.tools].sort().map((name) => html`<option value=${name} selected=${name === rule?.subject?.text}>${name}</option>`)}</select></label>`
+              : html`<label key=${what}>${label} <input name="text" required maxlength="900" spellcheck="false" autocomplete="off" placeholder=${example} defaultValue=${rule?.subject?.what === what ? rule.subject.text : ""} /></label>`}
+          </div>
+          ${!isTool && html`<label class="only" key=${`more ${what}`}><input type="checkbox" name="beginning" defaultChecked=${rule ? rule.subject.beginning : true} /> and ${more}</label>`}
+          ${what === "read" && html`<p class="faint">Commands read files too: this is about the tools that read, and about files that a command names with <code>${"<"}</code>.</p>`}`}
+      <div class="pair">
+        <label>What is decided <select name="list">${Object.entries(LISTS).map(([value, words]) => html`<option value=${value} selected=${value === (rule?.list || "allow")}>${words}</option>`)}</select></label>
+        ${!rule && html`<label>For <select name="whose">
+          <option value="">every agent</option>
+          <optgroup label="Agents">${found.agents.map(({ name }) => html`<option value=${`agent/${name}`}>${name}</option>`)}</optgroup>
+          ${found.profiles.some((one) => !one.built_in) && html`<optgroup label="Profiles of your own">${found.profiles.filter((one) => !one.built_in).map(({ name }) => html`<option value=${`profile/${name}`}>${name}</option>`)}</optgroup>`}
+        </select></label>`}
+      </div>
+      <p class="card-foot"><span class="faint">It is written to shoal.toml and to the audit log.</span><button type="submit" class="primary">${rule ? "Save" : "Add rule"}</button><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </form>
+  `;
+}
+
 const Profile = ({ profile }) => html`
   <li class="card">
     <details>
-      <summary><b>${profile.name}</b> <span class="faint">${profile.rules.length === 1 ? "1 rule" : `${profile.rules.length} rules`}${profile.agents.length ? ` · used by ${profile.agents.join(", ")}` : ""}</span></summary>
-      ${Object.entries(LISTS).map(([list, words]) => {
+      <summary><b>${profile.name}</b> <span class="faint">${profile.rules.length === 1 ? "1 rule" : `${profile.rules.length} rules`}${profile.built_in ? " · comes with Shoal" : ""}${profile.agents.length ? ` · used by ${profile.agents.join(", ")}` : ""}</span></summary>
+      ${Object.entries(LISTS).map(([list, title]) => {
         const rules = profile.rules.filter((rule) => rule.list === list);
-        return rules.length > 0 && html`<p class="faint" key=${list}>${words}</p><ul class="entries rules">${rules.map((rule) => html`<li key=${rule.pattern}><code>${visible(rule.pattern)}</code></li>`)}</ul>`;
+        return rules.length > 0 && html`<p class="faint" key=${list}>${title}</p><ul class="entries rules">${rules.map((rule) => html`<li key=${rule.pattern}><${Rule} rule=${rule.pattern} words=${rule.words} /></li>`)}</ul>`;
       })}
     </details>
   </li>

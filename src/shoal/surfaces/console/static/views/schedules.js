@@ -19,7 +19,7 @@ export function Schedules({ state, lastThread }) {
   return html`
     <${Place} intro="At its time each of these is sent to an agent as a message." problem=${problem} reload=${reload} loading=${!triggers}>
       ${planned?.length > 0 && html`<${Week} planned=${planned} nowMs=${Date.now()} />`}
-      ${planned?.length > 0 && triggers?.some((one) => one.kind === "periodic" && one.timezone !== zone) && html`<p class="faint above">The calendar shows your own time, ${zone}.</p>`}
+      ${planned?.length > 0 && triggers?.some((one) => one.kind === "periodic" && one.timezone !== zone) && html`<p class="faint above">The calendar and what comes next are told by your own clock, ${zone}.</p>`}
       <ul class="cards">
         ${(triggers || []).map((trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} threads=${state.threads || []} reload=${reload} />`)}
       </ul>
@@ -44,7 +44,7 @@ function Schedule({ trigger, threads, reload }) {
   const where = trigger.thread ? threadName(threads.find((info) => info.thread === trigger.thread), trigger.thread) : [trigger.platform, trigger.channel].filter(Boolean).join(" ");
   const said = trouble(trigger);
   const due = trigger.state === "active" && trigger.next_at;
-  const next = trigger.state === "paused" ? "Rests" : due ? `Next ${ago(due)}` : "Does not come again";
+  const next = trigger.state === "paused" ? "Rests" : due ? `Next ${clockTime(due)}, ${ago(due)}` : "Does not come again";
   return html`
     <li class="card">
       <p class="card-head">
@@ -53,7 +53,7 @@ function Schedule({ trigger, threads, reload }) {
       </p>
       ${trigger.name && html`<p class="clamped">${trigger.text}</p>`}
       <p class="faint">
-        ${trigger.kind === "periodic" ? html`<span title=${trigger.schedule}>${sentence(trigger.words || trigger.schedule)}</span>, ${trigger.timezone}` : html`Once, <time datetime=${trigger.schedule}>${clockTime(trigger.schedule) || trigger.schedule}</time>`} ${where && html`into ${trigger.thread ? html`<a class="breakable" href=${`#/t/${encodeURIComponent(trigger.thread)}`}>${where}</a>` : html`<span class="breakable">${where}</span>`}`}
+        ${trigger.kind === "periodic" ? html`<span title=${trigger.schedule}>${sentence(trigger.words || trigger.schedule)}</span>${trigger.timezone !== zone && ` by the clock of ${trigger.timezone}`}` : html`Once, <time datetime=${trigger.schedule}>${clockTime(trigger.schedule) || trigger.schedule}</time>`} ${where && html`into ${trigger.thread ? html`<a class="breakable" href=${`#/t/${encodeURIComponent(trigger.thread)}`}>${where}</a>` : html`<span class="breakable">${where}</span>`}`}
       </p>
       ${said && html`<p class="problem"><${Words} text=${said} /></p>`}
       <p class="card-foot">

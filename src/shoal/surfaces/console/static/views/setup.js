@@ -13,8 +13,23 @@ export function Setup() {
   const [setup, problem, reload] = useAnswer(api.setup, POLL_MS);
   return html`
     <${Place} intro="Which model answers, and where people write to your agents. Each answer is tried at once; what works counts from the next message on." problem=${problem} reload=${reload} loading=${!setup}>
-      ${setup && html`<${Model} setup=${setup} reload=${reload} /><${Chats} setup=${setup} reload=${reload} /><${Commands} />`}
+      ${setup && html`<${Model} setup=${setup} reload=${reload} /><${Chats} setup=${setup} reload=${reload} /><${Titles} setup=${setup} reload=${reload} /><${Commands} />`}
     <//>
+  `;
+}
+
+const TITLES = { words: "its first words", model: "what a model finds after the first turn" };
+
+/** What new threads are called. */
+function Titles({ setup, reload }) {
+  const [attempt, problem] = useAttempt(reload);
+  return html`
+    <section class="panel" aria-labelledby="setup-titles">
+      <div class="panel-head"><h2 id="setup-titles">Titles of threads</h2></div>
+      <label>A new thread is called by <select value=${setup.titles} onChange=${(event) => attempt(() => api.changeSetup({ titles: event.target.value }))}>${Object.entries(TITLES).map(([value, words]) => html`<option value=${value}>${words}</option>`)}</select></label>
+      <p class="faint">${setup.titles === "model" ? "A thread costs one more short call to a model." : "That costs nothing."} Whoever renames a thread has the last word.</p>
+      <${Problem} text=${problem} />
+    </section>
   `;
 }
 

@@ -33,17 +33,17 @@ const LINKS = { live: "Connected", connecting: "Connecting…", offline: "Offlin
 
 const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, waiting, minute, detail, manage }) {
   const state = waiting ? "waiting" : info.open_turn ? "running" : unread ? "unread" : "";
-  const said = { waiting: "needs approval", running: "working", unread: "new" }[state];
+  const said = { waiting: "waits for you", running: "working", unread: "new" }[state];
   return html`
     <li class="thread-row" style=${depth ? `margin-left: ${Math.min(depth, 3) * 0.9}rem` : null}>
       <a class=${`thread ${state}${unread ? " is-unread" : ""}`} href=${`#/t/${encodeURIComponent(info.thread)}`} aria-current=${current ? "page" : null}>
-        <span class="dot" aria-hidden="true"></span>
+        <span class="dot" aria-hidden="true" title=${said && said[0].toUpperCase() + said.slice(1)}></span>
         <span class="thread-name">${threadName(info)}</span>
         <time datetime=${info.updated_at} title=${fullTime(info.updated_at)}>${age(info.updated_at, minute)}</time>
-        ${detail && html`<span class="thread-preview">${detail}</span>`}
-        ${said && html`<span class="offscreen">, ${said}</span>`}
+        ${(detail || waiting) && html`<span class="thread-preview">${waiting && html`<span class="is-ask">Waits for you</span>`}${waiting && detail && " · "}${detail}</span>`}
+        ${said && !waiting && html`<span class="offscreen">, ${said}</span>`}
       </a>
-      ${manage && html`<button type="button" class="quiet thread-more" aria-label=${`More about ${threadName(info)}`} onClick=${() => manage(info)}>${icon("more")}</button>`}
+      ${manage && html`<button type="button" class="quiet thread-more" aria-label=${`More about ${threadName(info)}`} title="Rename, pin, archive, export, delete" onClick=${() => manage(info)}>${icon("more")}</button>`}
     </li>
   `;
 });
@@ -102,7 +102,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find }) 
     <nav class=${`rail${open ? " open" : ""}`} ref=${rail} aria-label="Threads and places" id="rail">
       <div class="rail-head">
         <a class="brand" href="#/">${mark()} Shoal</a>
-        <button type="button" class="quiet search-open" aria-label="Search" title="Search (Ctrl+K)" onClick=${find}>${icon("search")}</button>
+        <button type="button" class="quiet search-open" aria-label="Search" title="Search (Ctrl+K)" onClick=${find}>${icon("search")}<span aria-hidden="true">Search</span></button>
         <button type="button" class="quiet rail-hides" aria-label="Hide the list" title="Hide the list" onClick=${hide}>${icon("rail")}</button>
         <button type="button" class="quiet drawer-only" aria-label="Close the list" onClick=${close}>${icon("close")}</button>
       </div>

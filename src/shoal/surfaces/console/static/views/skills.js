@@ -35,9 +35,13 @@ export function Skills() {
 function Known({ agent }) {
   const [found, problem, reload] = useAnswer(() => api.skills(agent));
   const [draft, setDraft] = useState(""); // the text of a new one
+  const [scope, setScope] = useState("global"); // who has what is installed
+  const [attempt, refused] = useAttempt(reload);
   const take = async (event) => {
     const [file] = event.target.files;
-    if (file) setDraft(await file.text());
+    event.target.value = "";
+    if (file && /\.zip$/i.test(file.name)) await attempt(() => api.installSkills({ scope, agent }, file));
+    else if (file) setDraft(await file.text());
   };
   return html`
     ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
@@ -45,9 +49,12 @@ function Known({ agent }) {
     ${found?.problems.map((one) => html`<p key=${one.path} class="problem breakable"><${Words} text=${`${one.path}: ${one.problem}`} /></p>`)}
     ${found && canChange() && !draft && html`<p class="sheet-line above">
       <button type="button" class="plain" onClick=${() => setDraft(NEW)}>New skill</button>
-      <label class="plain file-button">From a SKILL.md <input type="file" class="offscreen" accept=".md,text/markdown" onChange=${take} /></label>
-    </p>`}
-    ${draft && html`<div class="card above"><${Editor} agent=${agent} text=${draft} scope="global" close=${() => setDraft("")} reload=${reload} /></div>`}
+      <label class="plain file-button">Install a SKILL.md or a .zip <input type="file" class="offscreen" accept=".md,text/markdown,.zip,application/zip" onChange=${take} /></label>
+      <label class="only">for <select value=${scope} onChange=${(event) => setScope(event.target.value)}><option value="global">every agent</option><option value="agent">${agent} alone</option></select></label>
+    </p>
+    <p class="faint above">An archive holds a folder for each skill, with its SKILL.md and the files that go with it. Install only what you trust: agents follow it.</p>`}
+    ${refused && html`<p class="problem" role="alert"><${Words} text=${refused} /></p>`}
+    ${draft && html`<div class="card above"><${Editor} agent=${agent} text=${draft} scope=${scope} close=${() => setDraft("")} reload=${reload} /></div>`}
     ${found && !found.skills.length && html`<p class="faint empty">This agent has no skills.</p>`}
     <ul class="cards">${(found?.skills || []).map((skill) => html`<${Skill} key=${`${skill.scope} ${skill.name}`} skill=${skill} agent=${agent} reload=${reload} />`)}</ul>
   `;

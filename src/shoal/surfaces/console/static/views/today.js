@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { html } from "../dom.js";
-import { ago, clockTime, count, dollars, duration, fullTime, plain, threadName, visible } from "../format.js";
+import { ago, clockTime, count, dollars, duration, fullTime, here, plain, threadName, visible } from "../format.js";
 import { Columns, Figures, Legend } from "./charts.js";
 import { Face } from "./face.js";
 import { Place, useAnswer } from "./lists.js";
@@ -104,7 +104,7 @@ const Wrong = ({ turns, failing }) => html`
   <section class="panel is-bad" aria-label="Went wrong">
     <h2>Went wrong</h2>
     <ul class="lines">
-      ${turns.map((turn) => html`<li key=${`${turn.thread}/${turn.seq}`}><a href=${at(turn.thread, turn.seq)}>${FAULTS[turn.outcome]}</a><span class="clamped"><b>${threadName({ title: turn.title }, turn.thread)}</b> <${Words} text=${turn.reply || turn.asked} /></span><time class="faint" datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time></li>`)}
+      ${turns.map((turn) => html`<li key=${`${turn.thread}/${turn.seq}`}><a href=${at(turn.thread, turn.seq)}>${FAULTS[turn.outcome]}</a><span class="clamped"><b>${threadName({ title: turn.title }, turn.thread)}</b> <${Words} text=${here(turn.reply) || turn.asked} /></span><time class="faint" datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time></li>`)}
       ${failing.map((one) => html`<li key=${one.id}><a href="#/schedules">Schedule</a><span class="clamped">${visible(one.text)}: <${Words} text=${one.error || "its time passed while nobody could send it."} /></span></li>`)}
     </ul>
   </section>

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shoal.actors.commands import ParsedReminder, parse_reminder
 from shoal.domain.errors import InvalidInput
+from shoal.domain.triggers import ParsedReminder, parse_reminder
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""The permission rules of an owner's own, one by one, and shoal.toml with one of them added, changed or taken out.
+
+They stand in `[[permissions.overrides]]`, for some agents, places and people, or in a profile that the owner has made.
+The profiles that come with Shoal are not among them: they cannot be changed.
+"""
+
+import hashlib
+import tomllib
+from typing import cast
+
+import msgspec
+
+from shoal.domain.errors import Conflict, NotFound
+from shoal.domain.settings import OverrideSettings, PermissionsSettings
+from shoal.domain.toml_text import Value, with_element, with_value
+from shoal.permissions.profiles import RuleList
+
+LISTS: tuple[RuleList, ...] = ("deny", "allow", "ask", "trusted_allow")
+_SELECTORS = ("agents", "platforms", "channels", "kinds", "users", "roles")
+_OVERRIDES = ("permissions", "overrides")
+GONE = "This rule is not in shoal.toml any more. Look at the rules again."
+
+
+class OwnRule(msgspec.Struct, frozen=True):
+    """A pattern in a list: of a `profile`, or for whom all selectors hold; without any it is for everybody."""
+
+    list: RuleList
+    pattern: str
+    profile: str = ""
+    agents: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """A name for the rule that changes with it."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """For whom it is."""
+        return (self.profile, *(getattr(self, name) for name in _SELECTORS))
+
+
+def own_rules(settings: PermissionsSettings) -> list[OwnRule]:
+    """All of them: those for certain agents, places and people, the one that is asked first at the head, then those of
+    profiles."""
+    found = [
+        OwnRule(kind, pattern, **{name: getattr(one, name) for name in _SELECTORS})
+        for one in reversed(settings.overrides)
+        for kind in LISTS
+        for pattern in getattr(one, kind)
+    ]
+    return found + [
+        OwnRule(kind, pattern, name)
+        for name, profile in settings.profiles.items()
+        for kind in LISTS
+        for pattern in getattr(profile, kind)
+    ]
+
+
+def with_rule(text: str, was: OwnRule | None, now: OwnRule | None) -> str:
+    """The text of shoal.toml with `now` in the place of `was`; None for a rule that was not there, or is not to be.
+
+    Raises Conflict where `was` is not there, CannotPlace where it is written in a form that cannot be changed for sure.
+    """
+    if was is not None and (now is None or was.place == now.place):
+        return _changed(text, was, now)
+    if was is not None:
+        text = _changed(text, was, None)
+    if now is None:
+        return text
+    if now.profile:
+        lists = _profile(text, now.profile)
+        return with_value(text, ("permissions", "profiles", now.profile, now.list), (*lists[now.list], now.pattern))
+    selectors: dict[str, Value] = {name: getattr(now, name) for name in _SELECTORS if getattr(now, name)}
+    return with_element(text, _OVERRIDES, len(_overrides(text)), {**selectors, now.list: (now.pattern,)})
+
+
+def with_override(text: str, override: OverrideSettings) -> str:
+    """The text of shoal.toml with one more set of rules at its end. Raises CannotPlace."""
+    fields: dict[str, Value] = {name: value for name in (*_SELECTORS, *LISTS) if (value := getattr(override, name))}
+    return with_element(text, _OVERRIDES, len(_overrides(text)), fields)
+
+
+def _changed(text: str, was: OwnRule, now: OwnRule | None) -> str:
+    if was.profile:
+        before = _profile(text, was.profile)
+        lists = _put(before, was, now)
+        for kind in LISTS:
+            if lists[kind] != before[kind]:
+                text = with_value(text, ("permissions", "profiles", was.profile, kind), lists[kind])
+        return text
+    for number, one in reversed([*enumerate(_overrides(text))]):
+        selectors = {name: getattr(one, name) for name in _SELECTORS}
+        if ("", *selectors.values()) == was.place and was.pattern in getattr(one, was.list):
+            lists = _put({kind: getattr(one, kind) for kind in LISTS}, was, now)
+            rules: dict[str, Value] = {kind: patterns for kind, patterns in lists.items() if patterns}
+            chosen: dict[str, Value] = {name: names for name, names in selectors.items() if names}
+            return with_element(text, _OVERRIDES, number, {**chosen, **rules} if rules else None)
+    raise Conflict(GONE)
+
+
+def _put(lists: dict[RuleList, tuple[str, ...]], was: OwnRule, now: OwnRule | None) -> dict[RuleList, tuple[str, ...]]:
+    """The lists with one rule in the place of another, or without it."""
+    if was.pattern not in lists[was.list]:
+        raise Conflict(GONE)
+    at = lists[was.list].index(was.pattern)
+    stays = now is not None and now.list == was.list
+    new = (now.pattern,) if now is not None else ()
+    changed: dict[RuleList, tuple[str, ...]] = {**lists}
+    changed[was.list] = (*lists[was.list][:at], *(new if stays else ()), *lists[was.list][at + 1 :])
+    if now is not None and not stays:
+        changed[now.list] = (*lists[now.list], now.pattern)
+    return changed
+
+
+def _permissions(text: str) -> PermissionsSettings:
+    content = tomllib.loads(text).get("permissions", {})
+    rules = {key: content[key] for key in ("profiles", "overrides") if key in content}
+    return msgspec.convert(rules, PermissionsSettings)
+
+
+def _overrides(text: str) -> tuple[OverrideSettings, ...]:
+    return _permissions(text).overrides
+
+
+def _profile(text: str, name: str) -> dict[RuleList, tuple[str, ...]]:
+    found = _permissions(text).profiles.get(name)
+    if found is None:
+        raise NotFound(f"There is no profile {name[:80]!r} in shoal.toml.")
+    return {kind: cast("tuple[str, ...]", getattr(found, kind)) for kind in LISTS}

@@ -1,0 +1,25 @@
+// Permission rules as people read them: what a rule is about in words, with its pattern behind them.
+
+import { api } from "../api.js";
+import { html } from "../dom.js";
+import { visible } from "../format.js";
+
+export const LISTS = { deny: "Refused", allow: "Runs without a question", ask: "A person is asked", trusted_allow: "Runs even after untrusted content" };
+
+/** What a decision of the rules is called. */
+export const DECISIONS = { allow: "runs", ask: "asks", deny: "refused" };
+
+/** All rules there are: `{profiles, own}`. */
+export const allRules = () => Promise.all([api.profiles(), api.ownRules()]).then(([profiles, own]) => ({ profiles, own }));
+
+/** What rules are about, by the list and pattern that answers and the audit log name them by. Pure. */
+export const wordsByRule = ({ profiles, own }) =>
+  new Map([...profiles.flatMap((profile) => profile.rules), ...own].map((rule) => [`${rule.list} ${rule.pattern}`, rule.words]));
+
+/** A rule in words, which unfold to its pattern. */
+export const Rule = ({ rule, words }) => html`
+  <details class="rule">
+    <summary>${visible(words || "A rule with a pattern of its own")}</summary>
+    <code class="breakable">${visible(rule)}</code>
+  </details>
+`;

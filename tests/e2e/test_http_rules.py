@@ -1,0 +1,142 @@
+"""Permission rules over the API: added, changed and removed in shoal.toml, and in force at once."""
+
+import tomllib
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.e2e.test_http_setup import Stand, running
+
+from shoal.actors.access_tokens import NewToken
+from shoal.domain.permissions import TokenScope
+
+TOLD = """# written by hand
+[permissions]
+default_profile = "standard"  # the usual
+
+[permissions.profiles.builder]
+extends = "locked"
+allow = ["tool:bash:ls"]
+
+[[permissions.overrides]]  # of last year
+users = ["telegram:7"]
+allow = ["tool:bash:(make|ls).*"]
+deny = ["tool:bash:rm .*"]
+"""
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
+    async with running(tmp_path / "home", TOLD) as found:
+        yield found
+
+
+class Rule(msgspec.Struct):
+    """A rule, as the API tells it."""
+
+    id: str
+    list: str
+    pattern: str
+    words: str
+    profile: str
+    agents: tuple[str, ...]
+    users: tuple[str, ...]
+
+
+async def rules(stand: Stand) -> list[Rule]:
+    return msgspec.json.decode((await stand.client.get("/api/permissions/rules")).content, type=list[Rule])
+
+
+async def decision(stand: Stand, shell: str, **by: str) -> str:
+    answer = await stand.client.post("/api/permissions/check", json={"shell": shell, **(by or {"agent": "main"})})
+    return str(answer.json()["decision"])
+
+
+def subject(text: str, *, beginning: bool = False) -> dict[str, object]:
+    return {"subject": {"what": "command", "text": text, "beginning": beginning}}
+
+
+async def test_a_rule_is_added_changed_and_removed_and_holds_at_once(stand: Stand) -> None:
+    assert await decision(stand, "git status -s") == "ask"
+    about = subject("git status", beginning=True)
+    await stand.post("/api/permissions/rules", {"list": "allow", **about, "agents": ["main"]}, 201)
+    assert await decision(stand, "git status -s") == "allow"
+    made = next(one for one in await rules(stand) if "git" in one.pattern)
+    assert (made.words, made.agents) == ("the command git status, whatever follows it", ("main",))
+
+    await stand.put(f"/api/permissions/rules/{made.id}", {"list": "deny", **about})
+    assert await decision(stand, "git status -s") == "deny"
+    changed = next(one for one in await rules(stand) if "git" in one.pattern)
+    assert (changed.list, changed.agents) == ("deny", ("main",))
+    assert (await stand.client.delete(f"/api/permissions/rules/{made.id}")).status_code == 404
+
+    assert (await stand.client.delete(f"/api/permissions/rules/{changed.id}")).json() == {"removed": True}
+    assert await decision(stand, "git status -s") == "ask"
+    assert tomllib.loads(stand.written()[0])["permissions"] == tomllib.loads(TOLD)["permissions"]
+    for line in ("# written by hand", "# the usual", "# of last year"):
+        assert line in stand.written()[0]
+    audit = (await stand.client.get("/api/audit")).json()
+    said = [one["entry"]["action"] for one in audit if one["entry"]["kind"] == "setup"]
+    assert [one.partition(" tool:")[0] for one in said] == [
+        "add rule allow", "change rule allow", "remove rule deny",
+    ]  # fmt: skip
+
+
+async def test_a_rule_of_several_goes_alone(stand: Stand) -> None:
+    first = next(one for one in await rules(stand) if one.list == "deny")
+    assert (first.users, first.words) == (("telegram:7",), "")
+    await stand.client.delete(f"/api/permissions/rules/{first.id}")
+    (left,) = tomllib.loads(stand.written()[0])["permissions"]["overrides"]
+    assert left == {"users": ["telegram:7"], "allow": ["tool:bash:(make|ls).*"]}
+
+
+async def test_a_profile_of_ones_own_is_changed_too(stand: Stand) -> None:
+    await stand.post("/api/permissions/rules", {"list": "ask", **subject("make"), "profile": "builder"}, 201)
+    assert await decision(stand, "make", profile="builder") == "ask"
+    made = next(one for one in await rules(stand) if one.list == "ask")
+    await stand.put(f"/api/permissions/rules/{made.id}", {"list": "allow", **subject("make all")})
+    assert [await decision(stand, one, profile="builder") for one in ("make", "make all")] == ["deny", "allow"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "why"),
+    [
+        ({"list": "allow", **subject("ls"), "profile": "standard"}, 409, "comes with Shoal and cannot be changed"),
+        ({"list": "allow", **subject("ls"), "profile": "nosuch"}, 400, "There are: "),
+        ({"list": "allow", **subject("ls"), "agents": ["nosuch"]}, 404, "no agent"),
+        ({"list": "allow", "subject": {"what": "tool", "text": "nosuch"}}, 400, "no tool"),
+        ({"list": "allow", "pattern": "tool:bash:(ls"}, 400, "not a regular expression"),
+        ({"list": "allow"}, 400, "Say what the rule is about"),
+        ({"list": "sometimes", **subject("ls")}, 400, "sometimes"),
+    ],
+)
+async def test_what_cannot_be_a_rule_changes_nothing(
+    stand: Stand, body: dict[str, object], status: int, why: str
+) -> None:
+    before = stand.written()
+    said = await stand.post("/api/permissions/rules", body, status)
+    assert why in said
+    assert stand.written() == before
+
+
+@pytest.mark.parametrize("scope", ["read", "approve", "admin"])
+async def test_only_the_owner_changes_rules(stand: Stand, scope: TokenScope) -> None:
+    _, token = await stand.app.tokens.create(NewToken("ben", scope, "web:ben"), "web:owner")
+    headers = {"Authorization": f"Bearer {token}"}
+    assert (await stand.client.get("/api/permissions/rules", headers=headers)).status_code == 200
+    known = (await rules(stand))[0]
+    calls = (
+        ("POST", "/api/permissions/rules", {"list": "allow", **subject("ls")}),
+        ("PUT", f"/api/permissions/rules/{known.id}", {"list": "allow", **subject("ls")}),
+        ("DELETE", f"/api/permissions/rules/{known.id}", None),
+    )
+    for method, path, body in calls:
+        answer = await stand.client.request(method, path, json=body, headers=headers)
+        assert answer.status_code == 403, (method, answer.text)
+
+
+async def test_a_variable_that_goes_before_the_file_is_told(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_PERMISSIONS__DEFAULT_PROFILE", "locked")
+    said = await stand.post("/api/permissions/rules", {"list": "allow", **subject("ls")}, 400)
+    assert "SHOAL_PERMISSIONS__DEFAULT_PROFILE goes before the file" in said

@@ -1,0 +1,97 @@
+"""Skills come in an archive, which is not trusted: it is bounded, and stays in the skills' own folders."""
+
+import io
+import stat
+import zipfile
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+
+import pytest
+from tests.e2e.test_http_setup import Stand, running
+
+TEXT = "---\nname: {name}\ndescription: What it is for.\n---\n\n# How\n"
+PLACE = "/api/skills?scope=global"
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
+    async with running(tmp_path / "home") as found:
+        yield found
+
+
+def archive(files: Mapping[str, str | bytes], links: tuple[str, ...] = ()) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as opened:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = ((stat.S_IFLNK if name in links else stat.S_IFREG) | 0o644) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            opened.writestr(entry, content)
+    return made.getvalue()
+
+
+def skill(name: str) -> str:
+    return TEXT.format(name=name)
+
+
+async def install(stand: Stand, content: bytes, status: int, place: str = PLACE) -> str:
+    answer = await stand.client.post(place, content=content, headers={"Content-Type": "application/zip"})
+    assert answer.status_code == status, answer.text
+    return answer.text
+
+
+async def test_skills_come_with_the_files_of_their_folders(stand: Stand) -> None:
+    files = {
+        "pack-main/README.md": "# Pack", "pack-main/skills/tides/SKILL.md": skill("tides"),
+        "pack-main/skills/tides/scripts/read.py": b"print(1)\n", "pack-main/skills/tides/deep/SKILL.md": "inner",
+        "pack-main/skills/boats/SKILL.md": skill("boats"), "pack-main/skills/boats/.DS_Store": "x",
+        "__MACOSX/tides/SKILL.md": "x",
+    }  # fmt: skip
+    said = await install(stand, archive(files), 201)
+    assert '"name":"tides"' in said
+    root = stand.home.data / "skills"
+    assert sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()) == [
+        "boats/SKILL.md", "tides/SKILL.md", "tides/deep/SKILL.md", "tides/scripts/read.py",
+    ]  # fmt: skip
+    audit = (await stand.client.get("/api/audit")).json()
+    assert [one["entry"]["action"] for one in audit if one["entry"]["kind"] == "skill"] == [
+        "write skill tides", "write skill boats",
+    ]  # fmt: skip
+    assert "There is a skill tides already" in await install(stand, archive({"tides/SKILL.md": skill("tides")}), 409)
+
+
+async def test_a_skill_without_a_folder_is_called_as_it_says(stand: Stand) -> None:
+    content = archive({"SKILL.md": skill("tides"), "more.md": "More."})
+    await install(stand, content, 201, "/api/skills?scope=agent&agent=main")
+    folder = stand.home.agent("main") / "skills" / "tides"
+    assert (folder / "more.md").read_text() == "More."
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"PK no archive", "no zip archive"),
+        (archive({"README.md": "x"}), "There is no SKILL.md"),
+        (archive({"a/SKILL.md": skill("a"), "../../evil": "x"}), "leads out of it"),
+        (archive({"a/SKILL.md": skill("a"), "/etc/evil": "x"}), "leads out of it"),
+        (archive({"a/SKILL.md": skill("a"), "a\\..\\evil": "x"}), "leads out of it"),
+        (archive({"a/SKILL.md": skill("a"), "a/link": "/etc/passwd"}, links=("a/link",)), "a link or no plain file"),
+        (archive({"a/SKILL.md": skill("a"), "a/x": "1", "a/X": "2"}), "twice"),
+        (archive({"a/SKILL.md": skill("a"), **{f"a/{n}": "x" for n in range(500)}}), "500 are taken at most"),
+        (archive({"a/SKILL.md": skill("a"), "a/zeros": b"\0" * 27_000_000}), "unpacks to more than 25 MiB"),
+        (archive({"a/SKILL.md": skill("a"), "a/b/c/d/e/f/g/h/i": "x"}), "too deep"),
+        (archive({"a/SKILL.md": skill("other")}), "must be that of its directory"),
+        (archive({"a/SKILL.md": skill("a"), "b/SKILL.md": "no front matter"}), "cannot be installed"),
+        (archive({"a/SKILL.md": skill("a"), "a/x": "1", "a/x/y": "2"}), "as a file, too"),
+        (archive({"b/SKILL.md": skill("b"), "a/SKILL.md": skill("a") + "x" * 70_000}), "may have 65,536 bytes"),
+        (archive({"a/SKILL.md": b"\xff\xfe"}), "no text in UTF-8"),
+    ],
+)
+async def test_an_archive_that_is_refused_leaves_nothing_behind(stand: Stand, content: bytes, why: str) -> None:
+    assert why in await install(stand, content, 400)
+    assert [path for path in (stand.home.data / "skills").rglob("*") if path.is_file()] == []
+    assert not (stand.home.root / "evil").exists()
+
+
+async def test_an_archive_that_is_too_large_is_not_read(stand: Stand) -> None:
+    await install(stand, b"x" * 5_242_881, 413)

@@ -1,0 +1,98 @@
+"""Rules made of choices match what was chosen and nothing else, and say in words what they are about."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.domain.errors import InvalidInput
+from shoal.domain.settings import ProfileSettings
+from shoal.permissions.actions import action_of, shell_actions
+from shoal.permissions.profiles import BUILTIN_PROFILES, compile_profile, decide, decide_all
+from shoal.permissions.rule_words import RuleSubject, Subject, pattern_of, subject_of, words_of
+
+CASES: tuple[tuple[RuleSubject, str, tuple[str, ...], tuple[str, ...]], ...] = (
+    (
+        RuleSubject("command", "'git'  status", beginning=True),
+        "the command git status, whatever follows it",
+        ("tool:bash:git status", "tool:bash:git status -s", "tool:process_start:git status"),
+        ("tool:bash:git statusx", "tool:bash:git push", "tool:write:git status"),
+    ),
+    (RuleSubject("command", "make"), "the command make", ("tool:bash:make",), ("tool:bash:make all",)),
+    (
+        RuleSubject("read", "notes/", beginning=True),
+        "reading /workspace/notes and all below it",
+        ("tool:read:/workspace/notes", "tool:grep:/workspace/notes/a/b"),
+        ("tool:read:/workspace/notes2", "tool:write:/workspace/notes/a"),
+    ),
+    (RuleSubject("write", "/etc/x.y"), "writing /etc/x.y", ("tool:edit:/etc/x.y",), ("tool:edit:/etc/xay",)),
+    (
+        RuleSubject("web", "https://example.org/", beginning=True),
+        "the page https://example.org and what is below it",
+        ("tool:read_url:https://example.org/", "tool:read_url:https://example.org/a"),
+        ("tool:read_url:https://example.org.evil.net/", "tool:read_url:http://example.org/"),
+    ),
+    (
+        RuleSubject("tool", "remind"),
+        "all that the tool remind does",
+        ("tool:remind:tomorrow\nat 9", "tool:remind"),
+        ("tool:remindx:", "tool:bash:remind"),
+    ),
+)
+
+
+@pytest.mark.parametrize(("subject", "words", "matched", "others"), CASES)
+def test_a_rule_is_about_what_was_chosen(
+    subject: RuleSubject, words: str, matched: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    pattern = pattern_of(subject)
+    rules = compile_profile("chosen", ProfileSettings(allow=(pattern,)))
+    assert words_of(pattern) == words
+    assert {decide(rules, action_of(text)).decision for text in matched} == {"allow"}
+    assert {decide(rules, action_of(text)).decision for text in others} == {"deny"}
+    found = subject_of(pattern)
+    assert found is not None
+    assert pattern_of(found) == pattern
+
+
+@given(st.sampled_from(["command", "read", "write"]), st.text(min_size=1, max_size=40), st.booleans())
+def test_whatever_is_chosen_is_read_back(what: Subject, text: str, beginning: bool) -> None:
+    try:
+        pattern = pattern_of(RuleSubject(what, text, beginning))
+    except InvalidInput:
+        return
+    compile_profile("chosen", ProfileSettings(allow=(pattern,)))
+    found = subject_of(pattern)
+    assert found is not None
+    assert pattern_of(found) == pattern
+
+
+def test_a_command_that_hides_what_it_runs_is_allowed_by_the_rule_that_names_it() -> None:
+    rules = compile_profile("chosen", ProfileSettings(allow=(pattern_of(RuleSubject("command", "sudo ls", True)),)))
+    assert decide_all(rules, shell_actions("bash", "sudo ls /x", cwd=Path("/workspace")))[0] == "allow"
+    assert decide_all(rules, shell_actions("bash", "sudo rm /x", cwd=Path("/workspace")))[0] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("subject", "why"),
+    [
+        (RuleSubject("command", "ls && rm x"), "about one command"),
+        (RuleSubject("command", "ls > out"), "about one command"),
+        (RuleSubject("command", "# nothing"), "about one command"),
+        (RuleSubject("read", "/workspace/../etc"), "straight down"),
+        (RuleSubject("write", "/"), "Name a file or a folder"),
+        (RuleSubject("web", "example.org"), "no address"),
+        (RuleSubject("tool", "ba(sh"), "no tool's name"),
+    ],
+)
+def test_what_no_rule_can_be_made_of_is_refused(subject: RuleSubject, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        pattern_of(subject)
+
+
+def test_every_rule_that_comes_with_shoal_has_words() -> None:
+    for profile in BUILTIN_PROFILES.values():
+        for pattern in (*profile.deny, *profile.allow, *profile.ask):
+            assert words_of(pattern), pattern
+    assert words_of("tool:bash:(make|ls).*") == ""
