@@ -154,13 +154,13 @@ async def test_an_ephemeral_post_is_seen_by_one_person(peer: Slack) -> None:
 
 
 async def test_a_status_stands_in_threads_and_is_not_repeated(peer: Slack) -> None:
-    await peer.adapter.typing(peer.thread, "…")
+    await peer.adapter.typing(peer.thread, "is thinking…")
     assert not peer.server.statuses
     await peer.move_to_thread()
     for _ in range(3):
-        await peer.adapter.typing(peer.thread, "…")
+        await peer.adapter.typing(peer.thread, "is thinking…")
     await peer.clock.advance(31)
-    await peer.adapter.typing(peer.thread, "…")
+    await peer.adapter.typing(peer.thread, "is thinking…")
     await peer.adapter.typing(peer.thread, "")
     shown = [status for _, _, status in peer.server.statuses]
     assert shown == ["is thinking…", "is thinking…", ""]

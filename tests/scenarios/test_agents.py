@@ -55,6 +55,10 @@ async def test_an_agent_is_made_with_what_is_chosen_for_it(tmp_path: Path) -> No
         assert "`colour` cannot be set. What can be: listen, model" in told
         assert "Created" not in await world.ada.asks("/agent create x permissions=nope")
         assert world.app.agents.names() == ["deck", "main"]
+        await world.ada.asks("/agent config deck permissions standard")
+        assert world.app.agents.spec("deck").profile == "standard"
+        await world.ada.asks("/agent config permissions guarded")
+        assert world.app.agents.spec("main").profile == "guarded"
 
 
 async def test_a_channel_that_cannot_be_made_is_told_and_the_agent_stays(tmp_path: Path) -> None:

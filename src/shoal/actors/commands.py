@@ -15,7 +15,7 @@ from shoal.actors.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.actors.undo import LAST_TURN, LAST_UNDO
 from shoal.actors.voice import VoiceService
 from shoal.agents.folder import KEYS
-from shoal.agents.lifecycle import AgentCard, AgentLifecycle, choices_in
+from shoal.agents.lifecycle import AgentCard, AgentLifecycle, choices_in, key_named
 from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
@@ -530,7 +530,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 first, _, after = rest.partition(" ")
                 if not first:
                     raise InvalidInput(f"Write `/agent config KEY VALUE`. Keys: {', '.join(KEYS)}.")
-                if first in KEYS or not after:
+                if key_named(first) in KEYS or not after:
                     name, key, value = await self._name_here(asked), first, after.strip()
                 else:
                     key, _, value = after.strip().partition(" ")

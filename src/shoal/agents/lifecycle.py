@@ -206,6 +206,7 @@ class AgentLifecycle:
         Raises NotFound, InvalidInput saying what the key may hold, OSError.
         """
         self._existing(name)
+        key = key_named(key)
         value = listed(key, value)
         if value:
             self.checks.check(key, value)
@@ -342,11 +343,16 @@ def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
             if value.lower() not in known:
                 raise InvalidInput(f"`listen=` takes {', '.join(LISTENS[:-1])} or {LISTENS[-1]}.")
             listen = known[value.lower()]
-        elif {"permissions": "profile"}.get(key, key) in KEYS:
-            chosen[{"permissions": "profile"}.get(key, key)] = value
+        elif key_named(key) in KEYS:
+            chosen[key_named(key)] = value
         else:
             raise InvalidInput(f"`{key[:40]}` cannot be set. What can be: listen, {', '.join(KEYS)}.")
     return name, listen, chosen, rest.strip()
+
+
+def key_named(name: str) -> str:
+    """A key of agent.toml as people may call it: /settings says permissions to a profile."""
+    return "profile" if name == "permissions" else name
 
 
 def listed(key: str, value: str) -> str:

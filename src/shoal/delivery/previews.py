@@ -79,6 +79,10 @@ PREVIEWS_MAX = 200
 """Turns previewed at once; more are shown when they are done."""
 TYPING_SECONDS = 4.0
 """How often a platform is told that the agent works."""
+TOOLS_CHARS_MAX = 60
+"""Of the names of the tools at work, people are shown no more."""
+THINKING = "is thinking…"
+"""What the agent does, in words that go on from its name."""
 STOPPED = "\n\n⏹ Stopped."
 MOVED = "_↓ The answer is below._"
 """What is left of a preview that other posts came after, where a message cannot be deleted."""
@@ -93,6 +97,7 @@ class _Preview(msgspec.Struct, eq=False):
     thread: ThreadId
     turn: TurnId
     reply_to: str
+    doing: str = THINKING
     text: str = ""
     step: int = 0
     shown: str = ""
@@ -170,7 +175,10 @@ class Previews:
                         return
                     preview = self._open[thread] = _Preview(thread, item.turn, self._asked.get(thread, ""))
                     tasks.start_soon(self._paint, preview, pacer)
-                if isinstance(data, TextStreamed):
+                if isinstance(data, StatusChanged):
+                    is_tool = data.state == "tool" and data.text
+                    preview.doing = f"is running {data.text[:TOOLS_CHARS_MAX]}…" if is_tool else THINKING
+                else:
                     if data.step != preview.step:  # another step begins the text anew
                         preview.step, preview.text = data.step, ""
                     preview.text += data.text
@@ -212,7 +220,7 @@ class Previews:
                     continue
                 if self._clock.monotonic() - told_at >= TYPING_SECONDS:
                     told_at = self._clock.monotonic()
-                    await self._try(self._adapter.typing(preview.thread, "…"))
+                    await self._try(self._adapter.typing(preview.thread, preview.doing))
                 await self._clock.wait(preview.changed, TYPING_SECONDS)
         finally:
             self._ending.pop(preview.turn, None)

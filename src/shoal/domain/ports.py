@@ -428,7 +428,8 @@ class ChatAdapter(Protocol):
         ...
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show that the agent works; an empty status ends it. Failures are ignored by the caller."""
+        """Show what the agent does, in words that go on from its name; an empty status ends it. Failures are ignored
+        by the caller."""
         ...
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:

@@ -13,7 +13,7 @@ An earlier summary is given to the model to bring up to date, and leaves the win
 
     how full the conversation is         when it is summarised
     ----------------------------------   ----------------------------------------------------------------------------
-    above three quarters of its room     after the turn, in the background: a new message ends the attempt
+    above four fifths of its room        after the turn, in the background: a new message ends the attempt
     above its room                       before the next model call, in line
     the provider says it overflows       in line, once a turn; without a summary this turn goes on with less of it. A
                                          window that is smaller than was known is learnt: as stated, or by halves

@@ -257,6 +257,18 @@ async def test_a_refused_preview_costs_nothing_and_bars_the_next(stand: Stand) -
     assert stand.texts == ["The tide is low" + WRITING]
 
 
+async def test_people_see_which_tool_is_at_work(stand: Stand) -> None:
+    thinks = StatusChanged("thinking")
+    for does in (thinks, StatusChanged("tool", "bash"), StatusChanged("tool", "read_url, " * 20), thinks):
+        stand.hub.show(THREAD, TURN, does)
+        await stand.passes(4.0)
+    said = [status for _, status in stand.chat.typed]
+    assert said[0] == "is thinking…"
+    assert "is running bash…" in said
+    assert "is thinking…" in said[2:]
+    assert max(map(len, said)) < 80
+
+
 async def test_people_see_that_it_works_before_there_is_text(stand: Stand) -> None:
     stand.hub.show(THREAD, TURN, StatusChanged("thinking"))
     await stand.passes(9.0)

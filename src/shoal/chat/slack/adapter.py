@@ -99,7 +99,6 @@ NO_THREAD_HERE = "I can't tell which thread you mean. Write it in that thread in
 STATUS_SECONDS = 30.0
 """A status that was shown so recently is not shown again; Slack keeps it for two minutes."""
 STATUSES_MAX = 1000
-THINKING = "is thinking…"
 LOOK_BACK = timedelta(days=1)
 """How far back a post is looked for whose outcome is unknown; posts are tried for as long."""
 DOUBTFUL_MAX = 2000
@@ -588,13 +587,12 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Show a status in a thread, which Slack has there only; an empty one ends it. Raises PlatformError."""
         channel, thread_ts = place_of(thread)
-        shown = THINKING if status == "…" else status
         now = self._clock.monotonic()
         before, at = self._statuses.get(thread) or ("", -STATUS_SECONDS)
-        if not thread_ts or (before == shown and (not shown or now - at < STATUS_SECONDS)):
+        if not thread_ts or (before == status and (not status or now - at < STATUS_SECONDS)):
             return
-        self._statuses.put(thread, (shown, now))
-        given = {"channel_id": channel, "thread_ts": thread_ts, "status": shown}
+        self._statuses.put(thread, (status, now))
+        given = {"channel_id": channel, "thread_ts": thread_ts, "status": status}
         await self._api.call("assistant.threads.setStatus", Ok, given)
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
