@@ -231,7 +231,7 @@ def add(
 @click.argument("id")
 @click.pass_obj
 def remove(context: CommandContext, id: str) -> None:
-    """Take out the rule with this ID, as `shoal permissions rules` names it."""
+    """Take out the rule with this ID, as permissions rules names it."""
     call_api(context, "DELETE", f"/api/permissions/rules/{path_part(id)}", into=Removed)
     print("It is gone.")
 
