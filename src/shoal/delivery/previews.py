@@ -173,6 +173,8 @@ class Previews:
                 if preview is None or preview.turn != item.turn:
                     if len(self._open) >= PREVIEWS_MAX:
                         return
+                    if preview is not None:  # its turn is over, of which this process has not heard
+                        preview.end()
                     preview = self._open[thread] = _Preview(thread, item.turn, self._asked.get(thread, ""))
                     tasks.start_soon(self._paint, preview, pacer)
                 if isinstance(data, StatusChanged):

@@ -124,6 +124,11 @@ def preview_key(turn: TurnId) -> str:
     return f"{PREVIEW}{turn}"
 
 
+def reply_key(turn: TurnId) -> str:
+    """The id of a turn's reply."""
+    return f"{turn}:reply"
+
+
 def turn_of_reply(post_id: str) -> TurnId:
     """The turn whose reply this post is; empty when it is none."""
     return TurnId(post_id.removesuffix(":reply") if post_id.endswith(":reply") else "")

@@ -12,7 +12,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.events import decode_stored
 from shoal.domain.ids import ThreadId, TurnId, platform_of
 from shoal.domain.messages import Prompt, Receipt
-from shoal.domain.posts import preview_key, turn_of_reply
+from shoal.domain.posts import preview_key, reply_key, turn_of_reply
 from shoal.domain.records import DeliveryStatus, NewPost, OutboxRow
 from shoal.store.appends import append_outside, put_post, title_of
 from shoal.store.driver import Driver, Script, StorePart, dump, number, query, reader, text, writes, writes_at
@@ -171,9 +171,10 @@ class Outbox(StorePart):
     async def begin_preview(self, thread: ThreadId, turn: TurnId) -> bool:
         """A turn's answer is about to be shown, as the post `preview:TURN`, whose `posted_ids` have an empty one.
 
-        False, and nothing is noted, while a post of the thread is pending or sending: the preview would stand above it.
+        False, and nothing is noted, while a post of the thread is pending or sending: the preview would stand above it;
+        and where the answer is there already, of which another machine's word came late.
         """
-        row = _preview(thread, turn)
+        row = {**_preview(thread, turn), "reply": reply_key(turn)}
         return bool(await self._write("preview_begin", **row, part=BEGUN_PART, now=self._clock.now()))
 
     async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> None:

@@ -43,7 +43,7 @@ from shoal.domain.lines import Waiting
 from shoal.domain.messages import Caller, ModelDone, ModelEvent, ModelFailed, Prompt, TextDelta
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import LiveHub
-from shoal.domain.posts import spoken_id
+from shoal.domain.posts import reply_key, spoken_id
 from shoal.domain.records import Commit, Committed, Lease, NewPost, Spend, Step
 from shoal.domain.speech import SpokenReply
 from shoal.domain.transcript import Transcript
@@ -374,7 +374,7 @@ class ThreadView:
             return ()
         state, reply_to = self.open, self.open.message_id
         shown = f"{text}\n\n_{state.instead}_" if state.instead else text
-        reply = NewPost(f"{self.turn}:reply", self.thread, shown, reply_to=reply_to)
+        reply = NewPost(reply_key(self.turn), self.thread, shown, reply_to=reply_to)
         if not state.speaks:
             return (reply,)
         spoken = SpokenReply(state.agent, state.author, state.direct)

@@ -276,3 +276,15 @@ async def test_people_see_that_it_works_before_there_is_text(stand: Stand) -> No
     stand.happens(TurnFinished("done", "hi"))
     await stand.passes(30.0)
     assert len(stand.chat.typed) == 3
+
+
+async def test_of_a_turn_whose_end_was_not_heard_nothing_is_shown_once_the_next_one_is_over(stand: Stand) -> None:
+    await stand.writes("[SIL")
+    other = TurnId("T2")
+    stand.hub.show(THREAD, other, TextStreamed("[SIL", 0))
+    await stand.passes()
+    stand.hub.publish([Event(2, THREAD, other, datetime(2026, 1, 5, tzinfo=UTC), TurnFinished("done", "hi"))])
+    await stand.passes(5.0)
+    told = len(stand.chat.typed)
+    await stand.passes(60.0)
+    assert len(stand.chat.typed) == told

@@ -63,10 +63,11 @@ on conflict (platform, message_id, thread) do update set post = excluded.post, p
 select message_id from posted where post = :post order by part;
 
 -- name: preview_begin
--- Note that a turn's preview is about to be shown, unless a post of its thread is to be made first.
+-- Note that a turn's preview is about to be shown, unless a post of its thread is to be made first, or its answer was.
 insert into posted (platform, message_id, thread, post, part, at)
 select :platform, '', :thread, :post, :part, :now
 where not exists (select 1 from outbox where thread = :thread and state in ('pending', 'sending'))
+    and not exists (select 1 from outbox where id = :reply)
 on conflict (platform, message_id, thread) do update set
     post = excluded.post, part = case when posted.post = excluded.post then posted.part else excluded.part end
 returning part;

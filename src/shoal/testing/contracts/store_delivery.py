@@ -263,10 +263,10 @@ class DeliveryRules:
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
 
     async def test_a_preview_is_overtaken_by_the_next_post_of_its_thread(self, store: Store) -> None:
-        """But not by the answer that takes it, nor by an edit; to begin it once more does not help."""
+        """But not by an edit; to begin it once more does not help."""
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
         edit = replace(post("e", ThreadId(THREAD)), kind="edit", edits="x")
-        for one in (post("T1:reply", ThreadId(THREAD)), edit, post("elsewhere", OTHER)):
+        for one in (edit, post("elsewhere", OTHER)):
             await store.outbox.put(one)
             (row,) = await claimed(store)
             assert not await store.outbox.is_overtaken(THREAD, TurnId("T1"))
@@ -279,6 +279,17 @@ class DeliveryRules:
         assert await store.outbox.is_overtaken(THREAD, TurnId("T1"))
         assert await store.outbox.begin_preview(THREAD, TurnId("T2"))
         assert not await store.outbox.is_overtaken(THREAD, TurnId("T2"))
+
+    async def test_a_preview_is_taken_by_its_answer_and_none_begins_after_that(self, store: Store) -> None:
+        """However late another machine hears that the answer was being written."""
+        assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
+        await store.outbox.put(post("T1:reply", ThreadId(THREAD)))
+        (row,) = await claimed(store)
+        assert not await store.outbox.is_overtaken(THREAD, TurnId("T1"))
+        await store.outbox.posted(row, 0, "m1", last=True)
+        for _ in range(2):
+            assert not await store.outbox.begin_preview(THREAD, TurnId("T1"))
+        assert await store.outbox.begin_preview(THREAD, TurnId("T2"))
 
     async def test_a_message_that_is_underway_is_awaited(self, store: Store, clock: ManualClock) -> None:
         """Whoever names it before its id is noted gets its thread all the same; other channels wait for nothing."""
