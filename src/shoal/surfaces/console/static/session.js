@@ -1,6 +1,7 @@
 // The page's state and everything that talks to the server: following threads, sending, asking for lists.
 
 import { api } from "./api.js";
+import { Frames } from "./frames.js";
 import { canSeeApprovals, isSomebodyElse } from "./me.js";
 import { afterFailure, change, keep, newMessage, nextToSend, restore, takenBack, without } from "./outgoing.js";
 import { closeNotification } from "./push.js";
@@ -13,8 +14,6 @@ const POLL_MS = 4_000;
 const POLL_HIDDEN_MS = 30_000;
 const REST_MS = 45_000;
 const VIEWS_MAX = 6; // threads kept in memory
-const DRAW_REST_SHARE = 7; // between two drawings of text that streams in, so many times what the last one took
-const DRAW_REST_MS_MAX = 300;
 
 export class Session {
   constructor() {
@@ -35,14 +34,9 @@ export class Session {
     this.listeners = new Set();
     this.wanted = ""; // the thread that is followed
     this.following = null;
-    this.notifying = false;
-    this.drawLater = 0; // the timer of what streamed in meanwhile
-    this.drawn = { beganMs: 0, atMs: 0, tookMs: 0 }; // the last frame, with layout and paint
-    this.afterFrame = new MessageChannel();
-    this.afterFrame.port1.onmessage = () => {
-      const atMs = performance.now();
-      this.drawn = { ...this.drawn, atMs, tookMs: atMs - this.drawn.beganMs };
-    };
+    this.frames = new Frames(() => {
+      for (const listener of this.listeners) listener(this.state);
+    });
     this.sendingTo = new Set();
     this.endPause = () => {};
   }
@@ -52,29 +46,9 @@ export class Session {
     return () => this.listeners.delete(listener);
   }
 
-  /** `isLive`: text that streams in. Drawing it takes an eighth of the time at most, so that many tabs on a slow machine
-   * show it in larger pieces instead of keeping each other from drawing anything. */
   set(fields, isLive = false) {
     this.state = { ...this.state, ...fields };
-    if (this.notifying) return;
-    const { atMs, tookMs } = this.drawn;
-    const restMs = isLive ? atMs + Math.min(DRAW_REST_MS_MAX, DRAW_REST_SHARE * tookMs) - performance.now() : 0;
-    if (restMs > 1) {
-      this.drawLater ||= setTimeout(() => this.set({}), restMs);
-      return;
-    }
-    clearTimeout(this.drawLater);
-    this.drawLater = 0;
-    this.notifying = true;
-    const notify = () => {
-      this.notifying = false;
-      this.drawn.beganMs = performance.now();
-      for (const listener of this.listeners) listener(this.state);
-      if (!document.hidden) this.afterFrame.port2.postMessage(0);
-    };
-    // One rendering a frame, however fast text streams in; a hidden page has no frames.
-    if (document.hidden) setTimeout(notify, 200);
-    else requestAnimationFrame(notify);
+    this.frames.ask(isLive);
   }
 
   start() {
