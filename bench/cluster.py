@@ -156,19 +156,21 @@ def add_idle_threads(url: str) -> None:
     """Threads that were used once and are at rest, with an event and a taken prompt each."""
     with psycopg.connect(url) as connection:
         connection.execute("set search_path to shoal")
-        count = IDLE_THREADS
         connection.execute(
             "insert into threads (thread, last_seq, created_at, updated_at)"
-            f" select 'bench:idle:' || n, 1, n, n from generate_series(1, {count}) n"
+            " select 'bench:idle:' || n, 1, n, n from generate_series(1, %s) n",
+            [IDLE_THREADS],
         )
         connection.execute(
             "insert into events (thread, seq, turn, type, at, data)"
-            f" select 'bench:idle:' || n, 1, '', 'cleared', n, '{{}}' from generate_series(1, {count}) n"
+            " select 'bench:idle:' || n, 1, '', 'cleared', n, '{}' from generate_series(1, %s) n",
+            [IDLE_THREADS],
         )
         connection.execute(
             "insert into inbox (platform, key, thread, lane, state, payload, at)"
             " select 'bench', n::text, 'bench:idle:' || n, 'prompt', 'taken', '{}', n"
-            f" from generate_series(1, {count}) n"
+            " from generate_series(1, %s) n",
+            [IDLE_THREADS],
         )
         connection.commit()
         connection.autocommit = True

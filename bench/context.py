@@ -85,7 +85,7 @@ async def _prepared(world: World, turns: int, text: str) -> tuple[TurnRun, Route
     await world.ada.says("go on")
     await world.model.wait_for_calls(2)
     run = _run(app, thread)
-    return run, app.models.route(run.scope.agent.model), app.compactor.context
+    return run, app.models.route(run.scope.agent.model), app.context
 
 
 def _run(app: App, thread: ThreadId) -> TurnRun:

@@ -15,7 +15,7 @@ from bench.child import SHOAL, fake_model, inside, new_home, resident_kib, run
 from bench.memory import server
 from bench.plan import PLAIN, Block, Measured
 from bench.rows import Row, middle
-from shoal.domain.clock import SystemClock, from_micros
+from shoal.domain.clock import SystemClock
 from shoal.domain.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid, encode_data
 from shoal.domain.home import Home
 from shoal.domain.messages import Author
@@ -91,8 +91,8 @@ def _fill_thread(
         events += [
             (thread, seq, name, data.type, at, encode_data(data).decode()) for seq, data in enumerate(steps, first)
         ]
-        digest = entry_hash(head, thread, turn + 1, from_micros(at), entry)
-        audit.append((thread, turn + 1, at, canonical_entry(entry).decode(), head, digest))
+        digest = entry_hash(head, thread, turn + 1, at, canonical_entry(entry))
+        audit.append((thread, turn + 1, at, canonical_entry(entry), head, digest))
         head = digest
         turns.append(
             (name, thread, time.strftime("%Y-%m-%d", time.gmtime(at // SECOND)), f"model{turn % 3}", at, asked)

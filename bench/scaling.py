@@ -36,7 +36,7 @@ def measure(workers: int, latency_ms: float, server: Server) -> tuple[float, flo
             seconds = time.monotonic() - began
             for node in stand.nodes:
                 node.stop()
-            seen = read(database, stand.chat_log, stand.model_log, stand.tool_log)
+            seen = read(database, stand.chat_logs[0], stand.model_log, stand.tool_log)
         finally:
             stand.close()
     waited = delays(seen)

@@ -54,7 +54,8 @@ from shoal.permissions.taint import is_secret_file
 from shoal.tools.jail import is_systems, resolve
 
 SPANS_MAX = 128
-"""Spans kept of a folder; beyond it the two with the smallest gap become one, which marks what lies between."""
+"""Spans kept of a folder for each person; beyond it the two with the smallest gap become one, which marks what lies
+between. Those of others stay as they are: nobody sees how much was written in private."""
 SLACK_NS = 20_000_000
 """A file system stamps changes by a clock that runs this much behind (a tick of the kernel, at most 10 ms)."""
 SOURCE_CHARS_MAX = 160
@@ -87,16 +88,16 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
     spans: tuple[Span, ...] = ()
 
     def with_span(self, span: Span) -> "Marks":
-        """One more span; past the bound, and never less marked, the closest two become one."""
+        """One more span; past the bound, and never less marked, the closest two of its person become one."""
         spans = sorted((*self.spans, span), key=lambda one: (one.began, one.ended))
-        if len(spans) > SPANS_MAX:
-            gaps = [(after.began - before.ended, place) for place, (before, after) in enumerate(pairwise(spans))]
-            _, place = min(gaps)
-            first, second = spans[place : place + 2]
+        own = [place for place, one in enumerate(spans) if one.person == span.person]
+        if len(own) > SPANS_MAX:
+            gaps = [(spans[after].began - spans[before].ended, before, after) for before, after in pairwise(own)]
+            _, before, after = min(gaps)
+            first, second = spans[before], spans.pop(after)
             named = first.source.removesuffix(_OTHERS)
             source = first.source if named == second.source.removesuffix(_OTHERS) else f"{named}{_OTHERS}"
-            person = first.person if first.person == second.person else ""
-            spans[place : place + 2] = [Span(first.began, max(first.ended, second.ended), source, person)]
+            spans[before] = Span(first.began, max(first.ended, second.ended), source, span.person)
         return Marks(tuple(spans))
 
     def ended(self, span: Span, at: int) -> "Marks":

@@ -1,5 +1,7 @@
 """Spans of time mark files: bounded, never less marked for being joined, and shortened once a call has ended."""
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +62,24 @@ def test_joining_never_takes_a_mark_away(spans: list[Span]) -> None:
     for span in spans:
         assert marks.source_of([span.began])
         assert marks.source_of([span.ended])
+
+
+@given(st.integers(0, SPANS_MAX * 3), st.integers(0, SPANS_MAX * 3), st.randoms(use_true_random=False))
+def test_what_was_written_in_private_shows_in_nobody_elses_marks(
+    public: int, private: int, drawn: random.Random
+) -> None:
+    """However much it was: what is joined is one person's."""
+    every = [Span(at, at + 5, f"page {at % 7}") for at in drawn.choices(range(10_000), k=public)]
+    hers = [Span(at, at + 5, f"her page {at % 7}", "ada") for at in drawn.choices(range(10_000), k=private)]
+    mixed = [*every]
+    for span in hers:
+        mixed.insert(drawn.randint(0, len(mixed)), span)
+    order = [span for span in mixed if not span.person]
+    with_hers, without = marked(*mixed), marked(*order)
+    assert [span for span in with_hers.spans if not span.person] == [*without.spans]
+    for at in range(0, 10_010, 97):
+        assert with_hers.source_of([at], "ben") == without.source_of([at], "ben")
+        assert not hers or with_hers.source_of([hers[0].began], "ada")
 
 
 @given(st.lists(SPANS, max_size=20))
