@@ -63,7 +63,9 @@ async def _fill(world: World, turns: int, text: str) -> None:
 async def _request() -> tuple[float, int]:
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         gate = Gate()
-        async with scenario(Path(folder), FakeModel("ok", Reply("ok", gate=gate)), settings=WINDOW) as world:
+        async with scenario(
+            Path(folder), FakeModel("ok", Reply("ok", gate=gate)), settings=WINDOW, replays=False
+        ) as world:
             run, route, context = await _prepared(world, EVENTS // 4, WORDS)
             spent: list[float] = []
             request, _ = context.request(run, route, tools=True)
@@ -99,7 +101,7 @@ async def _pause() -> tuple[float, int]:
     turns = 400
     text = WORDS * (TOKENS * CHARS_PER_TOKEN // (2 * turns * len(WORDS)))
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
-        async with scenario(Path(folder), FakeModel(*["ok"] * 6), settings=WINDOW) as world:
+        async with scenario(Path(folder), FakeModel(*["ok"] * 6), settings=WINDOW, replays=False) as world:
             await world.ada.says("hi")
             await world.ada.sees("ok")
             await _fill(world, turns, text)

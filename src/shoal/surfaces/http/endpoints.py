@@ -250,7 +250,7 @@ async def _admit(web: WebContext, endpoint: Endpoint, by: Principal, request: Re
 def check_owner(by: Principal) -> None:
     """Raises ApiError 403 for anybody else."""
     if by.asker.trust != "owner":
-        raise ApiError(403, "owner", "Only the owner sets Shoal up; use the token in the file `token` of its home.")
+        raise ApiError(403, "owner", "Only the owner may do this; use the token in the file `token` of its home.")
 
 
 # ---- what handlers answer ----

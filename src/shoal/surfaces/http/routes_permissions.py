@@ -1,4 +1,5 @@
-"""Calls about rules in hindsight: what others would have decided, and which ones people's decisions speak for."""
+"""Calls about permission rules: those there are and the owner's own, whether something would run, and in hindsight what
+others would have decided, and which ones people's decisions speak for."""
 
 from datetime import timedelta
 from typing import Annotated
