@@ -183,7 +183,7 @@ async def test_going_back_in_a_chat(browser: Browser, tmp_path: Path) -> None:
         await page.reload()
         await expect(page.locator(".branches")).to_contain_text("2/3", timeout=BACK_MS)
 
-        await page.get_by_role("button", name="Fork").first.click()
+        await page.get_by_role("button", name="Go on in a copy").first.click()
         await expect(page.locator(".row.note")).to_contain_text(
             "A copy of another conversation up to here", timeout=BACK_MS
         )
