@@ -13,7 +13,8 @@ The preview of an answer while the model writes it: a post, then edits as far ap
 
 The outbox has the truth: whatever a preview misses, the reply's row brings. The message's id is kept there as well,
 so that after a restart the reply still goes where its preview stands. That one is begun is noted before its post; so a
-preview that stands although nobody learnt its id is found again where the platform can tell, by its key.
+preview that stands although nobody learnt its id is found again where the platform can tell, by its key. Elsewhere the
+reply takes that note away before it is posted anew: whoever learns the preview's id later deletes it.
 """
 
 import asyncio
@@ -254,7 +255,10 @@ class Previews:
                 post = OutboundPost(thread, preview_key(turn), shown, reply_to=preview.reply_to, maybe_posted=maybe)
                 with self._begun.finishing(), self._outbox.underway(thread):
                     preview.message_id = await post_once(self._adapter, self._outbox, post)
-                    await self._outbox.previewed(thread, turn, preview.message_id)
+                    if not await self._outbox.previewed(thread, turn, preview.message_id):
+                        stray, preview.message_id = preview.message_id, ""
+                        preview.end()
+                        await withdraw(self._adapter, thread, stray)
             else:  # a preview never stands in the way of an answer
                 return
         except PlatformError as error:

@@ -326,13 +326,17 @@ class Sender:
         preview: str | None = ""
         if self._previews is not None and part == 0 and row.post.kind == "text":
             preview = await self._previews.take(row)
-        if preview is None and self._adapter.limits.idempotent_posts:  # one whose id is not known: a repeat brings it
+        goes_on_without = preview is None and not self._adapter.limits.idempotent_posts
+        if goes_on_without:
+            await self._outbox.unpreviewed(thread, turn)
+            preview = next(iter(await self._outbox.posted_ids(preview_key(turn))), "")  # it may have come just now
+        elif preview is None:  # a repeat brings its id
             await self._pacer.turn(thread)
             repeat = OutboundPost(thread, preview_key(turn), piece, reply_to=row.post.reply_to, maybe_posted=True)
             preview = await post_once(self._adapter, self._outbox, repeat)
             await self._outbox.previewed(thread, turn, preview)  # an edit may make it unrecognisable
         if preview:
-            if not await self._outbox.is_overtaken(thread, turn):
+            if not goes_on_without and not await self._outbox.is_overtaken(thread, turn):
                 try:
                     await self._adapter.edit(thread, preview, piece)
                 except PlatformError as error:

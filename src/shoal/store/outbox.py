@@ -177,17 +177,20 @@ class Outbox(StorePart):
         row = {**_preview(thread, turn), "reply": reply_key(turn)}
         return bool(await self._write("preview_begin", **row, part=BEGUN_PART, now=self._clock.now()))
 
-    async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> None:
-        """A turn's answer is being shown in this message; kept as the post `preview:TURN` until the answer takes it."""
+    async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> bool:
+        """A turn's answer is being shown in this message; kept as the post `preview:TURN` until the answer takes it.
+
+        False, and nothing is kept, where the preview is not awaited any more: another process has posted the answer.
+        """
         row = _preview(thread, turn)
-        await self._write("posted_insert", **row, message_id=message_id, part=0, now=self._clock.now())
+        return bool(await self._write("preview_noted", **row, message_id=message_id, now=self._clock.now()))
 
     async def is_overtaken(self, thread: ThreadId, turn: TurnId) -> bool:
         """Whether a post of the thread but the turn's answer was claimed since the turn's preview was begun."""
         return (OVERTAKEN_PART,) in [tuple(row) for row in await self._read("preview_part", **_preview(thread, turn))]
 
     async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
-        """The preview that was about to be shown does not stand anywhere."""
+        """The preview that was begun does not stand anywhere, or the answer goes on without it."""
         await self._write("posted_nowhere", **_preview(thread, turn))
 
     @contextmanager

@@ -293,6 +293,46 @@ async def test_a_reply_takes_the_preview_that_a_killed_process_did_not_note(
     assert await outbox.depth() == 0
 
 
+async def test_an_answer_that_went_on_without_its_preview_never_takes_it(
+    outbox: NotingOutbox, clock: ManualClock
+) -> None:
+    """Who made the preview learns late that another process delivers; the repeat of a lost answer is marked."""
+    chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock)
+    thread, turn = make_thread_id("fake", "harbour", "1"), TurnId("T1")
+    await outbox.begin_preview(thread, turn)
+    preview = await chat.post(OutboundPost(thread, "preview:T1", "The ti" + WRITING))
+    await outbox.put(NewPost("T1:reply", thread, "The tide is low."))
+    chat.troubles.append(PlatformError("The answer was lost.", outcome_unknown=True))
+    for _ in range(2):
+        (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+        await Sender(chat, outbox, clock, Previews(chat, Hub(), outbox, clock)).deliver(row)
+        assert not await outbox.previewed(thread, turn, preview)
+        await clock.advance(CLAIM_SECONDS)
+    assert chat.texts(thread) == ["The ti" + WRITING, "The tide is low.", f"{REPEATED}The tide is low."]
+
+
+class Noted(NotingOutbox):
+    """Another process notes its preview's id just before this one goes on without it."""
+
+    async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
+        """Note, then forget."""
+        await self.previewed(thread, turn, "m1")
+        await super().unpreviewed(thread, turn)
+
+
+async def test_a_preview_whose_id_comes_at_the_last_moment_is_deleted(tmp_path: Path, clock: ManualClock) -> None:
+    driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
+    outbox, thread = Noted(driver, clock), make_thread_id("fake", "harbour", "1")
+    chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock)
+    await outbox.begin_preview(thread, TurnId("T1"))
+    await chat.post(OutboundPost(thread, "preview:T1", "The ti" + WRITING))
+    await outbox.put(NewPost("T1:reply", thread, "The tide is low."))
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    await Sender(chat, outbox, clock, Previews(chat, Hub(), outbox, clock)).deliver(row)
+    assert chat.texts(thread) == ["The tide is low."]
+    await driver.close()
+
+
 class ReadBack(FakeChat):
     """A platform that forgot every key and can be read."""
 

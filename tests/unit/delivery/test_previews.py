@@ -1,7 +1,7 @@
 """Previews: what people see while an answer is written, how often it changes, and what becomes of it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,13 +31,26 @@ TURN = TurnId("T1")
 MARKUPS = ("markdown", "telegram", "slack", "discord", "matrix", "plain")
 
 
+class MeetingChat(FakeChat):
+    """A platform at which something else happens just before a post."""
+
+    before_posting: Callable[[], Awaitable[None]] | None = None
+
+    async def post(self, post: OutboundPost) -> str:
+        """Once."""
+        meet, self.before_posting = self.before_posting, None
+        if meet is not None:
+            await meet()
+        return await super().post(post)
+
+
 class Stand:
     """A hub with something to show, and the platform it is shown on."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
         self.hub = Hub()
-        self.chat = FakeChat(limits=LIMITS, clock=clock)
+        self.chat = MeetingChat(limits=LIMITS, clock=clock)
         self.pacer = Pacer(LIMITS, clock)
         self.previews = self.made()
 
@@ -183,6 +196,7 @@ async def test_the_message_is_found_after_a_restart(stand: Stand) -> None:
 
 
 async def test_a_preview_goes_on_in_the_message_of_a_killed_process(stand: Stand) -> None:
+    await stand.store.outbox.begin_preview(THREAD, TURN)
     await stand.store.outbox.previewed(THREAD, TURN, "m1")
     await stand.chat.post(OutboundPost(THREAD, "k1", "The ti" + WRITING))
     await stand.writes("The tide")
@@ -191,6 +205,7 @@ async def test_a_preview_goes_on_in_the_message_of_a_killed_process(stand: Stand
 
 
 async def test_a_reply_takes_the_message_of_a_killed_process_before_anything_new_is_shown(stand: Stand) -> None:
+    await stand.store.outbox.begin_preview(THREAD, TURN)
     await stand.store.outbox.previewed(THREAD, TURN, "m1")
     await stand.writes("[SIL")
     assert await stand.previews.take(reply()) == "m1"
@@ -218,6 +233,20 @@ async def test_a_preview_that_was_refused_does_not_stand_and_one_whose_answer_wa
     assert await stand.made().take(reply(turn=other)) is None
 
 
+async def test_a_preview_whose_answer_another_process_posted_meanwhile_is_deleted(stand: Stand) -> None:
+    async def another_process_posts() -> None:
+        await stand.store.outbox.unpreviewed(THREAD, TURN)
+        await stand.chat.post(OutboundPost(THREAD, "T1:reply:0", "The tide is low."))
+
+    stand.chat.before_posting = another_process_posts
+    await stand.writes("The tide")
+    assert stand.texts == ["The tide is low."]
+    await stand.writes(" is low.")
+    await stand.passes(5.0)
+    assert stand.texts == ["The tide is low."]
+    assert await stand.store.outbox.posted_ids("preview:T1") == []
+
+
 async def test_a_turn_that_was_stopped_says_so(stand: Stand) -> None:
     await stand.writes("The tide")
     stand.happens(TurnFinished("aborted"))
@@ -227,6 +256,7 @@ async def test_a_turn_that_was_stopped_says_so(stand: Stand) -> None:
 
 async def test_what_a_killed_process_showed_of_a_turn_without_an_answer_is_deleted(stand: Stand) -> None:
     await stand.chat.post(OutboundPost(THREAD, "k1", "The ti" + WRITING))
+    await stand.store.outbox.begin_preview(THREAD, TURN)
     await stand.store.outbox.previewed(THREAD, TURN, "m1")
     stand.happens(TurnFinished("aborted"))
     async with asyncio.timeout(20):

@@ -72,6 +72,14 @@ on conflict (platform, message_id, thread) do update set
     post = excluded.post, part = case when posted.post = excluded.post then posted.part else excluded.part end
 returning part;
 
+-- name: preview_noted
+-- Remember the platform's message id of a preview, unless its turn's answer has gone on without it.
+insert into posted (platform, message_id, thread, post, part, at)
+select :platform, :message_id, :thread, :post, 0, :now from posted
+where platform = :platform and message_id = '' and thread = :thread and post = :post /*pg: for share */
+on conflict (platform, message_id, thread) do update set post = excluded.post, part = excluded.part
+returning part;
+
 -- name: preview_overtake
 -- A post follows the preview that a thread may have, unless it is the answer that takes it.
 update posted set part = :part where platform = :platform and message_id = '' and thread = :thread and post <> :own;
