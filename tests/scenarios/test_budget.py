@@ -7,7 +7,7 @@ from tests.scenarios.kit import calls, echo
 
 from shoal.domain.commands import CommandRequest
 from shoal.domain.events import LimitReached, TurnFinished, TurnStarted
-from shoal.domain.messages import Author, Usage
+from shoal.domain.messages import TOKENS_MAX, Author, Usage
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Refusal, Reply, Seen
 from shoal.testing.scenario import World, scenario
@@ -42,6 +42,18 @@ async def test_a_call_that_could_break_a_ceiling_is_not_made(tmp_path: Path, cei
         assert [limit.limit for limit in await limits(world)] == ["budget"]
         (finished,) = [event.data for event in await world.journal() if isinstance(event.data, TurnFinished)]
         assert finished.outcome == "limit"
+
+
+@pytest.mark.parametrize("counted", [-5_000_000, 10**20])
+async def test_what_a_server_counts_gives_nothing_back_and_costs_no_answer(tmp_path: Path, counted: int) -> None:
+    model = FakeModel(Reply("hello", usage=Usage(counted, counted)), Reply("again", usage=Usage(10, 10)))
+    async with scenario(tmp_path, model) as world:
+        for text in ("hello", "again"):
+            await world.ada.says("hi")
+            await world.ada.sees(text)
+        (row,) = await world.app.store.ledger.usage()
+        expected = 10 + (0 if counted < 0 else TOKENS_MAX)
+        assert (row.usage.input_tokens, row.usage.output_tokens) == (expected, expected)
 
 
 async def test_a_turn_stops_between_its_steps(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from tests.scenarios.kit import in_time
 
 from shoal.chat.inbox import press
@@ -100,6 +101,19 @@ async def test_after_the_outages_time_the_turn_fails_with_one_sentence(tmp_path:
         events = await world.journal()
         assert (events[-1].at - events[0].at).total_seconds() >= 300
         assert "did not come back" in world.chat.texts(world.ada.thread)[0]
+
+
+@pytest.mark.parametrize("wait", ["9" * 400 + "s", "99999999999h"])
+async def test_no_wait_is_too_long_to_be_asked_for(tmp_path: Path, wait: str) -> None:
+    clock, down = ManualClock(), True
+    refusal = Refusal(429, f"Please try again in {wait}.")
+    async with scenario(tmp_path, FakeModel(script=lambda seen: refusal if down else "back"), clock=clock) as world:
+        await world.ada.says("hello")
+        await in_time(clock, world.happens(world.ada.thread, "retry_scheduled"), 1)
+        (retry,) = [event.data for event in await world.journal() if isinstance(event.data, RetryScheduled)]
+        assert clock.now() < retry.next_at <= clock.now() + timedelta(hours=1)
+        down = False
+        await in_time(clock, world.ada.sees("back"), 120)
 
 
 async def test_the_fallback_is_asked_first_and_says_so(tmp_path: Path) -> None:

@@ -440,6 +440,10 @@ class ModelRequest(msgspec.Struct, frozen=True):
     further: tuple[ToolSpec, ...] = ()
 
 
+TOKENS_MAX = 1_000_000_000
+"""More than any window holds; of a call that is said to have taken more, so many are counted."""
+
+
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens of one model call. `input_tokens` includes the cached ones."""
 
@@ -457,6 +461,10 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
             self.cache_write_tokens + other.cache_write_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
         )
+
+    def bounded(self) -> "Usage":
+        """The same, each number from 0 to TOKENS_MAX."""
+        return Usage(*(min(max(count, 0), TOKENS_MAX) for count in msgspec.structs.astuple(self)))
 
 
 SILENT = "[SILENT]"

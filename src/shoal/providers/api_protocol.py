@@ -363,6 +363,11 @@ class AnswerReader:
 
         return failure_in_stream(data, self.context.provider)
 
+    @property
+    def pieces(self) -> int:
+        """How many pieces of an answer have come, so that it can be told from a connection that is only kept open."""
+        return len(self.texts) + len(self.thoughts) + sum(1 + len(call.arguments) for call in self.calls)
+
     def deltas(self) -> Sequence[TextDelta | ThinkingDelta]:
         """What came since the last time, joined."""
         out: list[TextDelta | ThinkingDelta] = []

@@ -93,6 +93,7 @@ def build_provider(
         make_client(address, name, settings.timeout_seconds, environ),
         ApiKey(settings.api_key, name, clock),
         clock=clock,
+        silence_seconds=settings.timeout_seconds,
         headers=[(header, ApiKey(value, name, clock)) for header, value in settings.headers.items()],
         quirks_of=partial(quirks_of, address),
     )

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.domain.clock import Clock, retry_after
-from shoal.domain.messages import FailureKind, ModelFailed
+from shoal.domain.clock import ASKED_SECONDS_MAX, Clock, retry_after
+from shoal.domain.messages import RETRYABLE, FailureKind, ModelFailed
 from shoal.domain.untrusted import UNREADABLE
 
 WORDS_CHARS_MAX = 400
@@ -65,9 +65,10 @@ _STATUS_OF_CODE = {
     "context_length_exceeded": 400, "invalid_api_key": 401,
 }  # fmt: skip
 _KIND_OF_STATUS: dict[int, FailureKind] = {
-    401: "auth", 402: "quota", 403: "auth", 408: "timeout", 409: "overloaded", 425: "overloaded", 429: "rate_limited",
+    302: "unreachable", 303: "unreachable", 307: "unreachable", 401: "auth", 402: "quota", 403: "auth", 408: "timeout", 409: "overloaded", 425: "overloaded", 429: "rate_limited",
     504: "timeout", 522: "timeout", 524: "timeout",
 }  # fmt: skip
+_STATUS = re.compile(r"[1-5][0-9][0-9]")
 _OVERFLOW = re.compile(
     r"""context[ _-](window|length|size|limit)\b[^.]{0,60}(exceed|overflow)
     | (exceed\w*|longer\ than|greater\ than|larger\ than)\ [^.]{0,50}context[ _-](window|length|size|limit)
@@ -112,6 +113,11 @@ _QUOTA = re.compile(
     r"|billing_(error|hard_limit)|payment required",
     re.IGNORECASE,
 )
+_UNPAID = re.compile(
+    r"quota|credit|balance|spending|billing|arrear|overdue|in good standing|subscription (has )?(expired|ended)",
+    re.IGNORECASE,
+)
+"""Words of a 403 that is about money, where the key itself is right."""
 _BAD_KEY = re.compile(r"api.?key (not valid|is invalid|expired)|invalid.{0,3}api.?key|api_key_invalid", re.IGNORECASE)
 _FILTER = re.compile(
     r"content_filter|content_policy|content management policy|responsible ?ai|flagged|moderation|bio_policy"
@@ -125,6 +131,8 @@ _SENTENCES: dict[FailureKind, str] = {
     "rate_limited": "limits how often it may be asked.",
     "overloaded": "has trouble answering right now.",
     "timeout": "took too long to answer.",
+    "dropped": "sent no answer.",
+    "unreachable": "sends requests elsewhere. Check base_url.",
     "context_overflow": "found the conversation too long for the model.",
     "content_filter": "refused the content under its policy.",
 }
@@ -157,9 +165,17 @@ def failure_of(
 def failure_in_stream(body: bytes, provider: str, secrets: Iterable[str] = ()) -> ModelFailed:
     """The failure that an error object inside a stream means; its code stands for a status."""
     complaint = _read_complaint(body)
-    known = (int(code) if code.isdigit() else _STATUS_OF_CODE.get(code, 0) for code in sorted(complaint.codes))
+    known = (int(code) if _STATUS.fullmatch(code) else _STATUS_OF_CODE.get(code, 0) for code in sorted(complaint.codes))
     status = next((found for found in known if found), 500)
     return _failure(complaint, status, provider, complaint.retry_after_seconds, secrets)
+
+
+def holds_error(body: bytes) -> bool:
+    """Whether this is a JSON document that tells of an error."""
+    try:
+        return bytes(msgspec.json.decode(body, type=_ErrorBody).error) != b"null"
+    except UNREADABLE:
+        return False
 
 
 def _failure(
@@ -167,11 +183,13 @@ def _failure(
 ) -> ModelFailed:
     kind = _kind(complaint, status)
     sentence = _SENTENCES.get(kind, "did not accept the request.")
+    if 300 <= status < 400:
+        sentence = _SENTENCES["unreachable"]
     if kind == "invalid_request" and status == 404:
         sentence = "does not know that model or address. Check model.name and base_url; see `shoal models list`."
     words = redact(complaint.words, secrets)
     told = f" It said: {words}" if words else ""
-    is_passing = kind in ("rate_limited", "overloaded", "timeout")
+    is_passing = kind in RETRYABLE
     message = f"{provider} ({status}) {sentence.format(provider=provider)}{told}"
     found = _WINDOW.search(complaint.words) if kind == "context_overflow" else None
     window = next((int(number.replace(",", "")[:9]) for number in found.groups() if number), 0) if found else 0
@@ -213,7 +231,8 @@ def _read_complaint(body: bytes) -> _Complaint:
     waits = [detail.retry_delay for detail in details if detail.retry_delay]
     waits += [found.group(1) for found in _WAIT.finditer(words)][:1]
     spans = _SPAN.findall(waits[0]) if waits else ()
-    seconds = sum(float(number) * _SPAN_SECONDS[unit] for number, unit in spans) if spans else None
+    asked = sum(float(number) * _SPAN_SECONDS[unit] for number, unit in spans) if spans else None
+    seconds = min(asked, ASKED_SECONDS_MAX) if asked is not None else None
     return _Complaint(words, codes, seconds, any(b"PerDay" in bytes(detail.violations) for detail in details))
 
 
@@ -235,7 +254,7 @@ def _decode_error(raw: bytes) -> _ErrorDocument | None:
 
 def _kind(complaint: _Complaint, status: int) -> FailureKind:
     text = f"{complaint.words} {' '.join(sorted(complaint.codes))}"
-    if _PER_MINUTE.search(text) and status in (413, 429):
+    if _PER_MINUTE.search(text) and status in (403, 413, 429):
         return "rate_limited"
     if status == 413 or complaint.codes & _OVERFLOW_CODES:
         return "context_overflow"
@@ -244,10 +263,14 @@ def _kind(complaint: _Complaint, status: int) -> FailureKind:
     if _QUOTA.search(text) and status < 500:
         waits = complaint.retry_after_seconds is not None and not complaint.daily
         return "rate_limited" if status == 429 and waits else "quota"
+    if status == 403 and _UNPAID.search(text):
+        return "quota"
     if _BAD_KEY.search(text):
         return "auth"
     if _OVERLOADED.search(text) and status >= 429:
         return "overloaded"
     if status < 500 and status not in (401, 429) and _FILTER.search(text):
         return "content_filter"
+    if 200 <= status < 300:
+        return "dropped"
     return _KIND_OF_STATUS.get(status, "overloaded" if status >= 500 else "invalid_request")

@@ -22,6 +22,7 @@ from shoal.domain.network_errors import network_reason
 
 HEAD_BYTES_MAX = 65_536
 """Longest status line and headers of a response."""
+LENGTH_DIGITS_MAX = 15
 COPY_BYTES_MAX = 65_536
 """A body up to this size goes out with its head in one piece; a longer one is not copied for that."""
 BUFFER_BYTES_MAX = 1_048_576
@@ -291,20 +292,20 @@ class HttpConnection(asyncio.Protocol):
 
     def _take_head(self) -> bool:
         """Read the head once it is complete; informational responses are skipped."""
-        end = self._buffer.find(b"\r\n\r\n")
-        if end < 0:
-            if len(self._buffer) > HEAD_BYTES_MAX:
-                raise ConnectionBroken("Its headers are too long.")
-            self.status = 0
-            return False
-        lines = bytes(self._buffer[:end]).split(b"\r\n")
-        del self._buffer[: end + 4]
-        found = _STATUS.match(lines[0])
-        if found is None:
-            raise ConnectionBroken("It does not speak HTTP/1.1.")
-        self.status = int(found.group(1))
-        if self.status < 200:
-            return self._take_head()
+        self.status, lines = 0, list[bytes]()
+        while self.status < 200:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end < 0:
+                if len(self._buffer) > HEAD_BYTES_MAX:
+                    raise ConnectionBroken("Its headers are too long.")
+                self.status = 0
+                return False
+            lines = bytes(self._buffer[:end]).split(b"\r\n")
+            del self._buffer[: end + 4]
+            found = _STATUS.match(lines[0])
+            if found is None:
+                raise ConnectionBroken("It does not speak HTTP/1.1.")
+            self.status = int(found.group(1))
         headers: dict[str, str] = {}
         for line in lines[1:]:
             name, _, value = line.decode("latin-1").partition(":")
@@ -319,8 +320,8 @@ class HttpConnection(asyncio.Protocol):
         elif "chunked" in headers.get("transfer-encoding", "").lower():
             self._body, self._left = "chunked", -1
         elif length:
-            if not length.isascii() or not length.isdigit():
-                raise ConnectionBroken("Its content-length is no number.")
+            if not length.isascii() or not length.isdigit() or len(length) > LENGTH_DIGITS_MAX:
+                raise ConnectionBroken("Its content-length is not that of an answer.")
             self._left = int(length)
             self._body = "sized" if self._left else "none"
         else:

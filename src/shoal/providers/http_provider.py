@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 import msgspec
@@ -27,6 +28,8 @@ EVENT_SECONDS_MAX = 30.0
 EVENT_BYTES_PER_SECOND = 1024
 """Time allowed for one event: EVENT_SECONDS_MAX, and more for a large one. Servers write each event at once; one that
 lets it drip is taken as not answering."""
+SILENCES_MAX = 5
+"""How many times the longest silence a server may keep a connection open, by comments or pings, and say nothing."""
 DRAIN_SECONDS = 0.5
 """How long to wait for the end of a stream after a complete answer, so that its connection can be reused."""
 ATTEMPTS_MAX = 4
@@ -164,6 +167,7 @@ class HttpProvider:
         key: ApiKey,
         *,
         clock: Clock,
+        silence_seconds: float = math.inf,
         headers: Iterable[tuple[str, ApiKey]] = (),
         quirks_of: Callable[[str], Quirks] = lambda model: Quirks(),
     ) -> None:
@@ -173,6 +177,7 @@ class HttpProvider:
         self._key = key
         self._further_headers = [(name.lower().encode(), value) for name, value in headers]
         self._clock = clock
+        self._silence_seconds = silence_seconds
         self._quirks_of = quirks_of
         self._learned: dict[str, Quirks] = {}
         self._opaque_kind = f"{protocol.kind}:{name}"
@@ -196,11 +201,11 @@ class HttpProvider:
         reader = self._protocol.reader(AnswerContext(self._name, self._opaque_kind, call_ids, self._clock.new_id))
         parser = EventParser()
         chunks = response.chunks()
-        pace = _EventPace(self._name)
+        pace = _Pace(self._name, self._silence_seconds * SILENCES_MAX)
         try:
             async for chunk in chunks:
                 self._feed(reader, events := parser.feed(chunk))
-                reader.failure = reader.failure or pace.failure(parser, bool(events))
+                reader.failure = reader.failure or pace.failure(parser, reader, bool(events))
                 for delta in reader.deltas():
                     yield delta
                 if reader.complete or reader.failure is not None:
@@ -259,9 +264,10 @@ class HttpProvider:
             body = self._protocol.encode(request, quirks, images)
             key, headers = await self._headers()
             response = await self._http.request("POST", path, headers, body.content, asked_at)
-            if response.status == 200 and "json" not in response.headers.get("content-type", ""):
+            media_type = response.headers.get("content-type", "")
+            if response.status == 200 and "json" not in media_type and "html" not in media_type:
                 return response, body.call_ids
-            from shoal.providers.failures import failure_in_stream, failure_of
+            from shoal.providers.failures import failure_in_stream, failure_of, holds_error
 
             try:
                 content = await read_whole(response)
@@ -270,7 +276,9 @@ class HttpProvider:
             if response.status != 200:
                 secrets = (key,)
                 failed = failure_of(response.status, content, response.headers, self._name, secrets, self._clock)
-            elif b'"error"' in content[:200]:
+            elif "html" in media_type:
+                failed = ModelFailed("dropped", f"{self._name} sent a web page, not an answer. Check base_url.")
+            elif holds_error(content):
                 failed = failure_in_stream(content, self._name, (key,))
             else:
                 try:
@@ -308,19 +316,26 @@ class HttpProvider:
                 reader.failure = ModelFailed("dropped", f"{self._name} sent something that is not an answer: {words}")
 
 
-class _EventPace:
-    """Measures how long the current event has been arriving."""
+class _Pace:
+    """Measures how long the current event has been arriving, and how long nothing of an answer has."""
 
-    __slots__ = ("_begun_at", "_clock", "_name")
+    __slots__ = ("_begun_at", "_clock", "_name", "_pieces", "_said_at", "_silence_seconds")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, silence_seconds: float) -> None:
         self._name = name
+        self._silence_seconds = silence_seconds
         self._clock = asyncio.get_running_loop().time
         self._begun_at: float | None = None
+        self._said_at = self._clock()
+        self._pieces = 0
 
-    def failure(self, parser: EventParser, completed: bool) -> ModelFailed | None:
-        """A timeout, if the current event is too slow. Call it after each piece of the stream."""
+    def failure(self, parser: EventParser, reader: AnswerReader, completed: bool) -> ModelFailed | None:
+        """A timeout, if an event or the answer is too slow. Call it after each piece of the stream."""
         partial_bytes = parser.partial_bytes
+        if reader.pieces != self._pieces or reader.complete:
+            self._pieces, self._said_at = reader.pieces, self._clock()
+        elif self._clock() - self._said_at > self._silence_seconds:
+            return ModelFailed("timeout", f"{self._name} keeps the connection open and says nothing.")
         if not partial_bytes:
             self._begun_at = None
         elif completed or self._begun_at is None:

@@ -12,6 +12,7 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
+from shoal.domain.untrusted import decode_known
 from shoal.providers.api_protocol import (
     AnswerContext,
     AnswerReader,
@@ -252,7 +253,12 @@ class OpenAiReader(AnswerReader):
         if data == b"[DONE]":
             self.complete = True
             return
-        chunk = _chunk_decoder.decode(data)
+        try:
+            chunk = _chunk_decoder.decode(data)
+        except msgspec.ValidationError:
+            chunk, odd = decode_known(data, _ChatChunk)
+            if not all(name.startswith("usage") for name in odd):  # of an answer nothing may be missing
+                raise
         if chunk.choices:
             choice = chunk.choices[0]
             if choice.delta is not None:

@@ -347,7 +347,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             return None
         attempt = before.attempt + 1 if before is not None else 1
         wanted = min((failure.retry_after_seconds or 0.0) for failure in passing)
-        delay = retry_delay(attempt, wanted or None, OUTAGE_BASE_SECONDS)
+        delay = min(retry_delay(attempt, wanted or None, OUTAGE_BASE_SECONDS), (until - now).total_seconds())
         asked = {name.partition("/")[0] for name in (agent.model, *agent.fallback)}
         choices: dict[str, str] = {}
         for name in self.known_models():
@@ -358,7 +358,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return RetryScheduled(
             first.kind,
             WAITING[first.kind],
-            min(now + timedelta(seconds=delay), until),
+            now + timedelta(seconds=delay),
             min(before.since, now) if before is not None else now,
             attempt,
             self.context.clean(first.message),

@@ -184,7 +184,10 @@ class Spending:
         try:
             async for event in route.provider.stream(request):
                 tokens += gauge.text(event.text) if isinstance(event, TextDelta | ThinkingDelta) else 0
-                outcome = event if isinstance(event, ModelDone | ModelFailed) else outcome
+                if isinstance(event, ModelDone):  # what a server counts may be anything
+                    outcome = msgspec.structs.replace(event, usage=event.usage.bounded())
+                elif isinstance(event, ModelFailed):
+                    outcome = event
                 see(event)
             ended = True
         finally:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.providers.overflows import OTHER_REFUSALS, OVERFLOWS, RATE_LIMITS, WINDOWS, WITHOUT_WINDOW
 
+from shoal.domain.clock import ASKED_SECONDS_MAX
 from shoal.domain.messages import FailureKind
 from shoal.providers.failures import WORDS_CHARS_MAX, failure_in_stream, failure_of, redact
 
@@ -38,6 +39,10 @@ REFUSALS: list[tuple[int, str, FailureKind]] = [
     (408, "{}", "timeout"),
     (400, '{"error":{"message":"Response filtered: content management policy","code":"content_filter"}}',
      "content_filter"),
+    (403, '{"code":"May not","error":"Your team has used all available credits or reached its monthly spending '
+          'limit."}', "quota"),
+    (403, '{"code":"Arrearage","message":"Please make sure your account is in good standing."}', "quota"),
+    (403, '{"error":{"code":403,"message":"Quota exceeded for requests per minute"}}', "rate_limited"),
     (403, '{"error":{"message":"Your input was flagged","code":403,"metadata":{"reasons":["violence"]}}}',
      "content_filter"),
     (404, '{"error":{"message":"model not found"}}', "invalid_request"),
@@ -150,6 +155,20 @@ def test_no_key_and_no_control_character_reaches_a_person(key: str, words: str) 
     assert "abcdefghijk" not in told
     assert len(told) <= WORDS_CHARS_MAX
     assert not any(character < " " or character == "\x7f" for character in told)
+
+
+NUMBERS = st.text("0123456789²٣", min_size=1, max_size=5000)
+
+
+@given(st.integers(200, 599), NUMBERS, st.lists(st.tuples(NUMBERS, st.sampled_from(["ms", "s", "m", "h", ""]))))
+def test_no_number_is_too_large_to_be_a_code_or_a_wait(status: int, code: str, spans: list[tuple[str, str]]) -> None:
+    words = f"Overloaded, try again in {''.join(number + unit for number, unit in spans)}"
+    for body in ({"message": words, "code": code}, {"message": words, "details": [{"retryDelay": words}]}):
+        for failed in (
+            failure_of(status, json.dumps({"error": body}).encode(), {}, "mine"),
+            failure_in_stream(json.dumps({"error": body}).encode(), "mine"),
+        ):
+            assert 0 <= (failed.retry_after_seconds or 0) <= ASKED_SECONDS_MAX
 
 
 @given(st.integers(400, 599), st.binary(max_size=300))

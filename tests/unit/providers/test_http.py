@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.domain.clock import SystemClock
-from shoal.domain.messages import ModelFailed, ModelRequest, UserMessage
+from shoal.domain.messages import FailureKind, ModelFailed, ModelRequest, UserMessage
 from shoal.domain.secret import Secret
 from shoal.domain.settings import ProviderSettings
 from shoal.providers import http
@@ -156,6 +156,7 @@ async def test_the_request_is_written_as_http_wants_it() -> None:
 
 MALFORMED = {
     "not http": b"SSH-2.0-OpenSSH\r\n\r\n",
+    "a length beyond all": OK + b"content-length: " + b"9" * 5000 + b"\r\n\r\nhello",
     "bad length": OK + b"content-length: five\r\n\r\nhello",
     "bad chunk size": OK + b"transfer-encoding: chunked\r\n\r\nxyz\r\nhello\r\n0\r\n\r\n",
     "negative chunk size": OK + b"transfer-encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
@@ -176,6 +177,14 @@ async def test_what_is_not_http_or_not_whole_is_dropped(name: str) -> None:
         with pytest.raises(HttpFailed) as failed:
             await fetch(one)
         assert failed.value.kind == "dropped"
+        await one.close()
+
+
+async def test_any_number_of_informational_responses_is_skipped() -> None:
+    early = b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3000
+    async with server(saying([early + OK + b"content-length: 2\r\n\r\nhi"])) as port:
+        one = client(port)
+        assert await fetch(one) == (200, b"hi")
         await one.close()
 
 
@@ -235,13 +244,61 @@ async def test_an_event_that_drips_is_a_timeout(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("shoal.providers.http_provider.EVENT_BYTES_PER_SECOND", 1e12)
     head = OK + b"content-type: text/event-stream\r\n\r\n"
     async with server(dripping(head, b'data: {"type":"ping","choices":[]}')) as port:
-        key = Secret("value", "sk-0123456789")
-        settings = ProviderSettings(kind=kind, base_url=f"http://127.0.0.1:{port}/v1", api_key=key)
-        provider = build_provider("mine", settings, SystemClock(), {})
-        events = [one async for one in provider.stream(ModelRequest("m", "", (UserMessage("hi"),), ()))]
-        assert [one.kind for one in events if isinstance(one, ModelFailed)] == ["timeout"]
-        assert len(events) == 1
-        await provider.close()
+        assert (await failure(port, kind)).kind == "timeout"
+
+
+async def failure(port: int, kind: str = "openai", timeout_seconds: float = IDLE_SECONDS) -> ModelFailed:
+    """What comes of asking the model of that server, which has nothing to say."""
+    settings = ProviderSettings(
+        kind=kind,
+        base_url=f"http://127.0.0.1:{port}/v1",
+        api_key=Secret("value", "sk-0123456789"),
+        timeout_seconds=timeout_seconds,
+    )
+    provider = build_provider("mine", settings, SystemClock(), {})
+    (failed,) = [one async for one in provider.stream(ModelRequest("m", "", (UserMessage("hi"),), ()))]
+    await provider.close()
+    assert isinstance(failed, ModelFailed)
+    return failed
+
+
+@pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini"])
+@pytest.mark.parametrize(
+    "kept_open", [b": working\n\n", b'data: {"type":"ping","choices":[{"delta":{"content":""}}],"candidates":[]}\n\n']
+)
+async def test_a_connection_that_is_only_kept_open_is_a_timeout(kind: str, kept_open: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await take(reader)
+        writer.write(OK + b"content-type: text/event-stream\r\n\r\n")
+        while True:
+            writer.write(kept_open)
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async with server(serve) as port:
+        failed = await failure(port, kind, timeout_seconds=0.1)
+    assert (failed.kind, "says nothing" in failed.message) == ("timeout", True)
+
+
+def _json(body: bytes) -> bytes:
+    return OK + b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+
+
+NO_ANSWERS: dict[str, tuple[bytes, FailureKind]] = {
+    "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", "dropped"),
+    "a web page": (OK + b"content-type: text/html\r\ncontent-length: 9\r\n\r\n<p>hi</p>", "dropped"),
+    "sent elsewhere for now": (b"HTTP/1.1 302 Found\r\nlocation: /v1/x\r\ncontent-length: 0\r\n\r\n", "unreachable"),
+    "moved for good": (b"HTTP/1.1 308 Moved\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n", "invalid_request"),
+    "an error in its end": (_json(b'{"id":"%b","error":{"code":503,"message":"busy"}}' % (b"x" * 300)), "overloaded"),
+    "null for an error": (_json(b'{"error":null,"choices":[]}'), "invalid_request"),
+}
+
+
+@pytest.mark.parametrize("name", NO_ANSWERS)
+async def test_what_is_no_answer_has_the_kind_of_its_cause(name: str) -> None:
+    said, kind = NO_ANSWERS[name]
+    async with server(saying(*[[said]] * 4)) as port:
+        assert (await failure(port)).kind == kind
 
 
 class Timers:

@@ -120,6 +120,13 @@ class TestOpenAi:
         assert with_choices.usage == apart.usage == Usage(10, 2, 8)
         assert done(OpenAiChat(), chunk({"content": "Hi"}, "stop")).usage == Usage()
 
+    @pytest.mark.parametrize(
+        "usage", [{"prompt_tokens": 1.5, "completion_tokens": 2}, {"prompt_tokens": "12", "completion_tokens": 2}]
+    )
+    def test_what_is_said_of_usage_in_another_form_costs_no_answer(self, usage: object) -> None:
+        answer = done(OpenAiChat(), chunk({"content": "Hi"}, "stop"), {"choices": [], "usage": usage})
+        assert (answer.message.text, answer.usage) == ("Hi", Usage(0, 2))
+
     def test_an_error_object_in_the_stream_fails(self) -> None:
         error = {"error": {"code": 502, "message": "Upstream broke"}, "choices": [{"finish_reason": "error"}]}
         assert failed(OpenAiChat(), chunk({"content": "Hi"}), error).kind == "overloaded"
