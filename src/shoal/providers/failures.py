@@ -65,8 +65,9 @@ _STATUS_OF_CODE = {
     "context_length_exceeded": 400, "invalid_api_key": 401,
 }  # fmt: skip
 _KIND_OF_STATUS: dict[int, FailureKind] = {
-    302: "unreachable", 303: "unreachable", 307: "unreachable", 401: "auth", 402: "quota", 403: "auth", 408: "timeout", 409: "overloaded", 425: "overloaded", 429: "rate_limited",
-    504: "timeout", 522: "timeout", 524: "timeout",
+    302: "unreachable", 303: "unreachable", 307: "unreachable", 401: "auth", 402: "quota", 403: "auth",
+    408: "timeout", 409: "overloaded", 425: "overloaded", 429: "rate_limited", 504: "timeout", 522: "timeout",
+    524: "timeout",
 }  # fmt: skip
 _STATUS = re.compile(r"[1-5][0-9][0-9]")
 _OVERFLOW = re.compile(

@@ -5,15 +5,17 @@ what happened                                    noticed by                     
 pages changed behind SQLite's back               a failing statement; the checks             at once; at starts, daily
 a file removed, moved, overwritten or cut off    device, inode, mark, length of the -wal     around each commit, and
 while it is in use                                                                           every few seconds
+the file written by another program than SQLite, its time, while -shm tells of no more copied  the same, if it is damage
+such as an older copy of it laid over it         from the -wal; then a quick check
 -wal removed, cut off or changed between runs    the mark; what -shm knows of the -wal       at the start
 the database removed while its -wal is left      the -wal                                    at the start
 
 A -journal is no damage: a process was killed while it turned a fresh or restored database to the -wal, and the start
 rolls that back.
 
-The mark is `pragma application_id`: a new number for each process that has the database open, 0 once it was closed and
-all of the -wal is in the file. It is read from the file itself, so that it tells what lies there and travels with
-copies. Once something is wrong nothing more is written, not even by closing: a connection that only reads (`_guard`)
+The mark is `pragma application_id`: a new number for each process that has the database open, and again whenever the
+last one has come from the -wal into the file, so that an older copy never has it; 0 once it was closed and all of the
+-wal is in the file. It is read from the file itself, so that it tells what lies there and travels with copies. Once something is wrong nothing more is written, not even by closing: a connection that only reads (`_guard`)
 is closed last, so that SQLite neither copies the -wal into the file nor removes it. That connection also still has the
 files that were removed or moved; what they held is saved through it.
 """
@@ -115,6 +117,11 @@ class FileHealth(Health):
         self._files: dict[Path, int] = {}  # kept open: closing one gives up the locks that SQLite has on it
         self._known: dict[Path, tuple[int, int]] = {}
         self._mark: int | None = None
+        self._next_mark: int | None = None  # is in the -wal
+        self._is_alone = True
+        self._marking = threading.Lock()
+        self._written: tuple[int, bytes, int] | None = None
+        self._is_foreign = False
         self._guard: sqlite3.Connection | None = None
         self._reporting = threading.Lock()
 
@@ -167,15 +174,52 @@ class FileHealth(Health):
         if self.damage or not self._known:
             return super().check()
         lost = [path for path, known in self._known.items() if _identity(path) != known]
-        overwritten = self._mark is not None and self._marked() != self._mark and not self._is_shared()
+        overwritten = not self._has_our_mark()
         index = _parse_index(os.pread(self._files[self._shm], _INDEX.size, 0))
         cut = not lost and index is not None and _size(self._wal) < index.bytes_needed
         if not lost and not overwritten and not cut:
-            return None
+            return self._look_at_foreign(index)
         with self._reporting:
             if not self.damage:
                 raise self.report(self._describe(lost, overwritten=overwritten))
         return super().check()
+
+    def renew_mark(self, writer: sqlite3.Connection) -> None:
+        """Have the file get another mark with what is copied into it next. Raises sqlite3.Error, OSError."""
+        if self._mark is None or self._next_mark is not None or not self._is_alone or self.damage:
+            return
+        mark = secrets.randbelow(2**31 - 1) + 1
+        with self._marking:
+            self._next_mark = mark
+            os.pwrite(self._files[self._used], _MARK.pack(mark), 0)
+        writer.execute(f"pragma application_id = {mark}")
+
+    def _has_our_mark(self) -> bool:
+        with self._marking:
+            found = self._marked()
+            if self._mark is None or found == self._mark:
+                return True
+            if found == self._next_mark:
+                self._mark, self._next_mark = found, None
+                return True
+            return self._is_shared()
+
+    def _look_at_foreign(self, index: _Index | None) -> None:
+        """Look through the file if it was written and not from the -wal. The first call to see that may have met SQLite
+        in the middle of copying, so the next one looks."""
+        if index is None:
+            return
+        written_at = os.fstat(self._files[self._path]).st_mtime_ns
+        before, self._written = self._written, (written_at, index.salts, index.frames_copied)
+        if self._is_foreign:
+            self._is_foreign = False
+            problem = check_file(self._path, "quick_check", START_CHECK_SECONDS).problem
+            if problem:
+                raise self.report(
+                    f"{self._path} was overwritten while Shoal was using it: {problem}. Stop Shoal. {WHAT_TO_DO}"
+                )
+        elif before is not None:
+            self._is_foreign = before[0] != written_at and before[1:] == self._written[1:]
 
     def note(self) -> None:
         """Something is about to be stored: it is in the -wal, until the database itself was written later than now."""
@@ -228,7 +272,7 @@ class FileHealth(Health):
         except FileNotFoundError:
             is_shared = found == CLOSED_MARK
         if is_shared:
-            self._mark = found
+            self._mark, self._is_alone = found, False
         return is_shared
 
     def _describe(self, lost: list[Path], *, overwritten: bool) -> str:

@@ -189,6 +189,9 @@ class SqliteDriver:
         try:
             while self._gather():
                 self._commit([self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_SCRIPTS_MAX))])
+                if self._files is not None:
+                    with contextlib.suppress(sqlite3.Error, OSError):  # the next commit says what is wrong
+                        self._files.renew_mark(self._writer)
         finally:
             self._closed = True
             self._refuse_late()

@@ -160,10 +160,45 @@ async def test_what_overwrites_the_file_is_left_as_it_is(driver: SqliteDriver, t
     assert (path.read_bytes(), beside(path, "-wal").read_bytes()) == (content, wal)
 
 
-async def test_pages_that_cannot_be_read_stop_writing(driver: SqliteDriver, tmp_path: Path) -> None:
-    path = tmp_path / "shoal.db"
+def checkpoint(path: Path) -> None:
+    """Have another program copy all of the -wal into the file, so that the next commit begins the -wal anew."""
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("pragma wal_checkpoint(full)").fetchall()
+
+
+def lay_over(path: Path, older: bytes) -> None:
+    """`cp older.db shoal.db`."""
+    path.write_bytes(older)
+
+
+def blot(path: Path, older: bytes) -> None:
+    """A page by itself is overwritten."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 8192 * 4096)
+        file.write(b"\xa5" * 4096)
+
+
+@pytest.mark.parametrize("change", [lay_over, blot])
+async def test_what_another_program_writes_into_the_file_is_noticed_before_more_is_accepted(
+    driver: SqliteDriver, tmp_path: Path, change: Callable[[Path, bytes], None]
+) -> None:
+    path = tmp_path / "shoal.db"
+    checkpoint(path)
+    older = path.read_bytes()
+    for _ in range(3):
+        for key in KEYS:
+            await driver.write(put(f"{key} more {_} {key * 50}"))
+        checkpoint(path)
+        await driver.write(put("between"))
+        driver.health.check()
+    change(path, older)
+    with pytest.raises(StoreCorrupt, match=r"is damaged|was overwritten"):
+        await driver.write(put("late"))
+
+
+async def test_pages_that_cannot_be_read_stop_writing(driver: SqliteDriver, tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    checkpoint(path)
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(4096)
