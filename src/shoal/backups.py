@@ -8,6 +8,7 @@ whole when it was made.
 
 import asyncio
 import contextlib
+import gzip
 import io
 import logging
 import os
@@ -18,7 +19,8 @@ import stat
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+import zlib
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -269,18 +271,29 @@ def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, databa
     return Backup(name, now.replace(microsecond=0), size_bytes)
 
 
+@contextlib.contextmanager
+def reading(file: Path) -> Generator[tarfile.TarFile]:
+    """A backup's archive, in order. At its end the rest is read too, since only there the checksum stands. Raises
+    InvalidInput for one that is not whole."""
+    try:
+        with gzip.open(file) as content:
+            with tarfile.open(fileobj=content, mode="r:") as archive:
+                yield archive
+            while content.read(READ_WHOLE_BYTES_MAX):
+                pass
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise InvalidInput(f"{file} is not a whole backup: {error}.") from error
+
+
 def check_archive(file: Path) -> None:
     """Read a backup to its end and look through its database. Raises InvalidInput, StoreCorrupt."""
     with tempfile.TemporaryDirectory(prefix="shoal-check-") as folder:
         database = Path(folder) / DATABASE
-        try:
-            with tarfile.open(file, mode="r:gz") as archive:
-                for entry in archive:
-                    content = archive.extractfile(entry) if entry.isreg() else None
-                    if content is not None:
-                        _read_through(content, database if entry.name == DATABASE else Path(os.devnull))
-        except (tarfile.TarError, EOFError, OSError) as error:
-            raise InvalidInput(f"{file} is not a whole backup: {error}.") from error
+        with reading(file) as archive:
+            for entry in archive:
+                content = archive.extractfile(entry) if entry.isreg() else None
+                if content is not None:
+                    _read_through(content, database if entry.name == DATABASE else Path(os.devnull))
         if database.exists():
             check_database(database, file)
 

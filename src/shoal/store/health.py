@@ -5,8 +5,8 @@ what happened                                    noticed by                     
 pages changed behind SQLite's back               a failing statement; the checks             at once; at starts, daily
 a file removed, moved, overwritten or cut off    device, inode, mark, length of the -wal     around each commit, and
 while it is in use                                                                           every few seconds
-the file written by another program than SQLite, its time, while -shm tells of no more copied  the same, if it is damage
-such as an older copy of it laid over it         from the -wal; then a quick check
+pages of it written by another program           its time, while -shm tells of no       the same
+                                                 more that was copied; a quick check
 -wal removed, cut off or changed between runs    the mark; what -shm knows of the -wal       at the start
 the database removed while its -wal is left      the -wal                                    at the start
 
@@ -15,9 +15,11 @@ rolls that back.
 
 The mark is `pragma application_id`: a new number for each process that has the database open, and again whenever the
 last one has come from the -wal into the file, so that an older copy never has it; 0 once it was closed and all of the
--wal is in the file. It is read from the file itself, so that it tells what lies there and travels with copies. Once something is wrong nothing more is written, not even by closing: a connection that only reads (`_guard`)
-is closed last, so that SQLite neither copies the -wal into the file nor removes it. That connection also still has the
-files that were removed or moved; what they held is saved through it.
+-wal is in the file. It is read from the file itself, so that it tells what lies there and travels with copies.
+
+Once something is wrong nothing more is written, not even by closing: a connection that only reads (`_guard`) is closed
+last, so that SQLite neither copies the -wal into the file nor removes it. That connection also still has the files that
+were removed or moved; what they held is saved through it.
 """
 
 import asyncio
@@ -280,7 +282,8 @@ class FileHealth(Health):
             return f"{self._path} was overwritten while Shoal was using it. Stop Shoal. {WHAT_TO_DO}"
         if not lost:
             return f"{self._wal} was cut off while Shoal was using it. Stop Shoal. {WHAT_TO_DO}"
-        what = f"{' and '.join(map(str, lost))} was removed or replaced while Shoal was using it."
+        was = "was" if len(lost) == 1 else "were"
+        what = f"{', '.join(map(str, lost))} {was} removed or replaced while in use."
         saved = self._rescue()
         if saved is None:
             return f"{what} Put it back as it was, and restart Shoal; else {WHAT_TO_DO}"

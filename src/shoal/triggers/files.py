@@ -103,16 +103,27 @@ class EventFiles:
         self._known: dict[str, _EventFileStamp] = {}
 
     async def run(self) -> None:
-        """Scan, then scan again whenever something changes, until cancelled. Makes the directories."""
+        """Scan, then scan again whenever something changes, until cancelled. Makes the directories.
+
+        While they cannot be read, as on a disk that was taken away, nothing is taken in and nothing forgotten.
+        """
         for path in (self._directory, self._directory / "done", self._directory / "failed"):
             path.mkdir(parents=True, exist_ok=True)
+        is_readable = True
         while True:
-            seen = self._present()
-            await self.scan()
-            for _ in range(LOOKS_A_SCAN):
+            try:
+                seen = self._present()
+                await self.scan()
+                is_readable = True
+                for _ in range(LOOKS_A_SCAN):
+                    await asyncio.sleep(LOOK_SECONDS)
+                    if self._present() != seen:
+                        break
+            except OSError as error:
+                if is_readable:
+                    log.warning("event files cannot be read; put their directory back", extra={"why": str(error)})
+                is_readable = False
                 await asyncio.sleep(LOOK_SECONDS)
-                if self._present() != seen:
-                    break
 
     async def scan(self) -> None:
         """Take in what is new or changed, forget what is gone, put away what is over. Raises StoreError."""

@@ -2,15 +2,19 @@
 
 import asyncio
 import contextlib
+import gzip
 import io
 import shutil
 import tarfile
+import tempfile
 from collections.abc import AsyncIterator, Generator
 from datetime import timedelta
 from pathlib import Path
 
 import obstore
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from obstore.store import S3Store
 from tests import s3
 from tests.postgres import database
@@ -27,6 +31,7 @@ from shoal.store.store import Store
 from shoal.testing import ManualClock
 
 DAY_SECONDS = 86_400
+GZIP_HEADER_BYTES = 10
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +208,23 @@ def test_an_archive_without_its_end_is_told(tmp_path: Path) -> None:
     for size in range(0, len(whole.getvalue()) - 8, 97):
         file.write_bytes(whole.getvalue()[:size])
         with pytest.raises(InvalidInput, match="not a whole backup"):
+            check_archive(file)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 7))
+def test_no_bit_of_an_archive_changes_unseen(at: int, bit: int) -> None:
+    """A file of an agent has no checksum of its own: the archive's is at its end."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
+        entry = tarfile.TarInfo("agents/main/SOUL.md")
+        entry.size = 5120
+        archive.addfile(entry, io.BytesIO(bytes(range(256)) * 20))
+    whole = bytearray(gzip.compress(plain.getvalue()))
+    whole[GZIP_HEADER_BYTES + at % (len(whole) - GZIP_HEADER_BYTES)] ^= 1 << bit
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "backup.tar.gz"
+        file.write_bytes(whole)
+        with pytest.raises(InvalidInput, match="is not a whole backup"):
             check_archive(file)
 
 

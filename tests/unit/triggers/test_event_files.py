@@ -360,6 +360,38 @@ async def test_files_are_found_at_the_start_and_while_watching(stand: Stand, tmp
     assert [prompt.author.name for prompt in inbox.prompts] == ["event first", "event second"]
 
 
+async def test_a_directory_that_is_away_for_a_while_ends_nothing_and_forgets_nothing(
+    stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noticed, told = asyncio.Event(), list[str]()
+
+    def warn(words: str, **fields: object) -> None:
+        told.append(words)
+        noticed.set()
+
+    monkeypatch.setattr("shoal.triggers.files.log.warning", warn)
+    monkeypatch.setattr("shoal.triggers.files.LOOK_SECONDS", 0.0)
+    stand.inbox = inbox = Awaited(stand.clock)
+    inbox.came = asyncio.Event()
+    files = Files(stand, tmp_path / "events")
+    files.put("weekdays.json", WEEKDAYS)
+    await files.watching.scan()
+    (before,) = await stand.store.triggers.all()
+    task = asyncio.create_task(files.watching.run())
+    await asyncio.sleep(0)
+    files.directory.rename(tmp_path / "elsewhere")
+    await noticed.wait()
+    assert [trigger.id for trigger in await stand.store.triggers.all()] == [before.id]
+    (tmp_path / "elsewhere").rename(files.directory)
+    files.put("hook.json", IMMEDIATE)
+    await inbox.came.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [trigger.id for trigger in await stand.store.triggers.all()] == [before.id]
+    assert len(told) == 1
+
+
 @pytest.mark.parametrize("content", ["[" * 60_000, '{"type": "immediate", "text": ' + "[" * 5000])
 async def test_a_file_nested_without_end_fails_alone(files: Files, content: str) -> None:
     files.put("deep.json", content)

@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import sqlite3
-import tarfile
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -25,9 +24,11 @@ from shoal.backups import (
     check_database,
     listed_in,
     make_backup,
+    reading,
     write_archive,
 )
-from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError
+from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError, StoreNewer
+from shoal.store.driver import migrations
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import tell
@@ -155,6 +156,8 @@ def _make_from(file: Path, context: CommandContext) -> None:
         if (fresh / DATABASE).exists():
             (fresh / DATABASE).chmod(0o600)
             check_database(fresh / DATABASE, file)
+            if schema_version(fresh / DATABASE) > migrations("sqlite")[-1][0]:
+                raise StoreNewer(f"{file} was written by a newer Shoal. Install that version to restore it.")
         if root.exists():
             root.rmdir()
         fresh.rename(root)
@@ -229,29 +232,26 @@ def _extract(file: Path, target: Path) -> dict[str, int]:
     """
     links: list[tuple[Path, str]] = []
     changed_at: dict[str, int] = {}
-    try:
-        with tarfile.open(file, mode="r:gz") as archive:
-            for entry in archive:
-                name = PurePosixPath(entry.name)
-                if name.is_absolute() or ".." in name.parts or not name.parts:
-                    raise InvalidInput(f"{file} is not a backup of Shoal: it names the path {entry.name!r}.")
-                if name.parts[0] not in (*FOLDERS, DATABASE, DUMP, CONFIGURATION, "token", "secrets"):
-                    raise InvalidInput(f"{file} is not a backup of Shoal: it holds {entry.name!r}.")
-                path = target / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                if entry.issym():
-                    links.append((path, entry.linkname))
-                elif entry.isdir():
-                    path.mkdir(exist_ok=True)
-                elif entry.isreg() and (content := archive.extractfile(entry)) is not None:
-                    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as made:
-                        shutil.copyfileobj(content, made)
-                    path.chmod(entry.mode & 0o777)
-                changed = entry.pax_headers.get(CHANGED_AT, "")
-                changed_at |= {entry.name: int(changed)} if changed.isdecimal() else {}
+    with reading(file) as archive:
+        for entry in archive:
+            name = PurePosixPath(entry.name)
+            if name.is_absolute() or ".." in name.parts or not name.parts:
+                raise InvalidInput(f"{file} is not a backup of Shoal: it names the path {entry.name!r}.")
+            if name.parts[0] not in (*FOLDERS, DATABASE, DUMP, CONFIGURATION, "token", "secrets"):
+                raise InvalidInput(f"{file} is not a backup of Shoal: it holds {entry.name!r}.")
+            path = target / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if entry.issym():
+                links.append((path, entry.linkname))
+            elif entry.isdir():
+                path.mkdir(exist_ok=True)
+            elif entry.isreg() and (content := archive.extractfile(entry)) is not None:
+                with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as made:
+                    shutil.copyfileobj(content, made)
+                path.chmod(entry.mode & 0o777)
+            changed = entry.pax_headers.get(CHANGED_AT, "")
+            changed_at |= {entry.name: int(changed)} if changed.isdecimal() else {}
         # Links come last, so that no file is written through one.
         for path, goal in links:
             path.symlink_to(goal)
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise InvalidInput(f"{file} is not a whole backup: {error}.") from error
     return changed_at

@@ -203,6 +203,15 @@ def test_a_damaged_database_is_not_restored(shoal: Shoal, home: Path, file: Path
     assert not home.exists()
 
 
+def test_a_backup_of_a_newer_shoal_is_told_and_makes_nothing(shoal: Shoal, home: Path, file: Path) -> None:
+    with contextlib.closing(sqlite3.connect(home / "shoal.db")) as connection:
+        connection.execute("pragma user_version = 9999")
+    shoal("backup", str(file))
+    ran = restored(shoal, home, file)
+    assert (ran.code, "was written by a newer Shoal" in ran.err) == (2, True)
+    assert not home.exists()
+
+
 def test_migrate_says_which_schema_there_is(shoal: Shoal, home: Path) -> None:
     assert shoal("migrate").out == f"{home}/shoal.db has schema {migrations('sqlite')[-1][0]}.\n"
     home.rename(home.with_name("before"))
