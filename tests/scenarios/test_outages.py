@@ -9,8 +9,10 @@ import pytest
 from tests.scenarios.kit import in_time
 
 from shoal.chat.inbox import press
+from shoal.domain.errors import InvalidInput
 from shoal.domain.events import Failed, RetryScheduled, TurnFinished
 from shoal.domain.messages import Author
+from shoal.domain.ports import Route
 from shoal.domain.triggers import NewTrigger
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Refusal
@@ -148,6 +150,29 @@ async def test_a_person_can_try_now_ask_another_model_or_stop(tmp_path: Path) ->
         assert await press(stop.value, world.ada.thread, ADA, world.app.inbox) == "Stopping."
         assert [one.outcome for one in await finished(world, 2)] == ["done", "aborted"]
         assert await press(stop.value, world.ada.thread, ADA, world.app.inbox) == "That turn has ended."
+
+
+async def test_a_model_that_there_is_not_is_refused_and_the_turn_waits_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, down = ManualClock(), True
+    model = FakeModel(script=lambda seen: DOWN if down else "here I am")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        await world.ada.says("hello")
+        await in_time(clock, world.happens(world.ada.thread, "retry_scheduled"), 1)
+        known = world.app.models.route
+
+        def route(name: str) -> Route:
+            if name == "nope/gone":
+                raise InvalidInput("No provider has the model 'nope/gone'.")
+            return known(name)
+
+        monkeypatch.setattr(world.app.models, "route", route)
+        (started,) = [event for event in await world.journal() if event.type == "turn_started"]
+        told = await press(f"retry:{started.turn}:nope/gone", world.ada.thread, ADA, world.app.inbox)
+        assert told.startswith("No provider has the model 'nope/gone'")
+        down = False
+        await in_time(clock, world.ada.sees("here I am"), 60)
 
 
 async def test_a_trigger_that_comes_in_an_outage_waits_it_out(tmp_path: Path) -> None:

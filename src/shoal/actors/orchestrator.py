@@ -169,6 +169,8 @@ class Orchestrator:
             case Retry():  # a turn that waits for its model asks again now
                 if message.model and not message.author.trusted:
                     raise Forbidden(CHOOSES_NO_MODEL)
+                if message.model:  # one that there is not would end the turn
+                    self._services.loop.models.route(message.model)
                 request = RetryRequested(message.author.id, message.model)
                 events = await self._store.journal.retry(message.thread, TurnId(message.turn), request)
                 if not events:

@@ -49,7 +49,7 @@ class ProviderSettings(Section, frozen=True, kw_only=True):
     headers: dict[str, Secret] = {}
     """Further HTTP headers of each request."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
-    """Longest silence within one answer, in seconds."""
+    """Longest silence within one answer, in seconds; five times as long where the server keeps the connection open."""
     model_file: str = ""
     """For kind local: the GGUF file, absolute or below the home directory."""
 

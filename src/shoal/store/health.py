@@ -122,7 +122,7 @@ class FileHealth(Health):
         self._next_mark: int | None = None  # is in the -wal
         self._is_alone = True
         self._marking = threading.Lock()
-        self._written: tuple[int, bytes, int] | None = None
+        self._written: tuple[int, tuple[bytes, int]] | None = None
         self._is_foreign = False
         self._guard: sqlite3.Connection | None = None
         self._reporting = threading.Lock()
@@ -172,18 +172,33 @@ class FileHealth(Health):
         self._known = {path: _identity(path) for path in (self._path, self._wal, self._shm)}
 
     def check(self) -> None:
-        """Raise StoreCorrupt if something is wrong, or if the files are not what they were; a few microseconds."""
+        """Raise StoreCorrupt if something is wrong, or if the files are not what they were; a few microseconds, but
+        where the file was written and not from the -wal: then it is looked through. The first call to see that may have
+        met SQLite in the middle of copying, so the next one looks."""
         if self.damage or not self._known:
             return super().check()
         lost = [path for path, known in self._known.items() if _identity(path) != known]
-        overwritten = not self._has_our_mark()
+        with self._marking:
+            found = self._marked()
+            if found == self._next_mark and found is not None:
+                self._mark, self._next_mark = found, None
+            overwritten = self._mark is not None and found != self._mark and not self._is_shared()
         index = _parse_index(os.pread(self._files[self._shm], _INDEX.size, 0))
         cut = not lost and index is not None and _size(self._wal) < index.bytes_needed
+        problem = ""
         if not lost and not overwritten and not cut:
-            return self._look_at_foreign(index)
+            copied = (index.salts, index.frames_copied) if index is not None else (b"", 0)
+            before, self._written = self._written, (os.fstat(self._files[self._path]).st_mtime_ns, copied)
+            is_foreign, self._is_foreign = self._is_foreign, False
+            if is_foreign:
+                problem = check_file(self._path, "quick_check", START_CHECK_SECONDS).problem
+            elif before is not None:
+                self._is_foreign = before[0] != self._written[0] and before[1] == copied
+            if not problem:
+                return None
         with self._reporting:
             if not self.damage:
-                raise self.report(self._describe(lost, overwritten=overwritten))
+                raise self.report(self._describe(lost, overwritten=overwritten, problem=problem))
         return super().check()
 
     def renew_mark(self, writer: sqlite3.Connection) -> None:
@@ -195,33 +210,6 @@ class FileHealth(Health):
             self._next_mark = mark
             os.pwrite(self._files[self._used], _MARK.pack(mark), 0)
         writer.execute(f"pragma application_id = {mark}")
-
-    def _has_our_mark(self) -> bool:
-        with self._marking:
-            found = self._marked()
-            if self._mark is None or found == self._mark:
-                return True
-            if found == self._next_mark:
-                self._mark, self._next_mark = found, None
-                return True
-            return self._is_shared()
-
-    def _look_at_foreign(self, index: _Index | None) -> None:
-        """Look through the file if it was written and not from the -wal. The first call to see that may have met SQLite
-        in the middle of copying, so the next one looks."""
-        if index is None:
-            return
-        written_at = os.fstat(self._files[self._path]).st_mtime_ns
-        before, self._written = self._written, (written_at, index.salts, index.frames_copied)
-        if self._is_foreign:
-            self._is_foreign = False
-            problem = check_file(self._path, "quick_check", START_CHECK_SECONDS).problem
-            if problem:
-                raise self.report(
-                    f"{self._path} was overwritten while Shoal was using it: {problem}. Stop Shoal. {WHAT_TO_DO}"
-                )
-        elif before is not None:
-            self._is_foreign = before[0] != written_at and before[1:] == self._written[1:]
 
     def note(self) -> None:
         """Something is about to be stored: it is in the -wal, until the database itself was written later than now."""
@@ -277,9 +265,10 @@ class FileHealth(Health):
             self._mark, self._is_alone = found, False
         return is_shared
 
-    def _describe(self, lost: list[Path], *, overwritten: bool) -> str:
-        if overwritten:
-            return f"{self._path} was overwritten while Shoal was using it. Stop Shoal. {WHAT_TO_DO}"
+    def _describe(self, lost: list[Path], *, overwritten: bool, problem: str) -> str:
+        if overwritten or problem:
+            why = f": {problem}" if problem else ""
+            return f"{self._path} was overwritten while Shoal was using it{why}. Stop Shoal. {WHAT_TO_DO}"
         if not lost:
             return f"{self._wal} was cut off while Shoal was using it. Stop Shoal. {WHAT_TO_DO}"
         was = "was" if len(lost) == 1 else "were"

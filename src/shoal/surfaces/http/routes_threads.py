@@ -367,6 +367,8 @@ async def abort(web: WebContext, by: Principal, thread: ThreadId, body: AbortReq
 @routes("POST /api/threads/{thread}/retry", TALKERS, status=202, body_optional=True)
 async def retry(web: WebContext, by: Principal, thread: ThreadId, body: RetryRequest) -> Delivered:
     """Have a turn that waits for its model ask again now; 409 when none waits."""
+    if body.model:
+        check_model(web, by, body.model)
     receipt = await web.app.orchestrator.send(Retry(thread, by.author, body.turn, body.model))
     if not receipt.delivered:
         raise Conflict("No turn of this thread waits for its model.")
@@ -395,7 +397,7 @@ async def answer_again(web: WebContext, by: Principal, thread: ThreadId, body: A
     """Have a message answered anew, in place of its answer, which stays on another branch of the conversation."""
     check_intake(web)
     if body.model:
-        web.app.models.route(body.model)
+        check_model(web, by, body.model)
     said = await web.app.orchestrator.try_again(thread, by.asker, body.seq, body.model)
     return Accepted(True, str(said.seq), False)
 
