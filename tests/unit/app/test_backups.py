@@ -224,8 +224,9 @@ def test_no_bit_of_an_archive_changes_unseen(at: int, bit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "backup.tar.gz"
         file.write_bytes(whole)
-        with pytest.raises(InvalidInput, match="is not a whole backup"):
+        with contextlib.suppress(InvalidInput):
             check_archive(file)
+            assert gzip.decompress(whole) == plain.getvalue(), "a few bits of a stream can be either"
 
 
 async def test_a_backup_under_load_is_of_one_moment(home: Home, store: Store, tmp_path: Path) -> None:
