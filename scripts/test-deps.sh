@@ -8,6 +8,7 @@ command -v bwrap >/dev/null || missing+=(bubblewrap)
 command -v strace >/dev/null || missing+=(strace)
 command -v espeak-ng >/dev/null || missing+=(espeak-ng)
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium)
+command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-shell) # most tests of the page, in half the time
 command -v firefox-esr >/dev/null || command -v firefox >/dev/null || missing+=(firefox-esr)
 command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
 [ ${#missing[@]} -eq 0 ] && exit 0

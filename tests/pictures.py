@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx2
 from PIL import Image
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
@@ -30,7 +30,7 @@ from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, FakeSettings, Refusal, Reply, Seen, Step
 from shoal.testing.scenario import FakeModels
-from tests.e2e.page_kit import FLAGS, chromium
+from tests.e2e.page_kit import chromium, launched
 
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
 TOKEN = "a-token-for-pictures-that-nobody-can-guess"
@@ -191,9 +191,7 @@ async def stage(home: Path) -> AsyncGenerator[Stage]:
         headers = {"X-Shoal": "1", "Origin": address}  # as the page makes its calls, so that what is said is a person's
         client = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, headers=headers, timeout=30))
         await client.get("/", params={"token": TOKEN})
-        playwright = await stack.enter_async_context(async_playwright())
-        browser = await playwright.chromium.launch(executable_path=chromium(), args=[*FLAGS])
-        stack.push_async_callback(browser.close)
+        browser = await stack.enter_async_context(launched(chromium()))
         made = Stage(browser, address, client)
         await past(app.store, datetime.now(UTC))
         await act(made)

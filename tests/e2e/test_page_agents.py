@@ -9,7 +9,7 @@ from tests.e2e.page_kit import opened, violations
 
 from shoal.testing.chat import FakeChat
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 
 async def test_an_agent_is_made_changed_bound_and_removed(browser: Browser, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from shoal.domain.events import AssistantSaid, Failed, TextStreamed, ToolFinishe
 from shoal.domain.ids import CallId
 from shoal.domain.messages import Author, ToolCall
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 ANSWER = r"""See the note[^one] and one that is not there[^two].
 

@@ -8,7 +8,7 @@ from tests.e2e.page_kit import THREAD, opened
 from shoal.domain.events import AssistantSaid, TextStreamed, TurnFinished, TurnStarted, UserSaid
 from shoal.domain.messages import Author
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 OWNER = Author("owner", trusted=True)
 

@@ -17,7 +17,7 @@ from tests.e2e.test_page_views import how_things_stand, known, recorded, schedul
 from shoal.domain.clock import iso
 from shoal.surfaces.console import FILES
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 ROOT = Path(__file__).parents[2]
 HEIGHT = 900

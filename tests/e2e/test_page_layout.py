@@ -24,7 +24,7 @@ from shoal.domain.events import (
 from shoal.domain.ids import ApprovalId, CallId
 from shoal.domain.messages import Author, ToolCall, Usage
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 OWNER = Author("owner", trusted=True)
 LONG = "averylongwordwithoutanyplacetobreakit" * 6

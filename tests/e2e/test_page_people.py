@@ -11,7 +11,7 @@ from tests.e2e.test_http_tokens import CANARY, FOREIGN, lived_in
 from shoal.actors.access_tokens import NewToken
 from shoal.domain.permissions import TokenScope
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 
 async def entry(stand: Served, name: str, scope: TokenScope, person: str = "", agent: str = "") -> str:

@@ -24,7 +24,7 @@ from shoal.domain.triggers import NewTrigger
 from shoal.testing.chat import FakeChat
 from shoal.tools.mcp.pins import Definition, definition_digest, definition_text
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 OWNER = Author("owner", trusted=True)
 

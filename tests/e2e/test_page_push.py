@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, Worker, expect
 from tests.e2e.http_stand import TOKEN, Served, served
+from tests.e2e.page_kit import WITH_NOTIFICATIONS, chromium, launched
 
 from shoal.domain.events import ApprovalRequested
 from shoal.domain.ids import ApprovalId, CallId, ThreadId
@@ -18,7 +19,7 @@ from shoal.domain.records import Commit, NewApproval
 from shoal.domain.secret import Secret
 from shoal.domain.settings import WebSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 THREAD = ThreadId("web:lobby:a")
 SHOWN = """async () => (await self.registration.getNotifications())
@@ -92,10 +93,17 @@ PushManager.prototype.subscribe = async () => (made = {
 """
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def notified(browser: Browser, tmp_path: Path) -> AsyncIterator[Notified]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def notifying() -> AsyncIterator[Browser]:
+    """A Chromium that shows notifications."""
+    async with launched(chromium(WITH_NOTIFICATIONS)) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def notified(notifying: Browser, tmp_path: Path) -> AsyncIterator[Notified]:
     async with served(tmp_path, web=WebSettings(token=Secret("value", TOKEN))) as stand:
-        context = await browser.new_context()
+        context = await notifying.new_context()
         await context.grant_permissions(["notifications"], origin=stand.address)
         await context.add_init_script(PUSH_SERVICE)
         page = await context.new_page()

@@ -13,7 +13,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 from tests.e2e.page_kit import opened, violations
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 SHOAL = Path(sys.executable).with_name("shoal")
 START_SECONDS = 60

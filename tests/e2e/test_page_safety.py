@@ -9,7 +9,7 @@ from shoal.domain.events import AssistantSaid, TextStreamed, ToolFinished, TurnF
 from shoal.domain.ids import CallId
 from shoal.domain.messages import Attachment, Author, ToolCall
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 ATTACKS = (
     "<script>window.pwned = 1</script>",

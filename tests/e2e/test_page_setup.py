@@ -9,7 +9,7 @@ from tests.e2e.http_stand import TOKEN
 from tests.e2e.page_kit import opened, violations
 from tests.e2e.test_http_setup import ADA, BOT, MCP_SERVER, OTHER_BOT, running
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 WIDTHS = (390, 820, 1440)
 

@@ -30,7 +30,7 @@ from shoal.domain.messages import Author
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 
 def journal(api: PageApi) -> list[object]:

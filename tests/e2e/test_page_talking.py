@@ -17,7 +17,7 @@ from shoal.domain.events import AssistantSaid, ToolFinished, ToolStarted, UserSa
 from shoal.domain.ids import CallId
 from shoal.domain.messages import Author, ToolCall
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 OWNER = Author("owner", trusted=True)
 FOCUSED = "document.activeElement.id || document.activeElement.localName"

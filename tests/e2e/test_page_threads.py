@@ -12,7 +12,7 @@ from tests.e2e.test_page_layout import CONTRAST, assert_fits
 from shoal.domain.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid
 from shoal.domain.messages import Author, Usage
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 OWNER = Author("owner", trusted=True)
 OTHER = "web:lobby:other"

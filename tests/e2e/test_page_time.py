@@ -13,7 +13,7 @@ from tests.rows.running import Running, call, calls, until
 from shoal.testing.model import Gate, Refusal, Reply, Seen
 from shoal.testing.model.script import Step
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 SETTINGS = """
 [model]
@@ -46,7 +46,7 @@ def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             yield running
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, shoal: Running) -> AsyncIterator[Page]:
     """The page, signed in; nothing that it did may have been blocked."""
     async with opened(browser, f"{shoal.process.address}/?token={shoal.process.token}", place="new") as page:

@@ -20,7 +20,7 @@ from shoal.domain.messages import Author, Usage
 from shoal.surfaces.console import FILES
 from shoal.testing.model import FakeModel
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 OWNER = Author("owner", trusted=True)
 LONG = "averylongwordwithoutanyplacetobreakit" * 6

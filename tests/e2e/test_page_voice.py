@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, async_playwright, expect
-from tests.e2e.page_kit import FLAGS, chromium, opened, violations
+from playwright.async_api import Browser, expect
+from tests.e2e.page_kit import chromium, launched, opened, violations
 from tests.e2e.test_page_real import running
 
 from shoal.testing.model import FakeModel, FakeSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 DEVICE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
 CONFIG = """
@@ -28,14 +28,11 @@ speaking = "one/tts-1"
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def talking() -> AsyncIterator[Browser]:
     """A Chromium with a microphone that beeps."""
-    path = chromium()
-    async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(executable_path=path, args=[*FLAGS, *DEVICE])
-        yield launched
-        await launched.close()
+    async with launched(chromium(), *DEVICE) as made:
+        yield made
 
 
 async def test_a_recorded_message_is_read_and_answered_aloud(talking: Browser, tmp_path: Path) -> None:
