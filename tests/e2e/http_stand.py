@@ -41,6 +41,7 @@ from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, SignalKind
 from shoal.domain.records import Commit, Opening
 from shoal.domain.settings import BackupSettings, McpServerSettings, WebSettings
+from shoal.domain.tls import default_tls
 from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.engine.local import LocalEngine
 from shoal.permissions.access import AccessRules, Audiences, People, Person
@@ -309,9 +310,9 @@ async def served(
         await stand.engine.started()
         async with serve(cast(App, stand), options) as address:
             stand.address = address
-            stand.stranger = httpx2.AsyncClient(base_url=address, timeout=20)
+            stand.stranger = httpx2.AsyncClient(verify=default_tls(), base_url=address, timeout=20)
             headers = {"Authorization": f"Bearer {options.token}"}
-            stand.client = httpx2.AsyncClient(base_url=address, headers=headers, timeout=20)
+            stand.client = httpx2.AsyncClient(verify=default_tls(), base_url=address, headers=headers, timeout=20)
             async with stand.stranger, stand.client:
                 yield stand
         await stand.engine.drain(0)

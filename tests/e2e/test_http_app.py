@@ -13,6 +13,7 @@ from tests.e2e.http_stand import TOKEN
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolMessage, UserMessage
+from shoal.domain.tls import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
@@ -55,7 +56,7 @@ async def site(home: Path, model: FakeModel, profile: str = "open", clock: Clock
         world = await stack.enter_async_context(scenario(home, model, profile=profile, clock=clock))
         address = await stack.enter_async_context(serve(world.app, WebOptions(token=TOKEN, port=0)))
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        client = httpx2.AsyncClient(base_url=address, headers=headers, timeout=20)
+        client = httpx2.AsyncClient(verify=default_tls(), base_url=address, headers=headers, timeout=20)
         yield Site(world, await stack.enter_async_context(client))
 
 

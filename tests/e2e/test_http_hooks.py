@@ -14,6 +14,7 @@ from shoal.domain.events import ApprovalRequested
 from shoal.domain.ids import ThreadId
 from shoal.domain.secret import Secret
 from shoal.domain.settings import HookSettings
+from shoal.domain.tls import default_tls
 from shoal.domain.webhooks import proof, signature
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply
@@ -51,7 +52,7 @@ async def site(home: Path, model: FakeModel, profile: str = "open") -> AsyncGene
         world = await stack.enter_async_context(scenario(home, model, profile=profile))
         options = WebOptions(token=TOKEN, port=0, hooks=HOOKS)
         address = await stack.enter_async_context(serve(world.app, options))
-        client = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, timeout=20))
+        client = await stack.enter_async_context(httpx2.AsyncClient(verify=default_tls(), base_url=address, timeout=20))
         yield Site(world, client)
 
 

@@ -15,6 +15,7 @@ from shoal.app import App
 from shoal.domain.events import AssistantSaid, StatusChanged, TextStreamed
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Prompt
+from shoal.domain.tls import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 
 THREAD = ThreadId("web:lobby:one")
@@ -217,7 +218,7 @@ async def test_streams_end_when_the_server_stops(tmp_path: Path) -> None:
         stand = Served(tmp_path, tasks)
         stack.push_async_callback(stand.store.close)
         headers = {**LIVE, "Authorization": f"Bearer {TOKEN}"}
-        client = await stack.enter_async_context(httpx2.AsyncClient(headers=headers))
+        client = await stack.enter_async_context(httpx2.AsyncClient(verify=default_tls(), headers=headers))
         async with serve(cast(App, stand), WebOptions(token=TOKEN, port=0)) as address:
             response = await stack.enter_async_context(client.stream("GET", address + EVENTS))
         with pytest.raises(EOFError):

@@ -7,6 +7,7 @@ import pytest
 from tests.e2e.test_http_app import PATH, THREAD, TOKEN, Site, site
 from tests.e2e.test_page_answers import PIXEL
 
+from shoal.domain.tls import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
@@ -72,7 +73,7 @@ async def test_what_the_agent_may_not_read_is_no_picture(tmp_path: Path) -> None
     async with (
         scenario(tmp_path, FakeModel("Here."), settings={"permissions": rules}) as world,
         serve(world.app, WebOptions(token=TOKEN, port=0)) as address,
-        httpx2.AsyncClient(base_url=address, headers=headers) as client,
+        httpx2.AsyncClient(verify=default_tls(), base_url=address, headers=headers) as client,
     ):
         found = Site(world, client)
         await talked(found, tmp_path)

@@ -16,6 +16,7 @@ from shoal.actors.access_tokens import NewToken
 from shoal.app import App, open_app
 from shoal.config import load_config
 from shoal.domain.home import Home
+from shoal.domain.tls import default_tls
 from shoal.setup.live import shown_server
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.http.server import WebOptions, serve
@@ -74,7 +75,9 @@ async def running(root: Path, told: str = "") -> AsyncGenerator[Stand]:
         app = await stack.enter_async_context(open_app(load_config(root, {"OLLAMA_HOST": "127.0.0.1:1"})))
         served = await stack.enter_async_context(serve(app, WebOptions(token=TOKEN, port=0)))
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        client = await stack.enter_async_context(httpx2.AsyncClient(base_url=served, headers=headers, timeout=20))
+        client = await stack.enter_async_context(
+            httpx2.AsyncClient(verify=default_tls(), base_url=served, headers=headers, timeout=20)
+        )
         yield Stand(app, home, client, f"{address}/v1", telegram)
 
 

@@ -23,6 +23,7 @@ from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, is_personal
 from shoal.domain.messages import Author, Caller, Prompt, ToolCall
 from shoal.domain.permissions import TOKEN_SCOPES, AccessToken, TokenScope
 from shoal.domain.records import AuditEntry, Commit, NewApproval
+from shoal.domain.tls import default_tls
 from shoal.domain.triggers import NewTrigger
 from shoal.surfaces.http import page
 from shoal.surfaces.http.endpoints import Endpoint
@@ -62,7 +63,9 @@ CALLS = [endpoint for endpoint in API if not endpoint.is_open]
 async def bearer(shoal: Served, kind: Kind, name: str = "ben", person: str = "web:ben") -> httpx2.AsyncClient:
     """The client of somebody with a token of this kind."""
     _, secret = await shoal.tokens.create(NewToken(name, kind.scope, person, kind.agent), "web:owner")
-    return httpx2.AsyncClient(base_url=shoal.address, headers={"Authorization": f"Bearer {secret}"}, timeout=20)
+    return httpx2.AsyncClient(
+        verify=default_tls(), base_url=shoal.address, headers={"Authorization": f"Bearer {secret}"}, timeout=20
+    )
 
 
 async def lived_in(shoal: Served) -> None:

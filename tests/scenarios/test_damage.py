@@ -10,6 +10,7 @@ import pytest
 
 from shoal.actors.access_gate import OWNER_IN
 from shoal.domain.errors import StoreCorrupt
+from shoal.domain.tls import default_tls
 from shoal.maintenance import HEALTH_CHECK_SECONDS
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing import ManualClock
@@ -68,7 +69,9 @@ async def test_damage_stops_intake_says_so_and_the_process_stays(tmp_path: Path,
         world = await stack.enter_async_context(scenario(tmp_path, model(), clock=clock, replays=False))
         address = await stack.enter_async_context(serve(world.app, WebOptions(token=TOKEN, port=0)))
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        client = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, headers=headers, timeout=20))
+        client = await stack.enter_async_context(
+            httpx2.AsyncClient(verify=default_tls(), base_url=address, headers=headers, timeout=20)
+        )
         owner = world.person("ada", "7", direct=True)
         await owner.says("ahoy")
         await owner.sees("Aye.")

@@ -14,6 +14,7 @@ from shoal.domain.events import ToolFinished, UserSaid
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Usage
 from shoal.domain.permissions import TokenScope
+from shoal.domain.tls import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
@@ -35,7 +36,9 @@ async def client(
 ) -> AsyncGenerator[httpx2.AsyncClient]:
     """Somebody with a new token; scope admin and no person is the owner."""
     _, secret = await app.tokens.create(NewToken(name, scope, person), "web:owner")
-    async with httpx2.AsyncClient(base_url=address, headers={"Authorization": f"Bearer {secret}"}, timeout=20) as found:
+    async with httpx2.AsyncClient(
+        verify=default_tls(), base_url=address, headers={"Authorization": f"Bearer {secret}"}, timeout=20
+    ) as found:
         yield found
 
 

@@ -10,6 +10,7 @@ from shoal.chat.tokens import Granted
 from shoal.domain.clock import Clock, retry_after
 from shoal.domain.errors import PlatformError
 from shoal.domain.network_errors import network_reason
+from shoal.domain.tls import default_tls
 from shoal.domain.untrusted import UNREADABLE
 
 if TYPE_CHECKING:
@@ -136,7 +137,9 @@ class PlatformHttp:
         if self._http is None:
             import httpx2
 
-            self._http = httpx2.AsyncClient(timeout=CALL_SECONDS, follow_redirects=False, headers=self._headers)
+            self._http = httpx2.AsyncClient(
+                verify=default_tls(), timeout=CALL_SECONDS, follow_redirects=False, headers=self._headers
+            )
         return self._http
 
 

@@ -8,17 +8,14 @@ answer. Through a proxy of the environment a request goes over httpx2, which is 
 import asyncio
 import contextlib
 import re
-import ssl
-import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from shoal.domain.errors import ShoalError
 from shoal.domain.messages import FailureKind
 from shoal.domain.network_errors import network_reason
+from shoal.domain.tls import default_tls
 
 HEAD_BYTES_MAX = 65_536
 """Longest status line and headers of a response."""
@@ -45,7 +42,6 @@ HAPPY_EYEBALLS_SECONDS = 0.25
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: |$)")
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _Body: TypeAlias = Literal["none", "sized", "chunked", "until close"]
-_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -468,7 +464,7 @@ class DirectClient:
                         lambda: HttpConnection(loop),
                         base.host,
                         base.port,
-                        ssl=tls() if base.secure else None,
+                        ssl=default_tls() if base.secure else None,
                         happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS,
                     )
                 )[1]
@@ -506,23 +502,6 @@ class DirectResponse:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._client.release(connection)
-
-
-@cache
-def tls() -> ssl.SSLContext:
-    """The machine's trusted authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR; loaded once (20 ms)."""
-    if sys.platform != "linux":
-        # Elsewhere OpenSSL does not find them as files; httpx2 asks the system.
-        import httpx2
-
-        return httpx2.create_ssl_context()
-    context = ssl.create_default_context()
-    known = ssl.get_default_verify_paths()
-    if not known.cafile and not known.capath:
-        bundle = next((path for path in _BUNDLES if Path(path).is_file()), None)
-        if bundle is not None:
-            context.load_verify_locations(bundle)
-    return context
 
 
 def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:

@@ -8,6 +8,7 @@ from typing import cast
 import httpx2
 
 from shoal.domain.network_errors import network_reason
+from shoal.domain.tls import default_tls
 from shoal.providers.http import (
     CONNECT_SECONDS,
     CONNECTIONS_MAX,
@@ -17,7 +18,6 @@ from shoal.providers.http import (
     Headers,
     HttpFailed,
     HttpResponse,
-    tls,
 )
 
 
@@ -48,7 +48,7 @@ class ProxiedClient:
                     max_keepalive_connections=KEEP_ALIVE_MAX,
                     keepalive_expiry=KEEP_ALIVE_SECONDS,
                 )
-                verify = tls() if self._base.secure else False
+                verify = default_tls() if self._base.secure else False
                 self._transport = httpx2.AsyncHTTPTransport(verify=verify, limits=pool, proxy=self._proxy)
             url = httpx2.URL(self._base_url + path)
             sized = [(b"host", url.netloc), *headers]

@@ -22,6 +22,7 @@ import msgspec
 from shoal.domain.errors import FetchError
 from shoal.domain.markup import counted
 from shoal.domain.network_errors import network_reason
+from shoal.domain.tls import default_tls
 from shoal.domain.web import (
     Fetched,
     FetchRequest,
@@ -125,9 +126,7 @@ class GuardedFetcher:
         if request.body or request.method not in ("GET", "HEAD"):
             headers.append(("Content-Length", str(len(request.body))))
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
-        if self._tls is None and target.scheme == "https":
-            self._tls = ssl.create_default_context()
-        tls = self._tls if target.scheme == "https" else None
+        tls = (self._tls or default_tls()) if target.scheme == "https" else None
         try:
             pool = httpcore2.AsyncConnectionPool(ssl_context=tls, network_backend=backend)
             async with pool, pool.stream(request.method, url, headers=headers, content=request.body) as answer:

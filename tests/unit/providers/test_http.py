@@ -15,6 +15,7 @@ from shoal.domain.clock import SystemClock
 from shoal.domain.messages import FailureKind, ModelFailed, ModelRequest, UserMessage
 from shoal.domain.secret import Secret
 from shoal.domain.settings import ProviderSettings
+from shoal.domain.tls import default_tls
 from shoal.providers import http
 from shoal.providers.catalog import build_provider
 from shoal.providers.http import (
@@ -516,18 +517,18 @@ async def test_tls_is_spoken_with_those_the_machine_trusts_and_no_others(
     path = certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
-    http.tls.cache_clear()
+    default_tls.cache_clear()
     async with server(saying([BODIES["chunked"][0]]), context) as port:
         with pytest.raises(HttpFailed) as failed:
             await fetch(client(port, scheme="https"))
         assert failed.value.kind == "unreachable"
         assert "certificate" in str(failed.value)
         monkeypatch.setenv("SSL_CERT_FILE", str(path))
-        http.tls.cache_clear()
+        default_tls.cache_clear()
         one = client(port, scheme="https")
         assert await fetch(one) == (200, b"hello")
         await one.close()
-    http.tls.cache_clear()
+    default_tls.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
 from shoal.domain.posts import WRITING
+from shoal.domain.tls import default_tls
 from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, Refused, ok
 
@@ -103,7 +104,7 @@ class FakePlatform:
         import httpx2
 
         async def deliver(headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-            async with httpx2.AsyncClient(timeout=CALL_SECONDS_MAX, trust_env=False) as client:
+            async with httpx2.AsyncClient(verify=default_tls(), timeout=CALL_SECONDS_MAX, trust_env=False) as client:
                 answer = await client.post(url, headers=dict(headers), content=body)
             return HttpAnswer(answer.status_code, answer.content)
 
