@@ -2,6 +2,8 @@
 
 import asyncio
 import heapq
+import os
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -15,16 +17,19 @@ START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 _PASSES = 25
 """How often the event loop goes round after a wake, so that what was woken gets to its next wait."""
+_LOOKS_MAX = 1000
+"""How often at most it is looked whether threads and processes rest before time goes on: one may never."""
 
 
 class ManualClock:
     """A `Clock` for tests. Sleepers wake in the order of their times, ties in the order in which they went to sleep.
 
     Ids count up, so that they sort by the order of their making and are the same in every run. `settle` waits until
-    whoever was woken waits again; unless told, some rounds of the event loop.
+    whoever was woken waits again; unless told, some rounds of the event loop, and before the clock is moved until no
+    thread or child of this process is at work: however busy the machine, no time passes while it keeps them waiting.
     """
 
-    __slots__ = ("_arrived", "_count", "_elapsed", "_ids", "_now", "_settle", "_sleepers", "_who")
+    __slots__ = ("_arrived", "_count", "_elapsed", "_ids", "_now", "_rest", "_settle", "_sleepers", "_who")
 
     def __init__(self, start: datetime = START, settle: Callable[[], Awaitable[None]] | None = None) -> None:
         self._now = start.astimezone(UTC)
@@ -34,6 +39,7 @@ class ManualClock:
         self._arrived: set[asyncio.Future[None]] = set()
         self._count = self._ids = 0
         self._settle = settle or _settle
+        self._rest = settle or _rest
 
     def now(self) -> datetime:
         """The time the test has set, aware, UTC."""
@@ -93,7 +99,7 @@ class ManualClock:
     async def advance_to(self, at: datetime) -> None:
         """Move on to `at`, waking sleepers on the way. Raises ValueError when `at` is in the past."""
         self._check_future(at)
-        await self._settle()
+        await self._rest()
         while (wake_at := self.next_wake_at()) is not None and wake_at <= at:
             self._move_to(max(self._now, wake_at))
             _, _, waiter = heapq.heappop(self._sleepers)
@@ -109,7 +115,7 @@ class ManualClock:
         week with pollers in it takes a moment. Raises ValueError when `at` is in the past.
         """
         self._check_future(at)
-        await self._settle()
+        await self._rest()
         self._move_to(at)
         woken = list[asyncio.Task[object] | None]()
         while (wake_at := self.next_wake_at()) is not None and wake_at <= at:
@@ -177,20 +183,42 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-async def in_time(clock: ManualClock, coming: Coroutine[object, object, T], seconds: float = 0.5) -> T:
-    """Let time pass, so much at a time, until what is awaited has come.
+async def _rest() -> None:
+    await _settle()
+    for _ in range(_LOOKS_MAX):
+        if not _is_at_work(os.getpid()):
+            return
+        await asyncio.sleep(0.001)
+        await _settle()
 
-    Each step takes a thread's turn: on a slow machine, where calls take longer, time passes as much more slowly.
+
+def _is_at_work(process: int) -> bool:
+    """Whether a thread of a process but this one, or a process that it started, runs or waits for a processor or disk.
+
+    Linux alone tells; elsewhere none is.
     """
+    tasks = f"/proc/{process}/task"
+    try:
+        for thread in os.listdir(tasks):
+            with open(f"{tasks}/{thread}/stat", "rb") as file:
+                state = file.read().rpartition(b") ")[2][:1]
+            if state in b"RD" and int(thread) != threading.get_native_id():
+                return True
+            with open(f"{tasks}/{thread}/children", "rb") as file:
+                children = file.read().split()
+            if any(_is_at_work(int(child)) for child in children):
+                return True
+    except (FileNotFoundError, ProcessLookupError):  # it has just ended
+        pass
+    return False
+
+
+async def in_time(clock: ManualClock, coming: Coroutine[object, object, T], seconds: float = 0.5) -> T:
+    """Let time pass, so much at a time, until what is awaited has come."""
     waiting = asyncio.ensure_future(coming)
     try:
         while not waiting.done():
             await clock.advance(seconds)
-            await asyncio.to_thread(_turn)
         return await waiting
     finally:
         waiting.cancel()
-
-
-def _turn() -> None:
-    pass

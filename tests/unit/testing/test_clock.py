@@ -1,6 +1,8 @@
 """The manual clock moves only by hand and wakes sleepers in one order."""
 
 import asyncio
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -112,3 +114,19 @@ async def test_a_leap_wakes_who_was_due_once_and_waits_until_they_sleep_again() 
     with pytest.raises(ValueError, match="cannot go back"):
         await clock.leap_to(START)
     polling.cancel()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others do not tell what runs")
+async def test_no_time_passes_while_a_thread_or_a_child_is_at_work() -> None:
+    clock, ended = ManualClock(), list[datetime]()
+
+    def work() -> None:
+        subprocess.run([sys.executable, "-c", "for _ in range(3_000_000): pass"], check=True)
+        for _ in range(3_000_000):
+            pass
+        ended.append(clock.now())
+
+    working = asyncio.create_task(asyncio.to_thread(work))
+    await clock.advance(1)
+    await working
+    assert ended == [START]
