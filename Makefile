@@ -5,7 +5,7 @@ BIN := .venv/bin
 # starts, compiles all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test check fmt types rows bench chaos soak fuzz mutants lock
+.PHONY: help setup run test check check-types check-tests fmt types rows bench chaos soak fuzz mutants lock
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -23,8 +23,13 @@ test: setup ## the whole test suite
 check: setup ## format, lint, types, layers, code shape and fast unit tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo --cache-dir .import_linter_cache
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going check-types check-tests
+
+check-types: # has one processor for a minute, so that the tests may have the other
+	$(BIN)/basedpyright
+
+check-tests:
 	$(BIN)/pytest -q -n 4 --dist loadgroup -m "not slow" $(ARGS) tests/tidy tests/unit
 
 fmt: setup ## format and fix what can be fixed
