@@ -2,7 +2,7 @@
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -77,7 +77,8 @@ async def test_a_brief_by_one_sentence(tmp_path: Path) -> None:
         assert "paint the boat → The boat is painted." in first
         assert "Mon 02 Mar 06:00" in first, "in the person's time zone"
         assert "daily-brief" not in first, "neither of its own making nor of the next one"
-        await clock.advance(24 * 3600)
+        await clock.leap_to(clock.now() + timedelta(hours=23))
+        await clock.advance(3600)
         await world.happens(world.ada.thread, "turn_finished", 4)
         assert model.said[-1].startswith("Nothing was asked")
         assert len(await briefs(world)) == 1, "silent when there is nothing"

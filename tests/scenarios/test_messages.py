@@ -66,6 +66,8 @@ async def test_a_subagent_speaks_in_the_conversation_it_works_for(tmp_path: Path
         await world.ada.sees("I found pearls.")
         (child,) = await children_of(world)
         await world.happens(child, "turn_finished")
+        await world.ada.sees("started")
+        await world.is_quiet()
         assert sorted(world.chat.texts(world.ada.thread)) == ["I found pearls.", "started"]
 
 

@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -17,6 +17,8 @@ START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 _PASSES = 25
 """How often the event loop goes round after a wake, so that what was woken gets to its next wait."""
+_LOOKS_AFTER_A_LEAP = 200
+"""At so many looks in a row everything rests, and nobody lies down, when who was woken waits for something else."""
 _LOOKS_MAX = 1000
 """How often at most it is looked whether threads and processes rest before time goes on: one may never."""
 
@@ -111,8 +113,8 @@ class ManualClock:
     async def leap_to(self, at: datetime) -> None:
         """Move on to `at` in one step, as a machine does that stood still meanwhile: who was due wakes once, and late.
 
-        Returns when each of them sleeps again, or has ended (in real time; a test bounds it), so they all have to. A
-        week with pollers in it takes a moment. Raises ValueError when `at` is in the past.
+        Returns when each of them sleeps again, has ended, or waits for something else, while no thread or child of this
+        process is at work. A week with pollers in it takes a moment. Raises ValueError when `at` is in the past.
         """
         self._check_future(at)
         await self._rest()
@@ -122,8 +124,13 @@ class ManualClock:
             _, _, waiter = heapq.heappop(self._sleepers)
             woken.append(self._who[waiter])
             waiter.set_result(None)
-        while awake := {task for task in woken if task is not None and not task.done() and not self._is_asleep(task)}:
-            await self._next_arrival(awake)
+        looks = 0
+        while looks < _LOOKS_AFTER_A_LEAP and any(
+            task and not task.done() and not self._is_asleep(task) for task in woken
+        ):
+            count = self._count
+            await asyncio.sleep(0.001)
+            looks = looks + 1 if self._count == count and not _is_at_work(os.getpid()) else 0
         await self._settle()
 
     async def advance_to_next(self) -> datetime:
@@ -168,12 +175,12 @@ class ManualClock:
     def _is_asleep(self, task: asyncio.Task[object]) -> bool:
         return any(other is task and not waiter.done() for waiter, other in self._who.items())
 
-    async def _next_arrival(self, tasks: Iterable[asyncio.Task[object]] = ()) -> None:
-        """Until somebody goes to sleep, or one of `tasks` ends."""
+    async def _next_arrival(self) -> None:
+        """Until somebody goes to sleep."""
         arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._arrived.add(arrival)
         try:
-            await asyncio.wait({arrival, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            await arrival
         finally:
             self._arrived.discard(arrival)
 

@@ -116,6 +116,21 @@ async def test_a_leap_wakes_who_was_due_once_and_waits_until_they_sleep_again() 
     polling.cancel()
 
 
+async def test_a_leap_does_not_wait_for_who_waits_for_something_else() -> None:
+    clock, never = ManualClock(), asyncio.Event()
+
+    async def begin() -> None:
+        await clock.sleep(5)
+        await never.wait()
+
+    beginning = asyncio.create_task(begin())
+    await clock.sleepers()
+    async with asyncio.timeout(60):
+        await clock.leap_to(START + timedelta(days=1))
+    assert clock.next_wake_at() is None
+    beginning.cancel()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="others do not tell what runs")
 async def test_no_time_passes_while_a_thread_or_a_child_is_at_work() -> None:
     clock, ended = ManualClock(), list[datetime]()
