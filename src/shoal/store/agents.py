@@ -94,13 +94,11 @@ class AgentStore(StorePart):
         rows = await self._read("threads_at_work", agent=agent, limit=limit, low=within, high=first_after(within))
         return [_work(row) for row in rows]
 
-    @reads
-    def around(self, agent: str, limit: int, *, within: str = "") -> Script[Workload]:
+    async def around(self, agent: str, limit: int, *, within: str = "") -> Workload:
         """What the agent does, at most `limit` of each: its threads as by `at_work`, its processes newest first."""
-        low, high = within, first_after(within)
-        works = yield from query("threads_at_work", agent=agent, limit=limit, low=low, high=high)
-        processes = yield from query("processes_running", agent=agent, limit=limit, low=low, high=high)
-        return Workload([_work(row) for row in works], [_process(row) for row in processes])
+        works = await self.at_work(agent, limit, within=within)
+        where = {"agent": agent, "limit": limit, "low": within, "high": first_after(within)}
+        return Workload(works, [_process(row) for row in await self._read("processes_running", **where)])
 
     async def choices(self) -> dict[str, str]:
         """What was chosen for places (PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL), as JSON; at most 10,000."""

@@ -1,5 +1,8 @@
 """SQLite: one writer thread with group commit, a few readers on snapshots.
 
+What a turn looks up by key is read on the event loop: those rows are in memory, and a hop between threads and back
+costs ten times what reading them does.
+
 Every script handed in while a commit is on its way joins the next one, so that fifty threads cost one fsync. What one
 turn of the event loop hands in goes to the writer at once, and its outcomes come back at once: a hop between threads
 costs more than a statement.
@@ -31,7 +34,19 @@ from shoal.domain.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from shoal.store.driver import EARLY_TABLE, PARAMETER, Param, Query, Row, Script, completion, migrations, statements
+from shoal.store.driver import (
+    EARLY_TABLE,
+    PARAMETER,
+    Batch,
+    Param,
+    Query,
+    Row,
+    Script,
+    completion,
+    is_single,
+    migrations,
+    statements,
+)
 from shoal.store.health import WHAT_TO_DO, FileHealth, Health, is_damage, refuse_without_wal, why
 from shoal.store.search import places, spread
 
@@ -39,6 +54,8 @@ BATCH_SCRIPTS_MAX = 256
 READERS_MAX = 2
 BUSY_SECONDS = 10.0
 CLOSED = "The database is closed: Shoal is stopping."
+LOOKED_UP = frozenset({"thread_held", "setting_get", "threads_at_work", "processes_running"})
+"""Queries of a turn that find a few rows by key."""
 CACHE_KIB = 512
 """Pages each connection keeps; the operating system keeps them anyway, and a long journal fills what it is given."""
 
@@ -87,6 +104,7 @@ class SqliteDriver:
         self._local = threading.local()
         self._readers = ThreadPoolExecutor(READERS_MAX, "shoal-read")
         self._reader_connections: list[sqlite3.Connection] = []
+        self._looking: sqlite3.Connection | None = None
         with _translated(path), contextlib.ExitStack() as failing:
             if not read_only:
                 self.health = self._files = FileHealth(path)
@@ -126,10 +144,17 @@ class SqliteDriver:
             del future  # it and an error that it brought would hold each other
 
     async def read(self, script: Script[T]) -> T:
-        """Run a script of reads in a reader thread."""
+        """Run a script of reads in a reader thread, or at once where it only looks something up."""
         if self._closed:
             raise StoreUnavailable(CLOSED)
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, script)
+        first = next(script) if is_single(script) else None
+        if first is None or first.queries[0].name not in LOOKED_UP:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, script, first)
+        with self._noticing():
+            if self._looking is None:
+                self._looking = self._connect()
+                self._reader_connections.append(self._looking)
+            return self._drive(self._looking.cursor(), script, [], first)
 
     async def close(self) -> None:
         """Commit what was handed in, then close every connection."""
@@ -172,7 +197,7 @@ class SqliteDriver:
         connection.create_function("places", 1, places, deterministic=True)
         return connection
 
-    def _read(self, script: Script[T]) -> T:
+    def _read(self, script: Script[T], first: Batch | None = None) -> T:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         with self._noticing():
             if connection is None:
@@ -181,7 +206,7 @@ class SqliteDriver:
                 self._reader_connections.append(connection)
             connection.execute("begin")
             try:
-                return self._drive(connection.cursor(), script, [])
+                return self._drive(connection.cursor(), script, [], first)
             finally:
                 connection.execute("rollback")
 
@@ -270,9 +295,9 @@ class SqliteDriver:
                 raise self.health.report(str(error)) from error
             raise
 
-    def _drive(self, cursor: sqlite3.Cursor, script: Script[T], executed: list[Query]) -> T:
+    def _drive(self, cursor: sqlite3.Cursor, script: Script[T], executed: list[Query], first: Batch | None = None) -> T:
         try:
-            batch = next(script)
+            batch = first or next(script)
             while True:
                 rows = [self._execute(cursor, step) for step in batch.queries]
                 executed += batch.queries
