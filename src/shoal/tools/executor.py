@@ -22,6 +22,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 import msgspec
@@ -188,7 +189,7 @@ class Executor:
 
     def offer(self, agent: AgentSpec, *profiles: Profile) -> Offer:
         """The tools the agent has and no profile wholly denies; the same object while unchanged."""
-        return self.registry.offer(agent.tools, lambda name: any(hidden(profile, name) for profile in profiles))
+        return self.registry.offer(agent.tools, _hidden_by(profiles))
 
     async def admit(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
@@ -472,6 +473,12 @@ class Executor:
             purpose=context.purpose,
             tools=lambda: self.offer(context.agent, context.profile, *context.bounds).all,
         )
+
+
+@lru_cache(maxsize=256)
+def _hidden_by(profiles: tuple[Profile, ...]) -> Callable[[str], bool]:
+    """Whether one of these profiles wholly denies a tool; the same object for the same profiles."""
+    return lambda name: any(hidden(profile, name) for profile in profiles)
 
 
 class _Asking(NamedTuple):

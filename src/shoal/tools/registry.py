@@ -48,6 +48,7 @@ class Registry:
         self._tools: dict[str, Tool] = {}
         self._unlisted: set[str] = set()
         self._selections: dict[tuple[bool, bool, tuple[str, ...]], Offer] = {}
+        self._offers: dict[tuple[tuple[str, ...], Callable[[str], bool]], Offer] = {}
 
     def add(self, tool: Tool, *, listed: bool = True) -> None:
         """Register a tool. Raises InvalidInput when its name is taken or no provider would take it."""
@@ -59,13 +60,13 @@ class Registry:
         self._tools[name] = tool
         if not listed:
             self._unlisted.add(name)
-        self._selections.clear()
+        self._forget()
 
     def remove(self, name: str) -> None:
         """Take a tool away; nothing happens when there is none of that name."""
         if self._tools.pop(name, None) is not None:
             self._unlisted.discard(name)
-            self._selections.clear()
+            self._forget()
 
     def get(self, name: str) -> Tool | None:
         """The tool of that name; None when there is none."""
@@ -83,20 +84,27 @@ class Registry:
         """What an agent is told of: the `wanted` tools (empty: all listed ones) that are not hidden, sorted by name.
 
         Wanted ones are all told from the start, and so are all where `more_tools` is hidden. The same selection of the
-        same tools is the same object, so that its encoding can be kept beside it.
+        same tools is the same object, so that its encoding can be kept beside it. One `is_hidden` always says the same.
         """
+        if (kept := self._offers.get((wanted, is_hidden))) is not None:
+            return kept
         candidates = set(wanted) if wanted else self._tools.keys() - self._unlisted
         names = tuple(sorted(name for name in candidates & self._tools.keys() if not is_hidden(name)))
         may_find = MORE_TOOLS in self._tools and not is_hidden(MORE_TOOLS)
         may_defer = may_find and not wanted
         found = self._selections.get((may_defer, may_find, names))
         if found is None:
-            if len(self._selections) >= SELECTIONS_MAX:
-                self._selections.clear()
             specs = tuple(self._tools[name].spec for name in names if name != MORE_TOOLS)
             found = told(specs) if may_defer else offer(specs, (), may_find=may_find)
             self._selections[may_defer, may_find, names] = found
+        if len(self._offers) >= SELECTIONS_MAX:
+            self._forget()
+        self._offers[wanted, is_hidden] = found
         return found
+
+    def _forget(self) -> None:
+        self._selections.clear()
+        self._offers.clear()
 
 
 def told(specs: Sequence[ToolSpec]) -> Offer:

@@ -209,7 +209,7 @@ class MarkedFiles:
         kept = await self._settings.get(SCOPE, self._key(folder))
         return decode_marks(kept) if kept else Marks()
 
-    async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[Path], str]:
+    async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[str | Path], str]:
         """What tells the source of a file below these folders, empty when there is none, by what is known now.
 
         With a person, of what they may see of it; an empty one may see what everybody may. Raises StoreError.
@@ -217,7 +217,7 @@ class MarkedFiles:
         kept = {folder: await self.marks(folder) for folder in folders}
         if not any(marks.spans for marks in kept.values()):
             return lambda path: ""
-        return lambda path: _source_of(path, kept, person)
+        return lambda path: _source_of(Path(path), kept, person)
 
     async def sources_by_person(self, folder: Path, file: Path) -> dict[str, str]:
         """The sources of a file, by the person whose private lines alone they are of; empty: of lines for everybody.
@@ -506,7 +506,7 @@ class PromptFiles:
         self.marks = marks
         self.home = home
 
-    async def sources(self, person: str | None = None) -> Callable[[Path], str]:
+    async def sources(self, person: str | None = None) -> Callable[[str | Path], str]:
         """What tells the source of a file, of what this person may see of it (None: of all of it), empty when there is
         none, by what is known now. Raises StoreError."""
         return await self.marks.sources([self.home.root], person)

@@ -149,7 +149,7 @@ class ContextBuilder:
         profile_of: Callable[[AgentSpec, Asker], Profile],
         activity: Callable[[ThreadId, AgentSpec, str], Awaitable[Activity]],
         spend_left: Callable[[ThreadId, str, Asker, Audience], Awaitable[str]],
-        tainted_files: Callable[[str], Awaitable[Callable[[Path], str]]],
+        tainted_files: Callable[[str], Awaitable[Callable[[str | Path], str]]],
     ) -> None:
         self._home = home
         self._executor = executor
@@ -446,8 +446,12 @@ class ContextBuilder:
 
     async def _present(self, thread: ThreadId, scope: TurnScope, tools: Offer) -> SystemPrompt:
         """The system text as the files are now."""
-        agent, person, inside = scope.agent, scope.audience.person, self.inside(scope.agent, thread)
+        agent, person = scope.agent, scope.audience.person
         source_of = await self._tainted_files(person)
+
+        def inside(path: Path) -> str:
+            return self.inside(agent, thread)(path)
+
         return self._prompts.system(agent, thread, tools.all, inside, source_of, person)
 
     def _tools(self, scope: TurnScope) -> Offer:

@@ -38,7 +38,7 @@ from shoal.domain.messages import SILENT, ToolSpec
 from shoal.domain.ports import Sandbox
 from shoal.domain.untrusted import enclosed, untrusted_block
 from shoal.domain.version import VERSION
-from shoal.turn.skills import SkillReader, SkillRoot, Skills, skill_roots
+from shoal.turn.skills import SkillReader, SkillRoot, Skills, SkillScope, skill_roots
 from shoal.turn.text_files import FileCache, cut_bytes, cut_middle
 
 CHANGES_CHARS_MAX = 4000
@@ -263,7 +263,8 @@ class _PromptFile(NamedTuple):
 
 
 class _PromptPlace(NamedTuple):
-    """Where an agent's prompt in a channel comes from, for one person on one day; worked out once."""
+    """Where an agent's prompt in a channel comes from, for one person on one day; worked out once. `inside` are the
+    paths of the roots as the sandbox knows them."""
 
     agent_home: Path
     today: date
@@ -272,6 +273,7 @@ class _PromptPlace(NamedTuple):
     files: tuple[_PromptFile, ...]
     memory: tuple[_PromptFile, ...]
     roots: tuple[SkillRoot, ...]
+    inside: dict[SkillScope, str]
 
 
 class _PromptInputs(NamedTuple):
@@ -279,8 +281,6 @@ class _PromptInputs(NamedTuple):
 
     agent: AgentSpec
     tools: tuple[ToolSpec, ...]
-    workspace: str
-    roots: tuple[str, ...]
     files: tuple[str, ...]
     memory: tuple[str, ...]
     docs: tuple[tuple[str, str], ...]
@@ -313,7 +313,7 @@ class PromptBuilder:
         thread: ThreadId,
         tools: tuple[ToolSpec, ...],
         inside: Callable[[Path], str],
-        source_of: Callable[[Path], str],
+        source_of: Callable[[str], str],
         person: str = "",
     ) -> SystemPrompt:
         """The prompt as the files are now: the same object as before while nothing changed.
@@ -324,20 +324,18 @@ class PromptBuilder:
         key, today = (agent.name, channel_of(thread), person), self._clock.now().astimezone(UTC).date()
         place, before, prompt = self._built.get(key, (None, None, None))
         if place is None or (place.agent_home, place.today) != (agent.home, today):
-            place, prompt = self._place(agent, thread, today), None
+            place, prompt = self._place(agent, thread, today, inside), None
         docs = tuple(islice(self._documents(f"{agent.home}/docs", DOCS_DEPTH_MAX), DOCS_MAX))
         skills, files = self._skills.read(place.roots), (place.own, *place.files, *place.memory)
         paths = (*(one.path for one in files), *(path for path, _ in docs), *(str(one.path) for one in skills.found))
         inputs = _PromptInputs(
             agent,
             tools,
-            inside(agent.workspace),
-            tuple([inside(root.path) for root in place.roots]),
             tuple([self._files.read(one.path, one.bytes_max) for one in place.files]),
             tuple([self._files.read(one.path, FILE_BYTES_MAX) for one in place.memory]),
             docs,
             skills,
-            {path: source for path in paths if (source := source_of(Path(path)))},
+            {path: source for path in paths if (source := source_of(path))},
         )
         if prompt is None or inputs != before:
             prompt = assemble(self._sections(place, inputs, person))
@@ -351,8 +349,9 @@ class PromptBuilder:
         """The skills that this agent has in this thread, broken ones as problems."""
         return self._skills.read(skill_roots(self._home, agent.home, thread))
 
-    def _place(self, agent: AgentSpec, thread: ThreadId, today: date) -> _PromptPlace:
+    def _place(self, agent: AgentSpec, thread: ThreadId, today: date, inside: Callable[[Path], str]) -> _PromptPlace:
         limits, platform, home = self._limits, thread_address(thread).platform, self._home
+        roots = skill_roots(home, agent.home, thread)
 
         def file(title: str, path: Path, *, live: bool = False) -> _PromptFile:
             name, label = f"{path.parent.name}/{path.name}", title if live else ""
@@ -366,7 +365,8 @@ class PromptBuilder:
         return _PromptPlace(
             agent.home,
             today,
-            f"This conversation is on {platform}, in the channel {thread_address(thread).channel!r}.",
+            f"This conversation is on {platform}, in the channel {thread_address(thread).channel!r}.\n"
+            f"Your workspace is {inside(agent.workspace)}; paths you give to tools start there.",
             _PromptFile("prompt", "", f"{agent.home}/agent.toml"),
             (
                 file("Identity", home.data / "IDENTITY.md"),
@@ -386,7 +386,8 @@ class PromptBuilder:
                     for day in days
                 ),
             ),
-            skill_roots(home, agent.home, thread),
+            roots,
+            {root.scope: inside(root.path) for root in roots},
         )
 
     def _documents(self, directory: str, depth: int) -> Iterator[tuple[str, str]]:
@@ -401,8 +402,7 @@ class PromptBuilder:
         agent, marked = inputs.agent, inputs.marked
         yield PromptSection(
             "identity",
-            f"You are {agent.name}, an agent that works in chats through Shoal. {place.about}\n"
-            f"Your workspace is {inputs.workspace}; paths you give to tools start there.",
+            f"You are {agent.name}, an agent that works in chats through Shoal. {place.about}",
         )
         yield place.own.section(agent.system_prompt.strip(), marked.get(place.own.path, ""))
         for file, text in zip(place.files, inputs.files, strict=True):
@@ -421,7 +421,6 @@ class PromptBuilder:
             yield file.section(enclosed(text), marked.get(file.path, ""))
 
     def _skill_list(self, place: _PromptPlace, inputs: _PromptInputs) -> PromptSection:
-        roots = dict(zip((root.scope for root in place.roots), inputs.roots, strict=True))
         listed: list[str] = []
         inline: list[str] = []
         tainted_by: list[str] = []
@@ -430,7 +429,7 @@ class PromptBuilder:
                 continue
             lines, text = (
                 listed,
-                f"- {skill.name}: {skill.description} ({roots[skill.scope]}/{skill.name}/{skill.path.name})",
+                f"- {skill.name}: {skill.description} ({place.inside[skill.scope]}/{skill.name}/{skill.path.name})",
             )
             if skill.inline:
                 body = enclosed(cut_middle(skill.body, self._limits.inline_chars_max))

@@ -97,7 +97,7 @@ class Place:
         inside: Callable[[Path], str] = str,
     ) -> SystemPrompt:
         """Build the prompt."""
-        return self.builder.system(self.agent, thread, tools, inside, lambda path: self.marked.get(path, ""))
+        return self.builder.system(self.agent, thread, tools, inside, lambda path: self.marked.get(Path(path), ""))
 
 
 @pytest.fixture
