@@ -117,7 +117,8 @@ class FileHealth(Health):
         self._shm = path.with_name(f"{path.name}-shm")
         self._used = _used(path)
         self._files: dict[Path, int] = {}  # kept open: closing one gives up the locks that SQLite has on it
-        self._known: dict[Path, tuple[int, int]] = {}
+        self._known: dict[str, tuple[int, int]] = {}
+        self._wal_at = str(self._wal)
         self._mark: int | None = None
         self._next_mark: int | None = None  # is in the -wal
         self._is_alone = True
@@ -169,7 +170,8 @@ class FileHealth(Health):
         self._files[self._used] = os.open(self._used, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.pwrite(self._files[self._used], _MARK.pack(mark), 0)
         self._mark = mark if self._marked() == mark else None  # a reader of another process may hold it up
-        self._known = {path: _identity(path) for path in (self._path, self._wal, self._shm)}
+        paths = str(self._path), self._wal_at, str(self._shm)
+        self._known = {path: _look_at(path)[0] for path in paths}
 
     def check(self) -> None:
         """Raise StoreCorrupt if something is wrong, or if the files are not what they were; a few microseconds, but
@@ -177,14 +179,15 @@ class FileHealth(Health):
         met SQLite in the middle of copying, so the next one looks."""
         if self.damage or not self._known:
             return super().check()
-        lost = [path for path, known in self._known.items() if _identity(path) != known]
         with self._marking:
-            found = self._marked()
-            if found == self._next_mark and found is not None:
-                self._mark, self._next_mark = found, None
-            overwritten = self._mark is not None and found != self._mark and not self._is_shared()
-        index = _parse_index(os.pread(self._files[self._shm], _INDEX.size, 0))
-        cut = not lost and index is not None and _size(self._wal) < index.bytes_needed
+            mark = self._marked()
+            if mark == self._next_mark and mark is not None:
+                self._mark, self._next_mark = mark, None
+            overwritten = self._mark is not None and mark != self._mark and not self._is_shared()
+        index = _parse_index(os.pread(self._files[self._shm], _INDEX.size, 0))  # first: the -wal only grows
+        found = {path: _look_at(path) for path in self._known}
+        lost = [path for path, known in self._known.items() if found[path][0] != known]
+        cut = not lost and index is not None and found[self._wal_at][1] < index.bytes_needed
         problem = ""
         if not lost and not overwritten and not cut:
             copied = (index.salts, index.frames_copied) if index is not None else (b"", 0)
@@ -265,14 +268,14 @@ class FileHealth(Health):
             self._mark, self._is_alone = found, False
         return is_shared
 
-    def _describe(self, lost: list[Path], *, overwritten: bool, problem: str) -> str:
+    def _describe(self, lost: list[str], *, overwritten: bool, problem: str) -> str:
         if overwritten or problem:
             why = f": {problem}" if problem else ""
             return f"{self._path} was overwritten while Shoal was using it{why}. Stop Shoal. {WHAT_TO_DO}"
         if not lost:
             return f"{self._wal} was cut off while Shoal was using it. Stop Shoal. {WHAT_TO_DO}"
         was = "was" if len(lost) == 1 else "were"
-        what = f"{', '.join(map(str, lost))} {was} removed or replaced while in use."
+        what = f"{', '.join(lost)} {was} removed or replaced while in use."
         saved = self._rescue()
         if saved is None:
             return f"{what} Put it back as it was, and restart Shoal; else {WHAT_TO_DO}"
@@ -455,12 +458,13 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def _look_at(path: str) -> tuple[tuple[int, int], int]:
+    """Which file is there, and how long it is."""
     try:
         found = os.stat(path)
     except OSError:
-        return 0, 0
-    return found.st_dev, found.st_ino
+        return (0, 0), 0
+    return (found.st_dev, found.st_ino), found.st_size
 
 
 def _size(path: Path) -> int:
