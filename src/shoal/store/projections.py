@@ -45,6 +45,8 @@ LOG = "log.jsonl"
 CONTEXT = "context.jsonl"
 REFERRED = "referred_message"
 """The type of a line that has no event of its own: a message that the next line's refers to; `outcome` says how."""
+WRITTEN_MAX = 256
+"""Threads of which it is known what was written last; of others the files are read."""
 TAIL_BYTES = 4096
 """How much of a file's end is read at first; four times more each time it does not suffice."""
 
@@ -117,11 +119,21 @@ _seq = msgspec.json.Decoder(ContextPlace)
 _SYSTEM = re.compile(rb'\{"seq":\d+,"system":"([^"]*)"')
 
 
+class _Written(NamedTuple):
+    """What this process wrote last: up to which event, under which system text, and how both files were then."""
+
+    seq: int
+    system: str
+    log: tuple[int, int]
+    context: tuple[int, int]
+
+
 class Projections:
     """Writes the threads' readable files. Blocking: call it from a worker thread."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self._written: dict[ThreadId, _Written] = {}
 
     def append(self, thread: ThreadId, events: Sequence[Event], systems: Mapping[str, str]) -> int:
         """Bring the files up to the last point of rest in `events`, whatever of them they hold already.
@@ -133,19 +145,23 @@ class Projections:
         """
         with self._locked(thread) as folder:
             log, context = folder / LOG, folder / CONTEXT
-            written, end = _rest(folder)
-            _truncate(log, end)
-            _truncate(context, _context_end(context, written) if written else 0)
+            known = self._written.pop(thread, None)
+            if known is not None and (_stamp(log), _stamp(context)) == (known.log, known.context):
+                written, system = known.seq, known.system
+            else:
+                written, end = _rest(folder)
+                _truncate(log, end)
+                _truncate(context, _context_end(context, written) if written else 0)
+                system = ""
+                if context.exists():
+                    with context.open("rb") as file:
+                        found = _SYSTEM.match(file.read(200))
+                    system = found[1].decode() if found is not None else ""
             fresh = [event for event in events if event.seq > written]
             ends = _ends(fresh)
             if not ends or fresh[0].seq != written + 1:
                 return written
             fresh = fresh[: ends[-1] + 1]
-            system = ""
-            if context.exists():
-                with context.open("rb") as file:
-                    found = _SYSTEM.match(file.read(200))
-                system = found[1].decode() if found is not None else ""
             if any(
                 isinstance(event.data, Cleared | Compacted)
                 or (isinstance(event.data, TurnStarted) and event.data.system not in ("", system))
@@ -154,9 +170,12 @@ class Projections:
                 body = context.read_bytes() if context.exists() else b""
                 before = [_Line(_seq.decode(line).seq, line + b"\n") for _, line in _whole_lines(body, 0)]
                 _replace(context, _fold(before, fresh, ends, systems))
+                _append(log, _log_bytes(fresh))
             else:
-                _append(context, _fold([], fresh, ends, {}))
-            _append(log, _log_bytes(fresh))
+                after = _append(context, _fold([], fresh, ends, {}))
+                if len(self._written) >= WRITTEN_MAX:
+                    self._written.clear()
+                self._written[thread] = _Written(fresh[-1].seq, system, _append(log, _log_bytes(fresh)), after)
             return fresh[-1].seq
 
     def rebuild(self, thread: ThreadId, events: Sequence[Event], systems: Mapping[str, str]) -> None:
@@ -175,8 +194,11 @@ class Projections:
     @contextlib.contextmanager
     def _locked(self, thread: ThreadId) -> Generator[Path]:
         folder = self._home.thread(thread)
-        folder.mkdir(parents=True, exist_ok=True)
-        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            folder.mkdir(parents=True, exist_ok=True)
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(held, fcntl.LOCK_EX)
             yield folder
@@ -365,13 +387,24 @@ def _truncate(path: Path, size: int) -> None:
             os.truncate(path, size)
 
 
-def _append(path: Path, data: bytes) -> None:
+def _append(path: Path, data: bytes) -> tuple[int, int]:
+    """Write at the end of a file; how it is then, as by `_stamp`."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         while data:
             data = data[os.write(file, data) :]
+        return _stamp(file)
     finally:
         os.close(file)
+
+
+def _stamp(file: Path | int) -> tuple[int, int]:
+    """By which it is seen that nobody else has changed a file."""
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
 
 
 def _replace(path: Path, data: bytes) -> None:
