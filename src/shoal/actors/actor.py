@@ -125,6 +125,7 @@ class Actor:
         "_run",
         "_services",
         "_skip_maintenance",
+        "held_bytes",
         "last_used",
         "running",
         "thread",
@@ -135,6 +136,7 @@ class Actor:
         self.thread = thread
         self.view: ThreadView | None = None
         self.running = False
+        self.held_bytes = 0
         self.last_used = services.clock.monotonic()
         self._run: TurnRun | None = None
         self._services = services
@@ -203,6 +205,7 @@ class Actor:
             raise
         finally:
             self.running = False
+            self.held_bytes = self.view.held_bytes if self.view is not None else 0
             self.last_used = services.clock.monotonic()
 
     async def _ask_to_answer(self, view: ThreadView) -> None:

@@ -97,6 +97,7 @@ class Orchestrator:
         self._approvers = approvers
         self._tell_disabled = tell_disabled
         self._actors: dict[ThreadId, Actor] = {}
+        self._held_bytes = 0
         self.undo = Undo(services)
         self.pause_seconds = services.pause_seconds
 
@@ -466,6 +467,7 @@ class Orchestrator:
         actor = self._actors.get(thread)
         if actor is None:
             actor = self._actors[thread] = Actor(thread, self._services)
+        before = actor.held_bytes
         try:
             await actor.advance()
         except (StoreCorrupt, StoreNewer) as error:  # no try will help; the next start wakes it
@@ -475,14 +477,12 @@ class Orchestrator:
             await self._services.clock.sleep(STORE_RETRY_SECONDS)
             await self._engine.wake(thread)
         finally:  # when too much is held, make room for an eighth more
-            sizes = {actor: actor.view.held_bytes if actor.view else 0 for actor in self._actors.values()}
-            threads, held = len(sizes), sum(sizes.values())
-            full = threads > ACTIVE_MAX or held > HELD_BYTES_MAX
-            idle = [actor for actor in sizes if not actor.running] if full else []
+            self._held_bytes += actor.held_bytes - before
+            full = len(self._actors) > ACTIVE_MAX or self._held_bytes > HELD_BYTES_MAX
+            idle = [actor for actor in self._actors.values() if not actor.running] if full else []
             for actor in sorted(idle, key=lambda actor: actor.last_used):
-                if threads > ACTIVE_MAX * 7 // 8 or held > HELD_BYTES_MAX * 7 // 8:
-                    threads, held = threads - 1, held - sizes[actor]
-                    del self._actors[actor.thread]
+                if len(self._actors) > ACTIVE_MAX * 7 // 8 or self._held_bytes > HELD_BYTES_MAX * 7 // 8:
+                    self._drop(actor)
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
         """Called by the engine."""
@@ -495,5 +495,9 @@ class Orchestrator:
         while True:
             await self._services.clock.sleep(self._idle_seconds / 4)
             oldest = self._services.clock.monotonic() - self._idle_seconds
-            for thread in [t for t, actor in self._actors.items() if not actor.running and actor.last_used <= oldest]:
-                del self._actors[thread]
+            for actor in [one for one in self._actors.values() if not one.running and one.last_used <= oldest]:
+                self._drop(actor)
+
+    def _drop(self, actor: Actor) -> None:
+        del self._actors[actor.thread]
+        self._held_bytes -= actor.held_bytes

@@ -47,6 +47,8 @@ class Pacer:
 
         First come, first served within a route. Cancelling while waiting takes nothing.
         """
+        if self.take_now(thread):
+            return
         routes = *of_place, of_account = self._routes_of(thread)
         async with AsyncExitStack() as queues:
             for route in of_place:

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import NewType
 
 import msgspec
@@ -28,6 +29,8 @@ PERSONAL = "@"
 
 _UNSAFE = re.compile(r'[/\\:*?"<>|%\x00-\x1f\x7f]')
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
+KNOWN_MAX = 512
+"""Thread ids that are kept in both forms: a conversation asks for its own dozens of times a turn."""
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
 
@@ -55,6 +58,7 @@ def decode_part(text: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found.group(1), 16)), text)
 
 
+@lru_cache(KNOWN_MAX)
 def make_thread_id(platform: str, channel: str, thread: str) -> ThreadId:
     """Build a thread id from the platform's own (decoded) parts.
 
@@ -99,6 +103,7 @@ def parse_thread_id(text: str) -> ThreadId:
     return ThreadId(text)
 
 
+@lru_cache(KNOWN_MAX)
 def thread_address(thread: ThreadId) -> ThreadAddress:
     """Split a valid thread id into its decoded parts."""
     platform, channel, name = thread.split(":")

@@ -288,12 +288,10 @@ class SqliteDriver:
     def _noticing(self) -> Generator[None]:
         """Translate errors, and note in `health` those that mean damage."""
         try:
-            with _translated(self._path):
-                yield
-        except StoreCorrupt as error:
-            if is_damage(error.__cause__):
-                raise self.health.report(str(error)) from error
-            raise
+            yield
+        except (sqlite3.Error, UnicodeError, OverflowError) as error:
+            found = _translate(error, self._path)
+            raise (self.health.report(str(found)) if is_damage(error) else found) from error
 
     def _drive(self, cursor: sqlite3.Cursor, script: Script[T], executed: list[Query], first: Batch | None = None) -> T:
         try:

@@ -237,29 +237,30 @@ class Spending:
         set_to, own, day = self._ceilings, self._own(charge.agent), self._clock.now().date().isoformat()
         person = self._people.find(charge.asker.identities[0])
         user = f"user:{charge.asker.identities[0]}" if charge.asker.user else ""
-        found: list[Ceiling] = []
+        found: list[tuple[str, str, float, int]] = []
         for thread, turn in ((charge.thread, charge.turn), *charge.line):
             of_turn = own if turn == charge.turn else NO_BUDGET
             usd, tokens = set_to.usd_per_turn, set_to.tokens_per_turn
             usd, tokens = _stricter(usd, of_turn.usd_per_turn), _stricter(tokens, of_turn.tokens_per_turn)
-            found.append(Ceiling(f"turn:{turn}" if turn else "", "", usd, tokens))
+            found.append((f"turn:{turn}" if turn else "", "", usd, tokens))
             scope = f"thread:{thread}" if thread else ""
-            found.append(Ceiling(scope, day, set_to.usd_per_thread_day, set_to.tokens_per_thread_day))
+            found.append((scope, day, set_to.usd_per_thread_day, set_to.tokens_per_thread_day))
         usd = _stricter(set_to.usd_per_agent_day, own.usd_per_day)
         tokens = _stricter(set_to.tokens_per_agent_day, own.tokens_per_day)
         found += [
-            Ceiling(
+            (
                 user,
                 day,
                 person.usd_per_day or set_to.usd_per_user_day,
                 person.tokens_per_day or set_to.tokens_per_user_day,
             ),
-            Ceiling(f"agent:{charge.agent}", day, usd, tokens),
-            Ceiling("day", day, set_to.usd_per_day, set_to.tokens_per_day),
-            Ceiling("total", "", set_to.usd_total, set_to.tokens_total),
-            *([charge.ceiling] if charge.ceiling is not None else []),
+            (f"agent:{charge.agent}", day, usd, tokens),
+            ("day", day, set_to.usd_per_day, set_to.tokens_per_day),
+            ("total", "", set_to.usd_total, set_to.tokens_total),
         ]
-        return tuple(dict.fromkeys(one for one in found if one.scope and (one.usd_max or one.tokens_max)))
+        if (of_call := charge.ceiling) is not None:
+            found.append((of_call.scope, of_call.day, of_call.usd_max, of_call.tokens_max))
+        return tuple(dict.fromkeys(Ceiling(*one) for one in found if one[0] and (one[2] or one[3])))
 
 
 def may_know(audience: Audience, scope: str) -> bool:
