@@ -19,7 +19,7 @@ from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, plat
 from shoal.actors.access_gate import AccessGate, Admissions, Links, OpenInbox, Pairing
 from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.actor import ActorServices
-from shoal.actors.commands import AgentCommands, CommandRouter, activity_of
+from shoal.actors.commands import AgentCommands, CommandRouter
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.prompt_inputs import Attachments, Backfill
 from shoal.actors.voice import VoiceService
@@ -367,6 +367,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         prompts = PromptBuilder(home, clock, prompt_limits, runtime=runtime_lines(sandbox, config.sandbox.network))
         context = ContextBuilder(
             home,
+            store,
             executor,
             prompts,
             clock,
@@ -374,7 +375,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             config.model.context_tokens_max,
             await meter_of(config.context.tokenizer, config.model.name),
             profile_of=lambda agent, asker: profiles.effective(agent.profile, asker, agent.name),
-            activity=partial(activity_of, store.registry, clock),
             spend_left=spending.left,
             tainted_files=prompt_files.sources,
         )

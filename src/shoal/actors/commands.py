@@ -19,14 +19,14 @@ from shoal.agents.lifecycle import AgentCard, AgentLifecycle, choices_in, key_na
 from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
-from shoal.domain.agents import HEARD, AgentSpec, Work
+from shoal.domain.agents import HEARD, AgentSpec, describe_work
 from shoal.domain.cards import SHORT_ID_CHARS
 from shoal.domain.checkpoints import ChangedSince
 from shoal.domain.clock import Clock, iso, to_micros
 from shoal.domain.commands import COMMANDS, CommandRequest
 from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError, StoreError
 from shoal.domain.ids import ThreadId, channel_of, make_thread_id, thread_address
-from shoal.domain.markup import counted
+from shoal.domain.markup import counted, duration_text, short_line
 from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ONCE
@@ -34,12 +34,9 @@ from shoal.domain.speech import VOICE_MODES
 from shoal.domain.triggers import REMIND_USAGE, NewTrigger, Trigger, parse_reminder, parse_when
 from shoal.permissions.access import Audiences
 from shoal.permissions.profiles import Profile
-from shoal.store.agents import AgentStore
 from shoal.store.store import Store
 from shoal.tools.file_diffs import changes_text
 from shoal.tools.memory_book import MemoryBook
-from shoal.tools.processes import line_of
-from shoal.turn.context import CONTEXT_LINES_MAX, Activity
 from shoal.turn.spending import spent_today
 
 log = logging.getLogger(__name__)
@@ -52,10 +49,6 @@ UNDOABLE_MAX = 5
 PAST = frozenset({"retry", "fork", "undo"})
 """Commands that are about what was said before."""
 THREADS_READ_MAX = 500
-ACTIVITY_MAX = CONTEXT_LINES_MAX + 2
-"""Threads at work and running processes that are looked up for an agent: those it is told of, its own thread among
-them, and one that stands for all more."""
-TITLE_CHARS_MAX = 80
 REMINDERS_MAX = 50
 """Most triggers of a conversation that /remind adds to."""
 
@@ -214,7 +207,9 @@ class CommandRouter:
             named = f" {asked.argument[:40]}" if asked.argument else ""
             return f"No question{named} waits here. `shoal approvals list` shows those of all conversations."
         if len(meant) > 1:
-            lines = [f"- `/{asked.name} {one.id[-SHORT_ID_CHARS:]}` {one.tool}: {_short(one.shown)}" for one in meant]
+            lines = [
+                f"- `/{asked.name} {one.id[-SHORT_ID_CHARS:]}` {one.tool}: {short_line(one.shown)}" for one in meant
+            ]
             return _listed(["Several questions wait here. Say which:", *lines], "")
         await self._orchestrator.decide(meant[0].id, asked.name == "approve", asked.asker)
         return "Allowed." if asked.name == "approve" else "Denied."
@@ -262,7 +257,7 @@ class CommandRouter:
                     name = info.thread.rpartition(":")[2] if place_of(info.thread) == here else info.thread
                     state = "at work" if info.open_turn else "idle"
                     queued = f", {info.queued} waiting" if info.queued else ""
-                    lines.append(f"- `{name}` {_short(info.title)} ({state}{queued}, {_at(info.updated_at)})")
+                    lines.append(f"- `{name}` {short_line(info.title)} ({state}{queued}, {_at(info.updated_at)})")
                 return _listed(lines, f"{spec.name} has no threads here.")
             case ["kill", name]:
                 thread = await self._named(asked, name)
@@ -409,13 +404,14 @@ class CommandRouter:
         stored = await self._store.journal.steps(thread)
         if not stored:
             return f"No steps are recorded for {thread}."
-        took = _seconds(sum(one.step.duration_ms for one in stored))
+        took = duration_text(sum(one.step.duration_ms for one in stored))
         head = f"{thread}: {counted(len(stored), 'step')}, {took} in all"
         if len(stored) > LINES_MAX:
             head += f"; the last {LINES_MAX}"
         lines = [
-            f"- {_at(step.started_at)} step {step.number}: {_short(step.description)}, {_seconds(step.duration_ms)}"
-            for step in (one.step for one in stored[-LINES_MAX:])
+            f"- {_at(one.started_at)} step {one.number}: {short_line(one.description)}, "
+            f"{duration_text(one.duration_ms)}"
+            for one in (kept.step for kept in stored[-LINES_MAX:])
         ]
         return "\n".join([f"{head}:", *lines])
 
@@ -434,7 +430,7 @@ class CommandRouter:
                     state = f"next {iso(one.next_at)}" if one.state == "active" and one.next_at else one.state
                     why = f" ({one.error})" if one.error else ""
                     lines.append(
-                        f"- `{one.id[-6:]}` `{one.spec.schedule}`{zone}, {state}: {_short(one.spec.text)}{why}"
+                        f"- `{one.id[-6:]}` `{one.spec.schedule}`{zone}, {state}: {short_line(one.spec.text)}{why}"
                     )
                 return "\n".join(lines) or "Nothing is scheduled here."
             case "cancel":
@@ -445,7 +441,7 @@ class CommandRouter:
                         f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what there is."
                     )
                 await self._store.triggers.remove(fitting[0].id)
-                return f"Cancelled: {_short(fitting[0].spec.text)}"
+                return f"Cancelled: {short_line(fitting[0].spec.text)}"
             case _:
                 pass
         wanted = parse_reminder(asked.argument)
@@ -465,7 +461,7 @@ class CommandRouter:
         )
         added = await self._add_trigger(spec)
         assert added.next_at is not None
-        return f"`{added.id[-6:]}` is due at {iso(added.next_at)}: {_short(wanted.text)}"
+        return f"`{added.id[-6:]}` is due at {iso(added.next_at)}: {short_line(wanted.text)}"
 
 
 class AgentCommands(msgspec.Struct, frozen=True, eq=False):
@@ -632,22 +628,6 @@ async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> A
     return await agents.resolve(name, thread)
 
 
-def describe_work(work: Work, now: datetime) -> str:
-    """What a thread does, in a line, for people and for the agent's other threads."""
-    state = describe_state(work, now)
-    return f"{_short(work.asked)} ({state})" if work.turn else state
-
-
-def describe_state(work: Work, now: datetime) -> str:
-    """How far a thread is, without a word of what it is about."""
-    if not work.turn:
-        return f"{work.queued} waiting"
-    since = f"for {_seconds(int((now - work.since).total_seconds() * 1000))}" if work.since is not None else "now"
-    state = "waits for a person's decision" if work.questions else f"at step {work.steps + 1}"
-    queued = f", {work.queued} waiting behind" if work.queued else ""
-    return f"{since}, {state}{queued}"
-
-
 def _choices_text(choices: ChannelChoices) -> str:
     chosen = [f"model `{choices.model}`"] if choices.model else []
     chosen += [f"permissions `{choices.profile}`"] if choices.profile else []
@@ -660,33 +640,5 @@ def _listed(lines: Sequence[str], nothing: str) -> str:
     return "\n".join(lines) or nothing
 
 
-def _short(text: str) -> str:
-    line = " ".join(text.split()).replace("`", "'")
-    return line if len(line) <= TITLE_CHARS_MAX else f"{line[: TITLE_CHARS_MAX - 1]}…"
-
-
-def _seconds(milliseconds: int) -> str:
-    seconds = milliseconds / 1000
-    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
 def _at(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
-
-
-async def activity_of(registry: AgentStore, clock: Clock, thread: ThreadId, agent: AgentSpec, within: str) -> Activity:
-    """What the agent does now besides a thread, on all machines, as far as `within` reaches.
-
-    It stands in the prompt as Shoal's own words, so there is no word in it of anybody who is not trusted, nor a name.
-    """
-    works, processes = await registry.around(agent.name, ACTIVITY_MAX, within=within)
-    now = clock.now()
-    lines: list[str] = []
-    for work in works:
-        if work.thread != thread and work.trusted:
-            lines.append(f"{work.thread}: {describe_work(work, now)}")
-        elif work.thread != thread:
-            lines.append(f"a conversation on {work.thread.partition(':')[0]}: {describe_state(work, now)}")
-    return Activity(
-        tuple(lines), tuple(line_of(process, now, is_named=not process.spec.tainted_by) for process in processes)
-    )

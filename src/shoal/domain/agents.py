@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import Annotated, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
 from shoal.domain.events import Outcome, TurnFinished, UserSaid
 from shoal.domain.ids import CallId, ThreadId, TurnId, make_thread_id
+from shoal.domain.markup import duration_text, short_line
 from shoal.domain.messages import Author, Caller
 from shoal.domain.permissions import Audience
 from shoal.domain.records import Report
@@ -240,11 +241,22 @@ class Work(msgspec.Struct, frozen=True):
     trusted: bool
 
 
-class Workload(NamedTuple):
-    """What an agent does now, on all machines: its threads with something to do and its running processes."""
+def describe_work(work: Work, now: datetime) -> str:
+    """What a thread does, in a line, for people and for the agent's other threads."""
+    state = describe_state(work, now)
+    return f"{short_line(work.asked)} ({state})" if work.turn else state
 
-    works: list[Work]
-    processes: list[Process]
+
+def describe_state(work: Work, now: datetime) -> str:
+    """How far a thread is, without a word of what it is about."""
+    if not work.turn:
+        return f"{work.queued} waiting"
+    since = "now"
+    if work.since is not None:
+        since = f"for {duration_text(int((now - work.since).total_seconds() * 1000))}"
+    state = "waits for a person's decision" if work.questions else f"at step {work.steps + 1}"
+    queued = f", {work.queued} waiting behind" if work.queued else ""
+    return f"{since}, {state}{queued}"
 
 
 def servers_scope(platform: str) -> str:

@@ -14,7 +14,6 @@ from shoal.domain.agents import (
     ProcessEnd,
     ProcessSpec,
     Work,
-    Workload,
     servers_scope,
 )
 from shoal.domain.errors import StoreNewer
@@ -27,6 +26,7 @@ from shoal.store.driver import (
     StorePart,
     Value,
     dump,
+    first_after,
     moment,
     number,
     query,
@@ -36,7 +36,6 @@ from shoal.store.driver import (
     writes,
     writes_at,
 )
-from shoal.store.search import first_after
 
 ASKED_CHARS_MAX = 200
 CHOICES = "place"
@@ -93,12 +92,6 @@ class AgentStore(StorePart):
         """
         rows = await self._read("threads_at_work", agent=agent, limit=limit, low=within, high=first_after(within))
         return [_work(row) for row in rows]
-
-    async def around(self, agent: str, limit: int, *, within: str = "") -> Workload:
-        """What the agent does, at most `limit` of each: its threads as by `at_work`, its processes newest first."""
-        works = await self.at_work(agent, limit, within=within)
-        where = {"agent": agent, "limit": limit, "low": within, "high": first_after(within)}
-        return Workload(works, [_process(row) for row in await self._read("processes_running", **where)])
 
     async def choices(self) -> dict[str, str]:
         """What was chosen for places (PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL), as JSON; at most 10,000."""

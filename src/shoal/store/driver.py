@@ -156,6 +156,15 @@ def dump(record: object) -> str:
     return _encoder.encode(record).decode()
 
 
+def first_after(within: str) -> str:
+    """The first thread id after all that are or begin with `within`."""
+    if not within:
+        return "\U0010ffff"
+    if within.endswith(":"):
+        return f"{within[:-1]};"
+    return f"{within}\x01"
+
+
 def reader(record: type[R], columns: str, **decoders: Callable[[str], object]) -> Callable[[Row], R]:
     """How rows of these columns are read as records, by the types of the fields; JSON columns by their decoders."""
     fields, names = {field.name: field.type for field in msgspec.structs.fields(record)}, columns.split()

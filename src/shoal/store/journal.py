@@ -46,6 +46,7 @@ from shoal.store.driver import (
     Script,
     StorePart,
     dump,
+    first_after,
     moment,
     number,
     query,
@@ -57,7 +58,6 @@ from shoal.store.driver import (
 )
 from shoal.store.inbox import QUEUE_READ_MAX, inbound, prompt_of, report, waiting_of
 from shoal.store.outbox import put_claimed
-from shoal.store.search import first_after
 from shoal.store.triggers import note_turn
 
 SEQ_END = 2**62

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.store.driver import Batch, Query, Row, Script, StorePart, number, query, reads, text, writes
-from shoal.store.search import first_after
+from shoal.store.driver import Batch, Query, Row, Script, StorePart, first_after, number, query, reads, text, writes
 
 PIECES_MAX = 2_000
 """Of one source; what goes beyond is not searched."""

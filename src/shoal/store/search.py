@@ -13,7 +13,7 @@ from shoal.domain.events import Event
 from shoal.domain.ids import ThreadId, channel_of
 from shoal.domain.records import Artifact
 from shoal.store.appends import event
-from shoal.store.driver import Script, StorePart, query, reader, text, writes
+from shoal.store.driver import Script, StorePart, first_after, query, reader, text, writes
 
 WORDS_MAX = 32
 PLACES_MAX = 1024
@@ -25,7 +25,6 @@ _UNSPACED = (
 """Characters of scripts that are written without spaces; the first migrations know the same. Compiling it takes 3 ms,
 which is left to the first text that needs it."""
 _artifact = reader(Artifact, "thread digest name size_bytes created_at turn call_id tainted_by")
-_LAST = "\U0010ffff"
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -95,12 +94,3 @@ def spread(said: str | None) -> str:
     if said is None or said.isascii():
         return said or ""
     return re.sub(_UNSPACED, r" \1 ", said)
-
-
-def first_after(within: str) -> str:
-    """The first thread id after all that are or begin with `within`."""
-    if not within:
-        return _LAST
-    if within.endswith(":"):
-        return f"{within[:-1]};"
-    return f"{within}\x01"

@@ -13,11 +13,11 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from shoal.domain.agents import AgentSpec, Purpose
+from shoal.domain.agents import AgentSpec, Purpose, describe_state, describe_work
 from shoal.domain.clock import Clock
 from shoal.domain.events import Cleared, Compacted, TurnStarted
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import ThreadId, platform_of
 from shoal.domain.messages import AssistantMessage, ModelRequest, Prompt, Usage, UserMessage
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Mount, Route
@@ -35,6 +35,7 @@ from shoal.store.journal import Journal
 from shoal.store.store import Store
 from shoal.tools.executor import CallContext, Executor
 from shoal.tools.offer import Offer
+from shoal.tools.processes import line_of
 from shoal.turn.budget import (
     WINDOW_TOKENS_DEFAULT,
     WINDOW_TOKENS_MIN,
@@ -57,13 +58,6 @@ TOOLS_KNOWN_MAX = 32
 """Sets of tools whose JSON is kept in memory; one is an agent's with a profile."""
 FITTED_MAX = 64
 """Instructions fitted to small windows that are kept."""
-
-
-class Activity(NamedTuple):
-    """What an agent does beside a turn, a line each: in its other threads, and by its processes."""
-
-    others: tuple[str, ...] = ()
-    processes: tuple[str, ...] = ()
 
 
 class Shares(NamedTuple):
@@ -131,14 +125,15 @@ class TurnOpening(msgspec.Struct, frozen=True):
 class ContextBuilder:
     """Builds requests and call contexts.
 
-    `profile_of` gives the profile that holds for an agent and an asker; `activity` what the agent does beside a thread,
-    in those whose ids begin with a text; `spend_left` what is left to spend, where that is little and the audience may
-    know it; `tainted_files` what tells the files of prompts that untrusted content had a hand in.
+    `profile_of` gives the profile that holds for an agent and an asker; `spend_left` what is left to spend, where that
+    is little and the audience may know it; `tainted_files` what tells the files of prompts that untrusted content had a
+    hand in.
     """
 
     def __init__(
         self,
         home: Home,
+        store: Store,
         executor: Executor,
         prompts: PromptBuilder,
         clock: Clock,
@@ -147,16 +142,15 @@ class ContextBuilder:
         meter: Meter,
         *,
         profile_of: Callable[[AgentSpec, Asker], Profile],
-        activity: Callable[[ThreadId, AgentSpec, str], Awaitable[Activity]],
         spend_left: Callable[[ThreadId, str, Asker, Audience], Awaitable[str]],
         tainted_files: Callable[[str], Awaitable[Callable[[str | Path], str]]],
     ) -> None:
         self._home = home
+        self._store = store
         self._executor = executor
         self._prompts = prompts
         self._clock = clock
         self._profile_of = profile_of
-        self._activity = activity
         self._spend_left = spend_left
         self._tainted_files = tainted_files
         self.settings = settings
@@ -180,11 +174,20 @@ class ContextBuilder:
         tools = self._tools(scope)
         chosen = choose_prompts(base, announced, await self._present(view.thread, scope, tools))
         chat = chat_of(view.thread, scope.caller)
-        activity = await self._activity(view.thread, agent, scope.audience.within(chat))
+        # What else it does, on all machines: Shoal's own words, so none of anybody who is not trusted, and no name.
+        within = scope.audience.within(chat)
+        works = await self._store.registry.at_work(agent.name, ACTIVITY_MAX, within=within)
+        running = await self._store.processes.search(agent=agent.name, running=True, limit=ACTIVITY_MAX, within=within)
         text = volatile(
             now,
-            others=activity.others,
-            processes=activity.processes,
+            others=[
+                f"{work.thread}: {describe_work(work, now)}"
+                if work.trusted
+                else f"a conversation on {platform_of(work.thread)}: {describe_state(work, now)}"
+                for work in works
+                if work.thread != view.thread
+            ],
+            processes=[line_of(process, now, is_named=not process.spec.tainted_by) for process in running],
             spend_left=await self._spend_left(view.thread, agent.name, scope.asker, scope.audience),
             memory_changes=chosen.changes,
         )
@@ -488,6 +491,9 @@ def _readers(run: TurnRun, route: Route) -> str:
 
 CONTEXT_LINES_MAX = 12
 """Most lines of one list; that there are more is said, and not how many: nobody has to count them all for it."""
+ACTIVITY_MAX = CONTEXT_LINES_MAX + 2
+"""Threads at work and running processes that are looked up for an agent: those it is told of, its own thread among
+them, and one that stands for all more."""
 LINE_CHARS_MAX = 240
 
 

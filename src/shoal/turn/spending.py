@@ -180,19 +180,21 @@ class Spending:
         """Make a reserved call and have `see` look at each event; returns the last one, and whether the answer was cut
         off and is recorded already. Cancelling records what came so far."""
         outcome: ModelDone | ModelFailed = ModelFailed("dropped", "The stream ended without an answer.")
-        tokens, ended = 0.0, False
+        written, ended = list[str](), False
         try:
             async for event in route.provider.stream(request):
-                tokens += gauge.text(event.text) if isinstance(event, TextDelta | ThinkingDelta) else 0
-                if isinstance(event, ModelDone):  # what a server counts may be anything
+                if isinstance(event, TextDelta | ThinkingDelta):
+                    written.append(event.text)
+                elif isinstance(event, ModelDone):  # what a server counts may be anything
                     outcome = msgspec.structs.replace(event, usage=event.usage.bounded())
-                elif isinstance(event, ModelFailed):
+                else:
                     outcome = event
                 see(event)
             ended = True
         finally:
-            was_cut_off = not ended or (isinstance(outcome, ModelFailed) and tokens > 0)
+            was_cut_off = not ended or (isinstance(outcome, ModelFailed) and any(written))
             if was_cut_off:
+                tokens = sum(map(gauge.text, written))
                 spent = self.spend(charge, route, Usage(gauge.request(request), round(tokens)))
                 spent = msgspec.structs.replace(spent, id=f"{charge.id}:cut:{self._clock.new_id()}")
                 with anyio.CancelScope(shield=True):

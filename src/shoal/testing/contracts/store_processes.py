@@ -57,7 +57,6 @@ class ProcessRules:
         await store.processes.end("p0", ProcessEnd("exited", 0))
         assert await store.processes.add(process(clock, "p3"), 2)
         assert [one.id for one in await store.processes.search(agent="main", running=True)] == ["p3", "p1"]
-        assert [one.id for one in (await store.registry.around("main", 9)).processes] == ["p3", "p1"]
         assert [one.id for one in await store.processes.search(agent="main", limit=1)] == ["p3"]
         assert len(await store.processes.search()) == 4
 

@@ -97,4 +97,4 @@ class RegistryRules:
         assert (queued.turn, queued.since, queued.asked, queued.queued) == ("", None, "", 1)
         assert [work.thread for work in await store.registry.at_work("other")] == [waiting.thread]
         assert len(await store.registry.at_work(limit=1)) == 1
-        assert (await store.registry.around("other", 5)).works == [queued]
+        assert await store.registry.at_work("other", 5) == [queued]
