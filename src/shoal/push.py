@@ -23,12 +23,11 @@ import msgspec
 from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.principals import HOME_TOKEN, OWNER, Principal, bearer_of, may_use
 from shoal.delivery.hub import Hub
-from shoal.domain.agents import is_child
 from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, FetchError, InvalidInput, NotFound
 from shoal.domain.events import ApprovalRequested, Event, TurnFinished
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, encode_part
+from shoal.domain.ids import ThreadId, encode_part, is_child
 from shoal.domain.installation import how_to_add
 from shoal.domain.settings import WebSettings
 from shoal.domain.web import Fetched, FetchRequest, parse_target

@@ -12,11 +12,11 @@ from tests.scenarios.test_taint import asked, call, time_page
 from shoal.agents.folder import make_folder
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.agents import is_child
 from shoal.domain.clock import SystemClock
 from shoal.domain.errors import Forbidden, InvalidInput
 from shoal.domain.events import ToolFinished
 from shoal.domain.home import Home
+from shoal.domain.ids import is_child
 from shoal.domain.ports import Command, CommandResult
 from shoal.domain.records import Approval
 from shoal.permissions.access import AccessRules

@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.actors.actor import Actor, ActorServices
 from shoal.actors.undo import Undo
-from shoal.domain.agents import UNBOUND, Listen, is_child
+from shoal.domain.agents import UNBOUND, Listen
 from shoal.domain.cards import approval_of
 from shoal.domain.errors import (
     Conflict,
@@ -26,7 +26,7 @@ from shoal.domain.errors import (
     StoreUnavailable,
 )
 from shoal.domain.events import Cleared, Event, RetryRequested, Revised, Scope, UserSaid
-from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, thread_address
+from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, is_child, thread_address
 from shoal.domain.markup import counted
 from shoal.domain.messages import (
     STOP_SIGNS,

@@ -17,9 +17,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from shoal.actors.access_tokens import AccessTokens
-from shoal.domain.agents import is_child
 from shoal.domain.errors import NotFound
-from shoal.domain.ids import ThreadId, encode_part, personal_channel
+from shoal.domain.ids import ThreadId, encode_part, is_child, personal_channel
 from shoal.domain.messages import Author
 from shoal.domain.permissions import AccessToken, Asker, Trust
 from shoal.store.journal import Journal

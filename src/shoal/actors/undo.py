@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shoal.actors.actor import ActorServices
-from shoal.domain.agents import AgentSpec, is_child
+from shoal.domain.agents import AgentSpec
 from shoal.domain.blocking import in_thread
 from shoal.domain.checkpoints import (
     SINCE,
@@ -38,7 +38,7 @@ from shoal.domain.checkpoints import (
 )
 from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError
 from shoal.domain.events import Checkpointed, FilesChanged, FilesRestored, Forked, ToolStarted
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import ThreadId, is_child
 from shoal.domain.permissions import Asker
 from shoal.domain.records import AuditEntry
 from shoal.tools.checkpoints import files_of

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.agents.registry import AgentRegistry
-from shoal.domain.agents import AgentSpec, is_child
+from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, ShoalError
 from shoal.domain.events import (
@@ -39,7 +39,7 @@ from shoal.domain.events import (
     encode_data,
 )
 from shoal.domain.files import Folders, relocated
-from shoal.domain.ids import ThreadId, TurnId, channel_of
+from shoal.domain.ids import ThreadId, TurnId, channel_of, is_child
 from shoal.domain.markup import counted
 from shoal.domain.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
 from shoal.domain.permissions import Asker

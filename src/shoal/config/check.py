@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS
-from shoal.domain.agents import SUBAGENTS
 from shoal.domain.errors import ConfigError
-from shoal.domain.ids import OWN_PLATFORMS
+from shoal.domain.ids import OWN_PLATFORMS, SUBAGENTS
 from shoal.domain.settings import MCP_NAME, SANDBOX_KINDS, Config, PermissionsSettings
 from shoal.domain.settings_platforms import MatrixSettings, SlackSettings, TelegramSettings
 from shoal.extensions import extensions

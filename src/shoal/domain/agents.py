@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Protocol, TypeAlias, get_args
 import msgspec
 
 from shoal.domain.events import Outcome, TurnFinished, UserSaid
-from shoal.domain.ids import CallId, ThreadId, TurnId, make_thread_id
+from shoal.domain.ids import SUBAGENTS, CallId, ThreadId, TurnId, make_thread_id
 from shoal.domain.markup import duration_text, short_line
 from shoal.domain.messages import Author, Caller
 from shoal.domain.permissions import Audience
@@ -264,8 +264,6 @@ def servers_scope(platform: str) -> str:
     return f"server:{platform}"
 
 
-SUBAGENTS = "agent"
-"""The platform of such threads. Nobody reads along there: what is for people goes to the root thread's channel."""
 ENDED: dict[Outcome, str] = {
     "done": "has finished",
     "limit": "stopped at a limit",
@@ -313,11 +311,6 @@ def child_thread(parent: ThreadId, turn: TurnId, call: CallId) -> ThreadId:
     beginning = hashlib.sha256(parent.encode()).hexdigest()[:16]
     name = hashlib.sha256(f"{turn}\0{call}".encode()).hexdigest()[:26]
     return make_thread_id(SUBAGENTS, beginning, name)
-
-
-def is_child(thread: ThreadId) -> bool:
-    """Whether a thread was begun by a call, so that no person writes or reads there."""
-    return thread.startswith(f"{SUBAGENTS}:")
 
 
 def report_of(thread: ThreadId, agent: str, caller: Caller, finished: TurnFinished) -> Report:

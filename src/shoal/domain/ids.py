@@ -24,6 +24,8 @@ WHOLE_CHANNEL = "0"
 """The thread part of what is a whole channel."""
 OWN_PLATFORMS = frozenset({"web", "openai", "terminal"})
 """Platforms of the page, the API and this machine: the owner reaches them, and whom a token lets in."""
+SUBAGENTS = "agent"
+"""The platform of threads that calls begin. Nobody reads along there: what is for people goes to the root thread's channel."""
 PERSONAL = "@"
 """Channels of OWN_PLATFORMS that begin so belong to the one person who is named behind it."""
 
@@ -81,6 +83,11 @@ def is_personal(thread: ThreadId) -> bool:
     """Whether a thread is in such a channel, so that it shows nothing of other conversations, whoever asks there."""
     platform, channel, _ = thread.split(":")
     return platform in OWN_PLATFORMS and channel.startswith(PERSONAL)
+
+
+def is_child(thread: ThreadId) -> bool:
+    """Whether a thread was begun by a call, so that no person writes or reads there."""
+    return thread.startswith(f"{SUBAGENTS}:")
 
 
 def unopened(platform: str, channel: str) -> ThreadId:

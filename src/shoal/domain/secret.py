@@ -22,7 +22,7 @@ class Secret:
     is found; whoever calls often keeps the answer until it is refused. Each value goes to the observers first.
     """
 
-    __slots__ = ("_detail", "_environ", "_observers", "source")
+    __slots__ = ("_detail", "_environ", "_observers", "_told", "source")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class Secret:
         self._detail = detail
         self._environ = os.environ if environ is None else environ
         self._observers: tuple[Callable[[str], None], ...] = ()
+        self._told = ""
 
     @property
     def name(self) -> str:
@@ -71,12 +72,14 @@ class Secret:
     def observe(self, learn: Callable[[str], None]) -> None:
         """Have `learn` called with every value from now on, so that it can be kept out of texts."""
         if self:
-            self._observers = (*self._observers, learn)
+            self._observers, self._told = (*self._observers, learn), ""
 
     def told(self, value: str) -> None:
         """Tell the observers a value that was looked up, by whoever did so in its own way."""
-        for learn in self._observers if value else ():
-            learn(value)
+        if value and value != self._told:
+            self._told = value
+            for learn in self._observers:
+                learn(value)
 
     def __bool__(self) -> bool:
         return self.source != "value" or bool(self._detail)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from shoal.domain.agents import is_child
 from shoal.domain.branches import Branching, spans_to
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import (
@@ -17,7 +16,7 @@ from shoal.domain.events import (
     decode_data,
     encode_data,
 )
-from shoal.domain.ids import ThreadId, TurnId, platform_of
+from shoal.domain.ids import ThreadId, TurnId, is_child, platform_of
 from shoal.domain.markup import counted
 from shoal.domain.messages import Prompt
 from shoal.store.appends import append_outside

@@ -5,9 +5,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.domain.agents import is_child
 from shoal.domain.events import Event, Outcome, Steered, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ids import ThreadId, TurnId, is_child
 from shoal.domain.messages import SILENT
 from shoal.domain.triggers import BRIEF
 from shoal.store.store import Store

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
-from shoal.domain.agents import AgentSpec, is_child
+from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock
 from shoal.domain.comparisons import (
     STEPS_MAX,
@@ -27,7 +27,7 @@ from shoal.domain.comparisons import (
 )
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.events import Event
-from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
+from shoal.domain.ids import ThreadId, TurnId, is_child, parse_thread_id
 from shoal.domain.messages import ModelFailed, ModelRequest, Usage
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Route

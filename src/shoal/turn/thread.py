@@ -18,7 +18,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from shoal.domain.agents import AgentSpec, is_child, report_of
+from shoal.domain.agents import AgentSpec, report_of
 from shoal.domain.cards import outage_over, outage_post
 from shoal.domain.events import (
     AssistantSaid,
@@ -38,7 +38,7 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.files import STILL_FOLDERS, Folders, relocated
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ids import ThreadId, TurnId, is_child
 from shoal.domain.lines import Waiting
 from shoal.domain.messages import Caller, ModelDone, ModelEvent, ModelFailed, Prompt, TextDelta
 from shoal.domain.permissions import Asker, Audience
@@ -408,6 +408,7 @@ class TurnRun(msgspec.Struct, eq=False):
     `system` and `tools` are what the model is told, settled as the turn began. `streamed` is the text of the model call
     under way, so that an abort can keep it, and `asked` the mark of its request. After an overflow, `squeezed_to` are
     the units that the conversation may take, and `window_tokens` is what the model's window is taken for.
+    `visible_threads` is what the ids of the threads begin with that this turn may know of.
     """
 
     turn: TurnId
@@ -421,11 +422,10 @@ class TurnRun(msgspec.Struct, eq=False):
     window_tokens: int = 0
     compacted: bool = False
     overflows: int = 0
+    visible_threads: str = ""
 
-    @property
-    def visible_threads(self) -> str:
-        """What the ids of the threads begin with that this turn may know of."""
-        return self.scope.audience.within(chat_of(self.view.thread, self.scope.caller))
+    def __post_init__(self) -> None:
+        self.visible_threads = self.scope.audience.within(chat_of(self.view.thread, self.scope.caller))
 
     def begin_call(self) -> Callable[[ModelEvent], None]:
         """Begin a model call for live watchers; what is to see its events."""

@@ -3,10 +3,9 @@
 import asyncio
 import logging
 
-from shoal.domain.agents import is_child
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import ThreadId, is_child
 from shoal.domain.messages import AssistantMessage, ModelDone, ModelRequest, UserMessage
 from shoal.domain.settings import ThreadsSettings
 from shoal.store.appends import title_of

@@ -10,10 +10,9 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from shoal.actors.principals import Principal, may_use, no_such_thread
-from shoal.domain.agents import is_child
 from shoal.domain.errors import InvalidInput
 from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid, encode_event
-from shoal.domain.ids import ThreadId, parse_thread_id
+from shoal.domain.ids import ThreadId, is_child, parse_thread_id
 from shoal.domain.messages import Usage
 from shoal.domain.records import DeletedThread, ThreadInfo
 from shoal.providers.catalog import model_names
