@@ -25,7 +25,7 @@ WHOLE_CHANNEL = "0"
 OWN_PLATFORMS = frozenset({"web", "openai", "terminal"})
 """Platforms of the page, the API and this machine: the owner reaches them, and whom a token lets in."""
 SUBAGENTS = "agent"
-"""The platform of threads that calls begin. Nobody reads along there: what is for people goes to the root thread's channel."""
+"""The platform of threads that calls begin. Nobody reads along there: what is for people goes to the root's channel."""
 PERSONAL = "@"
 """Channels of OWN_PLATFORMS that begin so belong to the one person who is named behind it."""
 

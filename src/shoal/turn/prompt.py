@@ -267,6 +267,7 @@ class _PromptPlace(NamedTuple):
     paths of the roots as the sandbox knows them."""
 
     agent_home: Path
+    workspace: Path
     today: date
     about: str
     own: _PromptFile
@@ -323,7 +324,7 @@ class PromptBuilder:
         """
         key, today = (agent.name, channel_of(thread), person), self._clock.now().astimezone(UTC).date()
         place, before, prompt = self._built.get(key, (None, None, None))
-        if place is None or (place.agent_home, place.today) != (agent.home, today):
+        if place is None or (place.agent_home, place.workspace, place.today) != (agent.home, agent.workspace, today):
             place, prompt = self._place(agent, thread, today, inside), None
         docs = tuple(islice(self._documents(f"{agent.home}/docs", DOCS_DEPTH_MAX), DOCS_MAX))
         skills, files = self._skills.read(place.roots), (place.own, *place.files, *place.memory)
@@ -364,6 +365,7 @@ class PromptBuilder:
         days = [today - timedelta(days=back) for back in range(limits.notes_days - 1, -1, -1)]
         return _PromptPlace(
             agent.home,
+            agent.workspace,
             today,
             f"This conversation is on {platform}, in the channel {thread_address(thread).channel!r}.\n"
             f"Your workspace is {inside(agent.workspace)}; paths you give to tools start there.",

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 
 from shoal.domain.agents import AgentSpec
@@ -137,6 +138,17 @@ def test_sections_come_in_order_of_how_seldom_they_change(place: Place) -> None:
     assert places == sorted(places)
     assert "Steps" not in text
     assert "(no memory yet)" not in text
+
+
+def test_an_agent_of_two_workspaces_is_told_which(place: Place) -> None:
+    """Where strangers may read along it works elsewhere."""
+    own = place.agent
+    first = place.system().text
+    place.agent = msgspec.structs.replace(own, workspace=own.home / "guests" / "slack" / "C1")
+    assert f"Your workspace is {own.home}/guests/slack/C1;" in place.system().text
+    place.agent = own
+    assert place.system().text == first
+    assert f"Your workspace is {own.home}/workspace;" in first
 
 
 def test_missing_files_are_left_out_and_no_memory_is_said(place: Place) -> None:
