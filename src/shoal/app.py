@@ -410,6 +410,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         attachments = Attachments(home, web, config.context, clock, tainted_files)
         voice = _open_voice(config, clock, stack, spending, store, home, links.people, adapters, folders, outlets)
         approvers = approvers_of(config)
+        snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, folders)
         orchestrator = Orchestrator(
             ActorServices(
                 store=store,
@@ -439,6 +440,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             idle_seconds=config.mailbox.idle_seconds,
             approvers=approvers,
             tell_disabled=partial(tell_switched_off, store.triggers, notices.of_trigger),
+            snapshots=snapshots,
         )
         processes = ProcessService(
             store.processes,
@@ -467,7 +469,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         editor = SelfEditor(store, home.agent, rules, prompt_files, cases)
         for tool in self_edit_tools(editor):
             tools.add(tool)
-        snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, folders)
         commands = CommandRouter(
             orchestrator,
             store,

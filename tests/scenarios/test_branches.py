@@ -19,9 +19,10 @@ from msgspec.structs import replace
 from tests.postgres import database
 from tests.scenarios.kit import echo, echoes
 
+from shoal.actors.orchestrator import COPIED
 from shoal.agents.snapshots import COPYING
 from shoal.domain.branches import spans_to
-from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, StoreNewer, StoreUnavailable
+from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, PlatformError, StoreNewer, StoreUnavailable
 from shoal.domain.events import Branched, Forked, ToolFinished, UserSaid
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Attachment, Author, Deletion, Edit, ModelRequest, Prompt, Receipt
@@ -38,6 +39,7 @@ from shoal.testing.scenario import Person, World, scenario
 from shoal.turn.replay import replay_thread
 
 T = TypeVar("T")
+THREADS = replace(LIMITS, opens_threads=True)
 OWNER = Asker(trust="owner", user="owner")
 ADA = Author("ada", trusted=True)
 
@@ -403,7 +405,7 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
         given = {"path": "a.txt", "content": own_words(seen.user_text).split()[-1]}
         return "written" if seen.rounds else Reply(calls=(Call("write", json.dumps(given)),))
 
-    chat = FakeChat(limits=replace(LIMITS, opens_threads=True))
+    chat = FakeChat(limits=THREADS)
 
     async def asks(world: World, text: str, at: int) -> tuple[str, bool]:
         """Its answer, and whether the database failed before."""
@@ -439,11 +441,45 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
                 if command == "/retry":
                     await world.happens(thread, "turn_finished", before.count("turn_finished") + 1)
                     await world.rests()
+                elif command == "/fork":
+                    await world.is_quiet()
                 after = await world.types()
                 assert after.count("branched") - before.count("branched") == (command == "/retry"), where
                 assert len(await world.app.store.journal.threads()) - threads == (command == "/fork"), where
                 assert file.read_text() == f"{at}-{'one' if command == '/undo last' else 'two'}", where
             assert failures > 1, command
+
+
+async def test_a_fork_in_a_channel_goes_on_in_a_thread_of_its_own(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=counting()), chat=FakeChat(limits=THREADS)) as world:
+        await turn(world, "one")
+        assert await world.ada.asks("/fork") == ""
+        await world.is_quiet()
+        (copy,) = [post.post.thread for post in world.chat.posted if post.markdown == COPIED]
+        assert (await world.types(copy))[-1] == "forked"
+        assert (await world.types())[-1] == "turn_finished"
+
+
+async def test_a_copy_that_the_platform_refuses_is_told_where_it_was_asked_for(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=counting()), chat=FakeChat(limits=THREADS)) as world:
+        await turn(world, "one")
+        world.chat.troubles.append(PlatformError("The channel takes no threads.", permanent=True))
+        assert await world.ada.asks("/fork") == ""
+        await world.ada.sees("Our conversation could not be copied. The channel takes no threads.")
+        assert len(await world.app.store.journal.threads()) == 1
+
+
+async def test_a_thread_in_which_somebody_spoke_before_it_was_a_copy_says_that_it_is_none(tmp_path: Path) -> None:
+    chat = FakeChat(limits=THREADS)
+    async with scenario(tmp_path, FakeModel(script=counting()), chat=chat) as world:
+        await turn(world, "one")
+        early = world.person("ada", "fork:early:0")
+        await early.says("hello?")
+        await world.happens(early.thread, "turn_finished")
+        await chat.says("harbour", "1", "/fork", message_id="early")
+        await early.sees("Our conversation could not be copied. There is a thread")
+        assert "forked" not in await world.types(early.thread)
+        await world.is_quiet()
 
 
 class Stop(NamedTuple):

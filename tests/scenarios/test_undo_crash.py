@@ -1,20 +1,22 @@
-"""Killed anywhere in an undo, the undo of that, and a fork: after the next start all of it is done, or none of it."""
+"""Killed anywhere in an undo, the undo of that, and copies: after the next start all of it is done, or none of it."""
 
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pytest
 from msgspec.structs import replace
 from tests.forks import ForkServer, fork_server
 from tests.postgres import database, empty
-from tests.scenarios.undo_life import UNDOS, Life
+from tests.scenarios.undo_life import RESTORED, UNDOS, Life
 
 from shoal.testing.crash import World
 from shoal.testing.faults import Side
 
 pytestmark = pytest.mark.slow
+Since: TypeAlias = Literal["undos", "fork"]
 
 
 @pytest.fixture
@@ -39,38 +41,47 @@ def check(life: Life, whole: Life, where: str) -> None:
         assert line["tree"] == trees[line["undos"]], f"{where}: the files are not as {line['undos']} undos left them"
     for mine, other in zip(world.read("end"), pattern.read("end"), strict=True):
         assert mine["types"] == other["types"], where
-        assert len(set(json.loads(str(mine["restored"])))) == UNDOS, where
+        assert len(set(json.loads(str(mine["restored"])))) == (0 if mine["thread"] == RESTORED else UNDOS), where
     assert world.read("audit") == [{"undos": UNDOS}], where
-    assert world.read("copy") == [{"maps": '["a map"]', "left": "[]"}], where
+    copy = pattern.read("copy")[0]
+    assert (copy["maps"], copy["left"]) == ('["a map"]', "[]")
+    assert world.read("copy") in ([copy], [copy, copy]), f"{where}: what calls itself a copy is one"
     assert [line["text"] for line in world.read("told")][-1:] == [line["text"] for line in pattern.read("told")], where
     left = [path.name for path in (Path(life.home) / "agents/main/workspace").rglob(".undo-*")]
     assert left == [], where
 
 
-def turns_done(server: ForkServer[Life], folder: Path) -> Life:
-    """A home in which there is something to undo."""
-    life = life_in(folder)
-    assert server.run(replace(life, until="turns")).status == 0
+def begun_at(server: ForkServer[Life], folder: Path, since: Since) -> Life:
+    """A home in which there is something to undo, or was."""
+    life = replace(life_in(folder), since=since)
+    assert server.run(replace(life, until="turns" if since == "undos" else "undos")).status == 0
     return life
 
 
 def copied(begun: Life, folder: Path) -> Life:
-    shutil.copytree(begun.home, folder / "home", symlinks=True)
-    (folder / "world").mkdir()
+    for name, there in (("home", begun.home), ("world", begun.world)):
+        shutil.copytree(there, folder / name, symlinks=True)
     return replace(begun, home=str(folder / "home"), world=str(folder / "world"))
 
 
 @pytest.mark.parametrize(
-    ("kind", "side", "step"), [("write", "before", 1), ("write", "after", 1), ("file", "before", 3)]
+    ("since", "kind", "side", "step"),
+    [
+        ("undos", "write", "before", 1),
+        ("undos", "write", "after", 1),
+        ("undos", "file", "before", 3),
+        ("fork", "file", "before", 1),
+    ],
 )
-def test_a_kill_anywhere_leaves_nothing_half_undone_and_repeats_nothing(
-    server: ForkServer[Life], tmp_path: Path, kind: str, side: Side, step: int
+def test_a_kill_anywhere_leaves_nothing_half_undone_or_copied_and_repeats_nothing(
+    server: ForkServer[Life], tmp_path: Path, since: Since, kind: str, side: Side, step: int
 ) -> None:
-    begun = turns_done(server, tmp_path / "begun")
+    begun = begun_at(server, tmp_path / "begun", since)
     whole = copied(begun, tmp_path / "whole")
     outcome = server.run(replace(whole, kind=kind, until="fork"))
     assert (outcome.status, server.run(whole).status) == (0, 0)
-    assert outcome.writes > (6 if kind == "write" else 40)
+    assert outcome.writes > (6 if kind == "write" else 15)
+    assert len(World(Path(whole.world)).read("copy")) == 2, "one by the API and one by the command"
     for at in range(1, outcome.writes + 1, step):
         life = copied(begun, tmp_path / str(at))
         killed = server.run(replace(life, kind=kind, side=side, at=at, until="fork"))

@@ -1,4 +1,4 @@
-"""A Shoal in which a turn is undone, that undo too, and the turn again, and the thread forked; to be killed anywhere.
+"""A Shoal in which a turn is undone, that undo too, and the turn again, and the thread copied; to be killed anywhere.
 
 `python -m tests.scenarios.undo_life` reads orders, one JSON object a line, forks a child for each that lives it, and
 answers with a line: the child's exit code, or minus its signal, and how often it could have been killed.
@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
+from shoal.actors.orchestrator import COPIED
 from shoal.agents.snapshots import COPYING
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
@@ -25,7 +27,7 @@ from shoal.domain.messages import Attachment, Author, Prompt
 from shoal.domain.permissions import Asker
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
-from shoal.testing.chat import OPEN, FakeChat
+from shoal.testing.chat import LIMITS, OPEN, FakeChat, Posted
 from shoal.testing.crash import World, serve_forked
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import Call, FakeModel, Reply, Seen
@@ -33,6 +35,7 @@ from shoal.testing.scenario import FakeModels, replays_alike
 
 THREAD: ThreadId = make_thread_id("fake", "harbour", "1")
 COPY: ThreadId = make_thread_id("fake", "harbour", "copy")
+RESTORED: ThreadId = make_thread_id("fake", "harbour", "restored")
 OWNER = Asker(trust="owner", user="owner")
 UNDOS = 3
 SECONDS_MAX = 60.0
@@ -49,7 +52,8 @@ CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.sym
 
 class Life(msgspec.Struct, frozen=True):
     """One run. `at` says at which write to the database, or change of a `file`, it is killed; 0 is never. `until` says
-    how far it goes: the `turns` are what is to be undone, after the `fork` the model is told of it all."""
+    how far it goes: the `turns` are what is to be undone, then there are the `undos`; after the copies of the `fork`
+    the model is told of it all. Counted is from the undos on, or `since` the copies."""
 
     home: str
     world: str
@@ -57,7 +61,8 @@ class Life(msgspec.Struct, frozen=True):
     kind: Literal["write", "file"] = "write"
     side: Side = "before"
     at: int = 0
-    until: Literal["turns", "fork", "end"] = "end"
+    since: Literal["undos", "fork"] = "undos"
+    until: Literal["turns", "undos", "fork", "end"] = "end"
 
 
 class FileChanges:
@@ -110,7 +115,11 @@ async def live(life: Life) -> int:
             world.note("told", text=said)
         return Reply(f"That was {word}.")
 
-    chat = FakeChat()
+    def show(posted: Posted) -> None:
+        if posted.markdown == COPIED:
+            world.note("copied", thread=posted.post.thread)
+
+    chat = FakeChat(limits=replace(LIMITS, opens_threads=True), on_post=show)
     parts = Overrides(
         models=FakeModels(FakeModel(script=answer)),
         sandbox=HostSandbox(),
@@ -129,30 +138,41 @@ async def live(life: Life) -> int:
         files.count = drivers[0].writes = 0
 
     async with open_app(load_config(Path(life.home), {}, overrides), parts) as app, asyncio.timeout(SECONDS_MAX):
-        await _live(app, world, life, counts)
+        await _live(app, chat, world, life, counts)
     return files.count if life.kind == "file" else drivers[0].writes
 
 
-async def _live(app: App, world: World, life: Life, counts: Callable[[], None]) -> None:
+async def _live(app: App, chat: FakeChat, world: World, life: Life, counts: Callable[[], None]) -> None:
     workspace = app.home.agent("main") / "workspace"
     world.note("start", open=len(await app.store.checkpoints.undoing()))
     turns = [await _turn(app, word) for word in COMMANDS]
     if life.until == "turns":
         return
-    counts()
+    if life.since == "undos":
+        counts()
     while True:
         undos = [row for row in reversed(await app.store.checkpoints.newest(THREAD)) if row.undoes]
         world.note("seen", undos=len(undos), tree=json.dumps(tree_of(workspace)))
         if len(undos) == UNDOS:
             break
         await app.orchestrator.undo.undo(THREAD, undos[0].id if len(undos) == 1 else turns[1], OWNER)
+    if life.until == "undos":
+        return
+    if life.since == "fork":
+        counts()
     if await app.store.journal.thread(COPY) is None:
         at = (await app.store.journal.events(THREAD))[-1].seq
         await app.snapshots.fork(THREAD, COPY, "owner", at)
+    if await app.store.journal.thread(RESTORED) is None:
+        saved = await app.snapshots.history(THREAD) or [await app.snapshots.save(THREAD)]
+        await app.snapshots.restore(RESTORED, saved[0].id, "owner")
+    await chat.says("harbour", "1", "/fork", message_id="fork")
+    while await app.store.outbox.depth():
+        await app.clock.sleep(0.02)
     if life.until == "fork":
         return
     await _turn(app, "now?")
-    for thread in (THREAD, COPY):
+    for thread in (THREAD, COPY, RESTORED):
         events = await app.store.journal.events(thread)
         restored = [event.data.id for event in events if isinstance(event.data, FilesRestored)]
         types = json.dumps([event.type for event in events])
@@ -160,16 +180,19 @@ async def _live(app: App, world: World, life: Life, counts: Callable[[], None]) 
     audited = [row.entry for row in await app.store.audit.tail(1000) if row.entry.kind == "undo"]
     world.note("audit", undos=len(audited))
     await replays_alike(app)
-    maps = [path.read_text() for path in app.home.attachments(COPY).glob("map.txt")]
-    left = [path.name for path in app.home.channel(COPY).iterdir() if path.name.startswith(COPYING)]
-    world.note("copy", maps=json.dumps(maps), left=json.dumps(left))
+    for thread in (COPY, *sorted({ThreadId(str(line["thread"])) for line in world.read("copied")})):
+        types = [event.type for event in await app.store.journal.events(thread)]
+        maps = [path.read_text() for path in app.home.attachments(thread).glob("map.txt")]
+        left = [path.name for path in app.home.channel(thread).iterdir() if path.name.startswith(COPYING)]
+        world.note("copy", types=json.dumps(types), maps=json.dumps(maps), left=json.dumps(left))
 
 
 async def _turn(app: App, word: str) -> str:
     """Say a word, unless it was said, and wait for the end of its turn; the turn's id."""
     author, sent = Author("ada", trusted=True), app.home.attachments(THREAD) / "map.txt"
-    sent.parent.mkdir(parents=True, exist_ok=True)
-    sent.write_text("a map")
+    if not sent.exists():
+        sent.parent.mkdir(parents=True, exist_ok=True)
+        sent.write_text("a map")
     files = (Attachment("map.txt", "text/plain", path=str(sent)),) if word == "first" else ()
     prompt = Prompt(THREAD, word, f"It is {word}", author, app.clock.now(), attachments=files, message_id=word)
     await app.orchestrator.send(prompt)

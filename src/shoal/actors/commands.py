@@ -25,7 +25,7 @@ from shoal.domain.checkpoints import ChangedSince
 from shoal.domain.clock import Clock, iso, to_micros
 from shoal.domain.commands import COMMANDS, CommandRequest
 from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError, StoreError
-from shoal.domain.ids import ThreadId, channel_of, make_thread_id, thread_address
+from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, thread_address
 from shoal.domain.markup import counted, duration_text, short_line
 from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker
@@ -321,18 +321,21 @@ class CommandRouter:
 
     async def fork(self, asked: CommandRequest) -> str:
         """/fork: in a new thread of the channel, or for the owner on the page."""
+        opens = self._orchestrator.opens_threads(asked.thread, direct=asked.direct)
+        if opens and thread_address(asked.thread).platform not in OWN_PLATFORMS:
+            await self._orchestrator.open_copy(asked.thread, f"fork:{asked.key}", asked.author.id)
+            return ""
+        if not opens and asked.asker.trust != "owner":
+            return "This chat is one conversation and has no place for a copy."
+        channel = channel_of(asked.thread) if opens else "web:lobby:"
 
         async def place() -> str:
-            opened = await self._orchestrator.open_copy(asked.thread, f"fork:{asked.key}", direct=asked.direct)
-            owned = make_thread_id("web", "lobby", self._clock.new_id()) if asked.asker.trust == "owner" else ""
-            return opened or owned
+            return f"{channel}{self._clock.new_id()}"
 
         thread = ThreadId(await self._about(asked, place))
-        if not thread:
-            return "This chat is one conversation and has no place for a copy."
         if await self._store.journal.thread(thread) is None:
             await self._snapshots.fork(asked.thread, thread, asked.author.id)
-        return "" if channel_of(thread) == channel_of(asked.thread) else f"The copy is on the page: `{thread}`."
+        return "" if opens else f"The copy is on the page: `{thread}`."
 
     async def undo(self, asked: CommandRequest) -> str:
         """/undo: what the last turn did to files; `last`, a number or an id restores them, `back` takes that back."""

@@ -12,6 +12,7 @@ import msgspec
 
 from shoal.actors.actor import Actor, ActorServices
 from shoal.actors.undo import Undo
+from shoal.agents.snapshots import ConversationSnapshots
 from shoal.domain.agents import UNBOUND, Listen
 from shoal.domain.cards import approval_of
 from shoal.domain.errors import (
@@ -20,13 +21,14 @@ from shoal.domain.errors import (
     Gone,
     InvalidInput,
     NotFound,
+    ShoalError,
     StoreCorrupt,
     StoreError,
     StoreNewer,
     StoreUnavailable,
 )
 from shoal.domain.events import Cleared, Event, RetryRequested, Revised, Scope, UserSaid
-from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, is_child, thread_address
+from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, is_child, thread_address, unopened
 from shoal.domain.markup import counted
 from shoal.domain.messages import (
     STOP_SIGNS,
@@ -47,13 +49,14 @@ from shoal.domain.messages import (
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Engine, SignalKind
 from shoal.domain.posts import PREVIEW
-from shoal.domain.records import Approval, AuditEntry, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement
+from shoal.domain.records import Approval, AuditEntry, CopyOf, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement
 from shoal.domain.transcript import revision_text
 from shoal.permissions.approvals import may_decide
 
 log = logging.getLogger(__name__)
 
 COPIED = "A copy of our conversation goes on in this thread."
+NOT_COPIED = "Our conversation could not be copied. {why}"
 CHANGED_AFTERWARDS = (
     "I have answered this already and see the change with your next message. `/retry` answers it as it is now."
 )
@@ -87,6 +90,7 @@ class Orchestrator:
         idle_seconds: float,
         approvers: Sequence[str],
         tell_disabled: Callable[[str], Awaitable[None]],
+        snapshots: ConversationSnapshots,
     ) -> None:
         self._services = services
         self._store = services.store
@@ -96,6 +100,7 @@ class Orchestrator:
         self._idle_seconds = idle_seconds
         self._approvers = approvers
         self._tell_disabled = tell_disabled
+        self._snapshots = snapshots
         self._actors: dict[ThreadId, Actor] = {}
         self._held_bytes = 0
         self.undo = Undo(services)
@@ -330,19 +335,22 @@ class Orchestrator:
         await self.send(prompt)
         return thread
 
-    async def open_copy(self, source: ThreadId, key: str, *, direct: bool) -> ThreadId | None:
-        """Open a thread beside another one, where a copy of it is to go on, the same one for the same key; None where
-        the chat has no such place.
+    def opens_threads(self, thread: ThreadId, *, direct: bool) -> bool:
+        """Whether another thread can be opened beside this one."""
+        platform = thread_address(thread).platform
+        return self._connected(platform).limits.opens_threads and (not direct or platform in OWN_PLATFORMS)
 
-        Raises PlatformError.
+    async def open_copy(self, source: ThreadId, key: str, by: str) -> None:
+        """Have a thread be opened beside another one and begin as a copy of that, as it is now, once for a key.
+
+        Durable on return. Raises NotFound.
         """
-        address = thread_address(source)
-        adapter = self._connected(address.platform)
-        is_own = address.platform in OWN_PLATFORMS
-        if not adapter.limits.opens_threads or (direct and not is_own):
-            return None
-        thread = await adapter.open_thread(address.channel, COPIED, key)
-        return thread if thread != source and await self._store.journal.thread(thread) is None else None
+        info, address = await self._store.journal.thread(source), thread_address(source)
+        if info is None:
+            raise NotFound(f"There is no thread {source}.")
+        place = unopened(address.platform, address.channel)
+        post = NewPost(key, place, COPIED, "opening", copies=CopyOf(source, info.last_seq, by))
+        await self._services.senders.post(post)
 
     def _connected(self, platform: str) -> ChatAdapter:
         adapter = self._adapters.get(platform)
@@ -371,8 +379,18 @@ class Orchestrator:
         return await self._store.outbox.withdraw(key)
 
     async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
-        """Called by the sender: a post has opened this thread, and its prompt is accepted there."""
-        outbox, opening = self._store.outbox, row.post.opening
+        """Called by the sender: a post has opened this thread, and its prompt is accepted there, or it is a copy."""
+        outbox, opening, copies = self._store.outbox, row.post.opening, row.post.copies
+        if copies is not None:
+            try:
+                await self._snapshots.fork(copies.source, thread, copies.by, copies.after, opened_by=row.id)
+            except StoreUnavailable:
+                raise
+            except (ShoalError, OSError) as error:
+                why = f"This machine's disk refused it: {error.strerror}." if isinstance(error, OSError) else str(error)
+                await self._services.senders.post(NewPost(f"{row.id}:failed", thread, NOT_COPIED.format(why=why)))
+                await outbox.fail(row, why)
+            return
         if opening is None:
             await outbox.opened(row, thread, rest)
             return
@@ -386,9 +404,14 @@ class Orchestrator:
 
     async def gave_up(self, row: OutboxRow, error: str) -> None:
         """Called by the sender: a post has failed for good."""
+        post = row.post
+        if post.copies is not None:
+            await self._services.senders.post(
+                NewPost(f"{row.id}:failed", post.copies.source, NOT_COPIED.format(why=error))
+            )
         await self._store.outbox.fail(row, error)
-        if row.post.opening is not None:
-            await self._tell_of_trigger(row.post.opening)
+        if post.opening is not None:
+            await self._tell_of_trigger(post.opening)
 
     async def _tell_of_trigger(self, opening: Opening) -> None:
         if opening.disables:

@@ -191,9 +191,10 @@ class ConversationSnapshots:
         self._publish(await self._store.snapshots.begin(thread, last_seq, [Cleared(by=by), *events], title))
         return found
 
-    async def fork(self, source: ThreadId, thread: ThreadId, by: str, after: int = 0) -> None:
+    async def fork(self, source: ThreadId, thread: ThreadId, by: str, after: int = 0, *, opened_by: str = "") -> None:
         """Make `thread` a copy of `source` up to event `after`, or as it is now, with whole results and the files that
-        these events name, as tainted as they are.
+        these events name, as tainted as they are. With that the post
+        `opened_by` ends, which has opened the thread.
 
         What was allowed there is not allowed in the copy. Raises NotFound, Conflict where `thread` is there already,
         InvalidInput for an event that there is not, StoreNewer, OSError.
@@ -242,14 +243,13 @@ class ConversationSnapshots:
                 await asyncio.to_thread(_copy, there / file, folder / file)
                 if marked := source_of(there / file):
                     await self._files.marks.note(self._home.attachments(thread), [folder / file], marked)
-            self._publish(await self._store.branches.fork(source, thread, upto, by, moved))
+            self._publish(await self._store.branches.fork(source, thread, upto, by, moved, opened_by))
         except (ShoalError, OSError):
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             raise
         finally:
             await self._end_fork(folder)
             lock.release()
-        await self._folders.push(thread)
 
     async def end_forks(self) -> None:
         """Give forks their files that the end of a process has cut, and delete the files of those that are none."""
@@ -260,15 +260,16 @@ class ConversationSnapshots:
                 lock.release()
 
     async def _end_fork(self, folder: Path) -> None:
-        """Move the files of a fork to its thread, or delete them where there is none."""
+        """Move the files of a fork to its thread, also for other machines, or delete them where there is none."""
         here = folder.with_name(folder.name.removeprefix(COPYING))
         thread, journal = ThreadId(":".join(here.parts[-3:])), self._store.journal
-        info = await journal.thread(thread) if folder.is_dir() and any(folder.iterdir()) else None
+        info = await journal.thread(thread) if folder.is_dir() else None
         events = await journal.events(thread, max(0, info.last_seq - SINCE_FORK_MAX)) if info is not None else []
         if any(isinstance(event.data, Forked) for event in events):
             here.mkdir(parents=True, exist_ok=True)
             for part in folder.iterdir():  # whole folders: a file that is moved itself loses what marks it
                 part.rename(here / part.name)
+            await self._folders.push(thread)
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _find(self, thread: ThreadId) -> ContextWindow:

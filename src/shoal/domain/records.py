@@ -155,6 +155,14 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     disables: bool = False
 
 
+class CopyOf(msgspec.Struct, frozen=True):
+    """The thread that a post opens is a copy of `source` up to event `after`."""
+
+    source: ThreadId
+    after: int
+    by: str
+
+
 class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message for a platform, to be put into the outbox. `id` is its idempotency key's stem.
 
@@ -179,6 +187,7 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     opening: Opening | None = None
     spoken: SpokenReply | None = None
     album: tuple[str, ...] = ()
+    copies: CopyOf | None = None
 
 
 class NewApproval(msgspec.Struct, frozen=True):

@@ -68,12 +68,20 @@ class BranchStore(StorePart):
 
     @writes_at
     def fork(
-        self, at: datetime, source: ThreadId, thread: ThreadId, after: int, by: str, moved: Mapping[int, EventData]
+        self,
+        at: datetime,
+        source: ThreadId,
+        thread: ThreadId,
+        after: int,
+        by: str,
+        moved: Mapping[int, EventData],
+        opened_by: str = "",
     ) -> Script[tuple[Event, ...]]:
         """Make `thread` a copy of `source` up to event `after`, with its results but without approvals or what waits.
 
-        A turn that is cut ends there. `moved` are the events, by number, that name files: as the copy has them. Raises
-        NotFound, Conflict where `thread` is there already, InvalidInput for an event that there is not.
+        A turn that is cut ends there. `moved` are the events, by number, that name files: as the copy has them. With
+        that the post `opened_by` ends, which has opened the thread. Raises NotFound, Conflict where `thread` is there
+        already, InvalidInput for an event that there is not.
         """
         place = {"source": source, "thread": thread, "seq": after}
         found = yield from query("thread_one", thread=source)
@@ -97,7 +105,10 @@ class BranchStore(StorePart):
         turn, cut = (yield from _turn_at(thread, after)), ()
         if turn:
             cut = yield from append_outside(thread, turn, [TurnFinished("aborted")], at)
-        return cut + (yield from append_outside(thread, TurnId(""), [Forked(source, after, by)], at))
+        events = cut + (yield from append_outside(thread, TurnId(""), [Forked(source, after, by)], at))
+        if opened_by:
+            yield from query("outbox_sent", id=opened_by, part=1)
+        return events
 
 
 def branchings_until(thread: ThreadId, seq: int) -> Script[list[Branching]]:
