@@ -223,6 +223,14 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.text.removesuffix(ASK_INSTEAD).removesuffix(ASK_OR_LOOK) if self.is_error else self.text
 
 
+class ToolResultShown(ToolFinished, frozen=True, omit_defaults=True):
+    """A failed result as the API shows it: `shown` is its text without what that asks of the model, where it does;
+    `interrupted` where a crash cut the call off."""
+
+    shown: str = ""
+    interrupted: bool = False
+
+
 class Steered(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message reached the running turn."""
 
@@ -462,7 +470,11 @@ def decode_data(kind: str, data: bytes | str) -> EventData:
 
 def encode_event(event: Event) -> bytes:
     """The event as the API shows it: `{"seq","thread","turn","type","at","data"}`."""
-    return _encoder.encode(_EventJson(event.seq, event.thread, event.turn, event.data.type, iso(event.at), event.data))
+    data = event.data
+    if isinstance(data, ToolFinished) and data.is_error:
+        shown = data.for_people if data.for_people != data.text else ""
+        data = ToolResultShown(**msgspec.structs.asdict(data), shown=shown, interrupted=data.is_interrupted)
+    return _encoder.encode(_EventJson(event.seq, event.thread, event.turn, data.type, iso(event.at), data))
 
 
 def last_seq(events: Sequence[Event], default: int = 0) -> int:

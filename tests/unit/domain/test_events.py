@@ -1,4 +1,4 @@
-"""Rows that older versions stored are read as they were meant."""
+"""Rows that older versions stored are read as they were meant, and the API tells events as people are to read them."""
 
 import msgspec
 import pytest
@@ -6,7 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.domain.agents import ProcessSpec
-from shoal.domain.events import UserSaid, decode_data, decode_process, decode_stored, decode_trigger, encode_data
+from shoal.domain.clock import from_micros
+from shoal.domain.events import (
+    ASK_INSTEAD,
+    INTERRUPTED,
+    Event,
+    ToolFinished,
+    UserSaid,
+    decode_data,
+    decode_process,
+    decode_stored,
+    decode_trigger,
+    encode_data,
+    encode_event,
+)
 from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.messages import Author, Caller
 from shoal.domain.records import NewPost
@@ -101,3 +114,16 @@ def test_what_is_written_now_says_who_asked_and_what_tainted_it(said: UserSaid) 
 )
 def test_a_trigger_comes_back_as_it_was_stored(spec: NewTrigger) -> None:
     assert decode_trigger(TRIGGERS, msgspec.json.encode(spec)) == spec
+
+
+def test_the_api_tells_a_refused_call_as_people_are_told_of_it() -> None:
+    def shown(text: str, *, is_error: bool) -> dict[str, object]:
+        result = ToolFinished(CallId("c"), "bash", text, is_error=is_error)
+        event = Event(1, ThreadId("a:b:c"), TurnId("t"), from_micros(0), result)
+        return msgspec.json.decode(encode_event(event))["data"]
+
+    refused = shown(f"Denied.{ASK_INSTEAD}", is_error=True)
+    assert (refused["text"], refused["shown"]) == (f"Denied.{ASK_INSTEAD}", "Denied.")
+    assert shown(INTERRUPTED, is_error=True)["interrupted"] is True
+    for told in (shown("no such file", is_error=True), shown(f"Denied.{ASK_INSTEAD}", is_error=False)):
+        assert not {"shown", "interrupted"} & told.keys()

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from shoal.domain.events import EVENT_CLASSES, Event
+from shoal.domain.events import EVENT_CLASSES, Event, ToolResultShown
 from shoal.surfaces.http.endpoints import JSON, AnyObject, Endpoint
 from shoal.surfaces.http.errors import CompatBody, ErrorBody
 
@@ -22,6 +22,7 @@ SCOPE_TEXTS = {
 """What tokens of each scope may do; a token with an agent is also confined to that agent's threads."""
 
 _REF = "#/components/schemas/{name}"
+_EVENTS = {**EVENT_CLASSES, ToolResultShown.type: ToolResultShown}
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")
 _PARAMETER_SCHEMAS: dict[str, Schema] = {"thread": {"pattern": "^[^:]+:[^:]+:[^:]+$", "maxLength": 542}}
 _PARAMETER_TEXTS = {
@@ -32,9 +33,7 @@ _PARAMETER_TEXTS = {
 
 def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:
     """The document as JSON. Schemas stand under their struct's name."""
-    found: dict[str, object] = {
-        repr(kind): kind for kind in (ErrorBody, CompatBody, AnyObject, *EVENT_CLASSES.values())
-    }
+    found: dict[str, object] = {repr(kind): kind for kind in (ErrorBody, CompatBody, AnyObject, *_EVENTS.values())}
     for endpoint in endpoints:
         for kind in (endpoint.parameters.get("body"), endpoint.parameters.get("query"), endpoint.answer):
             if kind is not None and kind != list[Event]:
@@ -44,14 +43,14 @@ def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:
     by_kind = dict(zip((repr(kind) for kind in kinds), schemas, strict=True))
     by_kind[repr(list[Event])] = {"type": "array", "items": {"$ref": _REF.format(name="Event")}}
     shapes: list[Json] = []
-    for name, kind in EVENT_CLASSES.items():
+    for name, kind in _EVENTS.items():
         properties: Schema = {"type": {"const": name}, "data": {"$ref": _REF.format(name=kind.__name__)}}
         shapes.append({"type": "object", "properties": properties})
     properties = {
         "seq": {"type": "integer", "minimum": 1},
         "thread": {"type": "string"},
         "turn": {"type": "string", "description": "Empty outside turns."},
-        "type": {"type": "string", "enum": [*EVENT_CLASSES]},
+        "type": {"type": "string", "enum": [*_EVENTS]},
         "at": {"type": "string", "format": "date-time"},
         "data": {"type": "object"},
     }

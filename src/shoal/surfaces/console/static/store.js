@@ -137,16 +137,6 @@ function begin(draft, event) {
   add(draft, event, { kind: "begin", agent: turn.agent, model: turn.model, key: `begin${event.turn}` });
 }
 
-// What a refused call tells the model to do, which is nothing to people: ToolFinished.for_people of domain/events.py.
-const FOR_THE_MODEL = [" Do not try it again; ask what to do instead.", " Find another way or ask the person."];
-
-function forPeople({ text = "", is_error: failed }) {
-  const told = FOR_THE_MODEL.find((end) => failed && text.endsWith(end)) || "";
-  return text.slice(0, text.length - told.length);
-}
-
-const INTERRUPTED = "Interrupted: the outcome is unknown."; // how the result of a call begins that a crash cut off
-
 function changeCall(draft, event, callId, change) {
   const id = `${event.turn}/${callId}`;
   if (!draft.calls.has(id)) {
@@ -236,7 +226,7 @@ const steps = {
     const refused = before?.approval && before.approval.decision && before.approval.decision !== "allow";
     changeCall(draft, event, data.call_id, {
       name: data.name,
-      output: forPeople(data),
+      output: data.shown || data.text || "",
       state: refused ? before.state : ended(data),
       written: "",
       artifact: data.artifact || "",
@@ -332,7 +322,7 @@ const steps = {
 function ended(data) {
   if (data.stopped) return "stopped";
   if (!data.is_error) return "done";
-  return (data.text || "").startsWith(INTERRUPTED) ? "interrupted" : "failed";
+  return data.interrupted ? "interrupted" : "failed";
 }
 
 /** Where the row stands that says what the turn waits for; -1 when it waits for nothing. */
