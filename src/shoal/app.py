@@ -194,6 +194,7 @@ class App:
     stopping: asyncio.Event
     gates: dict[str, AccessGate] = field(default_factory=dict[str, AccessGate])
     state: State = "starting"
+    fetcher: GuardedFetcher = field(default_factory=GuardedFetcher)
 
     @property
     def engine(self) -> Engine:

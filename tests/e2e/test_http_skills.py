@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from tests.e2e.test_http_setup import Stand, running
 
+from shoal.agents.skill_files import ARCHIVE_BYTES_MAX, FETCH_SECONDS_MAX
+from shoal.domain.web import Fetched, FetchRequest
+from shoal.tools.fetch import GuardedFetcher
+
 TEXT = "---\nname: {name}\ndescription: What it is for.\n---\n\n# How\n"
 PLACE = "/api/skills?scope=global"
 
@@ -71,6 +75,7 @@ async def test_a_skill_without_a_folder_is_called_as_it_says(stand: Stand) -> No
     ("content", "why"),
     [
         (b"PK no archive", "no zip archive"),
+        (b"---\nno name", "cannot be installed"),
         (archive({"README.md": "x"}), "There is no SKILL.md"),
         (archive({"a/SKILL.md": skill("a"), "../../evil": "x"}), "leads out of it"),
         (archive({"a/SKILL.md": skill("a"), "/etc/evil": "x"}), "leads out of it"),
@@ -95,3 +100,55 @@ async def test_an_archive_that_is_refused_leaves_nothing_behind(stand: Stand, co
 
 async def test_an_archive_that_is_too_large_is_not_read(stand: Stand) -> None:
     await install(stand, b"x" * 5_242_881, 413)
+
+
+class Internet(GuardedFetcher):
+    """Addresses that answer with this."""
+
+    def __init__(self, status: int, body: bytes, *, cut: bool = False) -> None:
+        super().__init__()
+        self.asked: list[FetchRequest] = []
+        self._answer = status, body, cut
+
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        self.asked.append(request)
+        status, body, cut = self._answer
+        return Fetched(request.url, status, (), body, cut)
+
+
+@pytest.mark.parametrize("content", [archive({"tides/SKILL.md": skill("tides")}), skill("tides").encode()])
+async def test_skills_come_from_an_address(stand: Stand, content: bytes) -> None:
+    stand.app.fetcher = internet = Internet(200, content)
+    said = await install(stand, b"", 201, f"{PLACE}&url=https://example.org/tides.zip")
+    assert '"installed":["tides"]' in said
+    assert [(one.url, one.tls_only, one.bytes_max, one.seconds_max) for one in internet.asked] == [
+        ("https://example.org/tides.zip", True, ARCHIVE_BYTES_MAX, FETCH_SECONDS_MAX)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "cut", "why"),
+    [
+        (404, b"", False, "answers 404. Check the address"),
+        (200, b"PK", True, "is larger than 5 MiB"),
+        (200, b"<html>", False, "no zip archive"),
+    ],
+)
+async def test_an_address_without_skills_is_refused(
+    stand: Stand, status: int, body: bytes, cut: bool, why: str
+) -> None:
+    stand.app.fetcher = Internet(status, body, cut=cut)
+    assert why in await install(stand, b"", 400, f"{PLACE}&url=https://example.org/x")
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("https://127.0.0.1/x.zip", "not a public address"),
+        ("https://169.254.169.254/x.zip", "not a public address"),
+        ("http://example.org/x.zip", "Only https:// will do"),
+        ("file:///etc/passwd", "Only addresses that begin"),
+    ],
+)
+async def test_an_address_that_agents_may_not_open_is_not_opened_for_skills(stand: Stand, url: str, why: str) -> None:
+    assert why in await install(stand, b"", 400, f"{PLACE}&url={url}")

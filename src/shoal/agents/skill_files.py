@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 
 from shoal.agents.self_edit import EDIT, History, read_file, write_file
 from shoal.domain.blocking import in_thread
-from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
+from shoal.domain.errors import Conflict, FetchError, InvalidInput, NotFound, ToolError
 from shoal.domain.records import AuditEntry
+from shoal.domain.web import Fetcher, FetchRequest
 from shoal.store.audit import AuditLog
 from shoal.turn.skills import (
     SKILL_BYTES_MAX,
@@ -33,17 +34,38 @@ FILES_MAX = 500
 DEPTH_MAX = 8
 """Folders within each other, in an archive."""
 PART_CHARS_MAX = 100
+FETCH_SECONDS_MAX = 20.0
+"""How long an archive may take to come from its address."""
+
+
+async def fetch_skills(fetcher: Fetcher, url: str) -> bytes:
+    """An archive of skills, or a single SKILL.md, from its https address. Raises InvalidInput."""
+    try:
+        found = await fetcher.fetch(
+            FetchRequest(url, bytes_max=ARCHIVE_BYTES_MAX, seconds_max=FETCH_SECONDS_MAX, tls_only=True)
+        )
+    except FetchError as error:
+        raise InvalidInput(f"{error} Download the archive yourself and install the file.") from error
+    if found.status != 200:
+        raise InvalidInput(f"{url[:200]} answers {found.status}. Check the address.")
+    if found.cut:
+        raise InvalidInput(f"What is at {url[:200]} is larger than {ARCHIVE_BYTES_MAX // 1_048_576} MiB.")
+    return found.body
 
 
 async def install_skills(
     root: SkillRoot, agent_home: Path | None, archive: bytes, by: str, audit: AuditLog
 ) -> list[str]:
-    """Put the skills of a zip archive below a root, each with the files of its folder; returns their names.
+    """Put the skills of a zip archive, or a single SKILL.md, below a root, each with the files of its folder; returns
+    their names.
 
     All are checked before the first is written. Raises InvalidInput for an archive that is refused, Conflict for a name
     that is taken, and what `put_skill` raises.
     """
-    found = await in_thread(lambda: unpack_skills(archive))
+    if archive.startswith(b"---"):  # as every SKILL.md does, and no archive
+        found = {_name_in(archive): {SKILL_FILE: archive}}
+    else:
+        found = await in_thread(lambda: unpack_skills(archive))
     texts: dict[str, str] = {}
     for name, files in found.items():
         try:

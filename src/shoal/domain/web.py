@@ -144,7 +144,8 @@ REDIRECTS_MAX = 5
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """One request. Headers go to the first origin only, never along a redirect to another one."""
+    """One request. Headers go to the first origin only, never along a redirect to another one. With `tls_only` every
+    address on the way begins with https://."""
 
     url: str
     method: str = "GET"
@@ -153,6 +154,7 @@ class FetchRequest(msgspec.Struct, frozen=True):
     bytes_max: int = FETCH_BYTES_MAX
     seconds_max: float = FETCH_SECONDS_MAX
     redirects_max: int = REDIRECTS_MAX
+    tls_only: bool = False
 
 
 class Fetched(msgspec.Struct, frozen=True):

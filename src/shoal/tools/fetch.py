@@ -120,6 +120,8 @@ class GuardedFetcher:
     async def _once(self, target: WebAddress, request: FetchRequest) -> Fetched:
         import httpcore2
 
+        if request.tls_only and target.scheme != "https":
+            raise FetchError(f"{target.host} is to be opened unencrypted. Only https:// will do here.")
         backend = _pinned(await self.addresses(target))
         headers = [("Host", target.authority), ("User-Agent", AGENT), ("Accept-Encoding", "gzip, deflate")]
         headers += [("Accept", "*/*"), ("Connection", "close"), *request.headers]

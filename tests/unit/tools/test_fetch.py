@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from shoal.domain.errors import FetchError
-from shoal.domain.web import FetchRequest, networks
+from shoal.domain.web import Fetched, FetchRequest, WebAddress, networks
 from shoal.tools.fetch import GuardedFetcher
 
 LOOPBACK = networks(["127.0.0.0/8"])
@@ -109,6 +109,21 @@ async def test_a_redirect_leads_on_and_leaves_headers_behind_at_another_origin()
             assert (answer.url, answer.body) == (elsewhere, b"end")
             assert first_seen[0][1]["x-key"] == "secret"
             assert "x-key" not in seen[0][1]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_what_is_to_come_encrypted_is_asked_for_in_no_other_way(is_first: bool) -> None:
+    class Leading(GuardedFetcher):
+        async def _once(self, target: WebAddress, request: FetchRequest) -> Fetched:
+            if target.scheme == "https":
+                return Fetched(target.url, 302, (("location", f"http://127.0.0.1:{port}/"),), b"")
+            return await super()._once(target, request)
+
+    async with server(always(reply())) as (port, seen):
+        url = f"http://127.0.0.1:{port}/" if is_first else "https://site.example/"
+        with pytest.raises(FetchError, match="Only https:// will do"):
+            await Leading(allowed=LOOPBACK).fetch(FetchRequest(url, tls_only=True))
+        assert seen == []
 
 
 async def test_redirects_end() -> None:

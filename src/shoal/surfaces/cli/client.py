@@ -90,14 +90,14 @@ class ServerClient:
 
     @asynccontextmanager
     async def _open(self, method: str, path: str, accept: str, body: object = None) -> AsyncGenerator[_ServerAnswer]:
-        content = b"" if body is None else msgspec.json.encode(body)
+        content = content_of(body)
         target = urlsplit(self.address)
         head = [
             f"{method} {path} HTTP/1.0",
             f"Host: {target.netloc}",
             f"Authorization: Bearer {self._token}",
             f"Accept: {accept}",
-            "Content-Type: application/json",
+            f"Content-Type: application/{'octet-stream' if isinstance(body, bytes) else 'json'}",
             f"Content-Length: {len(content)}",
         ]
         try:
@@ -114,6 +114,11 @@ class ServerClient:
             yield _ServerAnswer(status, reader)
         finally:
             writer.close()
+
+
+def content_of(body: object) -> bytes:
+    """What a call sends: bytes as they are, nothing for None, all else as JSON."""
+    return body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
 
 
 def find_server(context: CommandContext) -> ServerClient | None:

@@ -75,7 +75,7 @@ COMMANDS = {
         "control", "processes", "Processes that agents run alongside their turns: list, logs, kill."
     ),
     "models": CommandEntry("reports", "models", "Models of the configured providers: list, refresh."),
-    "skills": CommandEntry("reports", "skills", "Skills: list, check."),
+    "skills": CommandEntry("reports", "skills", "Skills: list, install, remove, check."),
     "memory": CommandEntry("reports", "memory", "What the agents remember."),
     "usage": CommandEntry("reports", "usage", "Tokens and money by day, agent and model."),
     "import": CommandEntry("import_home", "import_home", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI."),

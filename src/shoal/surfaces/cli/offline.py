@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
-import msgspec
 from starlette.types import Message
 
 from shoal.accounts import account_agents, links_of, platform_names
@@ -27,6 +26,7 @@ from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.permissions import Asker
 from shoal.domain.triggers import NewTrigger, Trigger, first_time
 from shoal.store.store import Store
+from shoal.surfaces.cli.client import content_of
 from shoal.surfaces.http.server import WebApp, WebOptions
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from shoal.permissions.profiles import Profiles
     from shoal.permissions.redact import Redactor
     from shoal.providers.catalog import Catalog
+    from shoal.tools.fetch import GuardedFetcher
     from shoal.tools.mcp.pins import Pins
     from shoal.tools.memory_book import MemoryBook
     from shoal.tools.process_logs import LogPiece
@@ -159,6 +160,13 @@ class OfflineApp:
         )
 
     @cached_property
+    def fetcher(self) -> "GuardedFetcher":
+        """Opens addresses of the public web."""
+        from shoal.tools.fetch import GuardedFetcher
+
+        return GuardedFetcher()
+
+    @cached_property
     def pins(self) -> "Pins":
         """What the owner allowed of MCP servers."""
         from shoal.tools.mcp.pins import Pins
@@ -234,7 +242,7 @@ async def call_offline(config: Config, store: Store, method: str, path: str, bod
     """Make one call as the owner, and return the status and content of its answer."""
     app, token = OfflineApp(config, store), secrets.token_urlsafe(32)
     path, _, query = path.partition("?")
-    content = b"" if body is None else msgspec.json.encode(body)
+    content = content_of(body)
     headers = [("host", "localhost"), ("authorization", f"Bearer {token}"), ("content-length", str(len(content)))]
     scope = {
         "type": "http",

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -12,7 +13,7 @@ from shoal.config import default_model
 from shoal.domain.errors import NotFound
 from shoal.domain.home import entry_key
 from shoal.domain.records import AuditRow, BudgetStatus, MemoryChange
-from shoal.surfaces.cli.client import call_api, get, path_part
+from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, tell, usd
@@ -190,6 +191,15 @@ def open_catalog(context: CommandContext) -> "Catalog":
 # ---- skills and memory ----
 
 
+SCOPE = click.option(
+    "--scope",
+    type=click.Choice(["global", "platform", "channel", "agent"]),
+    default="global",
+    show_default=True,
+    help="Who has it.",
+)
+
+
 @click.group()
 def skills() -> None:
     """Skills: instructions that agents read when a task needs them."""
@@ -235,6 +245,70 @@ def check(context: CommandContext, agent: str, thread: str | None, as_json: bool
         print(f"warn: {skill.name} of scope {skill.scope} is replaced by one of a narrower scope. ({skill.path})")
     print(f"{len(found.skills)} skills can be used.")
     return 1 if found.problems else 0
+
+
+@skills.command()
+@click.argument("source")
+@SCOPE
+@click.option(
+    "--agent", default="main", shell_complete=complete_agents, show_default=True, help="Whose, for scope agent."
+)
+@click.option("--thread", help="A thread of the platform or channel.")
+@click.pass_obj
+def install(context: CommandContext, source: str, scope: str, agent: str, thread: str | None) -> None:
+    """Install the skills of SOURCE: a folder, a zip archive, a SKILL.md, or the https address of one of the two.
+
+    Agents follow what a skill says: install only what you trust. What is there already is not replaced.
+    """
+    from shoal.surfaces.http.routes_memory import SkillsView
+
+    where, content = {"scope": scope, "agent": agent, "thread": thread or ""}, b""
+    if "://" in source:
+        where["url"] = source
+    else:
+        try:
+            content = _archive_of(Path(source).resolve())
+        except OSError as error:
+            raise click.UsageError(f"{source} cannot be read: {error.strerror}.") from error
+    with as_usage():
+        found = call_api(context, "POST", f"/api/skills?{urlencode(where)}", content, into=SkillsView)
+    print(f"Installed {', '.join(found.installed)}. Agents are told of it from the next turn on.")
+
+
+def _archive_of(path: Path) -> bytes:
+    """A file as it is, a folder as a zip archive of what is not hidden in it. Raises OSError, UsageError."""
+    import io
+    import zipfile
+
+    if not path.is_dir():
+        return path.read_bytes()
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(path.rglob("*")):
+            name = file.relative_to(path.parent)
+            if any(part.startswith(".") for part in file.relative_to(path).parts):
+                continue
+            if file.is_symlink():
+                raise click.UsageError(f"{name} is a link. Put the file itself there.")
+            if file.is_file():
+                archive.write(file, name)
+    return made.getvalue()
+
+
+@skills.command()
+@click.argument("name")
+@SCOPE
+@click.option(
+    "--agent", default="main", shell_complete=complete_agents, show_default=True, help="Whose, for scope agent."
+)
+@click.option("--thread", help="A thread of the platform or channel.")
+@click.pass_obj
+def remove(context: CommandContext, name: str, scope: str, agent: str, thread: str | None) -> None:
+    """Delete the SKILL.md of skill NAME; other files of its folder stay."""
+    where = urlencode({"scope": scope, "agent": agent, "thread": thread or ""})
+    with as_usage():
+        call_api(context, "DELETE", f"/api/skills/{path_part(name)}?{where}")
+    print(f"Removed {name}. No prompt tells of it from the next turn on.")
 
 
 @click.group()

@@ -10,12 +10,13 @@ import msgspec
 from starlette.requests import Request
 
 from shoal.actors.principals import Principal
-from shoal.agents.skill_files import ARCHIVE_BYTES_MAX, install_skills, put_skill
+from shoal.agents.skill_files import ARCHIVE_BYTES_MAX, fetch_skills, install_skills, put_skill
 from shoal.domain.blocking import in_thread
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, entry_key, lines_of, memory_path, note_path
 from shoal.domain.ids import make_thread_id, parse_thread_id
 from shoal.domain.records import MemoryChange, MemoryEdit
+from shoal.domain.web import URL_CHARS_MAX
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext, bounded_body, view
 from shoal.tools.memory_files import NOTES_MAX, note_files, read_memory
 from shoal.turn.skills import Skill, SkillReader, SkillRoot, SkillScope, skill_roots
@@ -195,11 +196,13 @@ class SkillTrouble(msgspec.Struct, frozen=True):
 
 
 class SkillsView(msgspec.Struct, frozen=True):
-    """The skills by name, what is wrong with others, and those that one of a narrower scope replaces."""
+    """The skills by name, what is wrong with others, and those that one of a narrower scope replaces; what the call has
+    `installed`."""
 
     skills: list[SkillView]
     problems: list[SkillTrouble]
     shadowed: list[SkillView]
+    installed: Sequence[str] = ()
 
 
 class SkillsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -226,6 +229,12 @@ class SkillQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     thread: ThreadText = ""
 
 
+class SkillSource(SkillQuery, frozen=True, forbid_unknown_fields=True):
+    """Who has what is installed, and the https address it comes from where it is not the body."""
+
+    url: Annotated[str, msgspec.Meta(max_length=URL_CHARS_MAX)] = ""
+
+
 @routes("GET /api/skills", READERS)
 async def skills(web: WebContext, query: SkillsQuery) -> SkillsView:
     """The skills that an agent has, narrower scopes winning by name."""
@@ -244,14 +253,18 @@ async def skills(web: WebContext, query: SkillsQuery) -> SkillsView:
 
 
 @routes("POST /api/skills", ADMINS, status=201, raw_body="application/octet-stream")
-async def install(web: WebContext, by: Principal, request: Request, query: SkillQuery) -> SkillsView:
-    """Install the skills of a zip archive, each a folder with a SKILL.md and what goes with it; 409 for a name that is
-    taken, 413 for an archive that is too large."""
-    pieces = bounded_body(request, ARCHIVE_BYTES_MAX, seconds=web.options.upload_seconds)
-    archive = b"".join([piece async for piece in pieces])
+async def install(web: WebContext, by: Principal, request: Request, query: SkillSource) -> SkillsView:
+    """Install the skills of a zip archive, each a folder with a SKILL.md and what goes with it, or a single SKILL.md;
+    409 for a name that is taken, 413 for an archive that is too large."""
     root, home = _skill_root(web, query.scope, query.agent, query.thread)
-    await install_skills(root, home, archive, by.person, web.app.store.audit)
-    return await skills(web, SkillsQuery(query.agent, query.thread))
+    if query.url:
+        archive = await fetch_skills(web.app.fetcher, query.url)
+    else:
+        pieces = bounded_body(request, ARCHIVE_BYTES_MAX, seconds=web.options.upload_seconds)
+        archive = b"".join([piece async for piece in pieces])
+    names = await install_skills(root, home, archive, by.person, web.app.store.audit)
+    found = await skills(web, SkillsQuery(query.agent, query.thread))
+    return msgspec.structs.replace(found, installed=names)
 
 
 @routes("PUT /api/skills/{name}", ADMINS)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -142,6 +143,53 @@ def test_skills_are_listed_and_broken_ones_told(shoal: Shoal, home: Path) -> Non
     assert "fail: Skill 'bad' is left out" in checked.out
     (home / "data/skills/bad/SKILL.md").unlink()
     assert shoal("skills", "check").code == 0
+
+
+SKILL = "---\nname: {name}\ndescription: Does good.\n---\nDo it."
+
+
+def test_skills_are_installed_from_folders_archives_and_files(shoal: Shoal, home: Path, tmp_path: Path) -> None:
+    shoal("init")
+    for name in ("tides", "boats", "reefs"):
+        (tmp_path / "pack" / name / ".git").mkdir(parents=True)
+        (tmp_path / "pack" / name / ".git" / "config").write_text("x")
+        (tmp_path / "pack" / name / "SKILL.md").write_text(SKILL.format(name=name))
+    (tmp_path / "pack" / "tides" / "read.py").write_text("print(1)")
+    shutil.make_archive(str(tmp_path / "boats"), "zip", tmp_path / "pack", "boats")
+    for source, name in (("pack/tides", "tides"), ("boats.zip", "boats"), ("pack/reefs/SKILL.md", "reefs")):
+        ran = shoal("skills", "install", str(tmp_path / source))
+        assert (ran.code, ran.out) == (0, f"Installed {name}. Agents are told of it from the next turn on.\n")
+    assert (home / "data/skills/tides/read.py").exists()
+    assert not list((home / "data/skills").rglob(".git"))
+    assert shoal("skills", "install", str(tmp_path / "pack"), "--scope", "agent").code == 0
+    assert (home / "agents/main/skills/tides/read.py").exists()
+    again = shoal("skills", "install", str(tmp_path / "boats.zip"))
+    assert (again.code, again.err) == (1, "shoal: There is a skill boats already. Remove it first.\n")
+    assert shoal("skills", "remove", "boats").code == 0
+    assert not (home / "data/skills/boats").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("nowhere", "cannot be read: No such file or directory."),
+        ("http://example.org/x.zip", "Only https:// will do here."),
+        ("https://127.0.0.1/x.zip", "it is not a public address."),
+        ("empty", "There is no SKILL.md in the archive."),
+        ("linked", "is a link. Put the file itself there."),
+    ],
+)
+def test_what_holds_no_skill_is_told_and_nothing_is_installed(
+    shoal: Shoal, home: Path, tmp_path: Path, source: str, why: str
+) -> None:
+    shoal("init")
+    for name in ("empty", "linked"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "linked" / "SKILL.md").symlink_to("/etc/passwd")
+    ran = shoal("skills", "install", source if "://" in source else str(tmp_path / source))
+    assert ran.code == 2
+    assert why in ran.err
+    assert not any((home / "data/skills").iterdir())
 
 
 @pytest.mark.usefixtures("asked")

@@ -36,7 +36,12 @@ function Known({ agent }) {
   const [found, problem, reload] = useAnswer(() => api.skills(agent));
   const [draft, setDraft] = useState(""); // the text of a new one
   const [scope, setScope] = useState("global"); // who has what is installed
+  const [address, setAddress] = useState("");
   const [attempt, refused] = useAttempt(reload);
+  const fetchIt = async (event) => {
+    event.preventDefault();
+    if (await attempt(() => api.installSkills({ scope, agent, url: address.trim() }))) setAddress("");
+  };
   const take = async (event) => {
     const [file] = event.target.files;
     event.target.value = "";
@@ -52,6 +57,10 @@ function Known({ agent }) {
       <label class="plain file-button">Install a SKILL.md or a .zip <input type="file" class="offscreen" accept=".md,text/markdown,.zip,application/zip" onChange=${take} /></label>
       <label class="only">for <select value=${scope} onChange=${(event) => setScope(event.target.value)}><option value="global">every agent</option><option value="agent">${agent} alone</option></select></label>
     </p>
+    <form class="filter above" onSubmit=${fetchIt}>
+      <label>From an address <input type="url" required pattern="https://.*" placeholder="https://example.org/skills.zip" value=${address} onInput=${(event) => setAddress(event.target.value)} /></label>
+      <button type="submit" class="plain">Install</button>
+    </form>
     <p class="faint above">An archive holds a folder for each skill, with its SKILL.md and the files that go with it. Install only what you trust: agents follow it.</p>`}
     ${refused && html`<p class="problem" role="alert"><${Words} text=${refused} /></p>`}
     ${draft && html`<div class="card above"><${Editor} agent=${agent} text=${draft} scope=${scope} close=${() => setDraft("")} reload=${reload} /></div>`}
