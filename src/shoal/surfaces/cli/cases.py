@@ -131,8 +131,8 @@ def plan_lines(state: ComparisonState) -> list[str]:
         lines.append(f"{state.left_out} have no instructions in the journal any more and are left out.")
     if state.done < state.calls:
         cost = "an unknown price" if state.estimated_usd is None else f"about ${state.estimated_usd:.4f}"
-        ceiling = f"${state.usd_max:.4f}" if state.usd_max else "none of its own"
-        lines.append(f"To ask: about {state.estimated_tokens:,} tokens, {cost}; the ceiling is {ceiling}.")
+        ceiling = f"the ceiling is ${state.usd_max:.4f}" if state.usd_max else "it has no ceiling of its own"
+        lines.append(f"To ask: about {state.estimated_tokens:,} tokens, {cost}; {ceiling}.")
     return lines
 
 
@@ -343,10 +343,11 @@ def check(
     failed = sum(not one.passed and not one.error for one in outcomes)
     errors = sum(bool(one.error) for one in outcomes)
     if not as_json:
-        cost = usd(total(one.usd for one in outcomes))
+        spent = total(one.usd for one in outcomes)
+        cost = "at an unknown price" if spent is None else f"for ${spent:.4f}"
         word = "case" if len(outcomes) == 1 else "cases"
-        tell(f"{len(outcomes)} {word}: {len(outcomes) - failed - errors} passed, {failed} failed, {errors} not run; "
-              f"usd {cost}." if outcomes else f"{agent} has no cases. `shoal cases save` makes them.")  # fmt: skip
+        tell(f"{len(outcomes)} {word}: {len(outcomes) - failed - errors} passed, {failed} failed, {errors} not run, "
+              f"{cost}." if outcomes else f"{agent} has no cases. `shoal cases save` makes them.")  # fmt: skip
     if junit is not None:
         junit.write_bytes(junit_xml(agent, outcomes))
     return 1 if failed or errors else 0

@@ -154,7 +154,7 @@ def event_lines(event: Event) -> Iterator[str]:
         case Cleared():
             yield "  [the model's window starts anew here]"
         case Branched(after=after):
-            yield f"\n  [the conversation goes on from after event {after}]"
+            yield f"\n  [a new branch: the conversation goes on after event {after}]"
         case Forked(thread=source, seq=seq):
             yield f"\n  [all above is a copy of {source} up to event {seq}]"
         case FilesChanged(changed=changed) if changed:

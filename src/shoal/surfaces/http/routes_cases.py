@@ -196,7 +196,7 @@ async def check_agent_cases(web: WebContext, by: Principal, name: str, body: Che
     checks = web.app.cases
     found = await anyio.to_thread.run_sync(read_cases, agent.home, body.cases, checks.check_tool)
     ceiling = checks.ceiling(agent.model, body.usd_max)
-    if body.usd_max and ceiling is None:
+    if found and body.usd_max and ceiling is None:
         raise InvalidInput(
             f"The price of {agent.model} is unknown, so no ceiling in dollars can hold. Set it to 0 for none "
             "(--usd-max 0)."

@@ -81,7 +81,7 @@ def test_cases_are_checked_for_people_and_for_ci(shoal: Shoal, home: Path, tmp_p
     assert "\npass   tells-the-time" in f"\n{ran.out}"
     assert "FAIL   sings" in ran.out
     assert "       - answer contains 'la la la'" in ran.out
-    assert "2 cases: 1 passed, 1 failed, 0 not run; usd 0.0000." in ran.out
+    assert "2 cases: 1 passed, 1 failed, 0 not run, for $0.0000." in ran.out
     suite = ET.fromstring(report.read_text())
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
     assert [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None] == ["sings"]

@@ -109,7 +109,7 @@ def test_models_are_compared_and_cases_checked_while_no_shoal_runs(shoal: Shoal,
 def test_a_conversation_goes_on_from_an_earlier_rest(shoal: Shoal) -> None:
     assert shoal("threads", "branch", THREAD, "0").code == 0
     shown = shoal("threads", "show", THREAD).out
-    assert "goes on from after event 0" in shown
+    assert "goes on after event 0" in shown
     assert shoal("threads", "branch", THREAD, "2").code == 2
     assert shoal("threads", "again", THREAD).code == 1
 
