@@ -458,6 +458,13 @@ async def test_a_fork_in_a_channel_goes_on_in_a_thread_of_its_own(tmp_path: Path
         (copy,) = [post.post.thread for post in world.chat.posted if post.markdown == COPIED]
         assert (await world.types(copy))[-1] == "forked"
         assert (await world.types())[-1] == "turn_finished"
+        titles = {one.thread: one.title for one in await world.app.store.journal.threads()}
+        assert titles == {world.ada.thread: "one", copy: "Copy of one"}
+        again = ThreadId("web:lobby:again")
+        await world.app.snapshots.fork(copy, again, "owner")
+        found = await world.app.store.journal.thread(again)
+        assert found is not None
+        assert found.title == "Copy of one"
 
 
 async def test_a_copy_that_the_platform_refuses_is_told_where_it_was_asked_for(tmp_path: Path) -> None:

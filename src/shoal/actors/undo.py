@@ -39,6 +39,7 @@ from shoal.domain.checkpoints import (
 from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError
 from shoal.domain.events import Checkpointed, FilesChanged, FilesRestored, Forked, ToolStarted
 from shoal.domain.ids import ThreadId, is_child
+from shoal.domain.markup import counted
 from shoal.domain.permissions import Asker
 from shoal.domain.records import AuditEntry
 from shoal.tools.checkpoints import files_of
@@ -285,7 +286,8 @@ class Undo:
         )
         audit = AuditEntry(
             "undo",
-            f"restore {len(done)} files of {undo.workspace}",
+            f"restore {counted(len(done), 'file')} of {undo.workspace}",
+            "done",
             user=user,
             turn=undo.undoes,
             detail=f"{', '.join(names)}{f'; {len(left)} were left' if left else ''}",

@@ -15,6 +15,7 @@ from shoal.sandbox.host import HostSandbox, SeatbeltSandbox
 from shoal.sandbox.limits import CommandLimits
 
 TRIAL_SECONDS = 10.0
+ASKED = "Each command is asked for unless a rule allows it."
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 
 
@@ -54,7 +55,7 @@ async def choose_sandbox(settings: SandboxSettings, docker_socket: Path = DOCKER
     sandbox: Sandbox
     match settings.kind:
         case "host":
-            return Chosen(HostSandbox(), "Commands run on this host without isolation; every one is asked for.")
+            return Chosen(HostSandbox(), f"Commands run on this host without isolation. {ASKED}")
         case "docker":
             from shoal.sandbox.docker import DockerSandbox
 
@@ -76,7 +77,7 @@ async def choose_sandbox(settings: SandboxSettings, docker_socket: Path = DOCKER
         await sandbox.close()
         if settings.kind != "auto":
             raise
-        return Chosen(HostSandbox(), f"No sandbox here: {error} Until then every command is asked for.")
+        return Chosen(HostSandbox(), f"No sandbox here: {error} {ASKED}")
     if isinstance(sandbox, BubblewrapSandbox) and not sandbox.bounds_processes:
         weakness = "As root, and without control groups, a command may start any number of processes"
         return Chosen(sandbox, f"{weakness}: run Shoal as a user.")

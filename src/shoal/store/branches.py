@@ -19,10 +19,12 @@ from shoal.domain.events import (
 from shoal.domain.ids import ThreadId, TurnId, is_child, platform_of
 from shoal.domain.markup import counted
 from shoal.domain.messages import Prompt
-from shoal.store.appends import append_outside
+from shoal.store.appends import append_outside, title_of
 from shoal.store.driver import Script, StorePart, number, query, text, writes_at
 from shoal.store.inbox import accept_prompt
 
+COPY_OF = "Copy of "
+"""How the title of a copy begins."""
 BRANCHINGS_MAX = 100_000
 """How often one conversation can begin a branch."""
 NOTES_MAX = 1_000
@@ -89,7 +91,10 @@ class BranchStore(StorePart):
             raise NotFound(f"There is no thread {source}.")
         if not 1 <= after <= number(found[0][2]):
             raise InvalidInput(f"{source} has {counted(number(found[0][2]), 'event')}, and none of number {after}.")
-        if not (yield from query("thread_fork", **place, now=at)):
+        title = text(found[0][5])
+        if title and not title.startswith(COPY_OF):
+            title = title_of(f"{COPY_OF}{title}")
+        if not (yield from query("thread_fork", **place, title=title, now=at)):
             raise Conflict(f"There is a thread {thread} already.")
         ended = yield from query("search_end")
         yield from query("events_fork", **place)

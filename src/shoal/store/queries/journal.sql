@@ -273,7 +273,7 @@ select type, turn from events where thread = :thread and seq <= :seq and turn <>
 -- name: thread_fork
 -- Make a thread that is not there yet after another that has at least so many events.
 insert into threads (thread, agent, title, last_seq, created_at, updated_at)
-select :thread, agent, title, :seq, :now, :now from threads where thread = :source and last_seq >= :seq
+select :thread, agent, :title, :seq, :now, :now from threads where thread = :source and last_seq >= :seq
 on conflict (thread) do nothing returning thread;
 
 -- name: events_fork

@@ -99,11 +99,12 @@ export function Usage() {
 function Sight({ rows, shown, today, days }) {
   const { soFar, whole, isPartial } = forecast(rows, today);
   const [all] = sumBy(shown, () => "all");
+  const isUnknown = isPartial && rows.every((row) => row.usd === null);
   const least = isPartial ? "at least " : "";
   const cached = all?.input ? Math.round((all.cached / all.input) * 100) : 0;
   return html`<${Figures} figures=${[
-    { name: "This month", value: dollars(soFar), note: isPartial ? "some prices unknown" : "so far" },
-    { name: "At the month's end", value: `${least}${dollars(whole)}`, note: "if days stay like the last seven" },
+    { name: "This month", value: isUnknown ? "unknown" : dollars(soFar), note: isUnknown ? "no price is known" : isPartial ? "some prices unknown" : "so far" },
+    { name: "At the month's end", value: isUnknown ? "unknown" : `${least}${dollars(whole)}`, note: "if days stay like the last seven" },
     { name: "Tokens", value: count(all ? all.input + all.output : 0), note: `in ${days} days` },
     { name: "From the cache", value: `${cached} %`, note: "of what models read" },
   ]} />`;
