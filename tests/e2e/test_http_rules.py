@@ -99,6 +99,51 @@ async def test_a_profile_of_ones_own_is_changed_too(stand: Stand) -> None:
     assert [await decision(stand, one, profile="builder") for one in ("make", "make all")] == ["deny", "allow"]
 
 
+@pytest.mark.parametrize("copied", ["standard", "guarded", "locked", "open", "builder"])
+async def test_a_copy_of_a_profile_decides_as_it_does_until_it_is_changed(stand: Stand, copied: str) -> None:
+    await stand.post("/api/permissions/profiles", {"name": "mine", "copies": copied}, 201)
+    listed = {one["name"]: one for one in (await stand.client.get("/api/permissions/profiles")).json()}
+    assert listed["mine"]["rules"] == listed[copied]["rules"]
+    assert not listed["mine"]["built_in"]
+    for command in ("make", "git push", "rm -rf /"):
+        assert await decision(stand, command, profile="mine") == await decision(stand, command, profile=copied)
+    await stand.post("/api/permissions/rules", {"list": "deny", **subject("make"), "profile": "mine"}, 201)
+    assert await decision(stand, "make", profile="mine") == "deny"
+    assert (await stand.client.delete("/api/permissions/profiles/mine")).status_code == 200
+    assert "mine" not in str((await stand.client.get("/api/permissions/profiles")).json())
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "why"),
+    [
+        ({"name": "builder", "copies": "standard"}, 409, "There is a profile builder already"),
+        ({"name": "open", "copies": "standard"}, 409, "There is a profile open already"),
+        ({"name": "mine", "copies": "nosuch"}, 400, "There are: "),
+        ({"name": "my profile", "copies": "standard"}, 400, "name"),
+    ],
+)
+async def test_what_cannot_be_a_profile_changes_nothing(
+    stand: Stand, body: dict[str, object], status: int, why: str
+) -> None:
+    before = stand.written()
+    assert why in await stand.post("/api/permissions/profiles", body, status)
+    assert stand.written() == before
+
+
+async def test_a_profile_that_an_agent_has_stays(stand: Stand) -> None:
+    await stand.post("/api/permissions/profiles", {"name": "mine", "copies": "open"}, 201)
+    changed = await stand.client.patch("/api/agents/main", json={"settings": {"profile": "mine"}})
+    assert changed.status_code == 200
+    before = stand.written()
+    for name, status, why in (
+        ("mine", 409, "main acts by the profile mine"),
+        ("open", 404, "no profile 'open' of your own"),
+    ):
+        answer = await stand.client.delete(f"/api/permissions/profiles/{name}")
+        assert (answer.status_code, why in answer.text) == (status, True), answer.text
+    assert stand.written() == before
+
+
 @pytest.mark.parametrize(
     ("body", "status", "why"),
     [

@@ -11,8 +11,8 @@ from typing import cast
 import msgspec
 
 from shoal.domain.errors import Conflict, NotFound
-from shoal.domain.settings import OverrideSettings, PermissionsSettings
-from shoal.domain.toml_text import Value, with_element, with_value
+from shoal.domain.settings import OverrideSettings, PermissionsSettings, ProfileSettings
+from shoal.domain.toml_text import Value, cut_table, with_element, with_value
 from shoal.permissions.profiles import RuleList
 
 LISTS: tuple[RuleList, ...] = ("deny", "allow", "ask", "trusted_allow")
@@ -78,6 +78,21 @@ def with_rule(text: str, was: OwnRule | None, now: OwnRule | None) -> str:
         return with_value(text, ("permissions", "profiles", now.profile, now.list), (*lists[now.list], now.pattern))
     selectors: dict[str, Value] = {name: getattr(now, name) for name in _SELECTORS if getattr(now, name)}
     return with_element(text, _OVERRIDES, len(_overrides(text)), {**selectors, now.list: (now.pattern,)})
+
+
+def with_profile(text: str, name: str, source: ProfileSettings) -> str:
+    """The text of shoal.toml with one more profile, which has the rules of `source`. Raises CannotPlace."""
+    fields: dict[str, Value] = {kind: patterns for kind in LISTS if (patterns := getattr(source, kind))}
+    if source.extends:
+        fields = {"extends": source.extends, **fields}
+    for key, value in (fields or {"allow": ()}).items():
+        text = with_value(text, ("permissions", "profiles", name, key), value)
+    return text
+
+
+def without_profile(text: str, name: str) -> str:
+    """The text of shoal.toml without a profile. Raises CannotPlace."""
+    return cut_table(text, ("permissions", "profiles", name))
 
 
 def with_override(text: str, override: OverrideSettings) -> str:

@@ -17,7 +17,7 @@ from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import hours_of, json_option, print_json, print_records, print_table, printable, when
 from shoal.surfaces.http.endpoints import Removed
-from shoal.surfaces.http.routes_permissions import HindsightView, OwnRuleView, SuggestedRule
+from shoal.surfaces.http.routes_permissions import HindsightView, OwnRuleView, ProfileView, SuggestedRule
 
 if TYPE_CHECKING:
     from shoal.domain.settings import ProfileSettings
@@ -233,6 +233,30 @@ def add(
 def remove(context: CommandContext, id: str) -> None:
     """Take out the rule with this ID, as permissions rules names it."""
     call_api(context, "DELETE", f"/api/permissions/rules/{path_part(id)}", into=Removed)
+    print("It is gone.")
+
+
+@permissions.command()
+@click.argument("profile")
+@click.argument("name")
+@click.pass_obj
+def copy(context: CommandContext, profile: str, name: str) -> None:
+    """Begin a profile of your own, NAME, with the rules of PROFILE, which permissions rules lists then."""
+    with as_usage():
+        made = call_api(
+            context, "POST", "/api/permissions/profiles", {"name": name, "copies": profile}, into=ProfileView
+        )
+    print(f"{made.name} has {counted(len(made.rules), 'rule')}.")
+    print(f"Have an agent act by it: shoal agents config AGENT profile {made.name}")
+
+
+@permissions.command()
+@click.argument("name")
+@click.pass_obj
+def discard(context: CommandContext, name: str) -> None:
+    """Remove the profile NAME, one of your own that no agent has."""
+    with as_usage():
+        call_api(context, "DELETE", f"/api/permissions/profiles/{path_part(name)}", into=Removed)
     print("It is gone.")
 
 

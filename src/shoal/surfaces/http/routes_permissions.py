@@ -15,7 +15,7 @@ from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
 from shoal.permissions.profiles import BUILTIN_PROFILES, RuleList, compile_profile, decide_all
 from shoal.permissions.rule_words import WORKSPACE, RuleSubject, pattern_of, subject_of, words_of
-from shoal.setup.rules import OwnRule, own_rules, with_override, with_rule
+from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, with_rule, without_profile
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext, check_owner, view
 from shoal.surfaces.http.routes_threads import check_agent
 
@@ -86,6 +86,13 @@ class NewRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profile: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
+class NewProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a profile is called that begins as a copy of another."""
+
+    name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+    copies: Annotated[str, msgspec.Meta(max_length=200)]
+
+
 class ProfileView(msgspec.Struct, frozen=True):
     """A profile with its rules, those it extends included, and the agents that have it."""
 
@@ -110,6 +117,34 @@ class WouldRunView(msgspec.Struct, frozen=True):
     profile: str
     decision: Decision
     parts: tuple[Ruling, ...]
+
+
+@routes("POST /api/permissions/profiles", ADMINS, status=201)
+async def copy_profile(web: WebContext, by: Principal, body: NewProfile) -> ProfileView:
+    """Begin a profile of one's own with the rules of another, which can then be changed one by one; 409 for a name that
+    is taken. Only the owner may."""
+    check_owner(by)
+    app, own = web.app, web.app.config.permissions.profiles
+    app.profiles.check(body.copies)
+    if body.name in app.profiles.names:
+        raise Conflict(f"There is a profile {body.name} already. Choose another name.")
+    source = BUILTIN_PROFILES.get(body.copies) or own[body.copies]
+    what = f"begin profile {body.name} as a copy of {body.copies}"
+    await web.setup.change_rules(what, lambda text: with_profile(text, body.name, source), by.person)
+    return next(one for one in await profiles(web) if one.name == body.name)
+
+
+@routes("DELETE /api/permissions/profiles/{name}", ADMINS)
+async def remove_profile(web: WebContext, by: Principal, name: str) -> Removed:
+    """Remove a profile of one's own that nothing has any more; 409 where an agent has it."""
+    check_owner(by)
+    found = next((one for one in await profiles(web) if one.name == name and not one.built_in), None)
+    if found is None:
+        raise NotFound(f"There is no profile {name[:80]!r} of your own.")
+    if found.agents:
+        raise Conflict(f"{', '.join(found.agents)} acts by the profile {name}. Choose another one there first.")
+    await web.setup.change_rules(f"remove profile {name}", lambda text: without_profile(text, name), by.person)
+    return Removed(True)
 
 
 @routes("GET /api/permissions/profiles", READERS)
@@ -185,8 +220,8 @@ def _wanted(web: WebContext, body: NewRule) -> OwnRule:
         raise InvalidInput("Say what the rule is about: a `subject`, or a `pattern`.")
     if body.profile in BUILTIN_PROFILES:
         raise Conflict(
-            f"The profile {body.profile} comes with Shoal and cannot be changed. Make the rule for agents; or begin a "
-            f'profile of your own in shoal.toml, with extends = "{body.profile}".'
+            f"The profile {body.profile} comes with Shoal and cannot be changed. Make the rule for agents; or copy it: "
+            f"`shoal permissions copy {body.profile} NAME`."
         )
     if body.profile and body.agents:
         raise InvalidInput("A rule is for agents or of a profile, not both.")

@@ -195,6 +195,8 @@ export const api = {
   memoryChanges: (limit) => call("GET", `/api/memory/changes?limit=${limit}`),
   undoMemory: (id) => call("POST", `/api/memory/changes/${encodeURIComponent(id)}/undo`, {}),
   profiles: () => call("GET", "/api/permissions/profiles"),
+  copyProfile: (copies, name) => call("POST", "/api/permissions/profiles", { copies, name }),
+  removeProfile: (name) => call("DELETE", `/api/permissions/profiles/${encodeURIComponent(name)}`),
   ownRules: () => call("GET", "/api/permissions/rules"),
   addRule: (rule) => call("POST", "/api/permissions/rules", rule),
   changeRule: (id, rule) => call("PUT", `/api/permissions/rules/${id}`, rule),

@@ -30,8 +30,8 @@ export function Permissions() {
         <${OwnRules} found=${found} reload=${reload} />
         <section aria-label="Profiles">
           <h2>Profiles</h2>
-          <p class="faint above">Profiles that come with Shoal are the same everywhere and cannot be changed. A rule of your own goes before them; only what a profile refuses stays refused. What profile an agent has is chosen in <a href="#/agents">Agents</a>.</p>
-          <ul class="cards">${found.profiles.map((profile) => html`<${Profile} key=${profile.name} profile=${profile} />`)}</ul>
+          <p class="faint above">Profiles that come with Shoal are the same everywhere and cannot be changed; a copy can, rule by rule. A rule of your own goes before them; only what a profile refuses stays refused. What profile an agent has is chosen in <a href="#/agents">Agents</a>.</p>
+          <ul class="cards">${found.profiles.map((profile) => html`<${Profile} key=${profile.name} profile=${profile} reload=${reload} />`)}</ul>
         </section>
       `}
     <//>
@@ -166,7 +166,13 @@ function RuleForm({ rule, found, reload, close }) {
   `;
 }
 
-const Profile = ({ profile }) => html`
+function Profile({ profile, reload }) {
+  const [attempt, problem] = useAttempt(reload);
+  const copy = (event) => {
+    event.preventDefault();
+    attempt(() => api.copyProfile(profile.name, new FormData(event.target).get("name").trim()));
+  };
+  return html`
   <li class="card">
     <details>
       <summary><b>${profile.name}</b> <span class="faint">${profile.rules.length === 1 ? "1 rule" : `${profile.rules.length} rules`}${profile.built_in ? " · comes with Shoal" : ""}${profile.agents.length ? ` · used by ${profile.agents.join(", ")}` : ""}</span></summary>
@@ -174,6 +180,13 @@ const Profile = ({ profile }) => html`
         const rules = profile.rules.filter((rule) => rule.list === list);
         return rules.length > 0 && html`<p class="faint" key=${list}>${title}</p><ul class="entries rules">${rules.map((rule) => html`<li key=${rule.pattern}><${Rule} rule=${rule.pattern} words=${rule.words} /></li>`)}</ul>`;
       })}
+      ${isOwner() && html`<form class="filter" onSubmit=${copy}>
+        <label>A profile of your own with these rules, called <input name="name" required maxlength="64" pattern="[A-Za-z0-9_\\-]+" spellcheck="false" autocomplete="off" placeholder=${`my-${profile.name}`} /></label>
+        <button type="submit" class="plain">Copy</button>
+        ${!profile.built_in && html`<${Sure} label="Remove" what=${profile.name} yes="Remove it" act=${() => attempt(() => api.removeProfile(profile.name))} />`}
+      </form>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </details>
   </li>
 `;
+}
