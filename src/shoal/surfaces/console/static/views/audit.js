@@ -19,6 +19,7 @@ const DECIDED = { allow: "allowed", ask: "asked", deny: "denied", cancelled: "ca
 /** Kinds and decisions in words; one that is not known by its own name. Pure. */
 export const kindWords = (kind) => KINDS[kind] || kind.replaceAll("_", " ");
 export const decisionWords = (decision, kind) => (kind === "check" && CHECKED[decision]) || DECIDED[decision] || decision.replaceAll("_", " ");
+const DIGEST = / ([0-9a-f]{12})[0-9a-f]{52}$/; // what an answer is bound to: its beginning tells it from others
 const READ = [1_000, 10_000];
 const SHOWN = 100;
 
@@ -100,7 +101,7 @@ function Line({ row, words }) {
     <tr class=${`is-${entry.decision || "none"}`}>
       <td data-label="Time"><time datetime=${row.at} title=${fullTime(row.at)}>${clockTime(row.at)}</time></td>
       <td data-label="What">${kindWords(entry.kind)}</td>
-      <td data-label="Action">${tool && html`<b>${tool}</b> `}<code class="clamped">${visible(what)}</code>${entry.rule && html`<${Rule} rule=${entry.rule} words=${words.get(entry.rule) && `Rule: ${words.get(entry.rule)}`} />`}</td>
+      <td data-label="Action">${tool && html`<b>${tool}</b> `}<code class="clamped" title=${visible(what)}>${visible(what.replace(DIGEST, " $1…"))}</code>${entry.rule && html`<${Rule} rule=${entry.rule} words=${words.get(entry.rule) && `Rule: ${words.get(entry.rule)}`} />`}</td>
       <td data-label="Decision"><span class=${`tag is-${entry.decision}`}>${decisionWords(entry.decision || "none", entry.kind)}</span></td>
       <td data-label="By">${entry.user || entry.agent || "–"}${entry.token && html` <span class="faint">token ${entry.token}</span>`}</td>
     </tr>

@@ -54,7 +54,7 @@ export function EditMessage({ item, thread, session, close }) {
     <form class="rewrite" onSubmit=${send}>
       <textarea aria-label="Your message" rows=${Math.min(12, text.split("\n").length + 1)} value=${text} ref=${box} onInput=${(event) => setText(event.target.value)} onKeyDown=${keys}></textarea>
       <button type="submit" class="primary">Send</button>
-      <button type="button" class="plain" onClick=${close}>Cancel</button>
+      <button type="button" class="plain" onClick=${close}>Cancel</button> <span class="faint hint">Ctrl+Enter sends</span>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;
