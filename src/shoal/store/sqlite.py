@@ -55,7 +55,7 @@ READERS_MAX = 2
 BUSY_SECONDS = 10.0
 CLOSED = "The database is closed: Shoal is stopping."
 LOOKED_UP = frozenset({"thread_held", "setting_get", "threads_at_work", "processes_running"})
-"""Queries of a turn that find a few rows by key."""
+"""Queries of a turn that find a few rows by their keys, or what is at work just now."""
 CACHE_KIB = 512
 """Pages each connection keeps; the operating system keeps them anyway, and a long journal fills what it is given."""
 
