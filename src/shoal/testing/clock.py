@@ -129,7 +129,8 @@ class ManualClock:
             task and not task.done() and not self._is_asleep(task) for task in woken
         ):
             count = self._count
-            await asyncio.sleep(0.001)
+            _let_others_work()
+            await self._settle()
             looks = looks + 1 if self._count == count and not _is_at_work(os.getpid()) else 0
         await self._settle()
 
@@ -195,8 +196,13 @@ async def _rest() -> None:
     for _ in range(_LOOKS_MAX):
         if not _is_at_work(os.getpid()):
             return
-        await asyncio.sleep(0.001)
+        _let_others_work()
         await _settle()
+
+
+def _let_others_work() -> None:
+    """Leave the processor to threads and processes, whose rest nothing tells of."""
+    threading.Event().wait(0.001)
 
 
 def _is_at_work(process: int) -> bool:
