@@ -11,7 +11,7 @@ Of several actions the strictest answer counts. Views that only serve deny patte
 Every mistake in a profile is reported when it is loaded, none later.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
@@ -371,3 +371,9 @@ def hidden(profile: Profile, tool_name: str) -> bool:
     if any(profile.rules[number].list == "deny" for number in matching_all):
         return True
     return not any(profile.rules[number].list in ("allow", "ask") for number in alive)
+
+
+@lru_cache(maxsize=256)
+def hidden_by(profiles: tuple[Profile, ...]) -> Callable[[str], bool]:
+    """Whether one of these profiles wholly denies a tool; the same object for the same profiles."""
+    return lambda name: any(hidden(profile, name) for profile in profiles)

@@ -105,22 +105,25 @@ class SqliteDriver:
         self._readers = ThreadPoolExecutor(READERS_MAX, "shoal-read")
         self._reader_connections: list[sqlite3.Connection] = []
         self._looking: sqlite3.Connection | None = None
-        with _translated(path), contextlib.ExitStack() as failing:
-            if not read_only:
-                self.health = self._files = FileHealth(path)
-                failing.callback(self._files.release)
-                with contextlib.suppress(OSError):  # what is wrong, SQLite tells in a moment
-                    self._files.admit(accept_loss=accept_loss)
-            else:
-                with contextlib.suppress(OSError):
-                    refuse_without_wal(path)
-            self._writer = self._connect()
-            failing.callback(self._writer.close)
-            self._cursor = self._writer.cursor()
-            if self._files is not None:
-                _migrate(self._writer, path)
-                self._files.begin(self._writer)
-            failing.pop_all()
+        try:
+            with contextlib.ExitStack() as failing:
+                if not read_only:
+                    self.health = self._files = FileHealth(path)
+                    failing.callback(self._files.release)
+                    with contextlib.suppress(OSError):  # what is wrong, SQLite tells in a moment
+                        self._files.admit(accept_loss=accept_loss)
+                else:
+                    with contextlib.suppress(OSError):
+                        refuse_without_wal(path)
+                self._writer = self._connect()
+                failing.callback(self._writer.close)
+                self._cursor = self._writer.cursor()
+                if self._files is not None:
+                    _migrate(self._writer, path)
+                    self._files.begin(self._writer)
+                failing.pop_all()
+        except (sqlite3.Error, UnicodeError, OverflowError) as error:
+            raise _translate(error, path) from error
         self._thread = threading.Thread(target=self._write_forever, name="shoal-store", daemon=True)
         self._thread.start()
 
@@ -338,14 +341,6 @@ def _settle(settled: Sequence[tuple[asyncio.Future[object], _Done]]) -> None:
             future.set_exception(error)
         else:
             future.set_result(value)
-
-
-@contextlib.contextmanager
-def _translated(path: Path):
-    try:
-        yield
-    except (sqlite3.Error, UnicodeError, OverflowError) as error:
-        raise _translate(error, path) from error
 
 
 def _translate(error: BaseException, path: Path) -> BaseException:

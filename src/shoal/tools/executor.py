@@ -22,7 +22,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from functools import lru_cache
 from typing import NamedTuple, Self
 
 import msgspec
@@ -41,7 +40,7 @@ from shoal.domain.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext,
 from shoal.domain.records import AuditEntry, NewApproval
 from shoal.domain.settings import Config
 from shoal.permissions.approvals import approval_digest, strip_controls
-from shoal.permissions.profiles import Profile, decide_all, hidden
+from shoal.permissions.profiles import Profile, decide_all, hidden_by
 from shoal.permissions.redact import Redactor
 from shoal.permissions.taint import Source, TaintState, fetched_by, gate, trusted
 from shoal.store.store import Store
@@ -189,7 +188,7 @@ class Executor:
 
     def offer(self, agent: AgentSpec, *profiles: Profile) -> Offer:
         """The tools the agent has and no profile wholly denies; the same object while unchanged."""
-        return self.registry.offer(agent.tools, _hidden_by(profiles))
+        return self.registry.offer(agent.tools, hidden_by(profiles))
 
     async def admit(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
@@ -473,12 +472,6 @@ class Executor:
             purpose=context.purpose,
             tools=lambda: self.offer(context.agent, context.profile, *context.bounds).all,
         )
-
-
-@lru_cache(maxsize=256)
-def _hidden_by(profiles: tuple[Profile, ...]) -> Callable[[str], bool]:
-    """Whether one of these profiles wholly denies a tool; the same object for the same profiles."""
-    return lambda name: any(hidden(profile, name) for profile in profiles)
 
 
 class _Asking(NamedTuple):
