@@ -25,7 +25,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import IO, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import anyio.to_thread
 import msgspec
@@ -293,14 +293,10 @@ def check_archive(file: Path) -> None:
             for entry in archive:
                 content = archive.extractfile(entry) if entry.isreg() else None
                 if content is not None:
-                    _read_through(content, database if entry.name == DATABASE else Path(os.devnull))
+                    with (database if entry.name == DATABASE else Path(os.devnull)).open("wb") as target:
+                        shutil.copyfileobj(content, target)
         if database.exists():
             check_database(database, file)
-
-
-def _read_through(content: IO[bytes], target: Path) -> None:
-    with target.open("wb") as file:
-        shutil.copyfileobj(content, file)
 
 
 def check_database(database: Path, file: Path) -> None:

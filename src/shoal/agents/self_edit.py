@@ -82,7 +82,9 @@ class History:
         exclude = self._folder / ".git" / "info" / "exclude"
         exclude.parent.mkdir(exist_ok=True)
         exclude.write_text(_KEPT_OUT, encoding="utf-8")
-        self._git("add", "--all", "--", *(spec for spec in _TRACKED if self._matches(spec)))
+        listed = ("ls-files", "--cached", "--others", "--exclude-standard", "--")
+        named = [spec for spec in _TRACKED if self._git(*listed, spec)]  # git refuses to add what is not there
+        self._git("add", "--all", "--", *named)
         self._stage(place_of(self._folder, SYSTEM))
         if self._git("diff", "--cached", "--name-only") or not self._git("rev-list", "--max-count=1", "--all"):
             self._commit("Keep what was changed by hand", "Shoal")
@@ -141,10 +143,6 @@ class History:
         if not self._git("ls-tree", "--name-only", revision, "--", name):
             return None
         return self._run("show", f"{revision}:{name}").stdout
-
-    def _matches(self, spec: str) -> bool:
-        """Whether anything would be added; git refuses a pattern that names nothing."""
-        return bool(self._git("ls-files", "--cached", "--others", "--exclude-standard", "--", spec))
 
     def _commit(self, message: str, author: str) -> None:
         name = "".join(char for char in author if char.isprintable() and char not in "<>") or "agent"

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import date, datetime
@@ -57,13 +58,18 @@ def note_day(digits: str) -> date | None:
 def entry_lines(path: Path) -> list[tuple[str, str, str]]:
     """The lines of a memory file or note that say something: where they stand, what they say, and whose alone they are.
 
+    Lines are numbered among those of the same person, or for all: no number tells how much is for somebody else alone.
     Raises OSError.
     """
     found: list[tuple[str, str, str]] = []
-    for number, line in enumerate(lines_of(read_memory(path)), 1):
-        owned = owner_of(line)
-        if owned is not None and any(map(str.isalnum, owned[1])) and not owned[1].startswith("#"):
-            found.append((f"line {number}", owned[1].strip().removeprefix("- "), owned[0]))
+    numbers = Counter[str]()
+    for line in lines_of(read_memory(path)):
+        person, said = owner_of(line) or (None, "")
+        if person is None:
+            continue
+        numbers[person] += 1
+        if any(map(str.isalnum, said)) and not said.startswith("#"):
+            found.append((f"line {numbers[person]}", said.strip().removeprefix("- "), person))
     return found
 
 

@@ -3,11 +3,15 @@
 import fcntl
 import subprocess
 import sys
+import tempfile
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import (
@@ -22,7 +26,7 @@ from shoal.domain.home import (
 )
 from shoal.domain.ids import ThreadId
 from shoal.domain.records import MemoryEdit
-from shoal.tools.memory_files import apply_edit
+from shoal.tools.memory_files import apply_edit, entry_lines
 
 WRITER = """
 import sys
@@ -131,3 +135,20 @@ def test_nobody_learns_from_a_file_what_it_holds_for_others(tmp_path: Path) -> N
     assert append_entry(path, "- there is room for ada", person="fake:ada")
     with pytest.raises(InvalidInput, match="is full"):
         append_entry(path, f"- {'x' * 2000}", person="owner")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["# Facts", "", "- tea", "- kelp is good"]), st.sampled_from(["", "ada", "bea"]))
+    )
+)
+def test_what_a_person_finds_is_numbered_as_if_there_were_nothing_of_others(lines: list[tuple[str, str]]) -> None:
+    def found(readers: Collection[str]) -> list[tuple[str, str, str]]:
+        kept = [only_for(line, person) if line else line for line, person in lines if person in readers or not line]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "MEMORY.md"
+            path.write_text("\n".join(kept))
+            return [one for one in entry_lines(path) if one[2] in readers]
+
+    assert [one for one in found({"", "ada", "bea"}) if one[2] != "bea"] == found({"", "ada"})
+    assert [one for one in found({"", "ada"}) if one[2] != "ada"] == found({""})
