@@ -102,6 +102,14 @@ class _Index(NamedTuple):
         page_bytes = 65_536 if self.page_bytes == 1 else self.page_bytes
         return WAL_HEADER_BYTES + self.last_frame * (page_bytes + FRAME_HEADER_BYTES) if self.last_frame else 0
 
+    def may_have_copied(self, before: "_Index") -> bool:
+        """Whether SQLite may have written to the database since. The -wal begins anew, with the next number, when all
+        of it was copied."""
+        if self.salts == before.salts:
+            return self.frames_copied != before.frames_copied
+        rounds = int.from_bytes(self.salts[:4]) - int.from_bytes(before.salts[:4])
+        return rounds != 1 or self.frames_copied > 0 or before.frames_copied < before.last_frame
+
 
 class FileHealth(Health):
     """Watches the files of one SQLite database for the process that writes to it.
@@ -123,7 +131,7 @@ class FileHealth(Health):
         self._next_mark: int | None = None  # is in the -wal
         self._is_alone = True
         self._marking = threading.Lock()
-        self._written: tuple[int, tuple[bytes, int]] | None = None
+        self._written: tuple[int, _Index] | None = None
         self._is_foreign = False
         self._guard: sqlite3.Connection | None = None
         self._reporting = threading.Lock()
@@ -190,13 +198,13 @@ class FileHealth(Health):
         cut = not lost and index is not None and found[self._wal_at][1] < index.bytes_needed
         problem = ""
         if not lost and not overwritten and not cut:
-            copied = (index.salts, index.frames_copied) if index is not None else (b"", 0)
-            before, self._written = self._written, (os.fstat(self._files[self._path]).st_mtime_ns, copied)
+            written_at, before = os.fstat(self._files[self._path]).st_mtime_ns, self._written
+            self._written = (written_at, index) if index is not None else None
             is_foreign, self._is_foreign = self._is_foreign, False
             if is_foreign:
                 problem = check_file(self._path, "quick_check", START_CHECK_SECONDS).problem
-            elif before is not None:
-                self._is_foreign = before[0] != self._written[0] and before[1] == copied
+            elif before is not None and index is not None:
+                self._is_foreign = before[0] != written_at and not index.may_have_copied(before[1])
             if not problem:
                 return None
         with self._reporting:
