@@ -7,7 +7,7 @@ config ─► database, engine ─► platforms, models, sandbox ─► delivery
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -461,9 +461,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             away = [name for name, server in app.config.mcp.items() if server.enabled and name not in mcp.up]
             return [*tools.names(), *map(any_tool_of, away)]
 
-        def may_manage(asker: Asker) -> bool:
-            return is_among(asker, (*config.agents.managers, *approvers))
-
+        may_manage = partial(_is_one_of, config.agents.managers, approvers)
         checks = Checks(partial(existing_model, models), profiles.check, known_tools)
         lifecycle = AgentLifecycle(home, store, agents, clock, checks, adapters, prompt_files, orchestrator.send)
 
@@ -633,6 +631,10 @@ async def _running(app: App) -> AsyncGenerator[None]:
 def approvers_of(config: Config) -> list[str]:
     """Who may answer any question: those of the configuration, and the owner everywhere."""
     return [*config.permissions.approvers, *OWNERS, *platform_owners(config)]
+
+
+def _is_one_of(some: Sequence[str], others: Sequence[str], asker: Asker) -> bool:
+    return is_among(asker, (*some, *others))
 
 
 def open_telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> AbstractAsyncContextManager[None]:

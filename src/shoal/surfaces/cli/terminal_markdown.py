@@ -61,15 +61,10 @@ def dialect(colour: bool, width: int) -> Dialect:
         heading=lambda text, level: styled("1")(styled("4")(text) if level == 1 else text),
         fence=fence,
         quote=before_lines(BAR),
-        item=_item,
+        item=lambda text: text.replace("\n", "\n" + " " * (text.find(" ") + 1)),  # the rest below its first word
         columns_max=max(1, width - CODE_INDENT),
         rule="─────",
     )
-
-
-def _item(text: str) -> str:
-    """An item of a list, its further lines below its first word."""
-    return text.replace("\n", "\n" + " " * (text.find(" ") + 1))
 
 
 def wrapped(text: str, width: int) -> list[str]:
