@@ -27,10 +27,10 @@ from tests.chaos import rules
 from tests.chaos.stand import Load, Stand, adopt
 
 GROWTH_MAX = 0.02
-CONTEXT_TOKENS = 20_000
-"""The instructions and tools take a third of it."""
-WARM_UP = 0.4
-"""Share of the run after which it is judged."""
+CONTEXT_TOKENS = 9_000
+"""The instructions and tools take a third of it, so that each conversation is compacted several times."""
+WARM_UP = 0.5
+"""Share of the run after which it is judged: until then the conversations held in memory grow."""
 LOOKS_MAX = 200
 FLOORS = 12
 TURNS_MAX = 100_000

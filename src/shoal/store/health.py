@@ -13,9 +13,10 @@ the database removed while its -wal is left      the -wal                       
 A -journal is no damage: a process was killed while it turned a fresh or restored database to the -wal, and the start
 rolls that back.
 
-The mark is `pragma application_id`: a new number for each process that has the database open, and again whenever the
-last one has come from the -wal into the file, so that an older copy never has it; 0 once it was closed and all of the
--wal is in the file. It is read from the file itself, so that it tells what lies there and travels with copies.
+The mark is `pragma application_id`: a new number for each process that has the database open, and, while it has the
+database to itself, again whenever the last one has come from the -wal into the file, so that an older copy never has
+it; 0 once it was closed and all of the -wal is in the file. -used holds the marks that are on their way. The mark is
+read from the file itself, so that it tells what lies there and travels with copies.
 
 Once something is wrong nothing more is written, not even by closing: a connection that only reads (`_guard`) is closed
 last, so that SQLite neither copies the -wal into the file nor removes it. That connection also still has the files that
@@ -24,6 +25,7 @@ were removed or moved; what they held is saved through it.
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import secrets
@@ -32,6 +34,7 @@ import struct
 import sys
 import threading
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -48,6 +51,8 @@ FRAME_HEADER_BYTES = 24
 BACKGROUND_CHECK_SECONDS = 120.0
 """How long the daily check may take; it holds back the reuse of the -wal meanwhile."""
 RESCUES_MAX = 100
+MARKS_MAX = 64
+"""Marks that processes have announced lately; at most one of each is on its way into the file."""
 BACKGROUND_NICENESS = 19
 WHAT_TO_DO = "`shoal restore` names the newest backup and says how to go on."
 
@@ -129,6 +134,7 @@ class FileHealth(Health):
         self._wal_at = str(self._wal)
         self._mark: int | None = None
         self._next_mark: int | None = None  # is in the -wal
+        self._former_marks: deque[int] = deque(maxlen=MARKS_MAX)
         self._is_alone = True
         self._marking = threading.Lock()
         self._written: tuple[int, _Index] | None = None
@@ -175,8 +181,8 @@ class FileHealth(Health):
         self._guard = _connect_read_only(self._path)
         self._guard.execute("select count(*) from sqlite_master").fetchone()
         self._files[self._shm] = os.open(self._shm, os.O_RDONLY | os.O_CLOEXEC)
-        self._files[self._used] = os.open(self._used, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.pwrite(self._files[self._used], _MARK.pack(mark), 0)
+        self._files[self._used] = os.open(self._used, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._announce(mark)
         self._mark = mark if self._marked() == mark else None  # a reader of another process may hold it up
         paths = str(self._path), self._wal_at, str(self._shm)
         self._known = {path: _look_at(path)[0] for path in paths}
@@ -189,7 +195,8 @@ class FileHealth(Health):
             return super().check()
         with self._marking:
             mark = self._marked()
-            if mark == self._next_mark and mark is not None:
+            if mark == self._next_mark and mark is not None and self._mark is not None:
+                self._former_marks.append(self._mark)
                 self._mark, self._next_mark = mark, None
             overwritten = self._mark is not None and mark != self._mark and not self._is_shared()
         index = _parse_index(os.pread(self._files[self._shm], _INDEX.size, 0))  # first: the -wal only grows
@@ -219,7 +226,7 @@ class FileHealth(Health):
         mark = secrets.randbelow(2**31 - 1) + 1
         with self._marking:
             self._next_mark = mark
-            os.pwrite(self._files[self._used], _MARK.pack(mark), 0)
+            self._announce(mark)
         writer.execute(f"pragma application_id = {mark}")
 
     def note(self) -> None:
@@ -264,12 +271,24 @@ class FileHealth(Health):
         while self._files:
             os.close(self._files.popitem()[1])
 
+    def _announce(self, mark: int) -> None:
+        """Tell the other processes of a mark that will come into the database. Raises OSError."""
+        used = self._files[self._used]
+        fcntl.flock(used, fcntl.LOCK_EX)
+        try:
+            kept = (MARKS_MAX - 1) * _MARK.size
+            os.pwrite(used, os.pread(used, MARKS_MAX * _MARK.size, 0)[-kept:] + _MARK.pack(mark), 0)
+        finally:
+            fcntl.flock(used, fcntl.LOCK_UN)
+
     def _is_shared(self) -> bool:
-        """Whether the mark is that of another process, which has opened the same database after us, or closed it."""
+        """Whether the mark is that of another process, which has the same database open too, or has closed it."""
         found = self._marked()
         try:
-            own = _MARK.pack(found if found is not None else CLOSED_MARK)
-            is_shared = self._used.read_bytes() == own
+            with self._used.open("rb") as used:
+                fcntl.flock(used, fcntl.LOCK_SH)
+                marks = _MARK.iter_unpack(used.read())
+            is_shared = (found,) in marks and found not in self._former_marks
         except FileNotFoundError:
             is_shared = found == CLOSED_MARK
         if is_shared:

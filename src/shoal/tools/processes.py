@@ -310,11 +310,15 @@ class ProcessService:
         now = self._clock.now()
         process = Process(self._clock.new_id(), spec, "running", self._settings.owner, "", now, now)
         live = LiveProcess(process, ProcessLog(self.log_path(process)), self._table.identity_of, sources)
-        if not await self.rows.add(process, RUNNING_MAX):
-            raise InvalidInput(
-                f"{RUNNING_MAX} processes of this channel run already, which is the most. Kill one first."
-            )
-        self._live[process.id] = live
+        self._live[process.id] = live  # before its row is seen by a look, which would take it for one that was left
+        try:
+            if not await self.rows.add(process, RUNNING_MAX):
+                raise InvalidInput(
+                    f"{RUNNING_MAX} processes of this channel run already, which is the most. Kill one first."
+                )
+        except BaseException:
+            del self._live[process.id]
+            raise
         self._tasks.start_soon(self._serve, live, command, sandbox)
         self._news.set()
         try:

@@ -248,7 +248,7 @@ async def test_a_backup_under_load_is_of_one_moment(home: Home, store: Store, tm
         async with asyncio.timeout(20):
             goal = sum(accepted) + 40
             while sum(accepted) < goal:
-                await store.settings.get("s", "key")
+                await store.outbox.depth()
         schedule.clock.jump(60)
         counted = list(accepted)
         made = await schedule.backups.make()

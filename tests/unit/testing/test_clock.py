@@ -1,8 +1,6 @@
 """The manual clock moves only by hand and wakes sleepers in one order."""
 
 import asyncio
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -129,19 +127,3 @@ async def test_a_leap_does_not_wait_for_who_waits_for_something_else() -> None:
         await clock.leap_to(START + timedelta(days=1))
     assert clock.next_wake_at() is None
     beginning.cancel()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="others do not tell what runs")
-async def test_no_time_passes_while_a_thread_or_a_child_is_at_work() -> None:
-    clock, ended = ManualClock(), list[datetime]()
-
-    def work() -> None:
-        subprocess.run([sys.executable, "-c", "for _ in range(3_000_000): pass"], check=True)
-        for _ in range(3_000_000):
-            pass
-        ended.append(clock.now())
-
-    working = asyncio.create_task(asyncio.to_thread(work))
-    await clock.advance(1)
-    await working
-    assert ended == [START]

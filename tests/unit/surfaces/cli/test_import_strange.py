@@ -393,7 +393,7 @@ def change(file: Path, way: str, number: int, by: object) -> None:
             stored = by if isinstance(by, str | int | float | None) and not isinstance(by, bool) else json.dumps(by)
             stored = stored.encode("utf-8", "surrogatepass") if isinstance(stored, str) else stored
             stored = stored % 2**63 if isinstance(stored, int) else stored
-            database.execute(f"update {table} set {columns[number % len(columns)]} = ?", (stored,))
+            database.execute(f"update or ignore {table} set {columns[number % len(columns)]} = ?", (stored,))
             database.commit()
     else:
         lines = data.decode().splitlines() if file.suffix == ".jsonl" else [data.decode()]
