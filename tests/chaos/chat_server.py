@@ -61,9 +61,11 @@ DECISIONS = (("allow",), ("deny",), ("allow", "allow"), ("allow", "deny"), ("den
 PLANS = (("last",), ("turn",), ("last", "back"), ("last", "back", "turn"))
 """What somebody undoes one after another: their last turn, the same by its id, and what they undid."""
 COPY = "fork:"
-"""What the name of a thread begins with that was opened for a copy; the id of the command follows."""
+"""What the name of a thread begins with that was opened for a copy; the id of the command follows, and `:0`."""
 AGAIN_SECONDS = 0.5
-"""How long somebody waits who was told that the thread has something to do."""
+"""How long somebody waits who was told that the thread has something to do, or who looks for a copy's thread."""
+LOOKS_MAX = 40
+"""How often somebody looks for it before they ask for another copy."""
 DEED_SECONDS_MAX = 0.8
 """How long after a message its person steers, stops or changes it, at most."""
 LATE_SECONDS = 4.0
@@ -218,6 +220,7 @@ class Return(msgspec.Struct):
     after: str = ""
     steps: list[str] = msgspec.field(default_factory=list[str])
     tries: int = 0
+    looks: int = 0
 
 
 class ChatServer:
@@ -390,7 +393,12 @@ class ChatServer:
         elif differing is not None:
             own = all(name.startswith(self._people.drafts(person)) for name in differing[1].split(", "))
             how = " overwrite" if own else " keep"
+        elif step == "fork" and not answer and ack.id not in self._copies and one.looks < LOOKS_MAX:
+            one.looks += 1
+            self._do(update, AGAIN_SECONDS)
+            return
         elif not answer and (step in ("last", "turn", "back") or (step == "fork" and ack.id not in self._copies)):
+            one.looks = 0
             one.steps[0] = "fork" if step == "fork" else "turn"  # whether or not it was done, that is undone then
         else:
             one.steps = one.steps[1:] if _UNDONE.search(answer) else []  # who is refused lets it be
@@ -415,7 +423,7 @@ class ChatServer:
             turn = _TURN.search(message.key)
             self._turns[known] = turn[0] if turn is not None else ""
             if message.thread.startswith(COPY):
-                self._copies[message.thread.removeprefix(COPY)] = message.thread
+                self._copies[message.thread.removeprefix(COPY).removesuffix(":0")] = message.thread
             self._see(known, message.thread, message.text, message.reply_to)
             self._decide(message)
         else:

@@ -38,6 +38,7 @@ _MARK = re.compile(r"leave the mark (\S+)")
 _NOTICE = re.compile(
     "answers again|Your message is kept|⏹ Stopped|_↓ The answer is below|^(✅|⛔|⌛|⏹|⚠️)|^(```\n)?leave the mark "
     "|^I stopped: the budget|A note on the budget|^A copy of our conversation goes on"
+    "|^Our conversation could not be copied"
     "|^I am waiting for an answer to the question above|^I have answered this already and see the change"
 )
 _UNDONE = re.compile(r"^Restored \d+ file|^This was undone already")

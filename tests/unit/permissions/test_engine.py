@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.domain.permissions import STRICTNESS, Action, Decision, Ruling
 from shoal.domain.settings import ProfileSettings
-from shoal.permissions.profiles import Profile, compile_profile, decide, decide_all, hidden
+from shoal.permissions.profiles import Profile, compile_profile, decide, decide_all, hidden, hidden_by
 
 PATTERNS = [
     "tool:bash:.*", "tool:bash:ls.*", "tool:bash:rm .*", "tool:bash:sudo .*", "tool:.*", "(?s:.*)", "tool:read:.*",
@@ -234,6 +234,14 @@ def test_a_nearer_layer_is_asked_first() -> None:
 )
 def test_a_tool_is_hidden_when_nothing_of_it_can_be_allowed_or_asked(source: ProfileSettings, is_hidden: bool) -> None:
     assert hidden(profile(source), "bash") is is_hidden
+
+
+def test_one_profile_that_denies_a_tool_hides_it_whatever_the_others_say() -> None:
+    open_to_all = profile(ProfileSettings(allow=(".*",)))
+    closed = profile(ProfileSettings(allow=(".*",), deny=("tool:bash:.*",)))
+    hides = hidden_by((open_to_all, closed))
+    assert (hides("bash"), hides("read")) == (True, False)
+    assert hides is hidden_by((open_to_all, closed))
 
 
 @settings(max_examples=100, deadline=None)

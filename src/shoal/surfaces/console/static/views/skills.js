@@ -58,7 +58,7 @@ function Known({ agent }) {
       <label class="only">for <select value=${scope} onChange=${(event) => setScope(event.target.value)}><option value="global">every agent</option><option value="agent">${agent} alone</option></select></label>
     </p>
     <form class="filter above" onSubmit=${fetchIt}>
-      <label>From an address <input type="url" required pattern="https://.*" placeholder="https://example.org/skills.zip" value=${address} onInput=${(event) => setAddress(event.target.value)} /></label>
+      <label>From an address <input type="url" required pattern="https:.*" placeholder="https://example.org/skills.zip" value=${address} onInput=${(event) => setAddress(event.target.value)} /></label>
       <button type="submit" class="plain">Install</button>
     </form>
     <p class="faint above">An archive holds a folder for each skill, with its SKILL.md and the files that go with it. Install only what you trust: agents follow it.</p>`}
