@@ -471,6 +471,24 @@ async def test_a_subagent_that_works_on_after_its_parents_turn_is_undone_in_the_
         assert (await undo.undo(child, done, OWNER)).restored == 1
 
 
+async def test_a_turn_while_a_subagent_works_on_is_undone_by_itself(tmp_path: Path) -> None:
+    gate = Gate()
+    model = cast(
+        plan=[delegates("spawn", "slow"), "started"],
+        slow=[writes("late.txt", "late"), Reply("wrote it", gate=gate)],
+        mine=[writes("mine.txt", "1"), "done", "I see"],
+    )
+    async with scenario(tmp_path, model) as world:
+        await turn(world, "plan it")
+        await gate.reached.wait()
+        mine = await turn(world, "mine")
+        gate.open()
+        (child,) = await children_of(world)
+        late = (await world.happens(child, "turn_finished")).turn
+        found = await world.app.orchestrator.undo.undoable(world.ada.thread, 5)
+        assert {row.id for row, _ in found} == {mine, late}
+
+
 async def test_what_a_subagent_did_within_its_parents_turn_is_undone_with_that(tmp_path: Path) -> None:
     model = cast(
         plan=[writes("a.txt", "1"), delegates("subagent", "quick"), "done"], quick=[writes("b.txt", "2"), "ok"]

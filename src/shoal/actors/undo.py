@@ -151,7 +151,7 @@ class Undo:
         own = iter(sorted((row for row in turns if row.thread == thread), key=lambda row: -row.turn_seq))
         turns = [next(own) if row.thread == thread else row for row in turns]  # whatever the clock said meanwhile
         for row in turns:
-            if row.undone_by or any(other is not row and _covers(other, row) for other in turns):
+            if row.undone_by or (row.thread != thread and any(_covers(other, row) for other in turns)):
                 continue
             with contextlib.suppress(OSError):  # not kept any more
                 now[row.workspace] = now.get(row.workspace) or await self._now(row)
