@@ -193,8 +193,7 @@ class ConversationSnapshots:
 
     async def fork(self, source: ThreadId, thread: ThreadId, by: str, after: int = 0, *, opened_by: str = "") -> None:
         """Make `thread` a copy of `source` up to event `after`, or as it is now, with whole results and the files that
-        these events name, as tainted as they are. With that the post
-        `opened_by` ends, which has opened the thread.
+        these events name, as tainted as they are. With that the post `opened_by` ends, which has opened the thread.
 
         What was allowed there is not allowed in the copy. Raises NotFound, Conflict where `thread` is there already,
         InvalidInput for an event that there is not, StoreNewer, OSError.

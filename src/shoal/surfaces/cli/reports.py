@@ -198,6 +198,10 @@ SCOPE = click.option(
     show_default=True,
     help="Who has it.",
 )
+OF_AGENT = click.option(
+    "--agent", default="main", shell_complete=complete_agents, show_default=True, help="Whose, for scope agent."
+)
+IN_THREAD = click.option("--thread", help="A thread of the platform or channel.")
 
 
 @click.group()
@@ -250,10 +254,8 @@ def check(context: CommandContext, agent: str, thread: str | None, as_json: bool
 @skills.command()
 @click.argument("source")
 @SCOPE
-@click.option(
-    "--agent", default="main", shell_complete=complete_agents, show_default=True, help="Whose, for scope agent."
-)
-@click.option("--thread", help="A thread of the platform or channel.")
+@OF_AGENT
+@IN_THREAD
 @click.pass_obj
 def install(context: CommandContext, source: str, scope: str, agent: str, thread: str | None) -> None:
     """Install the skills of SOURCE: a folder, a zip archive, a SKILL.md, or the https address of one of the two.
@@ -298,10 +300,8 @@ def _archive_of(path: Path) -> bytes:
 @skills.command()
 @click.argument("name")
 @SCOPE
-@click.option(
-    "--agent", default="main", shell_complete=complete_agents, show_default=True, help="Whose, for scope agent."
-)
-@click.option("--thread", help="A thread of the platform or channel.")
+@OF_AGENT
+@IN_THREAD
 @click.pass_obj
 def remove(context: CommandContext, name: str, scope: str, agent: str, thread: str | None) -> None:
     """Delete the SKILL.md of skill NAME; other files of its folder stay."""
@@ -340,7 +340,7 @@ def show(context: CommandContext, thread: str | None, day: str | None, as_json: 
 @click.option(
     "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True
 )
-@click.option("--thread", help="A thread of the platform or channel.")
+@IN_THREAD
 @click.option("--day", help="The day of the note, YYYY-MM-DD.")
 @click.pass_obj
 def forget(context: CommandContext, entry: str, scope: str, thread: str | None, day: str | None) -> None:
@@ -359,7 +359,7 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str | None, 
 @click.option(
     "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True
 )
-@click.option("--thread", help="A thread of the platform or channel.")
+@IN_THREAD
 @click.option("--day", help="The day of the note, YYYY-MM-DD.")
 @click.pass_obj
 def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str | None, day: str | None) -> None:
