@@ -239,18 +239,18 @@ class Sender:
         match row.post.kind:
             case "edit":  # of an earlier post's messages; nothing where there are none or none can be edited
                 changed, pieces = row.post.edits or card_id(row.post.approval), self._pieces(text)
-                ids = await self._outbox.posted_ids(changed) if limits.can_edit else []
+                shown = await self._outbox.posted_parts(changed) if limits.can_edit else []
 
                 async def edit(message_id: str, piece: str) -> str:
                     await self._adapter.edit(row.thread, message_id, piece)
                     return message_id
 
-                for part, message_id in enumerate(ids[row.part :], row.part):
+                for done, (message_id, part) in enumerate(shown[row.part :], row.part):
                     if await self._attempt(row, edit(message_id, pieces[part] if part < len(pieces) else "…")) is None:
                         return True
-                    if part < len(ids) - 1:
-                        await self._outbox.posted(row, part, "", last=False)
-                await self._outbox.posted(row, len(ids), "", last=True)
+                    if done < len(shown) - 1:
+                        await self._outbox.posted(row, done, "", last=False)
+                await self._outbox.posted(row, len(shown), "", last=True)
                 return True
             case "opening":  # a post to a channel, which opens a thread; the rest of the text and the file follow there
                 first, *rest = self._pieces(text or "…")

@@ -160,7 +160,11 @@ class Outbox(StorePart):
 
     async def posted_ids(self, post_id: str) -> list[str]:
         """The platform's message ids of a post, part by part."""
-        return [text(row[0]) for row in await self._read("posted_of", post=post_id)]
+        return [message_id for message_id, _ in await self.posted_parts(post_id)]
+
+    async def posted_parts(self, post_id: str) -> list[tuple[str, int]]:
+        """The same, each with its part: several show one where two processes have posted it."""
+        return [(text(row[0]), number(row[1])) for row in await self._read("posted_of", post=post_id)]
 
     async def post_of(self, thread: ThreadId, message_id: str) -> str:
         """The id of the post that a message of ours shows; empty when it is none."""

@@ -462,6 +462,20 @@ async def test_what_has_not_begun_when_the_sender_ends_is_no_repeat_for_the_next
     assert (row.part, row.maybe_sent) == (1, False)
 
 
+async def test_both_messages_of_a_piece_that_two_processes_have_posted_say_what_it_becomes(
+    outbox: NotingOutbox, clock: ManualClock
+) -> None:
+    chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
+    await outbox.put(NewPost("p", thread, "May I?"))
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    for key in ("one", "other"):
+        await outbox.posted(row, 0, await chat.post(OutboundPost(thread, key, "May I?")), last=True)
+    await outbox.put(NewPost("e", thread, "Allowed.", "edit", edits="p"))
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    await Sender(chat, outbox, clock).deliver(row)
+    assert chat.texts(thread) == ["Allowed.", "Allowed."]
+
+
 class Uneditable(FakeChat):
     """A platform that edits nothing of so long ago."""
 

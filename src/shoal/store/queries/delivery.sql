@@ -59,8 +59,8 @@ values (:platform, :message_id, :thread, :post, :part, :now)
 on conflict (platform, message_id, thread) do update set post = excluded.post, part = excluded.part;
 
 -- name: posted_of
--- The platform's message ids of a post.
-select message_id from posted where post = :post order by part;
+-- The platform's message ids of a post, and which piece of it each shows.
+select message_id, part from posted where post = :post order by part;
 
 -- name: preview_begin
 -- Note that a turn's preview is about to be shown, unless a post of its thread is to be made first, or its answer was.
