@@ -447,7 +447,7 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
                 assert after.count("branched") - before.count("branched") == (command == "/retry"), where
                 assert len(await world.app.store.journal.threads()) - threads == (command == "/fork"), where
                 assert file.read_text() == f"{at}-{'one' if command == '/undo last' else 'two'}", where
-            assert failures > 1, command
+            assert failures >= (1 if command == "/fork" else 2), command  # the sender makes the copy, afterwards
 
 
 async def test_a_fork_in_a_channel_goes_on_in_a_thread_of_its_own(tmp_path: Path) -> None:
