@@ -56,6 +56,23 @@ GARBAGE_THRESHOLDS = (5_000, 20, 50)
 a cycle (a closed connection does) may be a megabyte or two until then."""
 
 
+_M_ARENA_MAX = -8
+"""Of glibc's malloc.h: how many heaps its threads may have."""
+
+
+def share_one_heap() -> None:
+    """Have all threads that begin after this take memory from one heap, where the C library is glibc.
+
+    By default it makes one for each thread that allocates while another does. What is freed in one serves no other
+    thread, so that a process of a dozen threads grows for hours: by a fifth of its memory in 10,000 turns.
+    """
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
+
+
 def collect_seldom(*, stays: bool) -> None:
     """What a start has made is never looked through again, what is new less often; a process that stays first drops
     what the start left behind, which takes 20 to 40 ms.

@@ -20,7 +20,7 @@ from shoal.config import Config, load_config
 from shoal.domain.clock import SystemClock
 from shoal.domain.home import Home
 from shoal.domain.ids import format_ulid
-from shoal.maintenance import collect_seldom
+from shoal.maintenance import collect_seldom, share_one_heap
 from shoal.testing.chat import OPEN
 from shoal.testing.crash import World, note_tool
 from tests.chaos.chat_http import KEYLESS, HttpChat
@@ -136,4 +136,5 @@ async def live(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
+    share_one_heap()
     asyncio.run(live(parse(sys.argv[1:])))

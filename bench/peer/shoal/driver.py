@@ -70,8 +70,9 @@ class Driver:
         from shoal.config import load_config
         from shoal.domain.ids import make_thread_id
         from shoal.domain.messages import Author, Prompt
-        from shoal.maintenance import collect_seldom
+        from shoal.maintenance import collect_seldom, share_one_heap
 
+        share_one_heap()
         self.versions = {name: version(name) for name in ("shoal", "httpx2", "msgspec")}
         self.thread, self.prompt, self.author = make_thread_id, Prompt, Author("ada", "Ada", trusted=True)
         self.chat = make_chat()

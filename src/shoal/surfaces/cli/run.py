@@ -93,9 +93,10 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
     from shoal.app import open_app
     from shoal.config import default_model
     from shoal.domain.installation import as_typed
-    from shoal.maintenance import collect_seldom, discover_models, missing_model
+    from shoal.maintenance import collect_seldom, discover_models, missing_model, share_one_heap
     from shoal.permissions.redact import guard_logging
 
+    share_one_heap()
     with stop_signal() as stopped:
         async with AsyncExitStack() as stack:
             app = await stack.enter_async_context(open_app(config, role=role))
