@@ -9,6 +9,8 @@ pages of it written by another program           its time, while -shm tells of n
                                                  more that was copied; a quick check
 -wal removed, cut off or changed between runs    the mark; what -shm knows of the -wal       at the start
 the database removed while its -wal is left      the -wal                                    at the start
+a start on what replaced it, with what it held   the time of both                            at the start
+saved beside it and not looked at
 
 A -journal is no damage: a process was killed while it turned a fresh or restored database to the -wal, and the start
 rolls that back.
@@ -147,6 +149,8 @@ class FileHealth(Health):
 
         `accept_loss` goes on without what the -wal should hold and does not; damaged pages are refused even then.
         """
+        if not accept_loss:
+            self._refuse_beside_rescued()
         self._files[self._path] = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         wal_bytes = _size(self._wal)
         if not os.fstat(self._files[self._path]).st_size:
@@ -171,6 +175,17 @@ class FileHealth(Health):
                 raise StoreCorrupt(
                     f"{self._path} lacks what was written last: of {before.last_frame} pages in {self._wal.name} "
                     f"{found} can be read. {_PUT_BACK}"
+                )
+
+    def _refuse_beside_rescued(self) -> None:
+        """Raise StoreCorrupt if the database was written last before another one was saved from being replaced."""
+        written_at = max(_written_at(self._path), _written_at(self._wal))
+        for saved in sorted(self._path.parent.glob(f"{self._path.name}.rescued-*")):
+            if _written_at(saved) > written_at:
+                raise StoreCorrupt(
+                    f"{saved} was saved when {self._path} was removed or replaced while in use, and may hold more. To "
+                    f"go on with it, remove {self._path.name}, {self._wal.name} and {self._shm.name}, and rename it to "
+                    f"{self._path.name}; to go on without it, move it to another folder."
                 )
 
     def begin(self, writer: sqlite3.Connection) -> None:
@@ -497,6 +512,14 @@ def _look_at(path: str) -> tuple[tuple[int, int], int]:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _written_at(path: Path) -> int:
+    """When, in nanoseconds; 0 where there is no such file."""
+    try:
+        return path.stat().st_mtime_ns
     except OSError:
         return 0
 

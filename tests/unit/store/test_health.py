@@ -1,6 +1,7 @@
 """A database that is damaged, replaced or lacks what was written last is noticed, and nothing more is written to it."""
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -127,6 +128,47 @@ async def test_a_file_that_is_removed_or_replaced_stops_writing_and_all_of_it_is
     assert saved.stat().st_mode & 0o777 == 0o600
     shutil.move(saved, tmp_path / "again.db")
     again = SqliteDriver(tmp_path / "again.db")
+    assert await keys_of(again) == KEYS
+    await again.close()
+
+
+@pytest.mark.parametrize("goes_on_with", ["what was saved", "what replaced it"])
+@pytest.mark.parametrize("change", [remove, replace])
+async def test_nothing_starts_beside_what_was_saved_until_somebody_says_which_to_use(
+    driver: SqliteDriver, tmp_path: Path, change: Callable[[Path], None], goes_on_with: str
+) -> None:
+    path = tmp_path / "shoal.db"
+    saved = path.with_name("shoal.db.rescued-1")
+    change(path)
+    with pytest.raises(StoreCorrupt, match="saved as"):
+        await driver.write(put("late"))
+    await driver.close()
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match=r"rescued-1 was saved when .* move it to another folder"):
+            SqliteDriver(path)
+    if goes_on_with == "what was saved":
+        for suffix in ("", "-wal", "-shm"):
+            beside(path, suffix).unlink(missing_ok=True)
+        saved.rename(path)
+    else:
+        saved.rename(tmp_path / "elsewhere.db")
+        beside(path, "-wal").unlink(missing_ok=True)
+        beside(path, "-shm").unlink(missing_ok=True)
+    again = SqliteDriver(path)
+    if goes_on_with == "what was saved":
+        assert await keys_of(again) == KEYS
+    await again.close()
+
+
+async def test_a_database_that_is_written_later_starts_beside_what_was_saved_before(
+    driver: SqliteDriver, tmp_path: Path
+) -> None:
+    path = tmp_path / "shoal.db"
+    await driver.close()
+    saved = path.with_name("shoal.db.rescued-1")
+    shutil.copyfile(path, saved)
+    os.utime(saved, ns=(0, 0))
+    again = SqliteDriver(path)
     assert await keys_of(again) == KEYS
     await again.close()
 
