@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.scenarios.delegation import children_of, delegates
 from tests.scenarios.kit import in_time
 
 from shoal.chat.inbox import press
@@ -15,7 +16,7 @@ from shoal.domain.messages import Author
 from shoal.domain.ports import Route
 from shoal.domain.triggers import NewTrigger
 from shoal.testing.clock import ManualClock
-from shoal.testing.model import FakeModel, Refusal
+from shoal.testing.model import FakeModel, Refusal, Reply
 from shoal.testing.model.script import Seen
 from shoal.testing.scenario import World, scenario
 
@@ -173,6 +174,31 @@ async def test_a_model_that_there_is_not_is_refused_and_the_turn_waits_on(
         assert told.startswith("No provider has the model 'nope/gone'")
         down = False
         await in_time(clock, world.ada.sees("here I am"), 60)
+
+
+@pytest.mark.parametrize("tool", ["subagent", "spawn"])
+async def test_the_outage_of_a_subagent_is_told_where_it_was_called_and_waited_out(tmp_path: Path, tool: str) -> None:
+    clock, down = ManualClock(), True
+
+    def answer(seen: Seen) -> Refusal | Reply | str:
+        if "the leaf" in seen.user_text.partition("<context>")[0]:
+            return DOWN if down else "the leaf is done"
+        return "the plan is done" if seen.rounds else delegates(tool, "the leaf")
+
+    async with scenario(tmp_path, FakeModel(script=answer), clock=clock) as world:
+        await world.ada.says("plan it")
+        await in_time(clock, world.ada.sees("overloaded"), 1)
+        await clock.advance(20 * 60)
+        await world.rests()
+        (child,) = await children_of(world)
+        assert "retry_scheduled" in await world.types(child)
+        assert sum("overloaded" in text for text in world.chat.texts(world.ada.thread)) == 1
+        down = False
+        await in_time(clock, world.ada.sees("answers again"), 5)
+        await in_time(clock, world.ada.sees("the plan is done"), 1)
+        assert [one.outcome for one in await finished(world)] == ["done"]
+        ended = [event.data for event in await world.journal(child) if isinstance(event.data, TurnFinished)]
+        assert [one.reply for one in ended] == ["the leaf is done"]
 
 
 async def test_a_trigger_that_comes_in_an_outage_waits_it_out(tmp_path: Path) -> None:
