@@ -102,6 +102,18 @@ async def test_another_model_answers_beside_the_first(page: Page, shoal: Running
     await page.get_by_role("button", name="Branch before").click()
     await expect(page.locator(".row.begin")).to_contain_text("fake/fake-1")
     await expect(page.get_by_role("button", name="Branch before")).to_be_focused()
+
+    gate = Gate()
+    shoal.plays("slowly", Reply("There.", gate=gate))
+    shoal.says("web:lobby:again", "slowly, please")
+    until(gate.reached.is_set)
+    await page.get_by_role("button", name="Branch after").click()
+    await expect(page.locator(".branches").get_by_role("alert")).to_contain_text("Wait for its answer or stop it")
+    shoal.open(gate)
+    await page.get_by_role("button", name="Branch after").click()
+    await expect(page.locator(".branches")).to_contain_text("2/2")
+    await expect(page.get_by_role("alert")).to_have_count(0)
+
     edit = page.get_by_role("button", name="Edit", exact=True)
     await edit.click()
     await expect(page.get_by_label("Your message")).to_be_focused()
@@ -120,7 +132,7 @@ async def test_who_may_only_read_is_shown_what_changed_and_offered_nothing(brows
         for name in (
             "Try again",
             "Another model",
-            "Fork: go on in a copy",
+            "Go on in a copy",
             "Save as case",
             "Edit",
             "Undo these changes",
