@@ -163,6 +163,7 @@ async def test_files_that_were_changed_since_are_asked_about(tmp_path: Path) -> 
             "a.txt": "",
             "b.txt": "changed",
         }
+        assert (await undo.show(world.ada.thread, only)).differ == 1
         with pytest.raises(FilesDiffer, match=r"b\.txt"):
             await undo.undo(world.ada.thread, only, world.ada.asker)
         assert (folder / "a.txt").exists(), "nothing is done before somebody has decided"
@@ -173,6 +174,15 @@ async def test_files_that_were_changed_since_are_asked_about(tmp_path: Path) -> 
         assert not list(folder.iterdir())
         await undo.undo(world.ada.thread, again.id, world.ada.asker)
         assert (folder / "b.txt").read_text() == "mine", "what was overwritten comes back"
+
+
+async def test_a_file_that_was_changed_since_counts_though_it_is_not_shown(tmp_path: Path) -> None:
+    model = FakeModel(runs("for number in $(seq 300); do : > $number.txt; done"), "done")
+    async with scenario(tmp_path, model) as world:
+        only, undo = await turn(world), world.app.orchestrator.undo
+        (workspace(world) / "99.txt").write_text("mine")
+        shown = await undo.show(world.ada.thread, only)
+        assert (shown.changed, "99.txt" in {one.path for one in shown.files}, shown.differ) == (300, False, 1)
 
 
 async def test_what_two_turns_wrote_at_the_same_time_is_asked_about(tmp_path: Path) -> None:

@@ -169,9 +169,10 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
         print(f"{number}. {one.agent} {asked}, allowed each time{taken}:")
         print("\n".join(f"     {line}" for line in printable(one.shown).splitlines()[:6]))
         print("   " + "\n   ".join(one.text.splitlines()))
-    print(
-        "To accept one: shoal permissions suggest --accept NUMBER" if found else "Nothing was asked often enough yet."
-    )
+    if not found:
+        print("Nothing was asked often enough yet.")
+    elif not all(one.accepted for one in found):
+        tell("To accept one: `shoal permissions suggest --accept NUMBER`")
 
 
 @permissions.command()
