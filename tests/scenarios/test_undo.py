@@ -541,6 +541,20 @@ async def test_the_last_undo_is_taken_back_without_its_id(tmp_path: Path) -> Non
             assert files() == expected
 
 
+async def test_a_turn_counts_as_undone_after_every_other_undo_that_is_taken_back(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(runs("echo 1 > a.txt; echo 1 > b.txt"), "done")) as world:
+        only, undo, kept = await turn(world), world.app.orchestrator.undo, workspace(world) / "b.txt"
+        kept.write_text("mine")
+        await world.ada.asks("/undo last keep")
+        for expected in ("done", "undone") * 3:
+            await world.ada.asks("/undo back")
+            assert (await undo.show(world.ada.thread, only)).state == expected
+        assert "No turn here has changed files" in await world.ada.asks("/undo last overwrite")
+        back = (await undo.show(world.ada.thread, only)).undone_by
+        assert (await undo.undo(world.ada.thread, back, world.ada.asker)).files == ("a.txt",)
+        assert ((await undo.show(world.ada.thread, only)).state, kept.read_text()) == ("done", "mine")
+
+
 async def test_whoever_is_late_to_undo_is_told_that_it_was_undone(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
         only, undo = await turn(world), world.app.orchestrator.undo
