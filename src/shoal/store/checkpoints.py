@@ -64,7 +64,7 @@ class CheckpointStore(StorePart):
         if not (yield from query("thread_rest", thread=done.thread, now=at)):
             if not (yield from query("thread_one", thread=done.thread)):
                 raise NotFound(f"There is no thread {done.thread}.")
-            raise Conflict(f"{done.thread} has something to do. Wait for its answer or stop it, then try again.")
+            raise Conflict("This conversation has something to do. Wait for its answer or stop it, then try again.")
         if not (yield from query("checkpoint_undone", id=done.id, undo=undo, before="")):
             raise Conflict("Somebody else has just undone this.")
         row = {"id": undo, "thread": done.thread, "workspace": done.workspace, "author": by}
