@@ -261,6 +261,12 @@ async def test_rules_are_suggested_and_accepted_one_by_one(page: Page, shoal: Ru
     rules = (shoal.home / "shoal.toml").read_text()
     assert "touch log" in rules
     assert "touch tides" not in rules
+    told = shoal.cli("permissions", "suggest")
+    (number,) = [line.split(".")[0] for line in told.splitlines() if line.endswith("allowed each time:")]
+    assert "To accept one:" in told
+    assert "touch tides" in shoal.cli("permissions", "suggest", "--accept", number)
+    assert "touch tides" in (shoal.home / "shoal.toml").read_text()
+    assert "To accept one:" not in shoal.cli("permissions", "suggest")
     shoal.says("web:lobby:at-once", f"tools=1 tool=bash args={json.dumps({'command': 'touch log.txt'})}")
     shoal.ends("web:lobby:at-once")  # nobody is asked any more
 

@@ -15,7 +15,16 @@ from shoal.domain.permissions import TOKEN_SCOPES, Decision, Ruling
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import hours_of, json_option, print_json, print_records, print_table, printable, when
+from shoal.surfaces.cli.output import (
+    hours_of,
+    json_option,
+    print_json,
+    print_records,
+    print_table,
+    printable,
+    tell,
+    when,
+)
 from shoal.surfaces.http.endpoints import Removed
 from shoal.surfaces.http.routes_permissions import HindsightView, OwnRuleView, ProfileView, SuggestedRule
 
