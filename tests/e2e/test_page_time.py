@@ -102,6 +102,18 @@ async def test_another_model_answers_beside_the_first(page: Page, shoal: Running
     await page.get_by_role("button", name="Branch before").click()
     await expect(page.locator(".row.begin")).to_contain_text("fake/fake-1")
     await expect(page.get_by_role("button", name="Branch before")).to_be_focused()
+
+    gate = Gate()
+    shoal.plays("slowly", Reply("There.", gate=gate))
+    shoal.says("web:lobby:again", "slowly, please")
+    until(gate.reached.is_set)
+    await page.get_by_role("button", name="Branch after").click()
+    await expect(page.locator(".branches").get_by_role("alert")).to_contain_text("Wait for its answer or stop it")
+    shoal.open(gate)
+    await page.get_by_role("button", name="Branch after").click()
+    await expect(page.locator(".branches")).to_contain_text("2/2")
+    await expect(page.get_by_role("alert")).to_have_count(0)
+
     edit = page.get_by_role("button", name="Edit", exact=True)
     await edit.click()
     await expect(page.get_by_label("Your message")).to_be_focused()
@@ -120,7 +132,7 @@ async def test_who_may_only_read_is_shown_what_changed_and_offered_nothing(brows
         for name in (
             "Try again",
             "Another model",
-            "Fork: go on in a copy",
+            "Go on in a copy",
             "Save as case",
             "Edit",
             "Undo these changes",
@@ -249,6 +261,12 @@ async def test_rules_are_suggested_and_accepted_one_by_one(page: Page, shoal: Ru
     rules = (shoal.home / "shoal.toml").read_text()
     assert "touch log" in rules
     assert "touch tides" not in rules
+    told = shoal.cli("permissions", "suggest")
+    (number,) = [line.split(".")[0] for line in told.splitlines() if line.endswith("allowed each time:")]
+    assert "To accept one:" in told
+    assert "touch tides" in shoal.cli("permissions", "suggest", "--accept", number)
+    assert "touch tides" in (shoal.home / "shoal.toml").read_text()
+    assert "To accept one:" not in shoal.cli("permissions", "suggest")
     shoal.says("web:lobby:at-once", f"tools=1 tool=bash args={json.dumps({'command': 'touch log.txt'})}")
     shoal.ends("web:lobby:at-once")  # nobody is asked any more
 

@@ -33,7 +33,7 @@ from shoal.store.driver import Driver, Script
 from shoal.testing.chat import LIMITS, FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.faults import Side, WrappedDriver
-from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen, Step
+from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply, Seen, Step
 from shoal.testing.model.script import own_words
 from shoal.testing.scenario import Person, World, scenario
 from shoal.turn.replay import replay_thread
@@ -381,6 +381,14 @@ def database_server() -> Iterator[str]:
     """The address of an empty database of a server."""
     with database() as address:
         yield "postgresql:///?" + "&".join(address.split())
+
+
+async def test_a_failed_turn_offers_to_be_tried_again(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(Refusal(400, "no"), "There.")) as world:
+        await world.ada.says("Is it there?")
+        assert "`/retry` answers it anew." in (await world.ada.sees("did not accept the request")).markdown
+        await world.ada.says("/retry")
+        assert "/retry" not in (await world.ada.sees("There.")).markdown
 
 
 async def test_a_command_that_comes_again_since_the_database_failed_is_done_once(tmp_path: Path) -> None:

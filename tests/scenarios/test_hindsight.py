@@ -28,7 +28,7 @@ async def test_what_was_asked_and_allowed_thrice_is_suggested_and_denied_by_a_st
         assert (rule.allow, rule.asked, rule.shown) == (("tool:bash:touch made",), 3, "touch made")
         checks = await store.audit.checks(since)
         (one,) = [check for check in checks if check.action == "tool:bash:touch made"]
-        assert (one.decision, one.thread) == ("ask", world.ada.thread)
+        assert (one.decision, one.count, one.thread) == ("ask", 3, world.ada.thread)
         strict = compile_profile("strict", ProfileSettings(deny=("tool:bash:touch .*",), allow=(".*",)))
         (changed,) = [one for one in decided_anew(checks, strict) if one.action == "tool:bash:touch made"]
         assert (changed.before, changed.after, changed.rule) == ("ask", "deny", "deny tool:bash:touch .*")

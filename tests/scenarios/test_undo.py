@@ -163,6 +163,7 @@ async def test_files_that_were_changed_since_are_asked_about(tmp_path: Path) -> 
             "a.txt": "",
             "b.txt": "changed",
         }
+        assert (await undo.show(world.ada.thread, only)).differ == 1
         with pytest.raises(FilesDiffer, match=r"b\.txt"):
             await undo.undo(world.ada.thread, only, world.ada.asker)
         assert (folder / "a.txt").exists(), "nothing is done before somebody has decided"
@@ -173,6 +174,15 @@ async def test_files_that_were_changed_since_are_asked_about(tmp_path: Path) -> 
         assert not list(folder.iterdir())
         await undo.undo(world.ada.thread, again.id, world.ada.asker)
         assert (folder / "b.txt").read_text() == "mine", "what was overwritten comes back"
+
+
+async def test_a_file_that_was_changed_since_counts_though_it_is_not_shown(tmp_path: Path) -> None:
+    model = FakeModel(runs("for number in $(seq 300); do : > $number.txt; done"), "done")
+    async with scenario(tmp_path, model) as world:
+        only, undo = await turn(world), world.app.orchestrator.undo
+        (workspace(world) / "99.txt").write_text("mine")
+        shown = await undo.show(world.ada.thread, only)
+        assert (shown.changed, "99.txt" in {one.path for one in shown.files}, shown.differ) == (300, False, 1)
 
 
 async def test_what_two_turns_wrote_at_the_same_time_is_asked_about(tmp_path: Path) -> None:
@@ -529,6 +539,20 @@ async def test_the_last_undo_is_taken_back_without_its_id(tmp_path: Path) -> Non
         for expected in (["b.txt"], [], ["b.txt"]):  # each is an undo, and the last one to be taken back
             await world.ada.asks("/undo Back")
             assert files() == expected
+
+
+async def test_a_turn_counts_as_undone_after_every_other_undo_that_is_taken_back(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(runs("echo 1 > a.txt; echo 1 > b.txt"), "done")) as world:
+        only, undo, kept = await turn(world), world.app.orchestrator.undo, workspace(world) / "b.txt"
+        kept.write_text("mine")
+        await world.ada.asks("/undo last keep")
+        for expected in ("done", "undone") * 3:
+            await world.ada.asks("/undo back")
+            assert (await undo.show(world.ada.thread, only)).state == expected
+        assert "No turn here has changed files" in await world.ada.asks("/undo last overwrite")
+        back = (await undo.show(world.ada.thread, only)).undone_by
+        assert (await undo.undo(world.ada.thread, back, world.ada.asker)).files == ("a.txt",)
+        assert ((await undo.show(world.ada.thread, only)).state, kept.read_text()) == ("done", "mine")
 
 
 async def test_whoever_is_late_to_undo_is_told_that_it_was_undone(tmp_path: Path) -> None:

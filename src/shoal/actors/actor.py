@@ -393,7 +393,7 @@ class Actor:
             for call in state.unresolved()
             if call.id in state.started and (request := state.approvals.get(call.id)) is not None
         )
-        posts = (*cards, *view.outage_ends(STOPPED), *view.answer(finished.reply))
+        posts = (*cards, *view.outage_ends(STOPPED), *view.answer(finished.reply, finished.outcome))
         await view.finish(Commit(state.turn, results + events, posts))
 
 

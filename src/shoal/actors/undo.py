@@ -137,6 +137,7 @@ class Undo:
             undone_by=row.undone_by,
             undoes=row.undoes,
             changed=len(planned),
+            differ=sum(one.since in ("changed", "shared") and not one.why_not for one in planned),
             files=tuple(files),
             notes=notes,
             beyond=beyond,

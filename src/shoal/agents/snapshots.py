@@ -128,7 +128,7 @@ class ConversationSnapshots:
         """
         window = await self._find(thread)
         if window.busy:
-            raise Conflict(f"{thread} has something to do. Wait for its answer, then try again.")
+            raise Conflict("This conversation has something to do. Wait for its answer, then try again.")
         saved = await self._save(window, "") if await self._window(window) else None
         self._publish(await self._store.snapshots.begin(thread, window.last_seq, [Cleared(by=by)]))
         return saved
@@ -205,7 +205,7 @@ class ConversationSnapshots:
             raise NotFound(f"There is no thread {source}.")
         there, here, upto, seq = self._home.thread(source), self._home.thread(thread), after or info.last_seq, 0
         if await self._store.journal.thread(thread) is not None or (here / "attachments").exists():
-            raise Conflict(f"There is a thread {thread} already, or files of one.")
+            raise Conflict(f"There is a thread {thread} already, or files of one. Name another.")
         if upto > info.last_seq:
             raise InvalidInput(f"{source} has {info.last_seq} events, and none of number {upto}.")
         await self._folders.pull(source)

@@ -127,6 +127,7 @@ SINCE = {
 class TurnChanges(msgspec.Struct, frozen=True):
     """What a turn, or an undo, did to the files of its workspace. `changed` counts all; `files` are the first of them.
 
+    `differ` counts those that could be restored and are not as it left them: an undo asks about them.
     `beyond` is what it did that cannot be undone, `notes` what was not kept. `undone_by` is the undo that took it back.
     """
 
@@ -136,6 +137,7 @@ class TurnChanges(msgspec.Struct, frozen=True):
     undone_by: str
     undoes: str
     changed: int
+    differ: int
     files: tuple[FileChange, ...]
     notes: tuple[str, ...]
     beyond: tuple[str, ...]

@@ -48,14 +48,20 @@ class AuditLog(StorePart):
         return [_audit_row(row) for row in reversed(rows)]
 
     async def checks(self, since: datetime, agent: str = "") -> list[PastCheck]:
-        """What was checked since then, each action with each decision once; of one agent, if it is named. What a case
-        did in its throw-away workspace, by rules of its own, is left out."""
+        """What was checked since then, each action with each decision once; of one agent, if it is named. A call that
+        was asked about is checked again before it runs, which counts as one. What a case did in its throw-away
+        workspace, by rules of its own, is left out."""
         found: dict[tuple[str, str], PastCheck] = {}
+        asked = set[tuple[str, str, str, str]]()
         after: tuple[datetime, str, int] = (since, "", 0)
         while rows := await self._read("audit_since", since=after[0], chain=after[1], number=after[2], limit=PAGE_ROWS):
             for row in map(_audit_row, rows):
                 entry, key = row.entry, (row.entry.action, row.entry.decision)
-                if entry.kind == "check" and row.chain != CASES_CHAIN and agent in ("", entry.agent):
+                call = (row.chain, entry.turn, entry.detail, entry.action)
+                is_check = entry.kind == "check" and row.chain != CASES_CHAIN and agent in ("", entry.agent)
+                if is_check and call not in asked:
+                    if entry.decision == "ask":
+                        asked.add(call)
                     count = found[key].count + 1 if key in found else 1
                     decision = cast("Decision", entry.decision)
                     found[key] = PastCheck(entry.action, decision, count, row.chain, row.at)

@@ -52,7 +52,7 @@ class BranchStore(StorePart):
         if not found:
             if not (yield from query("thread_one", thread=thread)):
                 raise NotFound(f"There is no thread {thread}.")
-            raise Conflict(f"{thread} has something to do. Wait for its answer or stop it, then try again.")
+            raise Conflict("This conversation has something to do. Wait for its answer or stop it, then try again.")
         if not 0 <= after <= number(found[0][0]):
             raise InvalidInput(f"{thread} has {counted(number(found[0][0]), 'event')}, and none of number {after}.")
         if (yield from _turn_at(thread, after)):

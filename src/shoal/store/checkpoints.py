@@ -64,7 +64,7 @@ class CheckpointStore(StorePart):
         if not (yield from query("thread_rest", thread=done.thread, now=at)):
             if not (yield from query("thread_one", thread=done.thread)):
                 raise NotFound(f"There is no thread {done.thread}.")
-            raise Conflict(f"{done.thread} has something to do. Wait for its answer or stop it, then try again.")
+            raise Conflict("This conversation has something to do. Wait for its answer or stop it, then try again.")
         if not (yield from query("checkpoint_undone", id=done.id, undo=undo, before="")):
             raise Conflict("Somebody else has just undone this.")
         row = {"id": undo, "thread": done.thread, "workspace": done.workspace, "author": by}
@@ -79,9 +79,13 @@ class CheckpointStore(StorePart):
         yield from query("thread_lock", thread=undo.thread)
         if not (yield from query("checkpoint_end", id=undo.id, after=after, now=at)):
             return ()
-        undone = yield from query("checkpoint_one", id=undo.undoes)
-        if undone and _row(undone[0]).undoes:
-            yield from query("checkpoint_again", id=_row(undone[0]).undoes, undo=undo.undoes)
+        above, stands = undo.undoes, True  # what it undid had undone something, which stands again, and so on
+        while (found := (yield from query("checkpoint_one", id=above))) and (below := _row(found[0]).undoes):
+            if stands:
+                yield from query("checkpoint_again", id=below, undo=above)
+            else:
+                yield from query("checkpoint_undone", id=below, undo=above, before="")
+            above, stands = below, not stands
         if not (yield from query("thread_one", thread=undo.thread)):
             return ()
         events = yield from append_outside(undo.thread, TurnId(""), [event], at)

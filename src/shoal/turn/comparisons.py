@@ -307,7 +307,7 @@ class Comparisons:
             if not turns:
                 raise NotFound(
                     f"No thread has #{wanted.tag} in its title. Tag one by its name: "
-                    f"`shoal threads rename ID 'Its title #{wanted.tag}'`."
+                    f'`shoal threads rename ID "Its title #{wanted.tag}"`.'
                 )
         else:
             async for info in self._threads(archived=False):

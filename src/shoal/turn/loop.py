@@ -204,7 +204,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         usage = state.usage + said.usage if said is not None else state.usage
         finished = TurnFinished(move.outcome, reply, state.steps + (said is not None), usage)
         events = (said, finished) if said is not None else (finished,)
-        await view.finish(Commit(view.turn, events, view.answer(reply), spend=spend, steps=steps))
+        await view.finish(Commit(view.turn, events, view.answer(reply, move.outcome), spend=spend, steps=steps))
 
     # ---- the model step ----
 
@@ -224,7 +224,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             await view.commit(Failed(FALLBACK, step.instead, fatal=False))
         if isinstance(outcome, LimitReached):  # the turn ends without asking the model once more
             finished = TurnFinished("limit", outcome.detail, state.steps, state.usage)
-            await view.finish(Commit(view.turn, (outcome, finished), view.answer(outcome.detail)))
+            await view.finish(Commit(view.turn, (outcome, finished), view.answer(outcome.detail, finished.outcome)))
         elif isinstance(outcome, Failed) or outcome.stop == "max_tokens":
             await view.commit(outcome, spend=step.spend, steps=steps)
         elif outcome.tool_calls:

@@ -27,6 +27,7 @@ from shoal.domain.events import (
     Event,
     EventData,
     LiveData,
+    Outcome,
     RequestMark,
     RetryScheduled,
     StatusChanged,
@@ -62,6 +63,9 @@ TOKEN_BYTES = 8
 """What a token of text takes: its four bytes as they are, and once more as they are sent."""
 LOADED_AT_ONCE_MAX = 500
 """Events read at a time when a conversation is read from the journal."""
+
+TRY_AGAIN = "`/retry` answers it anew."
+"""What a chat is told with the end of a turn that failed."""
 
 Finishing = Callable[[float], Awaitable[Committed]]
 """A transaction that enqueues posts and claims them for so many seconds, or for 0 does not."""
@@ -367,13 +371,15 @@ class ThreadView:
 
     # ---- what the open turn posts ----
 
-    def answer(self, text: str) -> tuple[NewPost, ...]:
-        """The post of the turn's answer, which says where a fallback model gave it, and the same to be spoken; none
-        where nobody reads along."""
+    def answer(self, text: str, outcome: Outcome) -> tuple[NewPost, ...]:
+        """The post of the turn's answer, which says where a fallback model gave it and how a failed turn is tried
+        again, and the same to be spoken; none where nobody reads along."""
         if not text or is_child(self.thread):
             return ()
         state, reply_to = self.open, self.open.message_id
         shown = f"{text}\n\n_{state.instead}_" if state.instead else text
+        if outcome == "failed":
+            shown = f"{shown}\n\n{TRY_AGAIN}"
         reply = NewPost(reply_key(self.turn), self.thread, shown, reply_to=reply_to)
         if not state.speaks:
             return (reply,)

@@ -30,7 +30,7 @@ select id, thread, workspace, author, turn_seq, before, after, began_at, ended_a
 where ended_at is null and undoes <> '' order by id limit :limit;
 
 -- name: checkpoint_undone
--- An undo begins; nothing where another one has already.
+-- An undo begins or stands again; nothing where another one has already.
 update checkpoints set undone_by = :undo where id = :id and undone_by = :before returning id;
 
 -- name: checkpoint_again

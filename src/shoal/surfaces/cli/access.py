@@ -15,7 +15,16 @@ from shoal.domain.permissions import TOKEN_SCOPES, Decision, Ruling
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import hours_of, json_option, print_json, print_records, print_table, printable, when
+from shoal.surfaces.cli.output import (
+    hours_of,
+    json_option,
+    print_json,
+    print_records,
+    print_table,
+    printable,
+    tell,
+    when,
+)
 from shoal.surfaces.http.endpoints import Removed
 from shoal.surfaces.http.routes_permissions import HindsightView, OwnRuleView, ProfileView, SuggestedRule
 
@@ -169,9 +178,10 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
         print(f"{number}. {one.agent} {asked}, allowed each time{taken}:")
         print("\n".join(f"     {line}" for line in printable(one.shown).splitlines()[:6]))
         print("   " + "\n   ".join(one.text.splitlines()))
-    print(
-        "To accept one: shoal permissions suggest --accept NUMBER" if found else "Nothing was asked often enough yet."
-    )
+    if not found:
+        print("Nothing was asked often enough yet.")
+    elif not all(one.accepted for one in found):
+        tell("To accept one: `shoal permissions suggest --accept NUMBER`")
 
 
 @permissions.command()

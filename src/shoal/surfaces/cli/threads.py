@@ -244,9 +244,14 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
     if not yes:
         print("\n".join(_changes_lines(found)))
         click.confirm("Restore these files?", abort=True)
-    changed = [printable(one.path) for one in found.files if one.since in ("changed", "shared")]
-    if changed and not since and not yes:
-        print(f"Not as this turn left them: {', '.join(changed)}.")
+    if found.differ and not since:
+        named = [printable(one.path) for one in found.files if one.since in ("changed", "shared")]
+        named += ["…"] if found.differ > len(named) else []
+        are, them = ("file is", "it") if found.differ == 1 else ("files are", "them")
+        differ = f"{found.differ} {are} not as this turn left {them}: {', '.join(named)}."
+        if yes:
+            raise click.UsageError(f"{differ} Add --keep or --overwrite.")
+        print(differ)
         since = "overwrite" if click.confirm("Overwrite those too? Otherwise they stay.") else "keep"
     at = f"{_path(id)}/turns/{path_part(found.turn)}/undo"
     done = call_app(context, "POST", at, {"since": since or "ask"}, into=UndoResult)

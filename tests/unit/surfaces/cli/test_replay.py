@@ -148,3 +148,9 @@ def test_files_of_a_turn_are_restored_while_no_shoal_runs(shoal: Shoal, home: Pa
     assert (done.code, done.out.splitlines()[0], file.exists()) == (0, "Restored 1 file.", False)
     assert shoal("threads", "undo", THREAD, done.out.split()[-4].rstrip("'"), "--yes").code == 0
     assert file.read_text() == "one"
+    file.write_text("mine")
+    ran = shoal("threads", "undo", THREAD, "--yes")
+    differs = "1 file is not as this turn left it: a.txt. Add --keep or --overwrite."
+    assert (ran.code, ran.err, file.read_text()) == (2, f"shoal: {differs}\n", "mine")
+    assert shoal("threads", "undo", THREAD, "--yes", "--overwrite").code == 0
+    assert not file.exists()

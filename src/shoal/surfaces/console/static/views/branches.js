@@ -11,6 +11,7 @@ let pressed = ""; // the button of a switch whose row is replaced by the branch 
 /** ‹ 2/3 ›: which of the turns in one place is shown, and the way to those beside it. */
 export function BranchSwitch({ thread, session, siblings }) {
   const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState("");
   const box = useRef(null);
   const { at, tips } = siblings;
   const still = busy || !canTalk();
@@ -22,7 +23,9 @@ export function BranchSwitch({ thread, session, siblings }) {
     if (still || to < 0 || to >= tips.length) return;
     setBusy(true);
     pressed = event.currentTarget.ariaLabel;
-    if (await session.attempt(() => api.branch(thread, tips[to]))) pressed = "";
+    const failed = await session.attempt(() => api.branch(thread, tips[to]));
+    if (failed) pressed = "";
+    setProblem(failed);
     setBusy(false);
   };
   return html`
@@ -30,6 +33,7 @@ export function BranchSwitch({ thread, session, siblings }) {
       <button type="button" class="quiet" aria-label="Branch before" aria-disabled=${still || at === 0} onClick=${(event) => go(event, at - 1)}>‹</button>
       <span aria-hidden="true">${at + 1}/${tips.length}</span>
       <button type="button" class="quiet" aria-label="Branch after" aria-disabled=${still || at === tips.length - 1} onClick=${(event) => go(event, at + 1)}>›</button>
+      ${problem && html`<span class="problem" role="alert"><${Words} text=${problem} /></span>`}
     </span>
   `;
 }

@@ -42,7 +42,7 @@ export function Changes({ thread, turn, session, state }) {
     return html`<p class="problem" role="alert"><${Words} text=${problem} /> <button type="button" class="quiet" onClick=${read}>Try again</button></p>`;
   }
   const name = found.undoes ? "Take the undo back" : "Undo these changes";
-  const differ = found.files.some((file) => file.since === "changed" || file.since === "shared");
+  const differ = found.differ > 0;
   return html`
     <div class="changes" ref=${box} tabindex="-1">
       ${found.files.map((file) => html`<${File} key=${file.path} file=${file} isUndone=${found.state === "undone"} />`)}

@@ -50,7 +50,7 @@ export function SaveCase({ thread, turn, session, close }) {
     <${Dialog} label="Save as case" close=${close}>
       <form class="form" onSubmit=${save}>
         <p class="faint">The conversation up to this turn is kept, and what its tools returned. What has to hold when it is asked again?</p>
-        <label>Name <input value=${fields.name} required maxlength="64" pattern="[a-z0-9][a-z0-9\\-]*" placeholder="looks-before-it-answers" onInput=${(event) => setFields({ ...fields, name: event.target.value })} /></label>
+        <label>Name <input value=${fields.name} required maxlength="64" pattern="[a-z0-9][a-z0-9\\-]*" title="Small letters, digits and hyphens" placeholder="looks-before-it-answers" onInput=${(event) => setFields({ ...fields, name: event.target.value })} /></label>
         <label>What it is for (if you like) <input value=${fields.about} maxlength="300" onInput=${(event) => setFields({ ...fields, about: event.target.value })} /></label>
         ${rows.map(
           (row, at) => html`
