@@ -296,9 +296,10 @@ class ChatServer:
 
     def _state(self) -> dict[str, int]:
         """How far it is; the connection that asks is not counted."""
+        turns = self._people.turns
         return {
-            "answered": sum(self._settled.values()),
-            "wanted": self._people.threads * self._people.turns,
+            "answered": sum(turns if self._is_done(person) else self._settled[person] for person in self._said),
+            "wanted": self._people.threads * turns,
             "connections": len(self._connections) - 1,
         }
 
@@ -318,6 +319,9 @@ class ChatServer:
             words = self._people.words(name)
             update = Update(name, f"person-{person}", words, file=file, agent=self._people.agent(person))
             self._open[name] = (self._due[person], update)
+
+    def _is_done(self, person: int) -> bool:
+        return self._said[person] == self._people.turns and self._is_free(person)
 
     def _is_free(self, person: int) -> bool:
         """Whether all is answered that a person said and done that they did."""
@@ -341,7 +345,8 @@ class ChatServer:
             kind = self._people.kind(ack.id) if update.do == "say" else "plain"
             if kind == "spend" or update.do in ("stop", "delete"):  # maybe no answer comes; somebody has to go on
                 person, number = (int(part) for part in ack.id.partition("/")[0].split("."))
-                self._silent[person].add(number)
+                until = self._said[person] if update.do == "stop" else number + 1  # a late one ends what has come since
+                self._silent[person].update(range(number, until))
                 self._say(person)
             if kind in ("steer", "stop", "edit", "delete"):
                 texts = {"steer": f"words=3 steer={ack.id}", "edit": f"words=3 id={ack.id} edit={ack.id}"}
