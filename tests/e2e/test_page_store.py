@@ -339,6 +339,7 @@ async def test_a_line_of_markdown_is_told_without_its_marks(browser: Browser, ap
         "The **tide** is `low` at _noon_, see [it](https://example.org/a).": "The tide is low at noon, see it.",
         "# Boats\n- [x] *Knot*\n- Dunlin | 1.1 m": "Boats Knot Dunlin 1.1 m",
         "snake_case_name and 3 * 4 stay": "snake_case_name and 3 * 4 stay",
+        "Low at noon.[^1]\n\n[^1]: By the chart.": "Low at noon. By the chart.",
         "![plot](scratch/plot.png) shows it": "plot shows it",
     }
     async with opened(browser, api.address) as page:

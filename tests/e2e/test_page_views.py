@@ -27,7 +27,7 @@ LONG = "averylongwordwithoutanyplacetobreakit" * 6
 WAIT_MS = 30_000
 
 
-def how_things_stand(api: PageApi) -> None:
+def how_things_stand(api: PageApi, second: str = "failed") -> None:
     now = datetime.now(UTC)
     turn = {
         "thread": THREAD, "title": "Boats", "agent": "main", "seq": 4, "seconds": 3.5, "outcome": "done",
@@ -37,7 +37,7 @@ def how_things_stand(api: PageApi) -> None:
         "since": iso(now - timedelta(days=1)), "until": iso(now), "tokens": 900, "calls": 3, "usd": 0.25,
         "turns": [
             {**turn, "at": iso(now - timedelta(minutes=5))},
-            {**turn, "at": iso(now - timedelta(hours=3)), "outcome": "failed", "reply": "No credit is left."},
+            {**turn, "at": iso(now - timedelta(hours=3)), "outcome": second, "reply": "No credit is left."},
         ],
         "waiting": [
             {"id": "a1", "thread": THREAD, "asked_in": THREAD, "tool": "bash", "action": "tool:bash:make",
@@ -195,6 +195,12 @@ async def test_a_day_without_anything_says_so(browser: Browser, api: PageApi) ->
         await expect(page.get_by_text("Nothing was asked or done.")).to_be_visible(timeout=WAIT_MS)
         await expect(page.get_by_text("Nothing is scheduled for the next 24 hours.")).to_be_visible()
         await expect(page.locator(".figures")).to_contain_text("$0.00")
+
+
+async def test_only_turns_that_went_to_their_end_count_as_done(browser: Browser, api: PageApi) -> None:
+    how_things_stand(api, second="aborted")
+    async with opened(browser, api.address, place="today") as page:
+        await expect(page.locator(".figures > div").first).to_contain_text("1of 2 turns", timeout=WAIT_MS)
 
 
 async def test_usage_is_drawn_by_day_and_told_by_thread(browser: Browser, api: PageApi) -> None:

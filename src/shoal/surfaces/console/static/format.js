@@ -92,7 +92,7 @@ export const here = (text) => (text || "").replace(" The details are in the cons
 /** A line of Markdown without its marks: links and pictures by their words. Pure. */
 export const plain = (text) =>
   text
-    .replace(/!?\[([^\]]*)\]\([^)\s]*\)/g, "$1")
+    .replace(/!?\[([^\]]*)\]\([^)\s]*\)|\[\^\w+\]:?/g, "$1")
     .replace(/\[[ x]\]|(?<!\w)[*_~`]+(?=\S)|(?<=\S)[*~`]+|(?<=\S)_+(?!\w)|^\s*(?:[#>]+|[-*+])\s|[|]|:?-{3,}:?/gm, " ")
     .replace(/\s+/g, " ")
     .replace(/ (?=[.,;:!?)])/g, "")
