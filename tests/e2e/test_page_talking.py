@@ -110,7 +110,7 @@ async def test_two_questions_of_one_tool_are_told_apart(browser: Browser, api: P
         {
             "id": f"a{number}", "thread": THREAD, "tool": "bash", "state": "pending", "shown": shown,
             "actions": [f"tool:bash:{shown}"], "expires_at": expires_at, "created_at": expires_at,
-            "asked_by": "web:owner",
+            "asked_by": ("web:owner", "terminal:owner")[number],
         }
         for number, shown in enumerate(("make", "make test"))
     ]  # fmt: skip

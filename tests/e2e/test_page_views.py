@@ -271,6 +271,8 @@ async def test_schedules_stand_in_a_week_and_in_words(browser: Browser, api: Pag
         await page.get_by_role("button", name="Add schedule").click()
         await expect(page.locator(".cards .card")).to_have_count(2)
         assert api.sent[-1].body["schedule"] == "30 8 * * 5"
+        await expect(page.get_by_label("At", exact=True)).to_have_value("09:00")
+        await expect(page.get_by_role("combobox", name="On", exact=True)).to_have_count(0)
 
 
 async def test_the_audit_log_is_searched_and_checked(browser: Browser, api: PageApi) -> None:
