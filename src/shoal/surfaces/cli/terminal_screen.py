@@ -295,7 +295,7 @@ class ChatCompleter(Completer):
         for text, meta in found.items():
             if text.startswith(word):
                 yield Completion(text, -len(word), display_meta=meta)
-        if word and space or not before.startswith("/"):
+        if (word and space) or not before.startswith("/"):
             yield from self._files.get_completions(Document(word), complete_event)
 
     def _folders(self) -> list[str]:
