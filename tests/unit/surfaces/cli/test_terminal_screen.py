@@ -174,9 +174,7 @@ async def test_what_a_denied_call_tells_the_model_is_not_for_people(
     assert refused.for_people == "Permission denied: tool:bash:make is not allowed here."
 
 
-async def test_how_long_is_waited_is_said_on_a_narrow_screen_too(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_how_long_is_waited_is_said_on_a_narrow_screen_too(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     stand.chat._do(StatusChanged("retrying", "the model has reached its rate limit", 20), time.time() - 1)
     assert " ".join(stand.going_on()).endswith("trying again in 19 s")
