@@ -177,6 +177,11 @@ class Backups:
         self._making = asyncio.Lock()
 
     @property
+    def has_place(self) -> bool:
+        """Whether there is a place that they are kept in."""
+        return self._place is not None
+
+    @property
     def is_scheduled(self) -> bool:
         """Whether they are made without being asked for."""
         return self._place is not None and bool(self._every)

@@ -16,7 +16,9 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def test_one_is_made_now_and_listed(shoal: Served) -> None:
-    assert (await shoal.client.get("/api/backups")).json() == {"scheduled": True, "problem": "", "backups": []}
+    assert (await shoal.client.get("/api/backups")).json() == {
+        "scheduled": True, "problem": "", "backups": [], "has_place": True,
+    }  # fmt: skip
     made = await shoal.client.post("/api/backups", json={})
     assert made.status_code == 201
     assert (await shoal.client.get("/api/backups")).json()["backups"] == [made.json()]

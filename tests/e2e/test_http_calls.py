@@ -405,6 +405,14 @@ async def test_how_things_stand_is_told_at_once(shoal: Served) -> None:
     assert (await shoal.client.get("/api/overview?hours=1000")).status_code == 400
 
 
+async def test_what_a_thread_that_was_put_away_did_is_told_too(shoal: Served) -> None:
+    turn = await shoal.open(await waiting_prompt(shoal, "paint the boat"))
+    await shoal.finish(THREAD, turn, "Painted.")
+    assert (await shoal.client.patch(f"/api/threads/{THREAD}", json={"archived": True})).status_code == 200
+    found = (await shoal.client.get("/api/overview")).json()
+    assert [one["reply"] for one in found["turns"]] == ["Painted."]
+
+
 async def test_use_by_thread_has_titles(shoal: Served) -> None:
     turn = await shoal.open(await waiting_prompt(shoal, "paint the boat"))
     await shoal.store.ledger.record(THREAD, turn, Spend(f"{turn}:1", "main", "owner", "demo", Usage(100, 20), 0.5))

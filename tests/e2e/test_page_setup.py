@@ -24,7 +24,7 @@ async def test_from_nothing_to_an_answering_model_and_a_bot_of_ones_own(browser:
             await form.get_by_role("textbox", name="Address").fill(stand.model)
             await form.get_by_role("textbox", name="Key").fill("wrong-key")
             await form.get_by_role("button", name="Test").click()
-            await expect(form.get_by_role("alert")).to_contain_text("refused the key")
+            await expect(form.get_by_role("alert")).to_contain_text("The server (401) refused the key")
             await form.get_by_role("textbox", name="Key").fill("right")
             await form.get_by_role("button", name="Test").click()
             await expect(form.get_by_role("combobox", name="Model")).to_have_value("fake-1")
@@ -44,9 +44,12 @@ async def test_from_nothing_to_an_answering_model_and_a_bot_of_ones_own(browser:
 
             await stand.telegram.says(ADA, "hello")
             code = (await stand.telegram.sees(ADA, "shoal pair")).text.partition("shoal pair ")[2][:8]
+            await page.get_by_label("Code").fill("AAAA1111")
+            await page.get_by_role("button", name="I am the owner").click()
+            await expect(page.get_by_role("alert")).to_contain_text("Write to your bot once more.")
             await page.get_by_label("Code").fill(code)
             await page.get_by_role("button", name="I am the owner").click()
-            await expect(page.locator(".card", has_text="Telegram")).to_contain_text("Yours: 7")
+            await expect(page.locator(".card", has_text="Telegram")).to_contain_text("Its owner is user 7")
             await stand.telegram.says(ADA, "How is the sea?")
             await stand.telegram.sees(ADA, "Ahoy.")
 

@@ -138,6 +138,22 @@ async def test_a_reply_is_shown_once(
         assert found == shown
 
 
+@pytest.mark.parametrize(("offset", "is_partial"), [(0, False), (12, True)])
+async def test_an_answer_whose_beginning_was_missed_says_so(
+    browser: Browser, api: PageApi, offset: int, *, is_partial: bool
+) -> None:
+    tell_everything(api)
+    piece = {"type": "text_delta", "turn": "t1", "data": {"text": "Ahoy", "step": 0, "offset": offset}}
+    async with opened(browser, api.address, place="audit") as page:
+        told = await evaluate(
+            page, "store",
+            """({ emptyThread, fold, foldLive, reconnected }, [events, piece]) =>
+              foldLive(reconnected(fold(emptyThread("t"), events)), piece).live.partial""",
+            [journal(api), piece],
+        )  # fmt: skip
+    assert told is is_partial
+
+
 async def test_a_stream_is_parsed_however_it_is_cut(browser: Browser, api: PageApi) -> None:
     stream = (
         ': hello\r\nretry: 5\n\nid: 7\ndata: {"a":\ndata: 1}\n\ndata:x\r\n\r\nevent: lost\ndata: {}\n\ndata: unfinished'
@@ -323,6 +339,7 @@ async def test_a_line_of_markdown_is_told_without_its_marks(browser: Browser, ap
         "The **tide** is `low` at _noon_, see [it](https://example.org/a).": "The tide is low at noon, see it.",
         "# Boats\n- [x] *Knot*\n- Dunlin | 1.1 m": "Boats Knot Dunlin 1.1 m",
         "snake_case_name and 3 * 4 stay": "snake_case_name and 3 * 4 stay",
+        "Low at noon.[^1]\n\n[^1]: By the chart.": "Low at noon. By the chart.",
         "![plot](scratch/plot.png) shows it": "plot shows it",
     }
     async with opened(browser, api.address) as page:

@@ -14,8 +14,8 @@ from tests.e2e.test_page_layout import assert_fits
 
 from shoal.domain.clock import iso
 from shoal.domain.events import AssistantSaid, ToolFinished, ToolStarted, UserSaid
-from shoal.domain.ids import CallId
-from shoal.domain.messages import Author, ToolCall
+from shoal.domain.ids import CallId, ThreadId
+from shoal.domain.messages import Attachment, Author, ToolCall
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
@@ -110,7 +110,7 @@ async def test_two_questions_of_one_tool_are_told_apart(browser: Browser, api: P
         {
             "id": f"a{number}", "thread": THREAD, "tool": "bash", "state": "pending", "shown": shown,
             "actions": [f"tool:bash:{shown}"], "expires_at": expires_at, "created_at": expires_at,
-            "asked_by": "web:owner",
+            "asked_by": ("web:owner", "terminal:owner")[number],
         }
         for number, shown in enumerate(("make", "make test"))
     ]  # fmt: skip
@@ -125,6 +125,7 @@ async def test_two_questions_of_one_tool_are_told_apart(browser: Browser, api: P
 async def test_the_arrow_up_brings_what_one_has_said(browser: Browser, api: PageApi) -> None:
     for text in ("first", "second"):
         api.append(THREAD, UserSaid(text, OWNER))
+    api.append(THREAD, UserSaid("", OWNER))  # a file alone
     api.append(THREAD, UserSaid("of somebody else", Author("ben", trusted=True)))
     async with opened(browser, api.address) as page:
         box = page.get_by_label("Message")
@@ -138,6 +139,34 @@ async def test_the_arrow_up_brings_what_one_has_said(browser: Browser, api: Page
         await expect(box).to_have_value("my own")
 
 
+async def test_a_file_alone_has_no_empty_text(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("", OWNER, attachments=(Attachment("voice.webm", "audio/webm", 3),)))
+    async with opened(browser, api.address) as page:
+        await expect(page.get_by_text("voice.webm")).to_be_visible()
+        await expect(page.locator(".said")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("thread", "words"), [("terminal:local:main", "in a terminal"), (THREAD, "by a program")])
+async def test_what_was_typed_in_a_terminal_is_told_from_what_a_program_sent(
+    browser: Browser, api: PageApi, thread: str, words: str
+) -> None:
+    api.append(ThreadId(thread), UserSaid("hello", OWNER, origin="api"))
+    async with opened(browser, api.address, place=f"t/{thread}") as page:
+        await expect(page.locator(".user .by")).to_contain_text(words)
+
+
+async def test_what_is_attached_stands_above_the_buttons(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    notes = FilePayload(name="notes.txt", mimeType="text/plain", buffer=b"x")
+    async with opened(browser, api.address) as page:
+        await page.locator("input[type=file]").set_input_files(notes)
+        chip = await page.locator(".files li").bounding_box()
+        button = await page.get_by_role("button", name="Attach a file").bounding_box()
+        assert chip is not None
+        assert button is not None
+        assert chip["y"] + chip["height"] <= button["y"]
+
+
 async def test_agents_and_files_are_offered_while_their_names_are_written(browser: Browser, api: PageApi) -> None:
     begin(api)
     call = ToolCall(CallId("c1"), "write", '{"content": "x", "path": "notes/plan.md"}')
@@ -145,13 +174,20 @@ async def test_agents_and_files_are_offered_while_their_names_are_written(browse
     api.append(THREAD, ToolStarted(call.id, "write"))
     api.append(THREAD, ToolFinished(call.id, "write", "Written."))
     api.lists["agents"] = [{"name": name, "model": "demo"} for name in ("main", "writer")]
-    api.answers[f"threads/{THREAD}/files"] = [{"path": "scratch/plot.png"}]
+    sent = "attachments/01M87X8JXQ77A7P8BZWW70MGJ1-chart.pdf"
+    api.answers[f"threads/{THREAD}/files"] = [{"path": "scratch/plot.png"}, {"path": sent}]
     async with opened(browser, api.address) as page:
         box = page.get_by_label("Message")
         await box.press_sequentially("Ask @wri")
         await expect(page.get_by_role("listbox", name="Agents")).to_contain_text("writer")
         await page.keyboard.press("Enter")
         await expect(box).to_have_value("Ask @writer ")
+        await box.press_sequentially("about #chart")
+        chart = page.get_by_role("listbox", name="Files").get_by_role("option")
+        assert (await chart.inner_text()).strip() == "chart.pdf"
+        await page.keyboard.press("Tab")
+        await expect(box).to_have_value(f"Ask @writer about /{sent} ")
+        await box.fill("Ask @writer ")
         await box.press_sequentially("about #pl")
         await expect(page.get_by_role("listbox", name="Files").get_by_role("option")).to_have_text(
             [re.compile("/scratch/plot.png"), re.compile("notes/plan.md")]

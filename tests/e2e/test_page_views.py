@@ -27,7 +27,7 @@ LONG = "averylongwordwithoutanyplacetobreakit" * 6
 WAIT_MS = 30_000
 
 
-def how_things_stand(api: PageApi) -> None:
+def how_things_stand(api: PageApi, second: str = "failed") -> None:
     now = datetime.now(UTC)
     turn = {
         "thread": THREAD, "title": "Boats", "agent": "main", "seq": 4, "seconds": 3.5, "outcome": "done",
@@ -37,7 +37,7 @@ def how_things_stand(api: PageApi) -> None:
         "since": iso(now - timedelta(days=1)), "until": iso(now), "tokens": 900, "calls": 3, "usd": 0.25,
         "turns": [
             {**turn, "at": iso(now - timedelta(minutes=5))},
-            {**turn, "at": iso(now - timedelta(hours=3)), "outcome": "failed", "reply": "No credit is left."},
+            {**turn, "at": iso(now - timedelta(hours=3)), "outcome": second, "reply": "No credit is left."},
         ],
         "waiting": [
             {"id": "a1", "thread": THREAD, "asked_in": THREAD, "tool": "bash", "action": "tool:bash:make",
@@ -197,6 +197,12 @@ async def test_a_day_without_anything_says_so(browser: Browser, api: PageApi) ->
         await expect(page.locator(".figures")).to_contain_text("$0.00")
 
 
+async def test_only_turns_that_went_to_their_end_count_as_done(browser: Browser, api: PageApi) -> None:
+    how_things_stand(api, second="aborted")
+    async with opened(browser, api.address, place="today") as page:
+        await expect(page.locator(".figures > div").first).to_contain_text("1of 2 turns", timeout=WAIT_MS)
+
+
 async def test_usage_is_drawn_by_day_and_told_by_thread(browser: Browser, api: PageApi) -> None:
     everything(api)
     async with opened(browser, api.address, place="usage") as page:
@@ -265,6 +271,8 @@ async def test_schedules_stand_in_a_week_and_in_words(browser: Browser, api: Pag
         await page.get_by_role("button", name="Add schedule").click()
         await expect(page.locator(".cards .card")).to_have_count(2)
         assert api.sent[-1].body["schedule"] == "30 8 * * 5"
+        await expect(page.get_by_label("At", exact=True)).to_have_value("09:00")
+        await expect(page.get_by_role("combobox", name="On", exact=True)).to_have_count(0)
 
 
 async def test_the_audit_log_is_searched_and_checked(browser: Browser, api: PageApi) -> None:

@@ -311,9 +311,10 @@ class _Renderer:
                     piece = self._inline(node.children)
                 case _:
                     content = node.content
-                    if self._notes and node.type == "text":
+                    if "[^" in content and node.type == "text":  # a number stands for a note that may be still to come
                         content = _NOTE_MARK.sub(
-                            lambda mark: f"[{mark[1]}]" if mark[1] in self._notes else mark[0], content
+                            lambda mark: f"[{mark[1]}]" if mark[1].isdigit() or mark[1] in self._notes else mark[0],
+                            content,
                         )
                     piece = dialect.text(content)
             if node.type == before == "em" and piece:

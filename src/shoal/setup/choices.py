@@ -8,10 +8,12 @@ MODELS = {
     "gemini": "Google Gemini, with a key",
     "openrouter": "OpenRouter, with a key",
     "ollama": "Ollama on this machine",
-    "server": "another server with OpenAI's interface: llama.cpp, LM Studio, vLLM, …",
-    "local": "a model file (GGUF) that Shoal runs itself",
-    "demo": "none yet: the built-in demo answers",
+    "server": "Another server with OpenAI's interface: llama.cpp, LM Studio, vLLM, …",
+    "local": "A model file (GGUF) that Shoal runs itself",
+    "demo": "None yet: the built-in demo answers",
 }
+OWN_SERVER = "mine"
+"""What the provider is called that somebody else's server with OpenAI's interface becomes."""
 KEYS = {"anthropic": "an Anthropic key", "openai": "an OpenAI key", "gemini": "a Google key",
         "openrouter": "an OpenRouter key"}  # fmt: skip
 
@@ -22,7 +24,7 @@ CHATS = {
     "matrix": "Matrix",
     "teams": "Microsoft Teams",
     "google_chat": "Google Chat",
-    "none": "none: the page and the terminal are enough",
+    "none": "None: the page and the terminal are enough",
 }
 QUESTIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "telegram": (("token", "Token of your bot, from @BotFather (/newbot)", "a Telegram bot token"),),

@@ -39,7 +39,7 @@ from shoal.maintenance import missing_model
 from shoal.providers.catalog import Catalog
 from shoal.sandbox.choose import server_enclosure
 from shoal.setup import trying
-from shoal.setup.choices import CHATS, KEYS, MODELS, PACKAGES, QUESTIONS, bot_of, mistaken
+from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, bot_of, mistaken
 from shoal.setup.writing import without_table, write_section, write_with_secrets
 from shoal.tools.mcp.connection import McpServers, McpState
 from shoal.tools.registry import Registry
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 CHAIN = "setup"
 """The audit chain of what was set up while Shoal ran."""
-OWN_SERVER = "mine"
-"""What the provider is called that somebody else's server with OpenAI's interface becomes."""
 CONNECT_SECONDS = 5.0
 """How long an answer waits for an account or server, which was tried before, to be connected."""
 
@@ -319,7 +317,10 @@ class LiveSetup:
         async with self._changing(f"owner of {platform}", by):
             if platform not in self._app.adapters:
                 raise NotFound(f"{platform[:80]} is not connected.")
-            _, user = await self._app.pairing.confirm(code, [platform], by)
+            try:
+                _, user = await self._app.pairing.confirm(code, [platform], by)
+            except NotFound as error:
+                raise NotFound("No such code waits, or it has expired. Write to your bot once more.") from error
             config = await self._write({f"platforms.{platform}.owner": user}, {})
             await self._app.pairing.remove(platform, user, by)  # the owner needs no pairing
             self._app.settle_people(self._with_platforms(config))

@@ -24,6 +24,7 @@ from shoal.domain.messages import Inbound, ModelFailed, ModelRequest, Prompt, Re
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Settings
 from shoal.domain.settings_platforms import AccountSettings, PlatformsSettings
+from shoal.setup.choices import OWN_SERVER
 
 if TYPE_CHECKING:
     from shoal.chat.account import ChatAccount
@@ -39,6 +40,7 @@ def plain(error: Exception) -> str:
     """What went wrong, in words for somebody who is asked again: without what to correct in the file, and restart."""
     text = " ".join(error.problems if isinstance(error, ConfigError) else str(error).split())
     text = re.sub(r" Check (?:api_key|base_url|model\.name)\b.*?\.(?= |$)| Set platforms\..*? then restart\.", "", text)
+    text = re.sub(rf"^{OWN_SERVER}(?= at | \()", "The server", text)
     return text.removeprefix("given on start: ")
 
 

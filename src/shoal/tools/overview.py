@@ -12,7 +12,7 @@ from shoal.domain.triggers import BRIEF
 from shoal.store.store import Store
 
 THREADS_MAX = 40
-"""Threads that are looked at, the last active first."""
+"""Threads that are looked at of those in use, and of those put away; the last active first."""
 EVENTS_MAX = 400
 """Of each, so many of the newest events."""
 TURNS_MAX = 200
@@ -124,7 +124,9 @@ async def _done(store: Store, since: datetime, within: str, present: TurnId) -> 
     """The turns that ended since then, the newest first, and the tokens of all of them."""
     found: list[DoneTurn] = []
     tokens = 0
-    for info in await store.journal.threads(THREADS_MAX, channels=(within,) if within else ()):
+    channels = (within,) if within else ()
+    put_away = await store.journal.threads(THREADS_MAX, channels=channels, archived=True)
+    for info in (*await store.journal.threads(THREADS_MAX, channels=channels), *put_away):
         if info.updated_at < since or is_child(info.thread):
             continue
         events = await store.journal.events(info.thread, max(0, info.last_seq - EVENTS_MAX), EVENTS_MAX)

@@ -77,22 +77,22 @@ class AskResult(msgspec.Struct, frozen=True):
 
 
 @click.command()
-@click.argument("text", nargs=-1, required=True)
+@click.argument("text", nargs=-1)
 @click.option("--thread", help="Go on in this thread; without it a new one is made.")
 @click.option("--agent", default="", shell_complete=complete_agents, help="Who answers; without it the default agent.")
 @click.option("--json", "as_json", is_flag=True, help="Print thread, turn, reply, steps, usage and outcome as JSON.")
 @click.pass_obj
 def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
-    """Ask one thing and print the reply. What is piped in is read too, and follows TEXT; - stands for it alone.
+    """Ask one thing and print the reply. What is piped in is read too, and follows TEXT, or stands alone without it.
 
     Ctrl-C stops the turn. Exit 1 when the turn failed, was stopped, came to a limit, or waits for a permission nobody
     here can give.
     """
     asked_with = "" if text == ("-",) else " ".join(text)
-    piped = "" if asked_with and sys.stdin.isatty() else _read_input()
+    piped = "" if text != ("-",) and sys.stdin.isatty() else _read_input()
     question = f"{asked_with}\n\n{piped}" if asked_with and piped.strip() else asked_with or piped
     if not question.strip():
-        raise InvalidInput("There is nothing to ask: give a text.")
+        raise InvalidInput("There is nothing to ask: give a text, or pipe one in.")
     chosen = parse_thread_id(thread) if thread else None
     if not context.debug:  # the journal tells what goes wrong, in one line
         logging.getLogger().addHandler(logging.NullHandler())

@@ -28,7 +28,7 @@ from shoal.domain.secret import Secret
 from shoal.domain.section import URL
 from shoal.domain.toml_text import Value
 from shoal.setup import choices, trying
-from shoal.setup.choices import CHATS, KEYS, MODELS, PACKAGES, QUESTIONS, USER_IDS
+from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, USER_IDS
 from shoal.setup.writing import keep_secret, write_settings
 from shoal.store.lock import is_held
 from shoal.surfaces.cli import login_service, setup_checks
@@ -184,7 +184,7 @@ class Setup:
                 self.say("model", "the built-in demo answers until there is another: `shoal setup model`.")
                 return
             try:
-                if self.provider("mine" if provider == "server" else provider):
+                if self.provider(OWN_SERVER if provider == "server" else provider):
                     return
             except (ShoalError, OSError) as error:
                 self.say("model", trying.plain(error))

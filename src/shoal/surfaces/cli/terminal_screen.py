@@ -226,7 +226,7 @@ class TerminalScreen(ChatScreen):
         if conversation.running:
             found.append("")
         elif not found and not conversation.questions and (doing := conversation.doing):
-            found += [cropped(f"{_frame()} {doing}", self._width), ""]
+            found += [*wrapped(f"{_frame()} {doing}", self._width), ""]
         found = found[-max(3, shutil.get_terminal_size().lines - BELOW_LINES) :]
         if request := next(iter(conversation.questions.values()), None):
             found.append(styled("1")(cropped(_question(request), self._width)))
@@ -295,7 +295,7 @@ class ChatCompleter(Completer):
         for text, meta in found.items():
             if text.startswith(word):
                 yield Completion(text, -len(word), display_meta=meta)
-        if space or not before.startswith("/"):
+        if (word and space) or not before.startswith("/"):
             yield from self._files.get_completions(Document(word), complete_event)
 
     def _folders(self) -> list[str]:

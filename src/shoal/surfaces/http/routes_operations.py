@@ -280,18 +280,19 @@ async def verify_audit(web: WebContext) -> AuditState:
 
 class BackupsView(msgspec.Struct, frozen=True):
     """The backups that are kept, newest first. `problem` says why the last try failed; `scheduled` is false where
-    none are made on a schedule."""
+    none are made on a schedule, `has_place` where backup.to is empty, so that none can be made."""
 
     scheduled: bool
     problem: str
     backups: list[Backup]
+    has_place: bool
 
 
 @routes("GET /api/backups", READERS)
 async def backups(web: WebContext) -> BackupsView:
     """The backups that are kept, newest first."""
     found = web.app.backups
-    return BackupsView(found.is_scheduled, await found.problem(), list(await found.listed()))
+    return BackupsView(found.is_scheduled, await found.problem(), list(await found.listed()), found.has_place)
 
 
 @routes("POST /api/backups", ADMINS, status=201)

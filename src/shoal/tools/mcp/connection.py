@@ -403,14 +403,14 @@ class McpConnection:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, in a line: of several things that failed together the first."""
+    """What went wrong, in a sentence: of several things that failed together the first."""
     if isinstance(error, ExceptionGroup):
         return _reason(cast("ExceptionGroup[Exception]", error).exceptions[0])
     if isinstance(error, TimeoutError):
         return "It did not answer in time."
     if isinstance(error, ShoalError):
         return " ".join(str(error).split())[:300]
-    return network_reason(error)[:300]
+    return f"{network_reason(error)[:300].rstrip('.')}."
 
 
 START_SECONDS = 5.0

@@ -37,10 +37,11 @@ def test_a_thread_is_gone_on_with(shoal: Shoal) -> None:
     assert [event["type"] for event in found["events"]].count("turn_finished") == 2
 
 
-def test_the_question_may_come_from_standard_input(shoal: Shoal) -> None:
-    assert shoal("ask", "-", stdin="hello").out.startswith("Hello!")
-    empty = shoal("ask", "-", stdin="  \n")
-    assert (empty.code, empty.err) == (1, "shoal: There is nothing to ask: give a text.\n")
+@pytest.mark.parametrize("named", [(), ("-",)])
+def test_the_question_may_come_from_standard_input(shoal: Shoal, named: tuple[str, ...]) -> None:
+    assert shoal("ask", *named, stdin="hello").out.startswith("Hello!")
+    empty = shoal("ask", *named, stdin="  \n")
+    assert (empty.code, empty.err) == (1, "shoal: There is nothing to ask: give a text, or pipe one in.\n")
 
 
 def test_what_is_piped_in_follows_the_question(shoal: Shoal) -> None:

@@ -71,9 +71,10 @@ def test_formulas_are_shown_as_they_are_written(formula: str) -> None:
 
 
 def test_task_lists_and_footnotes_are_text_that_can_be_read() -> None:
-    text = "- [x] done\n- [ ] to do, and more of it\n- [a] no box\n\nSaid[^1], and [^a-z].\n\n[^1]: By whom."
+    text = "- [x] done\n- [ ] to do, and more of it\n- [a] no box\n\nSaid[^1], [^2] and [^a-z].\n\n[^1]: By whom."
     assert [plain(row) for row in rows(text, 20, colour=True)] == [
-        "☑ done", "☐ to do, and more of", "  it", "• [a] no box", "", "Said[1], and [^a-z].", "", "[1]: By whom.",
+        "☑ done", "☐ to do, and more of", "  it", "• [a] no box", "", "Said[1], [2] and", "[^a-z].", "",
+        "[1]: By whom.",
     ]  # fmt: skip
 
 
@@ -173,6 +174,12 @@ async def test_what_a_denied_call_tells_the_model_is_not_for_people(
     assert refused.for_people == "Permission denied: tool:bash:make is not allowed here."
 
 
+async def test_how_long_is_waited_is_said_on_a_narrow_screen_too(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    stand.chat._do(StatusChanged("retrying", "the model has reached its rate limit", 20), time.time() - 1)
+    assert " ".join(stand.going_on()).endswith("trying again in 19 s")
+
+
 async def test_what_is_waited_for_is_said(stand: Stand) -> None:
     stand.chat._do(StatusChanged("thinking"), time.time() - 12.4)
     assert [line[1:] for line in stand.going_on()] == [" waiting for the model, 12 s"]
@@ -244,6 +251,8 @@ def test_commands_agents_and_files_are_completed(tmp_path: Path) -> None:
     assert offered("hey @ma") == ["hey @main"]
     assert offered("look at harb") == ["look at harbour.md"]
     assert "look at harbour.md" in offered("look at ")
+    assert offered("/model ") == [], "no file is meant where nothing is begun"
+    assert offered("/steer read harb") == ["/steer read harbour.md"]
 
 
 async def test_lines_are_wrapped_between_words_too(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:

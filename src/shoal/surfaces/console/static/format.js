@@ -89,10 +89,13 @@ export function threadName(info, thread = info?.thread || "") {
 /** A sentence for chats as it is told on the page, where the details it speaks of stand below it. Pure. */
 export const here = (text) => (text || "").replace(" The details are in the console.", "");
 
+/** A path as people know it: of a file that was sent its name, without the id that keeps it apart from others. Pure. */
+export const shownPath = (path) => visible(path).replace(/^\/?attachments\/[0-9A-HJKMNP-TV-Z]{26}-/, "");
+
 /** A line of Markdown without its marks: links and pictures by their words. Pure. */
 export const plain = (text) =>
   text
-    .replace(/!?\[([^\]]*)\]\([^)\s]*\)/g, "$1")
+    .replace(/!?\[([^\]]*)\]\([^)\s]*\)|\[\^\w+\]:?/g, "$1")
     .replace(/\[[ x]\]|(?<!\w)[*_~`]+(?=\S)|(?<=\S)[*~`]+|(?<=\S)_+(?!\w)|^\s*(?:[#>]+|[-*+])\s|[|]|:?-{3,}:?/gm, " ")
     .replace(/\s+/g, " ")
     .replace(/ (?=[.,;:!?)])/g, "")

@@ -20,8 +20,13 @@ export const canChange = () => me.scope === "admin";
 /** Set Shoal itself up. */
 export const isOwner = () => canChange() && me.person === "web:owner";
 
+const OWNER = /^(web|openai|terminal):owner$/; // by whichever way they come
+
 /** What a person, or whoever else did something, is called; PLATFORM:USER without what says nothing. */
-export const calledBy = (person) => (person && person === me.person ? "you" : person === "web:owner" ? "the owner" : person);
+export const calledBy = (person) => {
+  const known = OWNER.test(person) ? "web:owner" : person;
+  return known && known === me.person ? "you" : known === "web:owner" ? "the owner" : known;
+};
 
 /** Which of the places beside the threads there are; a token of one agent sees nothing of the others. Pure but for me. */
 export function isOffered(place) {

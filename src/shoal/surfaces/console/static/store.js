@@ -18,9 +18,8 @@ export function emptyThread(thread) {
     said: new Map(), // turn id -> texts of its finished answers
     siblings: new Map(), // turn id -> {at, tips}: the other turns in its place
     openTurn: "",
-    live: null, // {turn, step, text, partial}
+    live: null, // {turn, step, text, partial}: `partial` when the answer had begun before
     status: null, // {state, text, sinceMs, untilMs}
-    witnessed: false, // something of the open turn was seen since the stream connected
   };
 }
 
@@ -31,7 +30,7 @@ export function fold(state, events) {
   const known = state.events.concat(fresh);
   if (fresh.some((event) => event.type === "branched")) {
     const shown = foldOn(emptyThread(state.thread), pathOf(known));
-    return { ...shown, events: known, firstSeq: known[0].seq, siblings: siblingsOf(known), witnessed: state.witnessed };
+    return { ...shown, events: known, firstSeq: known[0].seq, siblings: siblingsOf(known) };
   }
   const draft = foldOn(state, fresh);
   draft.events = known;
@@ -51,7 +50,6 @@ function foldOn(state, fresh) {
   for (const event of fresh) {
     steps[event.type]?.(draft, event, event.data);
     draft.lastSeq = event.seq;
-    if (event.turn && event.turn === draft.openTurn) draft.witnessed = true;
   }
   return draft;
 }
@@ -61,7 +59,7 @@ export function foldEarlier(state, earlier) {
   const older = earlier.filter((event) => event.seq < state.firstSeq);
   if (!older.length) return state;
   const whole = fold(emptyThread(state.thread), older.concat(state.events));
-  return { ...whole, live: state.live, status: state.status, witnessed: state.witnessed };
+  return { ...whole, live: state.live, status: state.status };
 }
 
 /** The state after a live event (text_delta, status, tool_output); a new step starts the text anew. */
@@ -69,7 +67,7 @@ export function foldLive(state, event, nowMs = Date.now()) {
   if (event.type === "status") {
     const { state: name, text, seconds } = event.data;
     const status = name === "idle" ? null : { state: name, text: text || "", sinceMs: nowMs, untilMs: nowMs + (seconds || 0) * 1000 };
-    return { ...state, status, witnessed: state.witnessed || name === "thinking" };
+    return { ...state, status };
   }
   if (event.type === "tool_output") {
     const at = state.calls.get(`${event.turn}/${event.data.call_id}`);
@@ -78,17 +76,17 @@ export function foldLive(state, event, nowMs = Date.now()) {
     return { ...state, items: state.items.with(at, { ...state.items[at], written: event.data.text, sinceMs }) };
   }
   if (event.type !== "text_delta") return state;
-  const { text, step } = event.data;
+  const { text, step, offset } = event.data;
   const goesOn = state.live && state.live.turn === event.turn && state.live.step === (step || 0);
   const live = goesOn
     ? { ...state.live, text: state.live.text + text }
-    : { turn: event.turn, step: step || 0, text, partial: !state.witnessed };
+    : { turn: event.turn, step: step || 0, text, partial: offset > 0 };
   return { ...state, live };
 }
 
 /** The state when a stream (re)connects: what was live before may have a hole, so it is dropped. */
 export function reconnected(state) {
-  return { ...state, live: null, status: null, witnessed: false };
+  return { ...state, live: null, status: null };
 }
 
 /** True when the next event to come is `event`: nothing was lost between. */

@@ -41,8 +41,8 @@ function Agent({ agent, reload }) {
       <p class="card-head">
         <b>${agent.name}</b>
         <span>
-          ${agent.at_work > 0 && html`<span class="tag">${agent.at_work} at work</span>`} ${agent.is_default && html`<span class="tag">default</span>`}
-          ${agent.profile && html`<span class="tag">${agent.profile}</span>`}
+          ${agent.at_work > 0 && html`<span class="tag">${agent.at_work} at work</span>`} ${agent.is_default && html`<span class="tag">default agent</span>`}
+          ${agent.profile && html`<span class="tag">profile ${agent.profile}</span>`}
         </span>
       </p>
       ${agent.error ? html`<p class="problem"><${Words} text=${agent.error} /></p>` : html`<${Facts} agent=${agent} />`}

@@ -149,7 +149,7 @@ function Begin({ threads, running, run, stop, reload }) {
       <datalist id="compare-models">${(models || []).map((one) => html`<option value=${one.name} />`)}</datalist>
       <label>Last turns, a thread or #tag <input list="compare-threads" value=${fields.what} required disabled=${running} onInput=${set("what")} /></label>
       <datalist id="compare-threads">${threads.map((info) => html`<option value=${info.thread}>${threadName(info)}</option>`)}</datalist>
-      <label>US$ at most (0: no limit) <input type="number" min="0" step="any" value=${fields.usd} disabled=${running} onInput=${set("usd")} /></label>
+      <label>US$ at most (0: any) <input type="number" min="0" step="any" value=${fields.usd} disabled=${running} onInput=${set("usd")} /></label>
       <button type="submit" class=${plan ? "plain" : "primary"} disabled=${running}>Estimate</button>
       <div class="line" role="status">
         ${plan && html`<span>${calls(plan.steps)} of ${turns(plan.turns)}${plan.done > 0 ? `, ${count(plan.done)} answered already` : ""}. ${left > 0 ? `To ask: ${toGo(plan)}.` : "There is nothing left to ask."}</span>`}

@@ -2,6 +2,7 @@
 
 import { api } from "../api.js";
 import { html, useEffect, useState } from "../dom.js";
+import { shownPath } from "../format.js";
 import { me } from "../me.js";
 
 const SHOWN_MAX = 12;
@@ -74,7 +75,7 @@ export function CompletionMenu({ label, mark, found, at, choose }) {
       ${found.map(
         (choice, place) => html`
           <li key=${choice.name} id=${`choice-${place}`} role="option" aria-selected=${place === at} onMouseDown=${(event) => event.preventDefault()} onClick=${() => choose(choice)}>
-            <span class="breakable"><b>${mark === "/" ? "/" : ""}${choice.name}</b> <span class="faint">${choice.usage}</span></span>
+            <span class="breakable"><b>${mark === "/" ? "/" : ""}${shownPath(choice.name)}</b> <span class="faint">${choice.usage}</span></span>
             <span class="faint">${choice.description}</span>
           </li>
         `,

@@ -15,7 +15,7 @@ const COMMAND = /^\/[a-z][a-z-]*(\s|$)/;
 
 /** What one has said in a thread, the newest last, and the files that its tool calls name. Pure but for me. */
 export const ownWords = (items) =>
-  items.filter((item) => item.kind === "user" && ["person", "api"].includes(item.origin) && [me.author, ""].includes(item.author.id)).map((item) => item.text);
+  items.filter((item) => item.kind === "user" && ["person", "api"].includes(item.origin) && [me.author, ""].includes(item.author.id)).map((item) => item.text).filter(Boolean);
 
 export function namedFiles(items) {
   const named = items.map((item) => /^\{[^]*"(?:path|file_path)":\s*"((?:[^"\\]|\\.)+)"/.exec(item.arguments || "")?.[1]);

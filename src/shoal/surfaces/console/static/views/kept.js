@@ -2,7 +2,7 @@
 
 import { api, artifactAddress, threadFileAddress } from "../api.js";
 import { html, useState } from "../dom.js";
-import { age, bytes, fullTime, visible } from "../format.js";
+import { age, bytes, fullTime, shownPath, visible } from "../format.js";
 import { Place, useAnswer } from "./lists.js";
 import { TextBlock } from "./textblock.js";
 import { Words } from "./words.js";
@@ -58,11 +58,11 @@ export function Kept({ thread }) {
 }
 
 function File({ thread, file }) {
-  const name = file.path.split("/").pop();
+  const shown = shownPath(file.path);
   return html`
     <li>
       <p class="kept-line">
-        <a class="breakable" href=${threadFileAddress(thread, file.path)} download=${name}>${visible(file.path)}</a>
+        <a class="breakable" href=${threadFileAddress(thread, file.path)} download=${shown.split("/").pop()}>${shown}</a>
         <span class="faint">${bytes(file.size_bytes)} · <time datetime=${file.modified_at} title=${fullTime(file.modified_at)}>${age(file.modified_at)}</time></span>
       </p>
     </li>

@@ -36,12 +36,14 @@ const UserRow = memo(function UserRow({ item, thread, session, siblings, resting
       <div class="body">
         <p class="by">
           <b>${name}</b>${item.steered && html`<span class="tag">sent meanwhile</span>`}
-          ${item.origin === "api" && html`<span class="faint" title="Sent by a program or a script, with the HTTP API">by a program</span>`}
+          ${item.origin === "api" && (thread.startsWith("terminal:")
+            ? html`<span class="faint">in a terminal</span>`
+            : html`<span class="faint" title="Sent by a program or a script, with the HTTP API">by a program</span>`)}
           <time datetime=${item.at} title=${fullTime(item.at)}>${clockTime(item.at)}</time>
           ${siblings && html`<${BranchSwitch} thread=${thread} session=${session} siblings=${siblings} />`}
           ${mayEdit && !editing && html`<${Act} name="edit" label="Edit" onClick=${() => setEditing(true)} />`}
         </p>
-        ${editing ? html`<${EditMessage} item=${item} thread=${thread} session=${session} close=${close} />` : html`<p class="said">${item.text}</p>`}
+        ${editing ? html`<${EditMessage} item=${item} thread=${thread} session=${session} close=${close} />` : item.text && html`<p class="said">${item.text}</p>`}
         ${item.attachments.map((file) => html`<${Attached} thread=${thread} file=${file} />`)}
       </div>
     </div>

@@ -22,7 +22,7 @@ export const OutgoingRow = memo(function OutgoingRow({ message, session, running
     <div class=${`row user outgoing is-${message.state}`}>
       <span class="node" aria-hidden="true"></span>
       <div class="body">
-        <p class="said">${message.text}</p>
+        ${message.text && html`<p class="said">${message.text}</p>`}
         ${message.attachments.map((file) => html`<p class="file">${file.name}${file.sent > 0 && html`<progress aria-label=${`${file.name} is being sent`} value=${file.sent}></progress>`}</p>`)}
         <p class="state" role=${stuck ? "alert" : null}>
           <span>${words(message, running)}</span>

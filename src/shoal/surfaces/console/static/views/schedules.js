@@ -133,7 +133,7 @@ function NewSchedule({ reload, threads, lastThread }) {
       </fieldset>
       ${kind === "one-shot"
         ? html`<label key="at">At <input type="datetime-local" name="at" required /></label>`
-        : html`<${Repeat} key="repeat" />`}
+        : html`<${Repeat} key=${fresh} />`}
       <div class="pair">
         <label>
           Into thread

@@ -63,7 +63,7 @@ function Model({ setup, reload }) {
     <section class="panel" aria-labelledby="setup-model">
       <div class="panel-head"><h2 id="setup-model">Model</h2>${!setup.is_demo && html`<span class="tag">set up</span>`}</div>
       <p>${setup.is_demo ? "No model is set up yet. The built-in demo answers, which knows a few sentences." : html`<code class="breakable">${visible(setup.model)}</code> answers.`}</p>
-      ${said && html`<p role="status">It said: “${visible(said)}”</p>`}
+      ${said && html`<p role="status">It said: “${visible(said)}” <a href="#/new">Begin a thread</a></p>`}
       ${open || setup.is_demo
         ? html`<${ModelForm} setup=${setup} done=${done} />`
         : html`<p class="card-foot"><button type="button" class="plain" onClick=${() => setOpen(true)}>Choose another</button></p>`}
@@ -160,7 +160,7 @@ function Account({ account, setup, reload }) {
     <li class="card">
       <p class="card-head"><b>${account.title}${account.name !== account.platform && html` <span class="faint breakable">${account.name}</span>`}</b><span class=${`tag is-${account.state}`}>${STATES[account.state]}</span></p>
       ${account.failure && html`<p class="problem breakable">${visible(account.failure)}</p>`}
-      <p class="faint breakable">${account.owner ? `Yours: ${visible(account.owner)} may always speak.` : "It has no owner yet."}</p>
+      <p class="faint breakable">${account.owner ? `Its owner is user ${visible(account.owner)}, who may always speak.` : "It has no owner yet."}</p>
       ${!account.owner && chat && account.state === "connected" && html`
         <form class="form inner" aria-label=${`Own ${account.title}`} onSubmit=${own}>
           <p>Write anything to your bot there, directly and not in a group. It answers with a code: type that here, and you are its owner.</p>

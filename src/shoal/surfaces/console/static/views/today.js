@@ -42,17 +42,18 @@ export function Today({ state }) {
   const [found, problem, reload] = useAnswer(api.overview, POLL_MS);
   const [info] = useAnswer(api.info, POLL_MS);
   const wrong = (found?.turns || []).filter((turn) => FAULTS[turn.outcome]);
+  const done = (found?.turns || []).filter((turn) => turn.outcome === "done");
   const notes = info?.notes || [];
   const faults = found ? wrong.length + found.failing.length : 0;
   return html`
     <${Place} intro="The last 24 hours, and the next." problem=${problem} reload=${reload} loading=${!found}>
       ${found && html`
         <${Figures} figures=${[
-          { name: "Done", value: count(found.turns.length - wrong.length), note: found.turns.length ? `of ${count(found.turns.length)} turns` : "no turns yet" },
+          { name: "Done", value: count(done.length), note: found.turns.length ? `of ${count(found.turns.length)} turns` : "no turns yet" },
           { name: "Waits for you", value: count(found.waiting.length), kind: found.waiting.length ? "is-ask" : "", href: "#/approvals" },
           { name: "Went wrong", value: count(faults), kind: faults ? "is-bad" : "" },
           { name: "Spent today", value: found.calls && found.usd === null ? "unknown" : dollars(found.usd || 0), note: `${count(found.calls)} model calls`, href: "#/usage" },
-          { name: "Comes", value: count(found.coming.length), note: found.coming.length ? `next ${ago(found.coming[0].at)}` : "nothing scheduled", href: "#/schedules" },
+          { name: "Coming up", value: count(found.coming.length), note: found.coming.length ? `next ${ago(found.coming[0].at)}` : "nothing scheduled", href: "#/schedules" },
         ]} />
         ${found.waiting.length > 0 && html`<${Waits} waiting=${found.waiting} threads=${new Map((state.threads || []).map((info) => [info.thread, info]))} />`}
         ${faults > 0 && html`<${Wrong} turns=${wrong} failing=${found.failing} />`}
@@ -65,8 +66,8 @@ export function Today({ state }) {
           `}
           ${!found.turns.length && html`<p class="faint">Nothing was asked or done. <a href="#/new">Begin a thread</a>; what comes of it is told here.</p>`}
         </section>
-        <section class="panel" aria-label="What comes">
-          <h2>What comes</h2>
+        <section class="panel" aria-label="Coming up">
+          <h2>Coming up</h2>
           ${found.coming.length
             ? html`<ul class="lines">${found.coming.map((one) => html`<li key=${one.id}><time datetime=${one.at} title=${fullTime(one.at)}>${clockTime(one.at)}</time><span class="clamped">${visible(one.text)}</span><span class="faint">${ago(one.at)}</span></li>`)}</ul>`
             : html`<p class="faint">Nothing is scheduled for the next 24 hours. <a href="#/schedules">Schedule something</a>.</p>`}
