@@ -96,13 +96,16 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads, all_queued=st.booleans())
     def abort(self, thread: ThreadId, all_queued: bool) -> None:
-        """Stop the turn, maybe everything."""
+        """Stop the turn, or what the next one would answer, maybe everything."""
         model = self.threads[thread]
         receipt = self.run(self.store.inbox.abort(Abort(thread, PERSON, all_queued)))
-        assert receipt.status == ("delivered" if model.turn else "dropped")
+        drops_next = not model.turn and not all_queued and bool(model.queue)
+        assert receipt.status == ("delivered" if model.turn or drops_next else "dropped")
         model.aborting = bool(model.turn)
         if all_queued:
             model.queue.clear()
+        elif drops_next:
+            model.queue.pop(0)
 
     # ---- workers ----
 

@@ -244,6 +244,23 @@ async def test_stop_all_empties_the_queue_too(tmp_path: Path) -> None:
         assert world.model.calls == 2
 
 
+async def test_stop_while_a_turn_waits_for_further_lines_keeps_it_from_beginning(tmp_path: Path) -> None:
+    clock, settings = ManualClock(), {"engine": {"pause_seconds": 5.0}}
+    async with scenario(tmp_path, FakeModel(script=lambda _: "Aye."), clock=clock, settings=settings) as world:
+        await world.ada.says("ahoy")
+        await world.ada.sees("Aye.")
+        for text in ("wipe", "the disk"):
+            await world.ada.says(text)
+        await world.is_quiet()
+        assert (await world.ada.says("/stop")).answer == "Stopping."
+        await clock.advance(60)
+        await world.is_quiet()
+        assert world.model.calls == 1
+        await world.ada.says("what time is it?")
+        await world.happens(world.ada.thread, "turn_finished", 2)
+        assert "wipe" not in str(world.model.requests[-1].messages)
+
+
 async def test_stop_when_nothing_runs_does_nothing(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hi")) as world:
         assert (await world.ada.stops()).status == "dropped"

@@ -229,7 +229,8 @@ class FollowUp(msgspec.Struct, frozen=True, tag="follow_up", tag_field="lane", o
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_defaults=True):
-    """End the running turn now; with `turn` only that one. `all_queued` also empties the mailbox."""
+    """End the running turn now, or keep what its author has just said from beginning one; with `turn` only that one.
+    `all_queued` also empties the mailbox."""
 
     thread: ThreadId
     author: Author

@@ -107,7 +107,8 @@ class Inbox(StorePart):
 
     @writes
     def abort(self, message: Abort) -> Script[Receipt]:
-        """Mark the open turn as aborted by a person: delivered, or dropped when none is open."""
+        """Mark the open turn as aborted by a person. Where none is open, what that person has just said, and the next
+        turn would answer, is not begun. Delivered, or dropped where there is neither."""
         locked = yield from query("thread_lock_turn", thread=message.thread)
         if message.turn and (not locked or locked[0][0] != message.turn):
             return Receipt("dropped")
@@ -116,7 +117,8 @@ class Inbox(StorePart):
             yield from query("inbox_drop_prompts", thread=message.thread)
             yield from query("wake_parent", thread=message.thread)
         if not found:
-            return Receipt("dropped")
+            is_one = not message.turn and not message.all_queued
+            return Receipt("delivered" if is_one and (yield from _drop_next(message)) else "dropped")
         yield from query("wake", thread=message.thread)
         return Receipt("delivered", turn=text(found[0][0]))
 
@@ -170,6 +172,17 @@ class Inbox(StorePart):
         ((prompts, oldest),) = yield from query("inbox_backlog")
         ((turns,),) = yield from query("turns_open")
         return Backlog(number(prompts), moment(oldest), number(turns))
+
+
+def _drop_next(stop: Abort) -> Script[bool]:
+    """Drop what the next turn would answer of the person who stops; whether there was any."""
+    rows = yield from query("inbox_queue", thread=stop.thread, limit=QUEUE_READ_MAX)
+    prompts = [one for one in (prompt_of(row[0]) for row in rows) if one.origin == "person"]
+    own = [turn for turn in turns_of(prompts) if prompts[turn[0]].author.id == stop.author.id][:1]
+    keys = [prompts[number].key for turn in own for number in turn]
+    for key in keys:
+        yield from query("inbox_drop_one", platform=platform_of(stop.thread), key=key)
+    return bool(keys)
 
 
 class ChildStore(StorePart):

@@ -72,6 +72,10 @@ update inbox set lane = 'prompt' where thread = :thread and state = 'pending' an
 -- Empty a mailbox.
 update inbox set state = 'dropped' where thread = :thread and state = 'pending' and lane = 'prompt';
 
+-- name: inbox_drop_one
+-- A message is not answered after all.
+update inbox set state = 'dropped' where platform = :platform and key = :key and state = 'pending';
+
 -- name: inbox_waiting
 -- Threads that have something to do.
 select thread from threads where open_turn <> ''

@@ -260,13 +260,16 @@ class MailboxRules:
         assert (await store.inbox.abort(Abort(THREAD, PERSON, all_queued=True))).status == "dropped"
         assert await store.inbox.waiting() == []
 
-    async def test_an_abort_is_dropped_when_nothing_runs(self, store: Store) -> None:
-        """It must not hit the next turn."""
+    async def test_an_abort_drops_what_its_author_has_said_when_nothing_runs(self, store: Store) -> None:
+        """And nothing else: neither what somebody else said nor what comes later."""
         assert (await store.inbox.abort(Abort(THREAD, PERSON))).status == "dropped"
         await store.inbox.accept(prompt("a"), 5)
-        assert (await store.inbox.abort(Abort(THREAD, PERSON))).status == "dropped"
+        assert (await store.inbox.abort(Abort(THREAD, Author("somebody else")))).status == "dropped"
+        assert (await store.inbox.abort(Abort(THREAD, PERSON))).status == "delivered"
+        assert await store.journal.lease(THREAD) is None
+        await store.inbox.accept(prompt("b"), 5)
         lease = await leased(store)
-        await store.journal.open_turn(lease, prompt("a"), opening("T1", prompt("a")))
+        await store.journal.open_turn(lease, prompt("b"), opening("T1", prompt("b")))
         assert not (await leased(store)).aborting
 
     async def test_steers_of_a_failed_turn_start_the_next_ones(self, store: Store) -> None:
