@@ -15,10 +15,10 @@ import msgspec
 from shoal.agents.folder import read_agent, read_shared
 from shoal.config import Config
 from shoal.delivery.hub import Hub
-from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, StoreCorrupt
 from shoal.domain.events import Branched, Event, TurnFinished, TurnStarted
+from shoal.domain.files import in_thread
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import Completion, Models

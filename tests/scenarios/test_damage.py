@@ -10,7 +10,7 @@ import pytest
 
 from shoal.actors.access_gate import OWNER_IN
 from shoal.domain.errors import StoreCorrupt
-from shoal.domain.tls import default_tls
+from shoal.domain.network import default_tls
 from shoal.maintenance import HEALTH_CHECK_SECONDS
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing import ManualClock

@@ -10,7 +10,7 @@
     -------------------   -----------------------------------------------------------------------------
     nothing to do         return
     an open turn          go on with it: after a crash, a restart or a decision it is the same path
-    a waiting prompt      open a turn with it, and with what else its author has waiting (domain/lines.py), in one
+    a waiting prompt      open a turn with it, and with what else its author has waiting (domain/messages.py), in one
                           transaction that empties their places in the mailbox
 
 An actor keeps the lease of a turn that has finished: as long as no other worker has taken the thread over, which the
@@ -53,8 +53,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.files import Folders
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, TurnId, channel_of, is_personal, thread_address
-from shoal.domain.lines import Waiting, joined, pause_left
-from shoal.domain.messages import Prompt
+from shoal.domain.messages import Prompt, Waiting, joined, pause_left
 from shoal.domain.permissions import Audience
 from shoal.domain.ports import LiveHub, SignalKind
 from shoal.domain.records import Commit, NewPost

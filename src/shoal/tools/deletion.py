@@ -6,9 +6,8 @@ A crash in between leaves a thread without files, which can be deleted again; ne
 import shutil
 from pathlib import Path
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.errors import Conflict
-from shoal.domain.files import Files, Folders
+from shoal.domain.files import Files, Folders, in_thread
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.records import DeletedThread

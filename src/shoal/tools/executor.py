@@ -27,10 +27,10 @@ from typing import NamedTuple, Self
 import msgspec
 
 from shoal.domain.agents import AgentSpec, Purpose
-from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ContentChanged, SandboxError, ToolError
 from shoal.domain.events import ASK_INSTEAD, ASK_OR_LOOK, ApprovalRequested, ToolFinished, ToolStarted, Verdict
+from shoal.domain.files import in_thread
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.markup import counted

@@ -30,10 +30,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock, from_micros, to_micros
 from shoal.domain.errors import ProviderError, ToolError
 from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
+from shoal.domain.files import in_thread
 from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
 from shoal.domain.ids import ThreadId
 from shoal.domain.ports import Embeddings, ToolContext

@@ -3,9 +3,8 @@
 import logging
 from datetime import timedelta
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock
-from shoal.domain.files import STILL_FOLDERS, Files, Folders
+from shoal.domain.files import STILL_FOLDERS, Files, Folders, in_thread
 from shoal.domain.home import Home
 from shoal.store.store import Store
 from shoal.tools.checkpoints import Checkpoints

@@ -23,9 +23,17 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from shoal.domain.agents import AgentSpec
-from shoal.domain.branches import spans_to
 from shoal.domain.errors import InvalidInput
-from shoal.domain.events import AssistantSaid, Branched, Event, LimitReached, RequestMark, RetryRequested, TurnStarted
+from shoal.domain.events import (
+    AssistantSaid,
+    Branched,
+    Event,
+    LimitReached,
+    RequestMark,
+    RetryRequested,
+    TurnStarted,
+    spans_to,
+)
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import ModelMessage, ToolSpec
 from shoal.domain.ports import Models, Route

@@ -40,8 +40,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.files import STILL_FOLDERS, Folders, relocated
 from shoal.domain.ids import ThreadId, TurnId, is_child
-from shoal.domain.lines import Waiting
-from shoal.domain.messages import Caller, ModelDone, ModelEvent, ModelFailed, Prompt, TextDelta
+from shoal.domain.messages import Caller, ModelDone, ModelEvent, ModelFailed, Prompt, TextDelta, Waiting
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import LiveHub
 from shoal.domain.posts import reply_key, spoken_id

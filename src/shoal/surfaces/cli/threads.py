@@ -94,7 +94,7 @@ def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
 @click.pass_obj
 def export(context: CommandContext, id: str, output: str | None, form: str) -> None:
     """Write the whole conversation."""
-    from shoal.domain.branches import current
+    from shoal.domain.events import current
     from shoal.surfaces.export import WRITERS
 
     info, events = _whole(context, id)
