@@ -31,7 +31,7 @@ from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
 from shoal.backend import Backend, Role, open_backend, unwrapped
 from shoal.backups import Backups, backup_place
 from shoal.config import Config, default_model
-from shoal.config.ollama import with_ollama
+from shoal.config.defaults import with_ollama
 from shoal.config.secrets import watch_secrets
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
@@ -74,7 +74,7 @@ from shoal.store.health import Health
 from shoal.store.retention import RowRetention, bookkeeping_days
 from shoal.store.store import Store
 from shoal.tools.builtin.subagent import subagent_tools
-from shoal.tools.executor import Executor, ExecutorSettings
+from shoal.tools.executor import Executor, ExecutorSettings, LiveToolServices
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins, any_tool_of
@@ -82,20 +82,17 @@ from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.recall import Library, recall_tool
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
-from shoal.tools.retention import Retention
-from shoal.tools.services import LiveToolServices
-from shoal.tools.storage import open_checkpoints, open_files, open_folders
+from shoal.tools.storage import Retention, open_checkpoints, open_files, open_folders
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
 from shoal.triggers.files import EventFiles
 from shoal.triggers.service import Alarm, TriggerService, tell_switched_off
 from shoal.turn.budget import meter_of
 from shoal.turn.checks import CaseChecks
-from shoal.turn.compaction import Compactor
+from shoal.turn.compaction import Compactor, ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
 from shoal.turn.prompt import PromptBuilder, PromptLimits, runtime_lines
 from shoal.turn.spending import Spending
-from shoal.turn.titles import ThreadTitles
 
 State = Literal["starting", "running", "draining", "stopped"]
 

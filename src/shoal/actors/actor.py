@@ -60,11 +60,10 @@ from shoal.domain.records import Commit, NewPost
 from shoal.domain.turnstate import TurnState
 from shoal.permissions.access import Audiences, People
 from shoal.store.store import Store
-from shoal.turn.compaction import Compactor
+from shoal.turn.compaction import Compactor, ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop, TurnOutcome
 from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of
-from shoal.turn.titles import ThreadTitles
 
 log = logging.getLogger(__name__)
 

@@ -51,7 +51,7 @@ from shoal.domain.ports import ChatAdapter, Engine, SignalKind
 from shoal.domain.posts import PREVIEW
 from shoal.domain.records import Approval, AuditEntry, CopyOf, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement
 from shoal.domain.transcript import revision_text
-from shoal.permissions.approvals import may_decide
+from shoal.permissions.access import may_decide
 
 log = logging.getLogger(__name__)
 

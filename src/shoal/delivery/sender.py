@@ -36,7 +36,6 @@ import msgspec
 
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
-from shoal.delivery.pieces import pieces_of
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, post_once, withdraw
 from shoal.domain.cards import SHORT_ID_CHARS, card_id
 from shoal.domain.clock import Clock, retry_delay
@@ -44,7 +43,7 @@ from shoal.domain.errors import PlatformError, ProviderDown, ProviderRefused, St
 from shoal.domain.files import STILL_FOLDERS, Folders
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import REPEATED, Button, OutboundPost, preview_key, turn_of_reply
+from shoal.domain.posts import REPEATED, Button, OutboundPost, pieces_of, preview_key, turn_of_reply
 from shoal.domain.records import Committed, NewPost, OutboxRow
 from shoal.store.outbox import Outbox
 
