@@ -7,7 +7,7 @@ config ─► database, engine ─► platforms, models, sandbox ─► delivery
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -18,7 +18,7 @@ import msgspec
 from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, platform_owners
 from shoal.actors.access_gate import AccessGate, Admissions, Links, OpenInbox, Pairing
 from shoal.actors.access_tokens import AccessTokens
-from shoal.actors.actor import ActorServices
+from shoal.actors.actor import ActorServices, ReadableFiles
 from shoal.actors.commands import AgentCommands, CommandRouter
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.prompt_inputs import Attachments, Backfill
@@ -30,8 +30,7 @@ from shoal.agents.self_edit import Rules, SelfEditor, self_edit_tools
 from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
 from shoal.backend import Backend, Role, open_backend, unwrapped
 from shoal.backups import Backups, backup_place
-from shoal.config import Config, default_model
-from shoal.config.defaults import with_ollama
+from shoal.config import Config, default_model, with_ollama
 from shoal.config.secrets import watch_secrets
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
@@ -41,10 +40,9 @@ from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
 from shoal.domain.ids import OWN_PLATFORMS, make_thread_id
 from shoal.domain.permissions import Asker
-from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox
+from shoal.domain.ports import ChatAdapter, Completion, Engine, Models, Sandbox
 from shoal.extensions import extension_providers, extension_sandbox, extension_tools
 from shoal.maintenance import (
-    ReadableFiles,
     anchor_audit,
     look_through_daily,
     note_settings,
@@ -52,10 +50,9 @@ from shoal.maintenance import (
     watch_approvals,
     watch_files,
     watch_health,
-    watch_retries,
 )
 from shoal.notices import Notices
-from shoal.permissions.access import AccessRules, Audiences, People, is_among
+from shoal.permissions.access import AccessRules, Audiences, is_among
 from shoal.permissions.profiles import Profiles
 from shoal.providers.catalog import (
     SPEECH_KEYS,
@@ -70,10 +67,8 @@ from shoal.push import WebPush, make_push
 from shoal.sandbox import processes as host_processes
 from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
-from shoal.store.health import Health
 from shoal.store.retention import RowRetention, bookkeeping_days
 from shoal.store.store import Store
-from shoal.tools.builtin.subagent import subagent_tools
 from shoal.tools.executor import Executor, ExecutorSettings, LiveToolServices
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.connection import McpServers
@@ -84,7 +79,6 @@ from shoal.tools.recall import Library, recall_tool
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.storage import Retention, open_checkpoints, open_files, open_folders
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
-from shoal.triggers.files import EventFiles
 from shoal.triggers.service import Alarm, TriggerService, tell_switched_off
 from shoal.turn.budget import meter_of
 from shoal.turn.checks import CaseChecks
@@ -202,11 +196,6 @@ class App:
     def push(self) -> WebPush:
         """Tells browsers."""
         return make_push(self.config.web, self.store, self.tokens, self.home, self.clock, self.hub)
-
-    @property
-    def health(self) -> Health:
-        """What is known to be wrong with the database."""
-        return self.backend.health
 
     async def drain(self) -> None:
         """Stop intake, give running turns `engine.drain_seconds`, leave the rest to the next start."""
@@ -346,7 +335,11 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         tools = standard_tools(config.sandbox, config.tools, web := GuardedFetcher())
         for tool in (*lookup_tools(store, artifacts, adapters, admissions.judge), *extension_tools()):
             tools.add(tool)
-        library = Library(home, store, clock, config.recall, _open_embeddings(config, home, clock, stack))
+        embeddings = None
+        if config.recall.model:
+            embeddings = build_embeddings(config.recall.model, config.providers, clock, os.environ, home.root)
+            stack.push_async_callback(embeddings.close)
+        library = Library(home, store, clock, config.recall, embeddings)
         for name in ("recall", "search_history"):
             tools.add(recall_tool(library, store.search, tainted_files, name), listed=name == "recall")
         pins = Pins(store.settings, store.audit, clock, config.mcp)
@@ -379,7 +372,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         compactor = Compactor(context, spending, clock)
         titles = ThreadTitles(store.threads, spending, clock, config.threads)
         children = Children(store, backend.engine, agents, models, clock, config.subagents)
-        for tool in subagent_tools(children.check, children.begin, children.result):
+        for tool in children.tools():
             tools.add(tool)
         limits = TurnLimits(
             **msgspec.structs.asdict(config.turns),
@@ -406,7 +399,23 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
 
         stopping = asyncio.Event()
         attachments = Attachments(home, web, config.context, clock, tainted_files)
-        voice = _open_voice(config, clock, stack, spending, store, home, links.people, adapters, folders, outlets)
+        hears, speaks = (build_speech(key, config.speech, config.providers, clock, os.environ) for key in SPEECH_KEYS)
+        for speech in (hears, speaks):
+            if speech is not None:
+                stack.push_async_callback(speech.close)
+        voice = VoiceService(
+            hears,
+            speaks,
+            config.speech,
+            spending,
+            store.settings,
+            home,
+            clock,
+            links.people,
+            {name: adapter.limits for name, adapter in adapters.items()},
+            folders,
+            outlets.post,
+        )
         approvers = approvers_of(config)
         snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, folders)
         orchestrator = Orchestrator(
@@ -458,7 +467,9 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             away = [name for name, server in app.config.mcp.items() if server.enabled and name not in mcp.up]
             return [*tools.names(), *map(any_tool_of, away)]
 
-        may_manage = partial(_is_one_of, config.agents.managers, approvers)
+        def may_manage(asker: Asker) -> bool:
+            return is_among(asker, (*config.agents.managers, *approvers))
+
         checks = Checks(partial(existing_model, models), profiles.check, known_tools)
         lifecycle = AgentLifecycle(home, store, agents, clock, checks, adapters, prompt_files, orchestrator.send)
 
@@ -566,9 +577,9 @@ def _add_services(app: App) -> None:
     backend.add_service(app.orchestrator.deactivate_idle)
     backend.add_service(app.attachments.run)
     backend.add_service(app.processes.run)
-    backend.add_service(partial(watch_health, app.health, clock, app.notices.of_damage))
+    backend.add_service(partial(watch_health, backend.health, clock, app.notices.of_damage))
     backend.add_service(partial(watch_approvals, app.orchestrator, clock, config.permissions.ask_expires_seconds))
-    backend.add_single("database check", partial(look_through_daily, app.health, clock))
+    backend.add_single("database check", partial(look_through_daily, backend.health, clock))
     backend.add_single("backups", app.backups.run)
     backend.add_single("row retention", RowRetention(store.bookkeeping, clock, bookkeeping_days(config)).run)
     if app.library.embeddings is not None:
@@ -578,15 +589,14 @@ def _add_services(app: App) -> None:
     if not app.push.why_off:
         backend.add_service(app.push.run)
     if app.role != "serve":
-        backend.add_service(partial(watch_retries, app.orchestrator.retry_due, clock))
+        backend.add_service(app.orchestrator.watch_retries)
     if app.role != "worker":
         backend.on_due(app.due)
         backend.add_service(app.triggers.run)
         backend.add_service(partial(anchor_audit, store.audit, clock))
-        source_of, ring = app.prompt_files.source_of, app.due_triggers.ring
-        events = EventFiles(app.home.events, store.triggers, app.orchestrator, clock, ring, source_of)
+        heard = app.orchestrator, clock, app.due_triggers.ring, app.prompt_files.source_of
         minutes = config.triggers.heartbeat_minutes
-        backend.add_single("files", partial(watch_files, app.home, app.orchestrator, clock, events, minutes, source_of))
+        backend.add_single("files", partial(watch_files, app.home, store.triggers, *heard, minutes))
         days = config.context.artifact_days, config.checkpoints.days
         checkpoints = app.orchestrator.undo.checkpoints
         retention = Retention(store, app.artifacts, app.folders, checkpoints, app.home, clock, *days)
@@ -630,46 +640,11 @@ def approvers_of(config: Config) -> list[str]:
     return [*config.permissions.approvers, *OWNERS, *platform_owners(config)]
 
 
-def _is_one_of(some: Sequence[str], others: Sequence[str], asker: Asker) -> bool:
-    return is_among(asker, (*some, *others))
-
-
 def open_telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> AbstractAsyncContextManager[None]:
     """[telemetry], which costs an import of half a second. Raises ConfigError where the extra is missing."""
     from shoal.telemetry import telemetry
 
     return telemetry(config, hub, redact)
-
-
-def _open_embeddings(config: Config, home: Home, clock: Clock, stack: AsyncExitStack) -> Embeddings | None:
-    """The model of [recall], if one is set. Raises ConfigError."""
-    if not config.recall.model:
-        return None
-    found = build_embeddings(config.recall.model, config.providers, clock, os.environ, home.root)
-    stack.push_async_callback(found.close)
-    return found
-
-
-def _open_voice(
-    config: Config,
-    clock: Clock,
-    stack: AsyncExitStack,
-    spending: Spending,
-    store: Store,
-    home: Home,
-    people: People,
-    adapters: Mapping[str, ChatAdapter],
-    folders: Folders,
-    outlets: LiveToolServices,
-) -> VoiceService:
-    """What hears and what speaks, as [speech] names them. Raises ConfigError."""
-    settings, choices = config.speech, store.settings
-    hears, speaks = (build_speech(key, settings, config.providers, clock, os.environ) for key in SPEECH_KEYS)
-    for one in (hears, speaks):
-        if one is not None:
-            stack.push_async_callback(one.close)
-    limits = {name: adapter.limits for name, adapter in adapters.items()}
-    return VoiceService(hears, speaks, settings, spending, choices, home, clock, people, limits, folders, outlets.post)
 
 
 async def _open_sandbox(config: Config, overrides: Overrides, stack: AsyncExitStack) -> tuple[Sandbox, list[str]]:

@@ -166,7 +166,7 @@ def delete(context: CommandContext, id: str, yes: bool) -> None:
 @click.pass_obj
 def rebuild(context: CommandContext, id: str) -> None:
     """Make log.jsonl and context.jsonl anew from the journal."""
-    from shoal.maintenance import system_texts
+    from shoal.actors.actor import system_texts
     from shoal.store.projections import Projections
 
     thread = parse_thread_id(id)
