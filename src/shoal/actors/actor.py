@@ -393,7 +393,8 @@ class Actor:
         services, settings, caller = self._services, self._services.store.settings, asked.caller
         chat = chat_of(self.thread, caller)
         agent = await services.agents.resolve(name or view.lease.agent, chat)
-        agent = services.agents.with_model(agent, asked.model or view.lease.model)
+        if (model := asked.model or view.lease.model or agent.model) != agent.model:
+            agent = msgspec.structs.replace(agent, model=model)
         speaks_in = ThreadId("")
         if not asked.history:
             speaks_in = ThreadId(await settings.get(LAST_CHANNEL, agent.name) or "")
