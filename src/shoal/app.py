@@ -7,7 +7,7 @@ config ─► database, engine ─► platforms, models, sandbox ─► delivery
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -40,7 +40,7 @@ from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
 from shoal.domain.ids import OWN_PLATFORMS, make_thread_id
 from shoal.domain.permissions import Asker
-from shoal.domain.ports import ChatAdapter, Completion, Engine, Models, Sandbox
+from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox
 from shoal.extensions import extension_providers, extension_sandbox, extension_tools
 from shoal.maintenance import (
     anchor_audit,
@@ -52,7 +52,7 @@ from shoal.maintenance import (
     watch_health,
 )
 from shoal.notices import Notices
-from shoal.permissions.access import AccessRules, Audiences, is_among
+from shoal.permissions.access import AccessRules, Audiences, People, is_among
 from shoal.permissions.profiles import Profiles
 from shoal.providers.catalog import (
     SPEECH_KEYS,
@@ -335,11 +335,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         tools = standard_tools(config.sandbox, config.tools, web := GuardedFetcher())
         for tool in (*lookup_tools(store, artifacts, adapters, admissions.judge), *extension_tools()):
             tools.add(tool)
-        embeddings = None
-        if config.recall.model:
-            embeddings = build_embeddings(config.recall.model, config.providers, clock, os.environ, home.root)
-            stack.push_async_callback(embeddings.close)
-        library = Library(home, store, clock, config.recall, embeddings)
+        library = Library(home, store, clock, config.recall, _open_embeddings(config, home, clock, stack))
         for name in ("recall", "search_history"):
             tools.add(recall_tool(library, store.search, tainted_files, name), listed=name == "recall")
         pins = Pins(store.settings, store.audit, clock, config.mcp)
@@ -399,23 +395,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
 
         stopping = asyncio.Event()
         attachments = Attachments(home, web, config.context, clock, tainted_files)
-        hears, speaks = (build_speech(key, config.speech, config.providers, clock, os.environ) for key in SPEECH_KEYS)
-        for speech in (hears, speaks):
-            if speech is not None:
-                stack.push_async_callback(speech.close)
-        voice = VoiceService(
-            hears,
-            speaks,
-            config.speech,
-            spending,
-            store.settings,
-            home,
-            clock,
-            links.people,
-            {name: adapter.limits for name, adapter in adapters.items()},
-            folders,
-            outlets.post,
-        )
+        voice = _open_voice(config, clock, stack, spending, store, home, links.people, adapters, folders, outlets)
         approvers = approvers_of(config)
         snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, folders)
         orchestrator = Orchestrator(
@@ -467,9 +447,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             away = [name for name, server in app.config.mcp.items() if server.enabled and name not in mcp.up]
             return [*tools.names(), *map(any_tool_of, away)]
 
-        def may_manage(asker: Asker) -> bool:
-            return is_among(asker, (*config.agents.managers, *approvers))
-
+        may_manage = partial(_is_one_of, config.agents.managers, approvers)
         checks = Checks(partial(existing_model, models), profiles.check, known_tools)
         lifecycle = AgentLifecycle(home, store, agents, clock, checks, adapters, prompt_files, orchestrator.send)
 
@@ -640,11 +618,46 @@ def approvers_of(config: Config) -> list[str]:
     return [*config.permissions.approvers, *OWNERS, *platform_owners(config)]
 
 
+def _is_one_of(some: Sequence[str], others: Sequence[str], asker: Asker) -> bool:
+    return is_among(asker, (*some, *others))
+
+
 def open_telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> AbstractAsyncContextManager[None]:
     """[telemetry], which costs an import of half a second. Raises ConfigError where the extra is missing."""
     from shoal.telemetry import telemetry
 
     return telemetry(config, hub, redact)
+
+
+def _open_embeddings(config: Config, home: Home, clock: Clock, stack: AsyncExitStack) -> Embeddings | None:
+    """The model of [recall], if one is set. Raises ConfigError."""
+    if not config.recall.model:
+        return None
+    found = build_embeddings(config.recall.model, config.providers, clock, os.environ, home.root)
+    stack.push_async_callback(found.close)
+    return found
+
+
+def _open_voice(
+    config: Config,
+    clock: Clock,
+    stack: AsyncExitStack,
+    spending: Spending,
+    store: Store,
+    home: Home,
+    people: People,
+    adapters: Mapping[str, ChatAdapter],
+    folders: Folders,
+    outlets: LiveToolServices,
+) -> VoiceService:
+    """What hears and what speaks, as [speech] names them. Raises ConfigError."""
+    settings, choices = config.speech, store.settings
+    hears, speaks = (build_speech(key, settings, config.providers, clock, os.environ) for key in SPEECH_KEYS)
+    for one in (hears, speaks):
+        if one is not None:
+            stack.push_async_callback(one.close)
+    limits = {name: adapter.limits for name, adapter in adapters.items()}
+    return VoiceService(hears, speaks, settings, spending, choices, home, clock, people, limits, folders, outlets.post)
 
 
 async def _open_sandbox(config: Config, overrides: Overrides, stack: AsyncExitStack) -> tuple[Sandbox, list[str]]:

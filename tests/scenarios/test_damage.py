@@ -57,7 +57,7 @@ def replace_file(home: Path) -> None:
 async def until_noticed(world: World, clock: ManualClock) -> None:
     """Let a look at the files come due."""
     async with asyncio.timeout(20):
-        while not world.app.health.damage:
+        while not world.app.backend.health.damage:
             await clock.advance(HEALTH_CHECK_SECONDS)
 
 
