@@ -29,8 +29,7 @@ from shoal.providers.catalog import build_embeddings
 from shoal.store.recall import Known, NewPassage
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.tools.library import Library
-from shoal.tools.vectors import COHORT, Floor, code_of
+from shoal.tools.library import COHORT, Floor, Library, code_of
 
 MODEL = Path("build/recall-model/all-minilm-l6-v2.gguf")
 NOTES = 1_000

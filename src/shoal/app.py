@@ -18,7 +18,7 @@ import msgspec
 from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, platform_owners
 from shoal.actors.access_gate import AccessGate, Admissions, Links, OpenInbox, Pairing
 from shoal.actors.access_tokens import AccessTokens
-from shoal.actors.actor import ActorServices
+from shoal.actors.actor import ActorServices, ReadableFiles
 from shoal.actors.commands import AgentCommands, CommandRouter
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.prompt_inputs import Attachments, Backfill
@@ -30,8 +30,7 @@ from shoal.agents.self_edit import Rules, SelfEditor, self_edit_tools
 from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
 from shoal.backend import Backend, Role, open_backend, unwrapped
 from shoal.backups import Backups, backup_place
-from shoal.config import Config, default_model
-from shoal.config.ollama import with_ollama
+from shoal.config import Config, default_model, with_ollama
 from shoal.config.secrets import watch_secrets
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
@@ -44,7 +43,6 @@ from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox
 from shoal.extensions import extension_providers, extension_sandbox, extension_tools
 from shoal.maintenance import (
-    ReadableFiles,
     anchor_audit,
     look_through_daily,
     note_settings,
@@ -52,7 +50,6 @@ from shoal.maintenance import (
     watch_approvals,
     watch_files,
     watch_health,
-    watch_retries,
 )
 from shoal.notices import Notices
 from shoal.permissions.access import AccessRules, Audiences, People, is_among
@@ -70,11 +67,9 @@ from shoal.push import WebPush, make_push
 from shoal.sandbox import processes as host_processes
 from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
-from shoal.store.health import Health
 from shoal.store.retention import RowRetention, bookkeeping_days
 from shoal.store.store import Store
-from shoal.tools.builtin.subagent import subagent_tools
-from shoal.tools.executor import Executor, ExecutorSettings
+from shoal.tools.executor import Executor, ExecutorSettings, LiveToolServices
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins, any_tool_of
@@ -82,20 +77,16 @@ from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.recall import Library, recall_tool
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
-from shoal.tools.retention import Retention
-from shoal.tools.services import LiveToolServices
-from shoal.tools.storage import open_checkpoints, open_files, open_folders
+from shoal.tools.storage import Retention, open_checkpoints, open_files, open_folders
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
-from shoal.triggers.files import EventFiles
 from shoal.triggers.service import Alarm, TriggerService, tell_switched_off
 from shoal.turn.budget import meter_of
 from shoal.turn.checks import CaseChecks
-from shoal.turn.compaction import Compactor
+from shoal.turn.compaction import Compactor, ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
 from shoal.turn.prompt import PromptBuilder, PromptLimits, runtime_lines
 from shoal.turn.spending import Spending
-from shoal.turn.titles import ThreadTitles
 
 State = Literal["starting", "running", "draining", "stopped"]
 
@@ -205,11 +196,6 @@ class App:
     def push(self) -> WebPush:
         """Tells browsers."""
         return make_push(self.config.web, self.store, self.tokens, self.home, self.clock, self.hub)
-
-    @property
-    def health(self) -> Health:
-        """What is known to be wrong with the database."""
-        return self.backend.health
 
     async def drain(self) -> None:
         """Stop intake, give running turns `engine.drain_seconds`, leave the rest to the next start."""
@@ -382,7 +368,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         compactor = Compactor(context, spending, clock)
         titles = ThreadTitles(store.threads, spending, clock, config.threads)
         children = Children(store, backend.engine, agents, models, clock, config.subagents)
-        for tool in subagent_tools(children.check, children.begin, children.result):
+        for tool in children.tools():
             tools.add(tool)
         limits = TurnLimits(
             **msgspec.structs.asdict(config.turns),
@@ -569,9 +555,9 @@ def _add_services(app: App) -> None:
     backend.add_service(app.orchestrator.deactivate_idle)
     backend.add_service(app.attachments.run)
     backend.add_service(app.processes.run)
-    backend.add_service(partial(watch_health, app.health, clock, app.notices.of_damage))
+    backend.add_service(partial(watch_health, backend.health, clock, app.notices.of_damage))
     backend.add_service(partial(watch_approvals, app.orchestrator, clock, config.permissions.ask_expires_seconds))
-    backend.add_single("database check", partial(look_through_daily, app.health, clock))
+    backend.add_single("database check", partial(look_through_daily, backend.health, clock))
     backend.add_single("backups", app.backups.run)
     backend.add_single("row retention", RowRetention(store.bookkeeping, clock, bookkeeping_days(config)).run)
     if app.library.embeddings is not None:
@@ -581,15 +567,14 @@ def _add_services(app: App) -> None:
     if not app.push.why_off:
         backend.add_service(app.push.run)
     if app.role != "serve":
-        backend.add_service(partial(watch_retries, app.orchestrator.retry_due, clock))
+        backend.add_service(app.orchestrator.watch_retries)
     if app.role != "worker":
         backend.on_due(app.due)
         backend.add_service(app.triggers.run)
         backend.add_service(partial(anchor_audit, store.audit, clock))
-        source_of, ring = app.prompt_files.source_of, app.due_triggers.ring
-        events = EventFiles(app.home.events, store.triggers, app.orchestrator, clock, ring, source_of)
+        heard = app.orchestrator, clock, app.due_triggers.ring, app.prompt_files.source_of
         minutes = config.triggers.heartbeat_minutes
-        backend.add_single("files", partial(watch_files, app.home, app.orchestrator, clock, events, minutes, source_of))
+        backend.add_single("files", partial(watch_files, app.home, store.triggers, *heard, minutes))
         days = config.context.artifact_days, config.checkpoints.days
         checkpoints = app.orchestrator.undo.checkpoints
         retention = Retention(store, app.artifacts, app.folders, checkpoints, app.home, clock, *days)

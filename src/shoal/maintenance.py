@@ -5,8 +5,7 @@ import contextlib
 import gc
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Container, Iterable
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 import anyio
@@ -15,10 +14,9 @@ import msgspec
 from shoal.agents.folder import read_agent, read_shared
 from shoal.config import Config
 from shoal.delivery.hub import Hub
-from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, StoreCorrupt
-from shoal.domain.events import Branched, Event, TurnFinished, TurnStarted
+from shoal.domain.events import Event, TurnFinished
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import Completion, Models
@@ -28,17 +26,14 @@ from shoal.domain.triggers import HEARTBEAT_THREAD
 from shoal.providers.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
 from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
-from shoal.store.journal import SEQ_END, Journal
-from shoal.store.projections import Projections
 from shoal.store.store import Store
+from shoal.store.triggers import TriggerStore
 from shoal.triggers.files import EventFiles, Heartbeat
 from shoal.triggers.service import SourceOf, TriggerTarget
-from shoal.turn.prompt import decode_prompt
 
 log = logging.getLogger(__name__)
 
 EXPIRY_CHECK_SECONDS = 30.0
-RETRY_CHECK_SECONDS = 2.0
 HEALTH_CHECK_SECONDS = 5.0
 LOOK_THROUGH_AFTER_SECONDS = 900.0
 """The first look through the whole database comes when the work that waited for a start is done."""
@@ -49,8 +44,6 @@ FILES_AFTER_SECONDS = 1.0
 DISCOVER_AFTER_SECONDS = 3.0
 """Providers are asked what they offer when the first messages have had their turn."""
 
-SYSTEMS_MAX = 32
-"""System texts kept for the readable files; each is some 10 KB."""
 GARBAGE_THRESHOLDS = (5_000, 20, 50)
 """New objects before the collector looks at them, and how often each older generation is left alone; what they hold in
 a cycle (a closed connection does) may be a megabyte or two until then."""
@@ -86,47 +79,6 @@ def collect_seldom(*, stays: bool) -> None:
     gc.enable()
 
 
-class ReadableFiles:
-    """Writes finished turns into the threads' readable files."""
-
-    def __init__(self, home: Home, journal: Journal) -> None:
-        self._projections = Projections(home)
-        self._journal = journal
-        self._systems: dict[str, str] = {}
-
-    async def project(self, thread: ThreadId, events: list[Event]) -> None:
-        """Write a turn down, and those before it that ran on other machines; the journal stays the truth on failure."""
-        try:
-            systems = await self._systems_of(events)
-            written = await in_thread(lambda: self._projections.append(thread, events, systems))
-            if events and written + 1 < events[0].seq:
-                missed = await self._journal.events(thread, written)
-                rebuilds = any(isinstance(event.data, Branched) for event in missed)
-                if rebuilds:
-                    missed = await self._journal.events(thread, limit=SEQ_END)
-                systems = await self._systems_of(missed)
-                write = self._projections.rebuild if rebuilds else self._projections.append
-                await in_thread(lambda: write(thread, missed, systems))
-        except OSError as error:
-            log.warning(
-                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
-                extra={"thread_id": thread, "why": str(error)},
-            )
-
-    async def _systems_of(self, events: Iterable[Event]) -> dict[str, str]:
-        """As `system_texts`, each read once: turn after turn begins with the same."""
-        known = self._systems if len(self._systems) < SYSTEMS_MAX else {}
-        self._systems = known = known | await system_texts(self._journal, events, known)
-        return known
-
-
-async def system_texts(journal: Journal, events: Iterable[Event], known: Container[str] = ()) -> dict[str, str]:
-    """The stored system texts that turns began with, by digest, but for those `known`. Raises StoreError."""
-    named = {event.data.system for event in events if isinstance(event.data, TurnStarted) and event.data.system}
-    found = [(digest, await journal.prompt(digest)) for digest in named if digest not in known]
-    return {digest: decode_prompt(body).text for digest, body in found if body is not None}
-
-
 class Expiring(Protocol):
     """What settles questions that nobody answered."""
 
@@ -140,17 +92,6 @@ async def watch_approvals(orchestrator: Expiring, clock: Clock, ask_expires_seco
     while True:
         await orchestrator.expire_approvals()
         await clock.sleep(min(EXPIRY_CHECK_SECONDS, ask_expires_seconds))
-
-
-async def watch_retries(retry_due: Callable[[], Awaitable[datetime | None]], clock: Clock) -> None:
-    """Have turns that wait for their model ask again, at most RETRY_CHECK_SECONDS late. `retry_due` wakes those whose
-    time has come, and says when the next one is due."""
-    while True:
-        next_at = await retry_due()
-        seconds = RETRY_CHECK_SECONDS
-        if next_at is not None:
-            seconds = min(seconds, max(0.0, (next_at - clock.now()).total_seconds()))
-        await clock.sleep(seconds)
 
 
 async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
@@ -263,12 +204,18 @@ async def discover_models(models: Models, clock: Clock, default: str) -> None:
 
 
 async def watch_files(
-    home: Home, target: TriggerTarget, clock: Clock, files: EventFiles, minutes: float, source_of: SourceOf
+    home: Home,
+    triggers: TriggerStore,
+    target: TriggerTarget,
+    clock: Clock,
+    ring: Callable[[], None],
+    source_of: SourceOf,
+    minutes: float,
 ) -> None:
     """Start turns from event files and, every so many minutes (0: never), from HEARTBEAT.md."""
     await clock.sleep(FILES_AFTER_SECONDS)
-    file = home.data / "HEARTBEAT.md"
-    heartbeat = Heartbeat(file, HEARTBEAT_THREAD, target, clock, source_of, minutes=minutes)
+    files = EventFiles(home.events, triggers, target, clock, ring, source_of)
+    heartbeat = Heartbeat(home.data / "HEARTBEAT.md", HEARTBEAT_THREAD, target, clock, source_of, minutes=minutes)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(files.run)
         tasks.start_soon(heartbeat.run)

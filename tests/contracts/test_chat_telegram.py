@@ -10,7 +10,7 @@ import pytest
 from shoal.chat.account import NOTHING_ASKED
 from shoal.chat.telegram.adapter import UPDATE_SECONDS_MAX, TelegramAdapter
 from shoal.domain.ids import make_thread_id
-from shoal.domain.lines import turns_of
+from shoal.domain.messages import turns_of
 from shoal.domain.posts import OutboundPost
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import TelegramSettings

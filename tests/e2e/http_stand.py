@@ -37,11 +37,11 @@ from shoal.domain.files import STILL_FOLDERS
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id, thread_address
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt, Usage
+from shoal.domain.network import default_tls
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, SignalKind
 from shoal.domain.records import Commit, Opening
 from shoal.domain.settings import BackupSettings, McpServerSettings, WebSettings
-from shoal.domain.tls import default_tls
 from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.engine.local import LocalEngine
 from shoal.permissions.access import AccessRules, Audiences, People, Person

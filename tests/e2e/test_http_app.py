@@ -13,7 +13,7 @@ from tests.e2e.http_stand import TOKEN
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolMessage, UserMessage
-from shoal.domain.tls import default_tls
+from shoal.domain.network import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario

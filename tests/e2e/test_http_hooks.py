@@ -12,9 +12,9 @@ from tests.e2e.http_stand import TOKEN
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import ApprovalRequested
 from shoal.domain.ids import ThreadId
+from shoal.domain.network import default_tls
 from shoal.domain.secret import Secret
 from shoal.domain.settings import HookSettings
-from shoal.domain.tls import default_tls
 from shoal.domain.webhooks import proof, signature
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply

@@ -15,7 +15,7 @@ from shoal.app import App
 from shoal.domain.events import AssistantSaid, StatusChanged, TextStreamed
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Prompt
-from shoal.domain.tls import default_tls
+from shoal.domain.network import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 
 THREAD = ThreadId("web:lobby:one")

@@ -16,7 +16,7 @@ from shoal.actors.access_tokens import NewToken
 from shoal.app import App, open_app
 from shoal.config import load_config
 from shoal.domain.home import Home
-from shoal.domain.tls import default_tls
+from shoal.domain.network import default_tls
 from shoal.setup.live import shown_server
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.http.server import WebOptions, serve

@@ -21,9 +21,9 @@ from shoal.domain.errors import ShoalError
 from shoal.domain.events import AssistantSaid, ToolFinished, TurnStarted
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, is_personal
 from shoal.domain.messages import Author, Caller, Prompt, ToolCall
+from shoal.domain.network import default_tls
 from shoal.domain.permissions import TOKEN_SCOPES, AccessToken, TokenScope
 from shoal.domain.records import AuditEntry, Commit, NewApproval
-from shoal.domain.tls import default_tls
 from shoal.domain.triggers import NewTrigger
 from shoal.surfaces.http import page
 from shoal.surfaces.http.endpoints import Endpoint

@@ -11,7 +11,6 @@ from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened
 from tests.e2e.test_page_layout import tell_everything
 
-from shoal.domain.branches import current
 from shoal.domain.events import (
     ASK_INSTEAD,
     ASK_OR_LOOK,
@@ -23,6 +22,7 @@ from shoal.domain.events import (
     TurnFinished,
     TurnStarted,
     UserSaid,
+    current,
     encode_event,
 )
 from shoal.domain.ids import CallId, ThreadId, TurnId

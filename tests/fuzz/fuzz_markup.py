@@ -6,9 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Literal
 
-from shoal.delivery.pieces import pieces_of
 from shoal.domain.markup import render_markup
-from shoal.domain.posts import ChatLimits
+from shoal.domain.posts import ChatLimits, pieces_of
 from tests.dialects import DIALECTS
 from tests.fuzz.inputs import any_text
 from tests.fuzz.target import Attempt

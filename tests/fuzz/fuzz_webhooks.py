@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from shoal.domain.errors import InvalidInput
-from shoal.domain.webhooks import proofs
-from shoal.triggers.webhook import render
+from shoal.domain.webhooks import proofs, render
 from tests.fuzz.inputs import Json, any_text, json_bytes
 from tests.fuzz.target import Attempt
 

@@ -16,7 +16,7 @@ from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
 from shoal.testing.model.script import Script
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
-from shoal.tools.retention import Retention
+from shoal.tools.storage import Retention
 
 REPORT = "".join(f"row {number}: {'needle' if number == 700 else 'hay'}\n" for number in range(1000))
 

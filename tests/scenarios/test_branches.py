@@ -21,9 +21,8 @@ from tests.scenarios.kit import echo, echoes
 
 from shoal.actors.orchestrator import COPIED
 from shoal.agents.snapshots import COPYING
-from shoal.domain.branches import spans_to
 from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, PlatformError, StoreNewer, StoreUnavailable
-from shoal.domain.events import Branched, Forked, ToolFinished, UserSaid
+from shoal.domain.events import Branched, Forked, ToolFinished, UserSaid, spans_to
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Attachment, Author, Deletion, Edit, ModelRequest, Prompt, Receipt
 from shoal.domain.permissions import Asker

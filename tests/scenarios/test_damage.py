@@ -10,7 +10,7 @@ import pytest
 
 from shoal.actors.access_gate import OWNER_IN
 from shoal.domain.errors import StoreCorrupt
-from shoal.domain.tls import default_tls
+from shoal.domain.network import default_tls
 from shoal.maintenance import HEALTH_CHECK_SECONDS
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing import ManualClock
@@ -57,7 +57,7 @@ def replace_file(home: Path) -> None:
 async def until_noticed(world: World, clock: ManualClock) -> None:
     """Let a look at the files come due."""
     async with asyncio.timeout(20):
-        while not world.app.health.damage:
+        while not world.app.backend.health.damage:
             await clock.advance(HEALTH_CHECK_SECONDS)
 
 

@@ -11,8 +11,8 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.records import DeletedThread
 from shoal.testing.model import FakeModel, Gate, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
-from shoal.tools.deletion import delete_thread
 from shoal.tools.functions import tool
+from shoal.tools.storage import delete_thread
 
 REPORT = "".join(f"row {number}: hay\n" for number in range(1000))
 

@@ -13,8 +13,8 @@ from shoal.app import App
 from shoal.domain.events import ToolFinished, UserSaid
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Usage
+from shoal.domain.network import default_tls
 from shoal.domain.permissions import TokenScope
-from shoal.domain.tls import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario

@@ -29,8 +29,7 @@ from shoal.permissions.access import AccessRules
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
-from shoal.tools.deletion import delete_thread
-from shoal.tools.retention import Retention
+from shoal.tools.storage import Retention, delete_thread
 
 OWNER = Asker(trust="owner", user="owner")
 

@@ -62,9 +62,9 @@ from shoal.permissions.access import (
     code_digest,
     is_code,
     make_code,
+    parse_answer,
     vouched,
 )
-from shoal.permissions.approvals import parse_answer
 from shoal.store.store import Store
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@
     -------------------   -----------------------------------------------------------------------------
     nothing to do         return
     an open turn          go on with it: after a crash, a restart or a decision it is the same path
-    a waiting prompt      open a turn with it, and with what else its author has waiting (domain/lines.py), in one
+    a waiting prompt      open a turn with it, and with what else its author has waiting (domain/messages.py), in one
                           transaction that empties their places in the mailbox
 
 An actor keeps the lease of a turn that has finished: as long as no other worker has taken the thread over, which the
@@ -25,7 +25,7 @@ report starts a turn in the same conversation, with the same readers; how far th
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container, Iterable
 
 import anyio
 import msgspec
@@ -41,6 +41,7 @@ from shoal.domain.clock import Clock, to_micros
 from shoal.domain.errors import InvalidInput, QueueChanged, ShoalError, StaleEpoch, StoreError
 from shoal.domain.events import (
     AssistantSaid,
+    Branched,
     Compacted,
     Event,
     EventData,
@@ -51,21 +52,23 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.files import Folders
+from shoal.domain.files import Folders, in_thread
+from shoal.domain.home import Home
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, TurnId, channel_of, is_personal, thread_address
-from shoal.domain.lines import Waiting, joined, pause_left
-from shoal.domain.messages import Prompt
+from shoal.domain.messages import Prompt, Waiting, joined, pause_left
 from shoal.domain.permissions import Audience
 from shoal.domain.ports import LiveHub, SignalKind
 from shoal.domain.records import Commit, NewPost
 from shoal.domain.turnstate import TurnState
 from shoal.permissions.access import Audiences, People
+from shoal.store.journal import SEQ_END, Journal
+from shoal.store.projections import Projections
 from shoal.store.store import Store
-from shoal.turn.compaction import Compactor
+from shoal.turn.compaction import Compactor, ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop, TurnOutcome
+from shoal.turn.prompt import decode_prompt
 from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of
-from shoal.turn.titles import ThreadTitles
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +85,51 @@ FAILED_CALL = "Not run: the turn failed."
 FAILED_RUNNING = "The turn failed while it ran. What it did so far is unknown."
 INTERNAL_ERROR = "Something went wrong on my side. The details are in the log; please try again."
 TIMED_OUT = "I stopped: this took longer than I may work on one message."
+SYSTEMS_MAX = 32
+"""System texts kept for the readable files; each is some 10 KB."""
 
 _audience = msgspec.json.Decoder(Audience)
+
+
+class ReadableFiles:
+    """Writes finished turns into the threads' readable files."""
+
+    def __init__(self, home: Home, journal: Journal) -> None:
+        self._projections = Projections(home)
+        self._journal = journal
+        self._systems: dict[str, str] = {}
+
+    async def project(self, thread: ThreadId, events: list[Event]) -> None:
+        """Write a turn down, and those before it that ran on other machines; the journal stays the truth on failure."""
+        try:
+            systems = await self._systems_of(events)
+            written = await in_thread(lambda: self._projections.append(thread, events, systems))
+            if events and written + 1 < events[0].seq:
+                missed = await self._journal.events(thread, written)
+                rebuilds = any(isinstance(event.data, Branched) for event in missed)
+                if rebuilds:
+                    missed = await self._journal.events(thread, limit=SEQ_END)
+                systems = await self._systems_of(missed)
+                write = self._projections.rebuild if rebuilds else self._projections.append
+                await in_thread(lambda: write(thread, missed, systems))
+        except OSError as error:
+            log.warning(
+                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
+                extra={"thread_id": thread, "why": str(error)},
+            )
+
+    async def _systems_of(self, events: Iterable[Event]) -> dict[str, str]:
+        """As `system_texts`, each read once: turn after turn begins with the same."""
+        known = self._systems if len(self._systems) < SYSTEMS_MAX else {}
+        self._systems = known = known | await system_texts(self._journal, events, known)
+        return known
+
+
+async def system_texts(journal: Journal, events: Iterable[Event], known: Container[str] = ()) -> dict[str, str]:
+    """The stored system texts that turns began with, by digest, but for those `known`. Raises StoreError."""
+    named = {event.data.system for event in events if isinstance(event.data, TurnStarted) and event.data.system}
+    found = [(digest, await journal.prompt(digest)) for digest in named if digest not in known]
+    return {digest: decode_prompt(body).text for digest, body in found if body is not None}
 
 
 class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
@@ -347,7 +393,8 @@ class Actor:
         services, settings, caller = self._services, self._services.store.settings, asked.caller
         chat = chat_of(self.thread, caller)
         agent = await services.agents.resolve(name or view.lease.agent, chat)
-        agent = services.agents.with_model(agent, asked.model or view.lease.model)
+        if (model := asked.model or view.lease.model or agent.model) != agent.model:
+            agent = msgspec.structs.replace(agent, model=model)
         speaks_in = ThreadId("")
         if not asked.history:
             speaks_in = ThreadId(await settings.get(LAST_CHANNEL, agent.name) or "")

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from shoal.domain.agents import AgentSpec
-from shoal.domain.blocking import in_thread
 from shoal.domain.commands import CommandRequest
 from shoal.domain.errors import Forbidden, InvalidInput, NotFound
+from shoal.domain.files import in_thread
 from shoal.domain.home import MEMORY_SCOPES, entry_key, entry_line, memory_path
 from shoal.domain.ids import ThreadId
 from shoal.domain.permissions import Action, Asker

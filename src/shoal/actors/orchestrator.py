@@ -51,7 +51,7 @@ from shoal.domain.ports import ChatAdapter, Engine, SignalKind
 from shoal.domain.posts import PREVIEW
 from shoal.domain.records import Approval, AuditEntry, CopyOf, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement
 from shoal.domain.transcript import revision_text
-from shoal.permissions.approvals import may_decide
+from shoal.permissions.access import may_decide
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ TURN_EVENTS_MAX = 10_000
 OPENING_EVENTS_MAX = 3
 CHOOSES_NO_MODEL = "Only people whom my owner has let in by name may choose a model."
 STORE_RETRY_SECONDS = 5.0
+RETRY_CHECK_SECONDS = 2.0
 RETRY_AGAIN_SECONDS = 60.0
 """When a turn is woken once more that was to ask its model again, and of which nothing was heard."""
 ACTIVE_MAX = 256
@@ -464,6 +465,14 @@ class Orchestrator:
         for thread in await journal.take_retries(RETRY_AGAIN_SECONDS):
             await self._engine.woken(thread)
         return await journal.next_retry_at()
+
+    async def watch_retries(self) -> None:
+        """Have turns that wait for their model ask again, at most RETRY_CHECK_SECONDS late, for ever."""
+        while True:
+            next_at, seconds = await self.retry_due(), RETRY_CHECK_SECONDS
+            if next_at is not None:
+                seconds = min(seconds, max(0.0, (next_at - self._services.clock.now()).total_seconds()))
+            await self._services.clock.sleep(seconds)
 
     async def clear(self, thread: ThreadId, by: str) -> None:
         """Start the model's window anew; the journal keeps everything. Raises NotFound for an unknown thread."""

@@ -29,10 +29,10 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock
 from shoal.domain.errors import FetchError, InvalidInput, PlatformError, StoreError
 from shoal.domain.events import Failed
+from shoal.domain.files import in_thread
 from shoal.domain.home import Home
 from shoal.domain.ids import encode_part
 from shoal.domain.messages import Attachment, Judge, Prompt, bounded, judged_files

@@ -21,7 +21,6 @@ import msgspec
 
 from shoal.actors.actor import ActorServices
 from shoal.domain.agents import AgentSpec
-from shoal.domain.blocking import in_thread
 from shoal.domain.checkpoints import (
     SINCE,
     ChangedSince,
@@ -38,6 +37,7 @@ from shoal.domain.checkpoints import (
 )
 from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError
 from shoal.domain.events import Checkpointed, FilesChanged, FilesRestored, Forked, ToolStarted
+from shoal.domain.files import in_thread
 from shoal.domain.ids import ThreadId, is_child
 from shoal.domain.markup import counted
 from shoal.domain.permissions import Asker

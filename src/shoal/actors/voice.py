@@ -24,10 +24,9 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.errors import ProviderDown, ProviderRefused
-from shoal.domain.files import Folders
+from shoal.domain.files import Folders, in_thread
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId, channel_of, thread_address
 from shoal.domain.messages import Attachment, Prompt, Usage

@@ -19,9 +19,10 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Abort, Author, Caller, Prompt
-from shoal.domain.ports import Engine, Models, ToolContext, ToolOutput
+from shoal.domain.ports import Engine, Models, Tool, ToolContext, ToolOutput
 from shoal.domain.settings import SubagentsSettings
 from shoal.store.store import Store
+from shoal.tools.builtin.subagent import subagent_tools
 
 
 class Children:
@@ -42,6 +43,10 @@ class Children:
         self._models = models
         self._clock = clock
         self._limits = limits
+
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that begin them."""
+        return subagent_tools(self.check, self.begin, self.result)
 
     def check(self, task: Task, context: ToolContext) -> None:
         """Raise ToolError for an agent or model that there is not, and where calls are nested too deep."""

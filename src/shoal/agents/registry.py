@@ -210,10 +210,6 @@ class AgentRegistry:
             return kept.spec
         return msgspec.structs.replace(kept.spec, model=model, profile=profile)
 
-    def with_model(self, agent: AgentSpec, model: str) -> AgentSpec:
-        """The agent with another model for one turn; the same object when nothing differs."""
-        return agent if not model or model == agent.model else msgspec.structs.replace(agent, model=model)
-
     def spec(self, name: str) -> AgentSpec:
         """The agent as its file is now; the same object while it does not change. Raises InvalidInput."""
         return self._ready(name).spec

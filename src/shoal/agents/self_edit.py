@@ -21,9 +21,9 @@ from msgspec import Meta
 
 from shoal.agents.folder import FILE, read_agent, set_key
 from shoal.domain.agents import AgentSpec
-from shoal.domain.blocking import in_thread
 from shoal.domain.cases import CASES
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
+from shoal.domain.files import in_thread
 from shoal.domain.ids import channel_of
 from shoal.domain.permissions import Action, Asker
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput

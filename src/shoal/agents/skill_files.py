@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from shoal.agents.self_edit import EDIT, History, read_file, write_file
-from shoal.domain.blocking import in_thread
 from shoal.domain.errors import Conflict, FetchError, InvalidInput, NotFound, ToolError
+from shoal.domain.files import in_thread
 from shoal.domain.records import AuditEntry
 from shoal.domain.web import Fetcher, FetchRequest
 from shoal.store.audit import AuditLog

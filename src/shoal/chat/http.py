@@ -9,8 +9,7 @@ import msgspec
 from shoal.chat.tokens import Granted
 from shoal.domain.clock import Clock, retry_after
 from shoal.domain.errors import PlatformError
-from shoal.domain.network_errors import network_reason
-from shoal.domain.tls import default_tls
+from shoal.domain.network import default_tls, network_reason
 from shoal.domain.untrusted import UNREADABLE
 
 if TYPE_CHECKING:

@@ -1,10 +1,13 @@
-"""What is known beforehand about well-known services, as data, and the model that is used when none is named."""
+"""What is known beforehand about well-known services, as data, and which model answers when none is named."""
 
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
-from shoal.domain.errors import ConfigError
-from shoal.domain.settings import Config
+import msgspec
+
+from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
+from shoal.domain.settings import Config, ProviderSettings
 
 
 class KnownProvider(NamedTuple):
@@ -77,3 +80,47 @@ def default_model(config: Config) -> str:
         if model:
             return f"{name}/{model}"
     return DEMO
+
+
+OLLAMA_SECONDS = 0.3
+"""How long a running Ollama may take to accept a connection."""
+
+
+async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
+    """The configuration, and where it names no model at all, with an Ollama that runs on this machine and has one.
+
+    It is looked for at OLLAMA_HOST, else at its usual address; nothing there costs a refused connection.
+    """
+    import asyncio
+    from urllib.parse import urlsplit
+
+    from shoal.domain.clock import SystemClock
+
+    if default_model(config) != DEMO or config.model.name or "ollama" in config.providers:
+        return config
+    address = environ.get("OLLAMA_HOST", "").rstrip("/")
+    if not address:
+        address = KNOWN_PROVIDERS["ollama"].base_url.removesuffix("/v1")
+    elif "://" not in address:
+        address = f"http://{address}"
+    parts = urlsplit(address)
+    try:
+        async with asyncio.timeout(OLLAMA_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 11434)
+    except (OSError, TimeoutError, ValueError):
+        return config
+    writer.close()
+    from shoal.providers.catalog import build_provider
+
+    found = ProviderSettings(kind="openai", base_url=f"{address}/v1")
+    provider = build_provider("ollama", found, SystemClock(), environ)
+    try:
+        models = tuple(model.id for model in await provider.models())
+    except (ProviderDown, ProviderRefused):
+        return config
+    finally:
+        await provider.close()
+    if not models:
+        return config
+    ollama = msgspec.structs.replace(found, models=models)
+    return msgspec.structs.replace(config, providers={**config.providers, "ollama": ollama})

@@ -29,16 +29,24 @@ import msgspec
 
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
-from shoal.delivery.pieces import first_piece_of
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
 from shoal.domain.ids import ThreadId, TurnId, thread_address
+from shoal.domain.markup import closed, marked, settled
 from shoal.domain.messages import SILENT
 from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import WRITING, ChatLimits, Deletes, OutboundPost, ReadsBack, preview_key, turn_of_reply
+from shoal.domain.posts import (
+    WRITING,
+    ChatLimits,
+    Deletes,
+    OutboundPost,
+    ReadsBack,
+    first_piece_of,
+    preview_key,
+    turn_of_reply,
+)
 from shoal.domain.records import OutboxRow
-from shoal.domain.unfinished import closed, marked, settled
 from shoal.store.outbox import Outbox
 
 log = logging.getLogger(__name__)

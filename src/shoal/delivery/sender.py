@@ -36,7 +36,6 @@ import msgspec
 
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
-from shoal.delivery.pieces import pieces_of
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, post_once, withdraw
 from shoal.domain.cards import SHORT_ID_CHARS, card_id
 from shoal.domain.clock import Clock, retry_delay
@@ -44,7 +43,7 @@ from shoal.domain.errors import PlatformError, ProviderDown, ProviderRefused, St
 from shoal.domain.files import STILL_FOLDERS, Folders
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import REPEATED, Button, OutboundPost, preview_key, turn_of_reply
+from shoal.domain.posts import REPEATED, Button, OutboundPost, pieces_of, preview_key, turn_of_reply
 from shoal.domain.records import Committed, NewPost, OutboxRow
 from shoal.store.outbox import Outbox
 
@@ -280,7 +279,8 @@ class Sender:
             ways += [BY_REACTION] if limits.reactions == "all" or (limits.reactions and not is_group) else []
             text = "\n\n".join([text, *ways])
         pieces, is_more = self._pieces(text), True
-        albums = albums_of(row.post, limits.album_max)
+        files, most = [file for file in (row.post.file, *row.post.album) if file], limits.album_max
+        albums: list[Sequence[str]] = [files[at : at + most] for at in range(0, len(files), most)] or [()]
         pieces += [""] * (len(albums) - 1)  # the last piece of the text stands with the first files
         if row.part >= len(pieces):  # what is left is nothing: pieces have become longer since
             return await self._outbox.posted(row, row.part, "", last=True)
@@ -401,12 +401,6 @@ class Sender:
             user=post.user,
             maybe_posted=row.maybe_sent,
         )
-
-
-def albums_of(post: NewPost, album_max: int) -> list[Sequence[str]]:
-    """The files of a post, as many together as a message holds."""
-    files = [file for file in (post.file, *post.album) if file]
-    return [files[at : at + album_max] for at in range(0, len(files), album_max)] or [()]
 
 
 class Senders:

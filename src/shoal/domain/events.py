@@ -11,7 +11,7 @@ a trigger's author       the owner for an event file; else not known, so that th
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import ClassVar, Literal, TypeAlias, TypeVar, Union, get_args
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args
 
 import msgspec
 
@@ -535,3 +535,43 @@ class LiveEvent(msgspec.Struct, frozen=True):
 def encode_live(event: LiveEvent, at: datetime) -> bytes:
     """The live event, shown `at` this time, as the API shows it: fields as any event, with 0 for its number."""
     return _encoder.encode(_EventJson(0, event.thread, event.turn, event.data.type, iso(at), event.data))
+
+
+# ---- branches ----
+#
+# Which events make up a branch of the conversation: a pure function of the events that began branches.
+#
+# A `branched` event goes on from right after the event it names, every other event from the one before it. So the
+# events of a journal are a tree, and the branch that ends with an event is the way to it from the first one. Along a
+# branch the numbers only grow.
+
+
+class EventRange(NamedTuple):
+    """Events that follow one another: the numbers of the first and of the last."""
+
+    first: int
+    last: int
+
+
+Branching = tuple[int, int]
+"""The number of a `branched` event, and after which event the conversation goes on with it."""
+
+
+def spans_to(seq: int, branchings: Sequence[Branching]) -> list[EventRange]:
+    """The branch that ends with event `seq`, oldest first. `branchings` are the journal's, oldest first."""
+    spans: list[EventRange] = []
+    for at, after in reversed(branchings):
+        if at <= seq:
+            spans.append(EventRange(at, seq))
+            seq = after
+    spans.append(EventRange(1, seq))
+    return [span for span in reversed(spans) if span.last]
+
+
+def current(events: Sequence[Event]) -> list[Event]:
+    """Of a whole journal, the events of the branch that its last event is on."""
+    branchings = [(event.seq, event.data.after) for event in events if isinstance(event.data, Branched)]
+    if not branchings:
+        return list(events)
+    spans = spans_to(events[-1].seq, branchings)
+    return [event for event in events if any(span.first <= event.seq <= span.last for span in spans)]

@@ -10,8 +10,7 @@ import msgspec
 from shoal.domain.clock import iso
 from shoal.domain.events import Checkpointed, Event, EventData, Scope, ToolStarted, UserSaid, Verdict
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.lines import Waiting
-from shoal.domain.messages import Prompt, Receipt, Usage
+from shoal.domain.messages import Prompt, Receipt, Usage, Waiting
 from shoal.domain.permissions import NO_COVERAGE, Coverage, Decision, Trust
 from shoal.domain.posts import Button
 from shoal.domain.speech import SpokenReply

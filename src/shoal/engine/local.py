@@ -50,9 +50,7 @@ class LocalEngine:
         else:
             self._running[thread] = self._tasks.create_task(self._advance(thread), name=f"thread {thread}")
 
-    async def woken(self, thread: ThreadId) -> None:
-        """The same: the store's transaction does not reach this engine."""
-        await self.wake(thread)
+    woken = wake  # the store's transaction does not reach this engine
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
         """Tell the running turn; what does not run reads the rows when it is woken."""

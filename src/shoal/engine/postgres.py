@@ -43,7 +43,7 @@ from procrastinate.manager import JobManager
 
 from shoal.domain.errors import StaleEpoch, StoreError, StoreUnavailable
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.network_errors import network_reason
+from shoal.domain.network import network_reason
 from shoal.domain.ports import SignalKind, ThreadHandler
 from shoal.domain.settings import EngineSettings
 from shoal.engine.cluster import Listener, Pool, why

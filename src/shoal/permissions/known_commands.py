@@ -19,6 +19,7 @@ from shoal.permissions.options import (
     ARGUMENTS,
     CHECKS,
     HARMLESS,
+    PROGRAMS,
     Effect,
     Reading,
     check,
@@ -28,7 +29,6 @@ from shoal.permissions.options import (
     scripts_of,
     table_effect,
 )
-from shoal.permissions.programs import PROGRAMS
 from shoal.permissions.shell_words import (
     Piece,
     Variables,

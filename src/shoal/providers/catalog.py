@@ -41,7 +41,7 @@ from shoal.providers.model_table import (
 )
 
 if TYPE_CHECKING:
-    from shoal.providers.model_endpoint import ModelEndpoint
+    from shoal.providers.http_provider import ModelEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -142,13 +142,13 @@ def build_speech(
     if not named:
         return None
     if named == "espeak-ng":
-        from shoal.providers.espeak import EspeakSpeech
+        from shoal.providers.speech import EspeakSpeech
 
         return EspeakSpeech(settings.voice)
     if named == "moonshine":
         if settings.language.lower().partition("-")[0] not in ("", "en"):
             raise ConfigError([f"speech.language is {settings.language!r}, and moonshine hears English alone."])
-        from shoal.providers.moonshine import MoonshineSpeech
+        from shoal.providers.speech import MoonshineSpeech
 
         return MoonshineSpeech()
     from shoal.providers.speech import USD_PER_MILLION_CHARS, USD_PER_MINUTE, GeminiSpeech, OpenAiSpeech
@@ -176,7 +176,7 @@ def build_speech(
 def _endpoint(
     name: str, model: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str]
 ) -> "ModelEndpoint":
-    from shoal.providers.model_endpoint import ModelEndpoint
+    from shoal.providers.http_provider import ModelEndpoint
 
     return ModelEndpoint(
         name,

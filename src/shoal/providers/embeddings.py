@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.domain.errors import ProviderDown
 from shoal.domain.untrusted import UNREADABLE
-from shoal.providers.model_endpoint import ModelEndpoint
+from shoal.providers.http_provider import ModelEndpoint
 
 TEXT_CHARS_MAX = 4_000
 """Of a longer text the beginning counts; models read less themselves, mostly 256 to 8,192 tokens."""

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 from shoal.domain.errors import ShoalError
 from shoal.domain.messages import FailureKind
-from shoal.domain.network_errors import network_reason
-from shoal.domain.tls import default_tls
+from shoal.domain.network import default_tls, network_reason
 
 HEAD_BYTES_MAX = 65_536
 """Longest status line and headers of a response."""

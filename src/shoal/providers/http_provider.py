@@ -1,16 +1,18 @@
-"""A provider behind HTTP, with any of the API protocols: its key, its streamed answers, its failures as ModelFailed."""
+"""A provider behind HTTP, with any of the API protocols: its key, its streamed answers, its failures as ModelFailed;
+and a model that answers whole, with vectors or speech.
+"""
 
 import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
 import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
-from shoal.domain.messages import ModelEvent, ModelFailed, ModelInfo, ModelRequest
+from shoal.domain.messages import RETRYABLE, ModelEvent, ModelFailed, ModelInfo, ModelRequest
 from shoal.domain.secret import Secret
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.api_protocol import AnswerContext, AnswerReader, ApiProtocol, Images, Quirks, learn, load_images
@@ -343,3 +345,59 @@ class _Pace:
         elif self._clock() - self._begun_at > EVENT_SECONDS_MAX + partial_bytes / EVENT_BYTES_PER_SECOND:
             return ModelFailed("timeout", f"{self._name} sends its answer too slowly to be read.")
         return None
+
+
+# ---- models that answer whole ----
+
+
+class ModelEndpoint:
+    """The calls for one model of a provider; opens nothing before the first."""
+
+    def __init__(
+        self, provider: str, model: str, http: HttpClient, key: ApiKey, clock: Clock, *, is_gemini: bool = False,
+        headers: Sequence[tuple[str, ApiKey]] = (),
+    ) -> None:  # fmt: skip
+        self.provider = provider
+        self.model = model
+        self.is_gemini = is_gemini
+        self._http = http
+        self._key = key
+        self._clock = clock
+        self._further_headers = headers
+
+    @property
+    def name(self) -> str:
+        """As settings name it: PROVIDER/MODEL."""
+        return f"{self.provider}/{self.model}"
+
+    async def post(self, path: str, body: bytes, content_type: str = "application/json") -> tuple[bytes, str]:
+        """The content of the answer and its media type. Raises ProviderDown where the same call may succeed later,
+        and ProviderRefused."""
+        key = await self._key.get()
+        named = (b"x-goog-api-key", key.encode()) if self.is_gemini else (b"authorization", b"Bearer " + key.encode())
+        headers = [(b"content-type", content_type.encode()), *([named] if key else [])]
+        headers += [(name.lower().encode(), (await value.get()).encode()) for name, value in self._further_headers]
+        try:
+            response = await self._http.request("POST", path, headers, body)
+            try:
+                content = await read_whole(response)
+            finally:
+                await response.close()
+        except HttpFailed as error:
+            raise ProviderDown(str(error)) from error
+        if response.status != 200:
+            from shoal.providers.failures import failure_of
+
+            if response.status == 401 and self._key.refreshable:
+                self._key.forget()
+            failed = failure_of(response.status, content, response.headers, self.provider, (key,), self._clock)
+            raise (ProviderDown if failed.kind in RETRYABLE else ProviderRefused)(failed.message)
+        return content, response.headers.get("content-type", "").partition(";")[0]
+
+    def nonsense(self, what: str) -> ProviderDown:
+        """What to raise where the answer is no such thing."""
+        return ProviderDown(f"{self.provider} did not answer with {what}. Check base_url and the model {self.model!r}.")
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._http.close()

@@ -7,8 +7,7 @@ from typing import cast
 
 import httpx2
 
-from shoal.domain.network_errors import network_reason
-from shoal.domain.tls import default_tls
+from shoal.domain.network import default_tls, network_reason
 from shoal.providers.http import (
     CONNECT_SECONDS,
     CONNECTIONS_MAX,

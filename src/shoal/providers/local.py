@@ -20,8 +20,7 @@ from shoal.domain.messages import ModelEvent, ModelFailed, ModelInfo, ModelReque
 from shoal.domain.secret import Secret
 from shoal.providers.embeddings import HttpEmbeddings
 from shoal.providers.http import HttpClient, make_client
-from shoal.providers.http_provider import ApiKey, HttpProvider
-from shoal.providers.model_endpoint import ModelEndpoint
+from shoal.providers.http_provider import ApiKey, HttpProvider, ModelEndpoint
 from shoal.providers.model_table import LOCAL_CONTEXT_TOKENS
 from shoal.providers.openai import OpenAiChat
 

@@ -1,4 +1,4 @@
-"""Speech by a provider's own endpoints.
+"""Speech by a provider's own endpoints, or in this machine (espeak-ng speaks, Moonshine hears).
 
 kind                       hears by                                      speaks by
 ------------------------   -------------------------------------------   ---------------------------------------------
@@ -9,18 +9,24 @@ gemini                     generateContent, which takes audio as it is   generat
 Prices are of the services' own lists, by minute and by million characters; [speech] may say others.
 """
 
+import asyncio
 import base64
+import io
 import re
 import secrets
+from array import array
+from collections.abc import Iterator
+from importlib import import_module
 from urllib.parse import quote
 
 import msgspec
 
+from shoal.domain.errors import ProviderDown, ProviderRefused
+from shoal.domain.installation import how_to_add
 from shoal.domain.messages import Usage
-from shoal.domain.speech import AudioFormat, Heard, Spoken, seconds_of, wav_of
+from shoal.domain.speech import MEDIA_TYPES, AudioFormat, Heard, Spoken, seconds_of, wav_of
 from shoal.domain.untrusted import UNREADABLE
-from shoal.providers.audio import encoded
-from shoal.providers.model_endpoint import ModelEndpoint
+from shoal.providers.http_provider import ModelEndpoint
 
 USD_PER_MINUTE = {"whisper-1": 0.006, "gpt-4o-transcribe": 0.006, "gpt-4o-mini-transcribe": 0.003}
 USD_PER_MILLION_CHARS = {"tts-1": 15.0, "tts-1-hd": 30.0, "gpt-4o-mini-tts": 15.0}
@@ -194,3 +200,172 @@ def _parts_of(answer: _Generated) -> list[_SpokenPart]:
 def _usage_of(answer: _Generated) -> Usage:
     used = answer.usage_metadata
     return Usage(used.prompt_token_count, used.candidates_token_count + used.thoughts_token_count)
+
+
+# ---- recordings ----
+
+BITS_A_SECOND = 32_000
+_CODECS: dict[AudioFormat, tuple[str, int]] = {"ogg": ("libopus", 48_000), "mp3": ("libmp3lame", 44_100)}
+
+
+async def encoded(audio: bytes, form: AudioFormat) -> tuple[bytes, str]:
+    """The recording in `form`, and its media type. One of another known form stays as it is where PyAV is missing.
+
+    Raises ProviderRefused for what is no recording.
+    """
+    found = _media_type_of(audio)
+    if found == MEDIA_TYPES[form] and (form != "ogg" or b"OpusHead" in audio[:4096]):
+        return audio, found
+    return await asyncio.to_thread(_encode, audio, form, found)
+
+
+def _media_type_of(audio: bytes) -> str:
+    if audio.startswith(b"OggS"):
+        return "audio/ogg"
+    if audio[:4] == b"RIFF" and audio[8:12] == b"WAVE":
+        return "audio/wav"
+    if audio.startswith(b"ID3") or (len(audio) > 1 and audio[0] == 0xFF and audio[1] & 0xE0 == 0xE0):
+        return "audio/mpeg"
+    return "audio/flac" if audio.startswith(b"fLaC") else "audio/mp4" if audio[4:8] == b"ftyp" else ""
+
+
+def samples_of(audio: bytes, rate: int) -> "array[float]":
+    """What a recording sounds like: one channel of samples between -1 and 1. Raises ProviderRefused."""
+    try:
+        av = import_module("av")
+    except ImportError as error:
+        raise ProviderRefused(f"The package av is missing. {how_to_add('voice')}") from error
+    found = array("f")
+    try:
+        with av.open(io.BytesIO(audio)) as source:
+            resampler = av.AudioResampler("flt", "mono", rate)
+            for frame in (*source.decode(audio=0), None):
+                for piece in resampler.resample(frame):
+                    found.frombytes(bytes(piece.planes[0])[: piece.samples * found.itemsize])
+    except (av.FFmpegError, ValueError, IndexError) as error:
+        raise ProviderRefused(f"The recording cannot be read: {error}") from error
+    return found
+
+
+def _encode(audio: bytes, form: AudioFormat, found: str) -> tuple[bytes, str]:
+    try:
+        av = import_module("av")
+    except ImportError as error:
+        if found:
+            return audio, found
+        told = f"The speech model answered with audio of an unknown form. {how_to_add('voice')}"
+        raise ProviderRefused(told) from error
+    (codec, rate), target = _CODECS[form], io.BytesIO()
+    try:
+        with av.open(io.BytesIO(audio)) as source, av.open(target, "w", format=form) as made:
+            stream = made.add_stream(codec, rate=rate, layout="mono")
+            stream.bit_rate = BITS_A_SECOND
+            resampler = av.AudioResampler(stream.codec_context.format, "mono", rate)
+            for frame in (*source.decode(audio=0), None):
+                for piece in resampler.resample(frame):
+                    made.mux(stream.encode(piece))
+            made.mux(stream.encode(None))
+    except (av.FFmpegError, ValueError, IndexError) as error:
+        raise ProviderRefused(f"The speech model's recording cannot be read: {error}") from error
+    return target.getvalue(), MEDIA_TYPES[form]
+
+
+# ---- in this machine ----
+
+ESPEAK = "espeak-ng"
+SECONDS_MAX = 60.0
+WORDS_PER_MINUTE = 165
+
+
+class EspeakSpeech:
+    """Implements `Speech`, but hears nothing: recognition needs a model."""
+
+    name = ESPEAK
+    usd_per_minute = usd_per_million_chars = 0.0
+
+    def __init__(self, voice: str) -> None:
+        self._voice = voice or "en"
+
+    async def hear(self, audio: bytes, media_type: str) -> Heard:
+        raise ProviderRefused(f"{ESPEAK} only speaks. Set speech.recognition to PROVIDER/MODEL.")
+
+    async def say(self, text: str, form: AudioFormat) -> Spoken:
+        """Kills the program when cancelled."""
+        command = (ESPEAK, "-v", self._voice, "-s", str(WORDS_PER_MINUTE), "-b", "1", "--stdin", "--stdout")
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+        except OSError as error:
+            reason = f"The program {ESPEAK} cannot be run: {error.strerror}. Install the package {ESPEAK}."
+            raise ProviderRefused(reason) from error
+        try:
+            async with asyncio.timeout(SECONDS_MAX):
+                audio, said = await process.communicate(text.encode())
+        except TimeoutError as error:
+            raise ProviderDown(f"{ESPEAK} took longer than {SECONDS_MAX:g} seconds.") from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode or not audio:
+            reason = said.decode(errors="replace").strip()[:200] or f"it ended with {process.returncode}"
+            raise ProviderRefused(f"{ESPEAK} could not speak: {reason}. Check speech.voice, {self._voice!r}.")
+        return Spoken(*await encoded(audio, form))
+
+    async def close(self) -> None:
+        pass
+
+
+MOONSHINE = "moonshine"
+RATE = 16_000
+PIECE_SECONDS = 60
+
+
+class MoonshineSpeech:
+    """Implements `Speech`, but says nothing."""
+
+    name = MOONSHINE
+    usd_per_minute = usd_per_million_chars = 0.0
+
+    def __init__(self) -> None:
+        self._hearing = asyncio.Lock()
+        self._model: object = None
+
+    async def hear(self, audio: bytes, media_type: str) -> Heard:
+        async with self._hearing:
+            return await asyncio.to_thread(self._hear, audio)
+
+    async def say(self, text: str, form: AudioFormat) -> Spoken:
+        raise ProviderRefused(f"{MOONSHINE} only hears. Set speech.speaking to espeak-ng or PROVIDER/MODEL.")
+
+    async def close(self) -> None:
+        self._model = None
+
+    def _hear(self, audio: bytes) -> Heard:
+        try:
+            moonshine = import_module("moonshine_voice")
+        except ImportError as error:
+            raise ProviderRefused(f"The package moonshine-voice is missing. {how_to_add('voice')}") from error
+        samples = samples_of(audio, RATE)
+        try:
+            if self._model is None:
+                self._model = moonshine.Transcriber(moonshine.get_model_path("tiny-en"), moonshine.ModelArch.TINY)
+            said: list[str] = []
+            for piece in pieces_of(samples):
+                heard = moonshine.Transcriber.transcribe_without_streaming(self._model, piece, RATE)
+                said += [line.text.strip() for line in heard.lines]
+        except moonshine.MoonshineError as error:
+            raise ProviderRefused(f"{MOONSHINE} could not hear it: {error}") from error
+        return Heard(" ".join(said).strip(), len(samples) / RATE)
+
+
+def pieces_of(samples: "array[float]") -> "Iterator[array[float]]":
+    """The recording in pieces of PIECE_SECONDS at most, cut where it is quietest: the library copies what it is given
+    into thirty times the memory."""
+    longest, moment, at = PIECE_SECONDS * RATE, RATE // 10, 0
+    while len(samples) - at > longest:
+        ends = range(at + longest - 50 * moment, at + longest, moment)
+        end = min(ends, key=lambda end: sum(map(abs, samples[end : end + moment]))) + moment // 2
+        yield samples[at:end]
+        at = end
+    yield samples[at:]

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.domain.agents import Watch
-from shoal.domain.blocking import to_the_end
 from shoal.domain.errors import SandboxError
-from shoal.domain.network_errors import network_reason
+from shoal.domain.files import to_the_end
+from shoal.domain.network import network_reason
 from shoal.domain.ports import Command, CommandResult, Mount, SeeOutput
 from shoal.sandbox.bubblewrap import require_inside, to_inside, to_outside
 from shoal.sandbox.limits import GIBIBYTE, CommandLimits

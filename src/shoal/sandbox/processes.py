@@ -32,8 +32,8 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.domain.agents import OUTPUT_BYTES_PER_SECOND, Watch
-from shoal.domain.blocking import to_the_end
 from shoal.domain.errors import SandboxError
+from shoal.domain.files import to_the_end
 from shoal.domain.ports import CommandResult, SeeOutput
 
 LINGER_SECONDS = 0.25

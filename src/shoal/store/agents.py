@@ -1,4 +1,6 @@
-"""The agents' rows: who there is, who answers in which channel, which threads are at work, and which processes run."""
+"""The agents' rows: who there is, who answers in which channel, which threads are at work, and which processes run;
+and what is set while Shoal runs: choices, access tokens, changes of memory.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,10 +18,13 @@ from shoal.domain.agents import (
     Work,
     servers_scope,
 )
-from shoal.domain.errors import StoreNewer
+from shoal.domain.errors import Conflict, StoreNewer
 from shoal.domain.events import UserSaid, decode_data, decode_process
 from shoal.domain.ids import ThreadId, TurnId, channel_of
+from shoal.domain.permissions import TOKENS_MAX, AccessToken
+from shoal.domain.records import AuditEntry, MemoryChange
 from shoal.domain.untrusted import UNREADABLE
+from shoal.store.appends import chain
 from shoal.store.driver import (
     Row,
     Script,
@@ -213,3 +218,120 @@ def _user_said(said: Value) -> UserSaid | None:
     except (*UNREADABLE, StoreNewer):
         return None
     return data if isinstance(data, UserSaid) else None
+
+
+class SettingStore(StorePart):
+    """Implements `domain.ports.Settings`."""
+
+    async def get(self, scope: str, key: str) -> str | None:
+        rows = await self._read("setting_get", scope=scope, key=key)
+        return text(rows[0][0]) if rows else None
+
+    async def put(self, scope: str, key: str, value: str) -> None:
+        await self._write("setting_put", scope=scope, key=key, value=value)
+
+    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
+        if expected is None:
+            return bool(await self._write("setting_make", scope=scope, key=key, value=value))
+        return bool(await self._write("setting_swap", scope=scope, key=key, expected=expected, value=value))
+
+    async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
+        rows = await self._read("settings_of", scope=scope, after=after, limit=limit)
+        return [(text(key), text(value)) for key, value in rows]
+
+    async def drop(self, scope: str, key: str, expected: str) -> bool:
+        return bool(await self._write("setting_drop", scope=scope, key=key, expected=expected))
+
+
+# ---- access tokens ----
+
+CHAIN = "tokens"
+"""The audit chain of tokens that were made and revoked."""
+
+_token = reader(AccessToken, "name digest scope person agent created_by created_at expires_at used_on")
+
+
+class TokenStore(StorePart):
+    """The access tokens, at most TOKENS_MAX."""
+
+    @writes_at
+    def add(self, at: datetime, token: AccessToken, via: str = "") -> Script[None]:
+        """Store one, which the audit log tells. `via` is the token that its maker came with.
+
+        Raises Conflict when the name is taken or there are TOKENS_MAX.
+        """
+        if number((yield from query("token_count"))[0][0]) >= TOKENS_MAX:
+            raise Conflict(f"There are {TOKENS_MAX} tokens already; `shoal token revoke NAME` makes room.")
+        stored = yield from query("token_insert", **msgspec.structs.asdict(token))
+        if not stored:
+            raise Conflict(f"There is a token {token.name} already; `shoal token revoke {token.name}` ends it.")
+        what = f"agent {token.agent}, " if token.agent else ""
+        until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "for good"
+        entry = AuditEntry(
+            "token",
+            f"create {token.name}",
+            "allow",
+            user=token.created_by,
+            detail=f"{token.scope} as {token.person}, {what}{until}",
+            token=via,
+        )
+        yield from chain(CHAIN, (entry,), at)
+
+    async def by_digest(self, digest: str) -> AccessToken | None:
+        return await self._one(_token, "token_by_digest", digest=digest)
+
+    async def by_name(self, name: str) -> AccessToken | None:
+        return await self._one(_token, "token_by_name", name=name)
+
+    async def all(self) -> list[AccessToken]:
+        """All of them by name, the expired ones too."""
+        return [_token(row) for row in await self._read("tokens_all")]
+
+    async def note_use(self, token: AccessToken, day: str) -> None:
+        """Note the day on which it was used last."""
+        await self._write("token_used", name=token.name, digest=token.digest, day=day)
+
+    @writes_at
+    def revoke(self, at: datetime, name: str, by: str, via: str = "") -> Script[bool]:
+        """Delete it, which the audit log tells; False when there is none. `via` is the token that `by` came with."""
+        if not (yield from query("token_delete", name=name)):
+            return False
+        yield from chain(CHAIN, (AuditEntry("token", f"revoke {name}", user=by, token=via),), at)
+        return True
+
+
+# ---- changes of memory, which `bookkeeping_days` forgets, so that forgotten words do not stay for ever ----
+
+_LAST = "~"
+_decode_lines = msgspec.json.Decoder(tuple[str, ...]).decode
+_change = reader(
+    MemoryChange,
+    "id at file line removed added person changed_by agent thread tainted_by undone",
+    removed=_decode_lines,
+    added=_decode_lines,
+)
+
+
+class MemoryHistory(StorePart):
+    """Changes of memory files, by ids that sort by time."""
+
+    async def note(self, change: MemoryChange) -> None:
+        """Note one before it is made."""
+        row = msgspec.structs.asdict(change) | {"removed": dump(change.removed), "added": dump(change.added)}
+        del row["undone"]
+        await self._write("memory_insert", **row)
+
+    async def drop(self, change: MemoryChange) -> None:
+        """It was not made after all."""
+        await self._write("memory_drop", id=change.id)
+
+    async def get(self, id: str) -> MemoryChange | None:
+        return await self._one(_change, "memory_one", id=id)
+
+    async def newest(self, limit: int, below: str = "") -> list[MemoryChange]:
+        """The newest first, below an id."""
+        return [_change(row) for row in await self._read("memory_changes", below=below or _LAST, limit=limit)]
+
+    async def note_undone(self, change: MemoryChange) -> None:
+        """It was taken back."""
+        await self._write("memory_undone", id=change.id)

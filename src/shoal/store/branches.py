@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from shoal.domain.branches import Branching, spans_to
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import (
     Branched,
+    Branching,
     Compacted,
     Event,
     EventData,
@@ -15,6 +15,7 @@ from shoal.domain.events import (
     UserSaid,
     decode_data,
     encode_data,
+    spans_to,
 )
 from shoal.domain.ids import ThreadId, TurnId, is_child, platform_of
 from shoal.domain.markup import counted

@@ -8,8 +8,19 @@ import msgspec
 from shoal.domain.agents import Child
 from shoal.domain.events import Event, Revised, TurnFinished, decode_data, decode_stored
 from shoal.domain.ids import ThreadId, TurnId, platform_of
-from shoal.domain.lines import Waiting, joined, turns_of
-from shoal.domain.messages import UNTOLD, Abort, Deletion, Edit, FollowUp, Prompt, Receipt, Steer
+from shoal.domain.messages import (
+    UNTOLD,
+    Abort,
+    Deletion,
+    Edit,
+    FollowUp,
+    Prompt,
+    Receipt,
+    Steer,
+    Waiting,
+    joined,
+    turns_of,
+)
 from shoal.domain.records import Backlog, Report, Revision
 from shoal.store.appends import append_outside, title_of
 from shoal.store.driver import (

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.domain.branches import spans_to
 from shoal.domain.cards import card_edit
 from shoal.domain.errors import Conflict, QueueChanged, StaleEpoch
 from shoal.domain.events import (
@@ -20,6 +19,7 @@ from shoal.domain.events import (
     TurnFinished,
     TurnStarted,
     UserSaid,
+    spans_to,
 )
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import Prompt

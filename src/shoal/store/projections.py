@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.domain.branches import current
 from shoal.domain.clock import iso
 from shoal.domain.events import (
     ApprovalRequested,
@@ -35,6 +34,7 @@ from shoal.domain.events import (
     TurnFinished,
     TurnStarted,
     UserSaid,
+    current,
 )
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId

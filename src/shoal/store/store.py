@@ -1,47 +1,21 @@
 """The store: all operations over one database, in parts by concern."""
 
 from shoal.domain.clock import Clock
-from shoal.store.agents import AgentStore, ProcessStore
-from shoal.store.approvals import Approvals
-from shoal.store.audit import AuditLog
+from shoal.store.agents import AgentStore, MemoryHistory, ProcessStore, SettingStore, TokenStore
+from shoal.store.audit import Approvals, AuditLog
 from shoal.store.branches import BranchStore
 from shoal.store.budget import BudgetStore, Ledger
 from shoal.store.checkpoints import CheckpointStore
 from shoal.store.comparisons import ComparisonStore
-from shoal.store.driver import Driver, StorePart, text
+from shoal.store.driver import Driver
 from shoal.store.inbox import ChildStore, Inbox
 from shoal.store.journal import Journal, SnapshotStore
-from shoal.store.memory import MemoryHistory
 from shoal.store.outbox import Outbox
 from shoal.store.recall import RecallStore
 from shoal.store.retention import Bookkeeping
 from shoal.store.search import ArtifactStore, SearchIndex
 from shoal.store.threads import ThreadStore
-from shoal.store.tokens import TokenStore
 from shoal.store.triggers import TriggerStore
-
-
-class SettingStore(StorePart):
-    """Implements `domain.ports.Settings`."""
-
-    async def get(self, scope: str, key: str) -> str | None:
-        rows = await self._read("setting_get", scope=scope, key=key)
-        return text(rows[0][0]) if rows else None
-
-    async def put(self, scope: str, key: str, value: str) -> None:
-        await self._write("setting_put", scope=scope, key=key, value=value)
-
-    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        if expected is None:
-            return bool(await self._write("setting_make", scope=scope, key=key, value=value))
-        return bool(await self._write("setting_swap", scope=scope, key=key, expected=expected, value=value))
-
-    async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
-        rows = await self._read("settings_of", scope=scope, after=after, limit=limit)
-        return [(text(key), text(value)) for key, value in rows]
-
-    async def drop(self, scope: str, key: str, expected: str) -> bool:
-        return bool(await self._write("setting_drop", scope=scope, key=key, expected=expected))
 
 
 class Store:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.checkpoints import CheckpointsSettings, TreeChange
 from shoal.domain.events import Checkpointed, FilesChanged
-from shoal.domain.files import Files, digest_of
+from shoal.domain.files import Files, digest_of, in_thread
 from shoal.domain.home import Home
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action

@@ -21,25 +21,27 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Self
 
 import msgspec
 
 from shoal.domain.agents import AgentSpec, Purpose
-from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ContentChanged, SandboxError, ToolError
 from shoal.domain.events import ASK_INSTEAD, ASK_OR_LOOK, ApprovalRequested, ToolFinished, ToolStarted, Verdict
+from shoal.domain.files import Files, in_thread
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.markup import counted
 from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
 from shoal.domain.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision
 from shoal.domain.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
-from shoal.domain.records import AuditEntry, NewApproval
+from shoal.domain.records import AuditEntry, MemoryEdit, NewApproval, NewPost
 from shoal.domain.settings import Config
-from shoal.permissions.approvals import approval_digest, strip_controls
+from shoal.domain.triggers import NewTrigger, Trigger, first_time
+from shoal.permissions.access import approval_digest, strip_controls
 from shoal.permissions.profiles import Profile, decide_all, hidden_by
 from shoal.permissions.redact import Redactor
 from shoal.permissions.taint import Source, TaintState, fetched_by, gate, trusted
@@ -47,6 +49,7 @@ from shoal.store.store import Store
 from shoal.tools.coverage import NOTHING, Content, ContentReader, CoverLimits, coverage_key, swapped_of
 from shoal.tools.functions import Prepared, PreparedCommand
 from shoal.tools.live_output import LiveOutput
+from shoal.tools.memory_book import MemoryBook
 from shoal.tools.offer import Offer
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
@@ -502,3 +505,33 @@ def is_look(action: Action) -> bool:
 
 def _refuse(call: ToolCall, text: str, audit: tuple[AuditEntry, ...] = ()) -> Refused:
     return Refused(ToolFinished(call.id, call.name, text, is_error=True), audit)
+
+
+@dataclass
+class LiveToolServices:
+    """Implements `domain.ports.ToolServices`; `ring` says that a trigger was added."""
+
+    store: Store
+    home: Home
+    clock: Clock
+    files: PromptFiles
+    artifacts: Files
+    send: Callable[[NewPost], Awaitable[None]]
+    ring: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self.memory = MemoryBook(self.home, self.store, self.clock, self.files)
+
+    async def post(self, post: NewPost) -> None:
+        """Put a message or file into the outbox."""
+        await self.send(post)
+
+    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
+        """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
+        added = await self.store.triggers.add(trigger, first_time(trigger, self.clock.now()))
+        self.ring()
+        return added
+
+    async def change_memory(self, edit: MemoryEdit) -> bool:
+        """Change a memory file. Raises what `MemoryBook.change` does."""
+        return await self.memory.change(edit) is not None

@@ -21,8 +21,7 @@ import msgspec
 
 from shoal.domain.errors import FetchError
 from shoal.domain.markup import counted
-from shoal.domain.network_errors import network_reason
-from shoal.domain.tls import default_tls
+from shoal.domain.network import default_tls, network_reason
 from shoal.domain.web import (
     Fetched,
     FetchRequest,

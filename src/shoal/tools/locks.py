@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.errors import ToolError
+from shoal.domain.files import in_thread
 from shoal.domain.markup import counted
 
 WAIT_SECONDS = 30.0

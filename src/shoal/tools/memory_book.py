@@ -6,9 +6,9 @@ the history that was not made, which taking it back finds out.
 
 import hashlib
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, NotFound
+from shoal.domain.files import in_thread
 from shoal.domain.home import Home, lines_of
 from shoal.domain.records import AuditEntry, MemoryChange, MemoryEdit
 from shoal.store.store import Store

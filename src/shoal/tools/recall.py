@@ -7,8 +7,8 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.errors import ProviderError, ToolError
+from shoal.domain.files import in_thread
 from shoal.domain.home import MEMORY_FILE, note_path, shown_to
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.store.recall import Passage

@@ -1,16 +1,26 @@
-"""Opens what [files] names: where content is kept, and the directories that follow the work."""
+"""Opens what [files] names: where content is kept, for how long, and the end of a thread's."""
 
 import asyncio
+import logging
+import shutil
+from datetime import timedelta
+from pathlib import Path
 
 from shoal.domain.checkpoints import CheckpointsSettings
-from shoal.domain.errors import StoreUnavailable
-from shoal.domain.files import STILL_FOLDERS, Files, Folders
+from shoal.domain.clock import Clock
+from shoal.domain.errors import Conflict, StoreUnavailable
+from shoal.domain.files import STILL_FOLDERS, Files, Folders, in_thread
 from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId
 from shoal.domain.ports import Settings
+from shoal.domain.records import DeletedThread
 from shoal.domain.settings import FilesSettings
 from shoal.store.files import LocalFiles
+from shoal.store.store import Store
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.tainted_files import MarkedFiles
+
+log = logging.getLogger(__name__)
 
 
 async def open_files(settings: FilesSettings, home: Home) -> Files:
@@ -48,3 +58,122 @@ def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: 
     from shoal.tools.workspaces import SyncedFolders
 
     return SyncedFolders(files.below("folders"), settings, home, marks)
+
+
+# ---- how long ----
+
+CHECK_SECONDS = 3600.0
+CHECKS_A_DAY = 24
+
+
+class Retention:
+    """Forgets artifacts older than `days` (0: never), checkpoints older than `checkpoint_days`, and marks that mark no
+    file any more.
+
+    Marks of directories that follow their work stay: what they mark may lie on another machine.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        files: Files,
+        folders: Folders,
+        checkpoints: Checkpoints,
+        home: Home,
+        clock: Clock,
+        days: float,
+        checkpoint_days: float,
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._marked = MarkedFiles(store.settings, home) if folders is STILL_FOLDERS else None
+        self._clock = clock
+        self._days = days
+        self._checkpoints = checkpoints
+        self._checkpoint_days = checkpoint_days
+
+    async def run(self) -> None:
+        """Look for artifacts once an hour and for the rest once a day, for ever."""
+        while True:
+            if self._marked is not None:
+                await self._marked.forget_unused()
+            await self.expire_checkpoints()
+            for _ in range(CHECKS_A_DAY):
+                await self.expire()
+                await self._clock.sleep(CHECK_SECONDS)
+
+    async def expire(self) -> int:
+        """Forget what is too old now; returns how many files went."""
+        if not self._days:
+            return 0
+        unused = await self._store.artifacts.expire(self._clock.now() - timedelta(days=self._days))
+        gone = 0
+        for digest in unused:
+            try:
+                gone += await in_thread(lambda digest=digest: self._files.remove(digest))
+            except OSError as error:
+                log.warning("an artifact could not be deleted", extra={"digest": digest, "why": str(error)})
+        return gone
+
+    async def expire_checkpoints(self) -> int:
+        """Forget what is too old now of what turns found and left, with all that nothing names any more, which
+        deleted threads leave too; returns how many contents went."""
+        rows, gone = self._store.checkpoints, 0
+        before = self._clock.now() - timedelta(days=self._checkpoint_days)
+        forgotten = {one async for one in rows.forget(before)}
+        for workspace in forgotten | await in_thread(self._checkpoints.known):  # those of deleted threads are forgotten
+            try:
+                gone += await self._checkpoints.sweep(workspace, await rows.trees(workspace))
+            except OSError as error:
+                log.warning("old checkpoints could not be deleted", extra={"folder": workspace, "why": str(error)})
+        return gone
+
+
+# ---- the end of a thread ----
+#
+# Files go first, then all rows in one transaction.
+# A crash in between leaves a thread without files, which can be deleted again; never files of a thread that is gone.
+
+
+async def delete_thread(
+    store: Store, home: Home, artifacts: Files, folders: Folders, thread: ThreadId, by: str, token: str = ""
+) -> DeletedThread:
+    """Delete a thread and those of its subagents: journal, search index, files, whole results, saved conversations.
+
+    `by` and `token` are for the audit log, which keeps the digest of the journal. Raises NotFound, Conflict while there
+    is something to do or a file cannot be deleted, InvalidInput for a subagent's thread, StoreError.
+    """
+    await store.threads.check_rest(thread)
+    tree = await store.threads.below(thread)
+    for one in tree:
+        unshared = [
+            kept.digest
+            for kept in await store.artifacts.of_thread(one)
+            if not await store.threads.is_kept_elsewhere(kept.digest, tree)
+        ]
+        saved = [home.agent(agent) / "sessions" / f"{id}.json" for id, agent in await store.threads.snapshots(one)]
+        try:
+            for digest in unshared:
+                await in_thread(lambda digest=digest: artifacts.remove(digest, at_once=True))
+            await in_thread(lambda one=one, saved=saved: _empty(home.thread(one), saved))
+            await folders.forget(one)
+        except OSError as error:
+            where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            raise Conflict(
+                f"A file of {one} cannot be deleted ({where}). Delete it by hand, then try again."
+            ) from error
+    deleted = await store.threads.delete(thread, by, token)
+    for one in tree:  # and what the end of its last turn has written since
+        await in_thread(lambda one=one: shutil.rmtree(home.thread(one), ignore_errors=True))
+    return deleted
+
+
+def _empty(folder: Path, others: list[Path]) -> None:
+    """Delete what is in a folder, and these files; the folder stays, so that it counts as emptied and not as lost."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    for path in others:
+        path.unlink(missing_ok=True)

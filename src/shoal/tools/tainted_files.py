@@ -43,8 +43,7 @@ from pathlib import Path, PurePosixPath
 import anyio
 import msgspec
 
-from shoal.domain.blocking import in_thread
-from shoal.domain.files import digest_of_file
+from shoal.domain.files import digest_of_file, in_thread
 from shoal.domain.home import MEMORY_SCOPES, Home, memory_path, note_path
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action

@@ -62,7 +62,7 @@ from shoal.tools.offer import unwrapped
 from shoal.turn.comparisons import OWNERS, total
 from shoal.turn.context import ContextBuilder
 from shoal.turn.prompt import SystemPrompt
-from shoal.turn.recorded import read_branch, recorded_steps
+from shoal.turn.replay import read_branch, recorded_steps
 from shoal.turn.spending import Charge, Spending
 
 THREAD = make_thread_id("web", "check", "case")

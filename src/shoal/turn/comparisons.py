@@ -39,10 +39,10 @@ from shoal.tools.offer import Offer, offer, unwrapped
 from shoal.tools.registry import told
 from shoal.turn.budget import Gauge
 from shoal.turn.context import ContextBuilder
-from shoal.turn.marks import stored_specs
 from shoal.turn.prompt import PromptSection, SystemPrompt, assemble, decode_prompt
-from shoal.turn.recorded import RecordedStep, read_branch, recorded_steps
+from shoal.turn.replay import RecordedStep, read_branch, recorded_steps
 from shoal.turn.spending import Charge, Spending
+from shoal.turn.thread import stored_specs
 
 AT_ONCE = 4
 """How many calls are under way at the same time."""

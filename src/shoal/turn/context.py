@@ -48,11 +48,10 @@ from shoal.turn.budget import (
     reserved,
     room_for,
 )
-from shoal.turn.marks import options_of, stored_tools
 from shoal.turn.prefix import FITTED_SHARE, WHOLE_SHARE, Prefix, fit_prefix
 from shoal.turn.prompt import PromptBuilder, SystemPrompt, choose_prompts, decode_prompt, encode_prompt
 from shoal.turn.skills import skill_mounts, skill_places, skill_roots
-from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of
+from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of, options_of, stored_tools
 
 TOOLS_KNOWN_MAX = 32
 """Sets of tools whose JSON is kept in memory; one is an agent's with a profile."""

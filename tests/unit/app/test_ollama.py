@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from shoal.config import default_model, load_config
-from shoal.config.ollama import with_ollama
+from shoal.config.defaults import with_ollama
 from shoal.testing.model import FakeModel, FakeSettings
 
 

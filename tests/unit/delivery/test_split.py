@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.delivery.pieces import TAIL_SHARE, pieces_of
-from shoal.domain.posts import ChatLimits
+from shoal.domain.posts import TAIL_SHARE, ChatLimits, pieces_of
 
 line = st.one_of(
     st.text(alphabet="ab 漢字.!`~*_", max_size=120),

@@ -8,7 +8,7 @@ from threading import Event
 import anyio
 import pytest
 
-from shoal.domain.blocking import in_thread
+from shoal.domain.files import in_thread
 
 STEPS = 200
 

@@ -8,8 +8,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shoal.domain.ids import make_thread_id
-from shoal.domain.lines import LINES_CHARS_MAX, LINES_MAX, PAUSES_MAX, Waiting, joined, pause_left, turns_of
-from shoal.domain.messages import Attachment, Author, Prompt
+from shoal.domain.messages import (
+    LINES_CHARS_MAX,
+    LINES_MAX,
+    PAUSES_MAX,
+    Attachment,
+    Author,
+    Prompt,
+    Waiting,
+    joined,
+    pause_left,
+    turns_of,
+)
 
 THREAD = make_thread_id("fake", "harbour", "1")
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)

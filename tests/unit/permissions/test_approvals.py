@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.permissions import Asker, Trust
 from shoal.domain.records import Approval
-from shoal.permissions.approvals import (
+from shoal.permissions.access import (
     ANSWER_CHARS_MAX,
     Answer,
     approval_digest,

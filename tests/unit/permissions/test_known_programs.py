@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from shoal.domain.permissions import Action
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.code_files import is_code
-from shoal.permissions.options import Program, read_options
-from shoal.permissions.programs import PROGRAMS
+from shoal.permissions.options import PROGRAMS, Program, read_options
 from shoal.permissions.shell_words import Piece, Value, Word, expand, may_be_option, quote
 
 CWD = Path("/nowhere/ws")

@@ -13,9 +13,9 @@ import pytest
 
 from shoal.domain.clock import SystemClock
 from shoal.domain.messages import FailureKind, ModelFailed, ModelRequest, UserMessage
+from shoal.domain.network import default_tls
 from shoal.domain.secret import Secret
 from shoal.domain.settings import ProviderSettings
-from shoal.domain.tls import default_tls
 from shoal.providers import http
 from shoal.providers.catalog import build_provider
 from shoal.providers.http import (

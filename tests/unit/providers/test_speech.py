@@ -12,9 +12,8 @@ from shoal.domain.ports import Speech
 from shoal.domain.secret import Secret
 from shoal.domain.settings import ProviderSettings
 from shoal.domain.speech import SpeechSettings, seconds_of, speakable, wav_of
-from shoal.providers.audio import encoded
 from shoal.providers.catalog import build_speech
-from shoal.providers.moonshine import PIECE_SECONDS, RATE, pieces_of
+from shoal.providers.speech import PIECE_SECONDS, RATE, encoded, pieces_of
 from shoal.testing.model import FakeModel, FakeSettings, Refusal
 from shoal.testing.model.speech import recording, words_in
 

@@ -12,7 +12,7 @@ from tests.tidy.source import ROOT
 from shoal.domain.errors import ToolError
 from shoal.testing.model.embeddings import vector
 from shoal.tools.documents import PIECE_CHARS, DocumentPart, document_parts, pieces_of
-from shoal.tools.vectors import COHORT, Floor, bits_of, closeness, code_of
+from shoal.tools.library import COHORT, Floor, bits_of, closeness, code_of
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"

@@ -15,7 +15,7 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.tools.checkpoints import Checkpoints
-from shoal.tools.retention import Retention
+from shoal.tools.storage import Retention
 from shoal.tools.tainted_files import ENTRIES_MAX, SCOPE, MarkedFiles, Marks, Span, encode_marks
 from shoal.tools.workspaces import SyncedFolders
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.domain.errors import InvalidInput
-from shoal.domain.webhooks import proofs, signature
-from shoal.triggers.webhook import BODY_CHARS_MAX, VALUE_CHARS_MAX, render
+from shoal.domain.webhooks import BODY_CHARS_MAX, VALUE_CHARS_MAX, proofs, render, signature
 
 SECRET = "0123456789abcdef-secret"
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)

@@ -27,7 +27,7 @@ from shoal.chat.http import TRANSFER_SECONDS, Fields, Json, PlatformHttp, Platfo
 from shoal.chat.inbox import Recent, open_file
 from shoal.domain.clock import Clock, retry_after, retry_delay
 from shoal.domain.errors import PlatformError, StoreError
-from shoal.domain.network_errors import network_reason
+from shoal.domain.network import network_reason
 from shoal.domain.settings_platforms import DiscordSettings
 from shoal.domain.untrusted import UNREADABLE
 

@@ -34,7 +34,7 @@ from shoal.domain.errors import ConfigError, PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.installation import how_to_add
 from shoal.domain.messages import Author, Prompt, Reference
-from shoal.domain.network_errors import network_reason
+from shoal.domain.network import network_reason
 from shoal.domain.settings_platforms import SlackSettings
 from shoal.domain.untrusted import UNREADABLE, decode_known
 

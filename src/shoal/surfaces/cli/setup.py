@@ -19,9 +19,8 @@ from typing import cast
 import click
 
 from shoal.config import Config, default_model, load_config
-from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
+from shoal.config.defaults import DEMO, KNOWN_PROVIDERS, with_ollama
 from shoal.config.load import parse_variable
-from shoal.config.ollama import with_ollama
 from shoal.domain.errors import HomeLocked, InvalidInput, ShoalError
 from shoal.domain.installation import install_command
 from shoal.domain.secret import Secret

@@ -94,7 +94,7 @@ def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
 @click.pass_obj
 def export(context: CommandContext, id: str, output: str | None, form: str) -> None:
     """Write the whole conversation."""
-    from shoal.domain.branches import current
+    from shoal.domain.events import current
     from shoal.surfaces.export import WRITERS
 
     info, events = _whole(context, id)
@@ -166,7 +166,7 @@ def delete(context: CommandContext, id: str, yes: bool) -> None:
 @click.pass_obj
 def rebuild(context: CommandContext, id: str) -> None:
     """Make log.jsonl and context.jsonl anew from the journal."""
-    from shoal.maintenance import system_texts
+    from shoal.actors.actor import system_texts
     from shoal.store.projections import Projections
 
     thread = parse_thread_id(id)

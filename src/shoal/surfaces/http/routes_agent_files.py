@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from shoal.actors.principals import Principal
 from shoal.agents.self_edit import PERSONA, History, own_file, read_file
-from shoal.domain.blocking import in_thread
 from shoal.domain.errors import InvalidInput, NotFound
+from shoal.domain.files import in_thread
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext, bounded_body
 from shoal.tools.library import DOCUMENT_BYTES_MAX
 

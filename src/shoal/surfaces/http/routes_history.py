@@ -115,7 +115,7 @@ async def delete(web: WebContext, by: Principal, thread: ThreadId) -> DeletedThr
 
     Journal, search index, files, whole results and saved conversations go; the audit log keeps the journal's digest.
     """
-    from shoal.tools.deletion import delete_thread
+    from shoal.tools.storage import delete_thread
 
     app = web.app
     info = await app.store.journal.thread(thread) if is_child(thread) else None

@@ -8,10 +8,9 @@ from shoal.domain.errors import NotFound
 from shoal.domain.ids import parse_thread_id, unopened
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.records import Opening
-from shoal.domain.webhooks import HttpInbound, first_delivery, proofs
+from shoal.domain.webhooks import HttpInbound, first_delivery, proofs, render
 from shoal.surfaces.http.endpoints import JSON, OPEN, AnyObject, Routes, WebContext, whole_body
 from shoal.surfaces.http.errors import ApiError
-from shoal.triggers.webhook import render
 
 routes = Routes()
 

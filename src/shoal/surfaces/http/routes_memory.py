@@ -11,8 +11,8 @@ from starlette.requests import Request
 
 from shoal.actors.principals import Principal
 from shoal.agents.skill_files import ARCHIVE_BYTES_MAX, fetch_skills, install_skills, put_skill
-from shoal.domain.blocking import in_thread
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
+from shoal.domain.files import in_thread
 from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, entry_key, lines_of, memory_path, note_path
 from shoal.domain.ids import make_thread_id, parse_thread_id
 from shoal.domain.records import MemoryChange, MemoryEdit

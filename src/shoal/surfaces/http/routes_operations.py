@@ -89,7 +89,7 @@ async def readyz(web: WebContext) -> Response:
             except (StoreError, TimeoutError) as error:
                 said = type(error).__name__
             web.probed = (now, said)
-        store = web.app.health.damage.replace(f"{web.app.home.root}/", "") or web.probed[1]
+        store = web.app.backend.health.damage.replace(f"{web.app.home.root}/", "") or web.probed[1]
     engine = web.app.state
     if engine == "running":  # `unregistered` is a worker whose signs of life do not reach the database
         engine = "ok" if web.app.engine.is_ready else "unregistered"

@@ -11,8 +11,7 @@ import pytest
 from shoal.chat.account import GREETING, NOTHING_READ
 from shoal.domain.events import Event, UserSaid
 from shoal.domain.ids import TurnId
-from shoal.domain.lines import joined, turns_of
-from shoal.domain.messages import Edit, Prompt
+from shoal.domain.messages import Edit, Prompt, joined, turns_of
 from shoal.domain.transcript import Transcript
 from shoal.domain.untrusted import is_untrusted_block
 from shoal.permissions.taint import source_of

@@ -25,8 +25,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
+from shoal.domain.network import default_tls
 from shoal.domain.posts import WRITING
-from shoal.domain.tls import default_tls
 from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, Refused, ok
 

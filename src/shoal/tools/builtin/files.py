@@ -15,8 +15,8 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.errors import InvalidInput, ToolError
+from shoal.domain.files import in_thread
 from shoal.domain.markup import counted
 from shoal.domain.messages import Image
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput

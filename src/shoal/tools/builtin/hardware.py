@@ -11,8 +11,8 @@ from typing import Annotated, Protocol, cast
 
 from msgspec import Meta
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.errors import ToolError
+from shoal.domain.files import in_thread
 from shoal.domain.installation import how_to_add
 from shoal.domain.ports import Invocation, Tool, ToolOutput
 from shoal.tools.functions import planned, tool

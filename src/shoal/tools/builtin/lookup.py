@@ -15,10 +15,9 @@ from typing import Annotated, NamedTuple, Self
 import msgspec
 from msgspec import Meta
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.errors import PlatformError, ToolError
 from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
-from shoal.domain.files import DIGEST_CHARS, Files
+from shoal.domain.files import DIGEST_CHARS, Files, in_thread
 from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, channel_of
 from shoal.domain.messages import Author, Judge, PlatformUser, Prompt
 from shoal.domain.ports import ChatAdapter, Invocation, Mount, ToolContext, ToolOutput

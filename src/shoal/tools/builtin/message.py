@@ -8,9 +8,9 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from shoal.domain.blocking import in_thread
 from shoal.domain.errors import InvalidId, ToolError
 from shoal.domain.events import UserSaid
+from shoal.domain.files import in_thread
 from shoal.domain.ids import UNOPENED, ThreadId, make_thread_id, parse_thread_id, thread_address
 from shoal.domain.markup import counted
 from shoal.domain.messages import Author

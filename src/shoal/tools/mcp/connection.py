@@ -33,7 +33,7 @@ from shoal.domain.home import Home
 from shoal.domain.installation import how_to_add
 from shoal.domain.markup import counted
 from shoal.domain.messages import Image, ToolSpec
-from shoal.domain.network_errors import network_reason
+from shoal.domain.network import network_reason
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Enclose, Invocation, ToolContext, ToolOutput
 from shoal.domain.schema import refusal

@@ -39,7 +39,7 @@ from shoal.domain.ports import Settings
 from shoal.domain.records import AuditEntry
 from shoal.domain.schema import refusal
 from shoal.domain.settings import McpServerSettings
-from shoal.permissions.approvals import strip_controls
+from shoal.permissions.access import strip_controls
 from shoal.store.audit import AuditLog
 from shoal.tools.output import visible
 

@@ -5,7 +5,7 @@ import ssl
 
 import pytest
 
-from shoal.domain.network_errors import network_reason
+from shoal.domain.network import network_reason
 
 
 def behind(error: BaseException, cause: BaseException) -> BaseException:

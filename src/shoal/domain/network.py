@@ -1,11 +1,14 @@
-"""Why a connection failed, in words for a person: no class names, no numbers of errors."""
+"""Whom Shoal trusts when it calls others by TLS, and why a connection failed, in words for a person."""
 
 import errno
 import os
 import re
 import socket
 import ssl
+import sys
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import cast
 
 _REASONS = {
@@ -55,3 +58,23 @@ def _behind(error: BaseException) -> Iterator[BaseException]:
             yield from _behind(one)
     if (cause := error.__cause__ or error.__context__) is not None:
         yield from _behind(cause)
+
+
+_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+
+
+@cache
+def default_tls() -> ssl.SSLContext:
+    """The machine's trusted authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR; loaded once (20 ms)."""
+    if sys.platform != "linux":
+        # Elsewhere OpenSSL does not find them as files; httpx2 asks the system.
+        import httpx2
+
+        return httpx2.create_ssl_context()
+    context = ssl.create_default_context()
+    known = ssl.get_default_verify_paths()
+    if not known.cafile and not known.capath:
+        bundle = next((path for path in _BUNDLES if Path(path).is_file()), None)
+        if bundle is not None:
+            context.load_verify_locations(bundle)
+    return context
