@@ -245,7 +245,7 @@ async def test_stop_all_empties_the_queue_too(tmp_path: Path) -> None:
 
 
 async def test_stop_while_a_turn_waits_for_further_lines_keeps_it_from_beginning(tmp_path: Path) -> None:
-    clock, settings = ManualClock(), {"engine": {"pause_seconds": 5.0}}
+    clock, settings = ManualClock(), {"mailbox": {"pause_seconds": 5.0}}
     async with scenario(tmp_path, FakeModel(script=lambda _: "Aye."), clock=clock, settings=settings) as world:
         await world.ada.says("ahoy")
         await world.ada.sees("Aye.")
