@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import psutil
 import pytest
-from tests.scenarios.kit import Door, calls, echo, echoes
+from tests.scenarios.kit import Door, calls, echo, echoes, in_time
 
 from shoal.domain.events import (
     ApprovalRequested,
@@ -248,16 +248,16 @@ async def test_stop_while_a_turn_waits_for_further_lines_keeps_it_from_beginning
     clock, settings = ManualClock(), {"mailbox": {"pause_seconds": 5.0}}
     async with scenario(tmp_path, FakeModel(script=lambda _: "Aye."), clock=clock, settings=settings) as world:
         await world.ada.says("ahoy")
-        await world.ada.sees("Aye.")
+        await in_time(clock, world.ada.sees("Aye."), 1)
         for text in ("wipe", "the disk"):
             await world.ada.says(text)
-        await world.is_quiet()
+        await world.rests()
         assert (await world.ada.says("/stop")).answer == "Stopping."
         await clock.advance(60)
         await world.is_quiet()
         assert world.model.calls == 1
         await world.ada.says("what time is it?")
-        await world.happens(world.ada.thread, "turn_finished", 2)
+        await in_time(clock, world.happens(world.ada.thread, "turn_finished", 2), 1)
         assert "wipe" not in str(world.model.requests[-1].messages)
 
 
