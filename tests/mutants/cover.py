@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,14 +40,23 @@ class Covered:
         self._tests: dict[Path, dict[int, list[str]]] = {}
 
     def trial(self, change: Change, seconds_max: float) -> Trial:
-        """The tests that run the changed lines, fastest first, as many as fit into the time but at least one."""
+        """The tests that run the changed lines, as many as fit into the time but at least one.
+
+        The files of tests share the time, each with its fastest tests first: those of one file look at the same thing.
+        """
         if change.file not in self._tests:
             self._tests[change.file] = self._data.contexts_by_lineno(str(change.file.resolve()))
         by_line, (first, last) = self._tests[change.file], change.lines
         found = {context.rpartition("|")[0] for line in range(first, last + 1) for context in by_line.get(line, ())}
+        spent: defaultdict[str, float] = defaultdict(float)
+        ends_at: dict[str, float] = {}
+        for test in sorted(found & self._seconds.keys(), key=lambda test: (self._seconds[test], test)):
+            file = test.partition("::")[0]
+            spent[file] += self._seconds[test]
+            ends_at[test] = spent[file]
         chosen: list[str] = []
         seconds = 0.0
-        for test in sorted(found & self._seconds.keys(), key=lambda test: (self._seconds[test], test)):
+        for test in sorted(ends_at, key=lambda test: ends_at[test]):
             if chosen and seconds + self._seconds[test] > seconds_max:
                 break
             chosen.append(test)
