@@ -270,6 +270,21 @@ async def test_a_model_that_stays_down_gives_one_friendly_sentence(tmp_path: Pat
         await world.ada.sees("back again")
 
 
+async def test_calls_whose_ids_a_model_repeats_all_run(tmp_path: Path) -> None:
+    """Within one message and in a later one."""
+
+    def echo_of(text: str) -> Call:
+        return Call("echo", f'{{"text": "{text}"}}', "c1")
+
+    model = FakeModel(Reply(calls=(echo_of("one"), echo_of("two"))), Reply(calls=(echo_of("three"),)), "done")
+    async with scenario(tmp_path, model, tools=(echo,)) as world:
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        results = await data_of(world, ToolFinished)
+        assert [result.text for result in results] == ["one", "two", "three"]
+        assert len({result.call_id for result in results}) == 3
+
+
 async def test_a_context_overflow_leaves_the_oldest_turns_out_once(tmp_path: Path) -> None:
     overflow = Refusal(400, "This model's maximum context length is 10 tokens.", code="context_length_exceeded")
     model = FakeModel("one", "two", overflow, "three", overflow, overflow)
