@@ -292,16 +292,17 @@ async def test_a_watcher_sees_a_text_as_it_is_written_each_piece_behind_the_one_
 
 async def test_a_turn_is_not_told_of_itself_as_of_something_else_that_goes_on(tmp_path: Path) -> None:
     gate = Gate()
-    async with scenario(tmp_path, FakeModel(Reply("slow", gate=gate), "quick")) as world:
+    async with scenario(tmp_path, FakeModel("hello", Reply("slow", gate=gate), "quick")) as world:
         bob = world.person("bob", "2")
+        await world.ada.says("zero")
+        await world.ada.sees("hello")
         await world.ada.says("one")
         await gate.reached.wait()
         await bob.says("two")
         await bob.sees("quick")
-        first, second = (request.messages[-1].text for request in world.model.requests)
-        assert world.ada.thread not in first
-        assert bob.thread not in second
-        assert world.ada.thread in second
+        told = [request.messages[-1].text for request in world.model.requests]
+        assert [world.ada.thread in text for text in told] == [False, False, True]
+        assert not any("a conversation on" in text for text in told), "its own message that waits"
         gate.open()
         await world.ada.sees("slow")
 
