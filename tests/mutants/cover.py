@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -36,17 +38,32 @@ class Covered:
         self._seconds = _seconds()
         self._data = importlib.import_module("coverage").CoverageData(str(LINES))
         self._data.read()
-        self._tests: dict[Path, dict[int, list[str]]] = {}
+        self._tests: dict[Path, dict[int, set[str]]] = {}
+        self._lines: dict[Path, Counter[str]] = {}
+        """How many lines of a file each test runs."""
 
     def trial(self, change: Change, seconds_max: float) -> Trial:
-        """The tests that run the changed lines, fastest first, as many as fit into the time but at least one."""
+        """The tests that run the changed lines, as many as fit into the time but at least one.
+
+        The files of tests share the time, each with its fastest tests first: those of one file look at the same thing.
+        A test that runs twice as many lines of the changed file may take twice as long.
+        """
         if change.file not in self._tests:
-            self._tests[change.file] = self._data.contexts_by_lineno(str(change.file.resolve()))
-        by_line, (first, last) = self._tests[change.file], change.lines
-        found = {context.rpartition("|")[0] for line in range(first, last + 1) for context in by_line.get(line, ())}
+            by_line = self._data.contexts_by_lineno(str(change.file.resolve()))
+            tests = {line: {one.rpartition("|")[0] for one in contexts} for line, contexts in by_line.items()}
+            self._tests[change.file], self._lines[change.file] = tests, Counter(chain(*tests.values()))
+        first, last = change.lines
+        found = {test for line in range(first, last + 1) for test in self._tests[change.file].get(line, ())}
+        spent: defaultdict[str, float] = defaultdict(float)
+        ends_at: dict[str, float] = {}
+        for test in sorted(found & self._seconds.keys(), key=lambda test: (self._seconds[test], test)):
+            file = test.partition("::")[0]
+            spent[file] += self._seconds[test]
+            ends_at[test] = spent[file]
         chosen: list[str] = []
         seconds = 0.0
-        for test in sorted(found & self._seconds.keys(), key=lambda test: (self._seconds[test], test)):
+        lines = self._lines[change.file]
+        for test in sorted(ends_at, key=lambda test: ends_at[test] / lines[test]):
             if chosen and seconds + self._seconds[test] > seconds_max:
                 break
             chosen.append(test)

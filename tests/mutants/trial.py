@@ -36,7 +36,7 @@ QUIET = ("-q", "-Wignore::pytest.PytestAssertRewriteWarning")
 
 
 class Trial(NamedTuple):
-    """A change, the tests to try it on, fastest first, and how long they take without it."""
+    """A change, the tests to try it on in this order, and how long they take without it."""
 
     change: Change
     tests: tuple[str, ...]

@@ -132,6 +132,20 @@ async def test_what_changed_since_it_was_shown_does_not_run(tmp_path: Path) -> N
         assert made(world, "note.txt").read_text() == "one and more"
 
 
+async def test_who_writes_on_while_a_question_waits_is_told_once_that_it_comes_first(tmp_path: Path) -> None:
+    model = FakeModel(bash("true"), "done", "noon")
+    async with scenario(tmp_path, model, profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        for text in ("and the time", "quickly"):
+            await world.ada.says(text)
+            await world.ada.sees("I am waiting for an answer to the question above.")
+            await world.rests()
+        await world.ada.decides(approval.id, allow=False)
+        await world.ada.sees("noon")
+        assert sum(text.startswith("I am waiting") for text in world.chat.texts(world.ada.thread)) == 1
+
+
 async def test_other_threads_go_on_while_one_waits(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("true"), "quick"), profile="standard") as world:
         bob = world.person("bob", "2")

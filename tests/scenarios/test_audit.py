@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.scenarios.kit import in_time
+from tests.scenarios.kit import echo, in_time
 
 from shoal.domain.errors import Conflict, Forbidden, Gone
 from shoal.domain.permissions import Asker
@@ -37,6 +37,18 @@ async def test_a_decision_that_is_refused_is_told(tmp_path: Path) -> None:
             ("deny", "ada", "once"),
             ("refused", "fake:ada", "too late to allow"),
         ]
+
+
+@pytest.mark.parametrize("names", [("time", "time", "time"), ("echo", "time", "time"), ("time", "echo", "time")])
+async def test_every_call_is_told_once_whether_it_runs_alone_or_beside_others(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    made = tuple(Call(name, '{"text": "hi"}' if name == "echo" else "{}") for name in names)
+    async with scenario(tmp_path, FakeModel(Reply(calls=made), "done"), tools=[echo]) as world:
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        found = [(one.action.split(":")[1], one.decision) for one in await entries(world, "check")]
+        assert found == [(name, "allow") for name in names]
 
 
 async def test_a_decision_after_its_time_is_told(tmp_path: Path) -> None:

@@ -56,6 +56,19 @@ async def test_what_a_server_counts_gives_nothing_back_and_costs_no_answer(tmp_p
         assert (row.usage.input_tokens, row.usage.output_tokens) == (expected, expected)
 
 
+async def test_what_an_answer_took_is_recorded_once_whatever_it_asks_for(tmp_path: Path) -> None:
+    answers = [
+        Reply(calls=calls(*["echo"] * count, arguments='{"text": "x"}').calls, usage=Usage(10**count, count))
+        for count in (1, 2, 3)
+    ]
+    model = FakeModel(*answers, Reply("done", usage=Usage(5, 5)))
+    async with scenario(tmp_path, model, tools=[echo]) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("done")
+        (row,) = await world.app.store.ledger.usage()
+        assert (row.calls, row.usage.input_tokens, row.usage.output_tokens) == (4, 1115, 11)
+
+
 async def test_a_turn_stops_between_its_steps(tmp_path: Path) -> None:
     first = Reply(calls=calls("echo", arguments='{"text": "x"}').calls, usage=Usage(1_000_000, 0))
     model = FakeModel(first, "never said")

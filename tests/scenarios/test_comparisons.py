@@ -1,9 +1,11 @@
 """Recorded model calls asked of another model: no tool runs, the ceiling holds, and what is done stays."""
 
+import asyncio
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from tests.scenarios.kit import in_time
 
 from shoal.domain.comparisons import Wanted
 from shoal.domain.errors import InvalidInput, NotFound
@@ -11,7 +13,8 @@ from shoal.domain.messages import ModelRequest, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Route
 from shoal.domain.records import Ceiling
-from shoal.testing.model import Call, FakeModel, Refusal, Reply
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import FakeModels, World, scenario
 from shoal.tools.functions import tool
 from shoal.turn.comparisons import ComparedStep, ComparisonProgress, Comparisons
@@ -64,6 +67,22 @@ async def test_each_call_is_asked_with_what_it_was_told_and_no_tool_runs(tmp_pat
         first, second = await detail(comparisons(world), wanted)
         assert (first.number, first.recorded.calls[0].name, first.asked) == (1, "list", "look around")
         assert second.answers[0].answer.text == "Nothing there!"
+
+
+async def test_an_answer_says_how_long_it_took(tmp_path: Path) -> None:
+    clock, gate = ManualClock(), Gate()
+    model = FakeModel("Nothing there.", Reply("Nothing!", gate=gate))
+    async with scenario(tmp_path, model, clock=clock) as world:
+        await world.ada.says("look around")
+        await in_time(clock, world.ada.sees("Nothing there."))
+        wanted = Wanted("other", thread=world.ada.thread)
+        running = asyncio.ensure_future(run(comparisons(world), wanted))
+        await gate.reached.wait()
+        await clock.advance(7)
+        gate.open()
+        await running
+        (step,) = await detail(comparisons(world), wanted)
+        assert step.answers[0].answer.seconds == 7.0
 
 
 async def test_the_same_wish_goes_on_with_what_has_no_answer(tmp_path: Path) -> None:

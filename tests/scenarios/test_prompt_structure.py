@@ -62,3 +62,14 @@ async def test_agents_are_told_to_answer_in_the_language_of_who_writes(tmp_path:
             "People read your answers in a chat: be brief, write Markdown and their language"
             in model.requests[0].system
         )
+
+
+async def test_an_agent_is_told_where_its_workspace_is_as_its_sandbox_knows_it(tmp_path: Path) -> None:
+    model = FakeModel("hi")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("hello")
+        await world.ada.sees("hi")
+        workspace = world.app.context.inside(world.app.agents.spec("main"), world.ada.thread)(
+            world.app.agents.spec("main").workspace
+        )
+        assert f"Your workspace is {workspace};" in model.requests[0].system

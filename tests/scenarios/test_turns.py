@@ -10,7 +10,15 @@ from typing import TypeVar
 import pytest
 from tests.scenarios.kit import Door, calls, crash, echo, echoes, fail
 
-from shoal.domain.events import AssistantSaid, Compacted, Failed, LimitReached, ToolFinished, TurnFinished
+from shoal.domain.events import (
+    AssistantSaid,
+    Compacted,
+    Failed,
+    LimitReached,
+    TextStreamed,
+    ToolFinished,
+    TurnFinished,
+)
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import ToolMessage, UserMessage
 from shoal.domain.turnstate import CUT_SHORT
@@ -268,6 +276,50 @@ async def test_a_model_that_stays_down_gives_one_friendly_sentence(tmp_path: Pat
         assert failed.kind == "overloaded"
         await world.ada.says("still there?")
         await world.ada.sees("back again")
+
+
+async def test_a_watcher_sees_a_text_as_it_is_written_each_piece_behind_the_one_before(tmp_path: Path) -> None:
+    text = "The tide is low, and the harbour is quiet this morning."
+    async with scenario(tmp_path, FakeModel(text)) as world:
+        with world.app.hub.subscribe(world.ada.thread) as coming:
+            await world.ada.says("go")
+            await world.happens(world.ada.thread, "turn_finished")
+            coming.close()
+            shown = [item.data async for item in coming if isinstance(item.data, TextStreamed)]
+        assert "".join(piece.text for piece in shown) == text
+        assert all(text.startswith(piece.text, piece.offset) for piece in shown)
+
+
+async def test_a_turn_is_not_told_of_itself_as_of_something_else_that_goes_on(tmp_path: Path) -> None:
+    gate = Gate()
+    async with scenario(tmp_path, FakeModel("hello", Reply("slow", gate=gate), "quick")) as world:
+        bob = world.person("bob", "2")
+        await world.ada.says("zero")
+        await world.ada.sees("hello")
+        await world.ada.says("one")
+        await gate.reached.wait()
+        await bob.says("two")
+        await bob.sees("quick")
+        told = [request.messages[-1].text for request in world.model.requests]
+        assert [world.ada.thread in text for text in told] == [False, False, True]
+        assert not any("a conversation on" in text for text in told), "its own message that waits"
+        gate.open()
+        await world.ada.sees("slow")
+
+
+async def test_calls_whose_ids_a_model_repeats_all_run(tmp_path: Path) -> None:
+    """Within one message and in a later one."""
+
+    def echo_of(text: str) -> Call:
+        return Call("echo", f'{{"text": "{text}"}}', "c1")
+
+    model = FakeModel(Reply(calls=(echo_of("one"), echo_of("two"))), Reply(calls=(echo_of("three"),)), "done")
+    async with scenario(tmp_path, model, tools=(echo,)) as world:
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        results = await data_of(world, ToolFinished)
+        assert [result.text for result in results] == ["one", "two", "three"]
+        assert len({result.call_id for result in results}) == 3
 
 
 async def test_a_context_overflow_leaves_the_oldest_turns_out_once(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Paces one account of a platform: its windows of posts a thread, a channel and overall, and what it asks to wait.
 
-A post that waits holds its thread's and its channel's place in the queue, and only the first of a channel waits for the
-account; so posts of a route leave in the order in which they came, and what is recorded is when they really left.
+A post that waits holds its place in the queue of its channel, or of its thread where a platform counts by threads, and
+only the first of each waits for the account; so posts of a route leave in the order in which they came, and what is
+recorded is when they really left.
 """
 
 import asyncio
@@ -105,14 +106,15 @@ class Pacer:
         return group_seconds or self._limits.edit_seconds_min
 
     def _routes_of(self, thread: ThreadId) -> list[_Route]:
-        """The routes of a post: its thread if that has a window of its own, its channel, the account."""
+        """The routes of a post: its thread if that has a window of its own, its channel if that or else no thread has
+        one, the account."""
         group = self._is_group(thread)
         found: list[_Route] = []
         for key in (("thread", thread), ("channel", channel_of(thread)), ("account", ACCOUNT)):
             route = self._routes.get(key)
             if route is None:
                 windows = [one for one in self._limits.windows if one.scope == key[0]]
-                if key[0] == "thread" and not windows:
+                if not windows and (key[0] == "thread" or (key[0] == "channel" and found)):
                     continue
                 route = self._routes[key] = _Route([one for one in windows if group or not one.groups_only])
             self._routes.move_to_end(key)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -12,8 +12,18 @@ import pytest
 from shoal.delivery import previews
 from shoal.delivery.hub import Hub
 from shoal.delivery.previews import Previews
-from shoal.delivery.sender import CLAIM_SECONDS, QUIET_SECONDS, ROWS_A_CLAIM, Sender
-from shoal.domain.errors import PlatformError, StoreUnavailable
+from shoal.delivery.sender import (
+    CLAIM_SECONDS,
+    KEEP_ATTEMPTS_MIN,
+    KEEP_SECONDS,
+    QUIET_SECONDS,
+    RETRY_SECONDS_MAX,
+    ROWS_A_CLAIM,
+    SPOKEN_TRIES,
+    UNKNOWN_MAX,
+    Sender,
+)
+from shoal.domain.errors import PlatformError, ProviderDown, StoreUnavailable
 from shoal.domain.ids import ThreadId, TurnId, make_thread_id, unopened
 from shoal.domain.posts import REPEATED, WRITING, Button, OutboundPost, Window
 from shoal.domain.records import (
@@ -543,3 +553,138 @@ async def test_a_piece_does_not_wait_for_the_refusals_of_the_one_before(
         while await outbox.depth():
             await clock.advance(1)
     assert outbox.attempts == [0, 1, 2, 3, 0, 1]
+
+
+DAY_OLD = timedelta(seconds=KEEP_SECONDS)
+REFUSED = PlatformError("It is busy.")
+LOST = PlatformError("The answer was lost.", outcome_unknown=True)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "age", "attempts", "state"),
+    [
+        (REFUSED, DAY_OLD, 1000, "pending"),
+        (REFUSED, DAY_OLD + timedelta(seconds=1), KEEP_ATTEMPTS_MIN - 1, "pending"),
+        (REFUSED, DAY_OLD + timedelta(seconds=1), KEEP_ATTEMPTS_MIN, "failed"),
+        (LOST, timedelta(), UNKNOWN_MAX - 2, "pending"),
+        (LOST, timedelta(), UNKNOWN_MAX - 1, "failed"),
+    ],
+)
+async def test_a_post_is_tried_for_a_day_and_one_that_may_have_gone_out_only_so_often(
+    outbox: NotingOutbox, clock: ManualClock, trouble: PlatformError, age: timedelta, attempts: int, state: str
+) -> None:
+    chat = FakeChat(clock=clock)
+    chat.troubles.append(trouble)
+    await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    row = msgspec.structs.replace(row, created_at=clock.now() - age, attempts=attempts)
+    assert await Sender(chat, outbox, clock).deliver(row)
+    fate = await outbox.fate("p")
+    assert fate is not None
+    assert (fate.state, fate.error) == (state, str(trouble))
+
+
+@pytest.mark.parametrize(
+    ("attempts", "wanted", "least", "most"),
+    [(0, None, 0.5, 1.0), (4, None, 8.0, 16.0), (0, 7.0, 7.0, 7.7), (0, 3600.0, 300.0, 300.0)],
+)
+async def test_a_refused_post_waits_as_long_as_the_platform_asks_but_five_minutes_at_most(
+    outbox: NotingOutbox, clock: ManualClock, attempts: int, wanted: float | None, least: float, most: float
+) -> None:
+    chat = FakeChat(clock=clock)
+    chat.troubles.append(PlatformError("It is busy.", retry_after_seconds=wanted))
+    await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    await Sender(chat, outbox, clock).deliver(msgspec.structs.replace(row, attempts=attempts))
+    assert most <= RETRY_SECONDS_MAX
+    assert least <= (outbox.put_back[0] - clock.now()).total_seconds() <= most
+
+
+async def test_a_post_that_may_stand_stays_a_repeat_though_its_next_try_was_refused(
+    outbox: NotingOutbox, clock: ManualClock
+) -> None:
+    chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock)
+    chat.troubles += [LOST, REFUSED]
+    await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
+    async with sending(Sender(chat, outbox, clock)):
+        while await outbox.depth():
+            await clock.advance(1)
+    assert [made.markdown for made in chat.posted] == ["short", f"{REPEATED}short"]
+
+
+async def test_a_post_whose_adapter_breaks_is_tried_again_as_one_that_may_stand(
+    outbox: NotingOutbox, clock: ManualClock
+) -> None:
+    def break_once(made: Posted) -> None:
+        if len(chat.posted) == 1:
+            raise ZeroDivisionError("surprise")
+
+    chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock, on_post=break_once)
+    await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
+    async with sending(Sender(chat, outbox, clock)):
+        while await outbox.depth():
+            await clock.advance(1)
+    assert [made.markdown for made in chat.posted] == ["short", f"{REPEATED}short"]
+
+
+async def test_an_answer_is_spoken_within_three_tries_or_says_why_not(outbox: NotingOutbox, clock: ManualClock) -> None:
+    async def speak(row: OutboxRow) -> Path:
+        tries.append(row.attempts)
+        raise ProviderDown("The voice is away.")
+
+    tries: list[int] = []
+    chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
+    await outbox.put(NewPost("p", thread, "The tide is low.", "voice", reply_to="m7"))
+    running = asyncio.ensure_future(Sender(chat, outbox, clock).run(speak=speak))
+    while await outbox.depth():
+        await clock.advance(1)
+    running.cancel()
+    await asyncio.wait([running])
+    assert tries == list(range(SPOKEN_TRIES))
+    assert chat.texts(thread) == ["I could not say that aloud: The voice is away."]
+    assert [(made.post.kind, made.post.reply_to) for made in chat.posted] == [("text", "m7")]
+
+
+@pytest.mark.parametrize("done", [0, 1])
+async def test_an_edit_changes_every_message_of_a_post_from_where_it_was_interrupted(
+    outbox: NotingOutbox, clock: ManualClock, done: int
+) -> None:
+    """A message for which the new text has nothing left says so by a sign."""
+    chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
+    sender = Sender(chat, outbox, clock)
+    await outbox.put(NewPost("p", thread, "word " * 700))
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    await sender.deliver(row)
+    first = chat.texts(thread)[0]
+    await outbox.put(NewPost("e", thread, "Allowed.", "edit", edits="p"))
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    assert await sender.deliver(msgspec.structs.replace(row, part=done))
+    assert chat.texts(thread) == [first if done else "Allowed.", "…"]
+    assert await outbox.depth() == 0
+
+
+async def test_an_edit_that_is_refused_goes_on_with_the_message_that_refused_it(
+    outbox: NotingOutbox, clock: ManualClock
+) -> None:
+    class Busy(FakeChat):
+        """Refuses the second edit."""
+
+        edits = 0
+
+        async def edit(
+            self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()
+        ) -> None:
+            """Count, and refuse or edit."""
+            self.edits += 1
+            if self.edits == 2:
+                raise REFUSED
+            await super().edit(thread, message_id, markdown, buttons)
+
+    chat, thread = Busy(clock=clock), make_thread_id("fake", "harbour", "1")
+    await outbox.put(NewPost("p", thread, "word " * 700))
+    await outbox.put(NewPost("e", thread, "Allowed.", "edit", edits="p"))
+    async with sending(Sender(chat, outbox, clock)):
+        while await outbox.depth():
+            await clock.advance(1)
+    assert chat.texts(thread) == ["Allowed.", "…"]
+    assert chat.edits == 3

@@ -2,7 +2,9 @@
 
 import asyncio
 
-from shoal.delivery.pacing import Pacer
+import pytest
+
+from shoal.delivery.pacing import BARRED_SECONDS_MAX, Pacer
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.posts import ChatLimits, Window
 from shoal.testing.clock import ManualClock
@@ -53,6 +55,13 @@ async def test_the_account_has_a_window_too() -> None:
     threads = [thread(f"c{number}") for number in range(30)]
     made = await times(Pacer(LIMITS, clock), clock, threads, 10)
     assert [made.count(at) for at in (0.0, 1.0, 2.0)] == [12, 12, 6]
+
+
+async def test_threads_do_not_wait_for_each_other_where_each_has_its_own_window() -> None:
+    clock = ManualClock()
+    limits = ChatLimits(4000, windows=(Window(1, 5.0, "thread"), Window(5, 60.0, "account")))
+    threads = [thread("a", name) for name in ("1", "1", "2", "2", "3", "4")]
+    assert await times(Pacer(limits, clock), clock, threads, 100) == [0.0, 5.0, 0.0, 60.0, 0.0, 0.0]
 
 
 async def test_groups_have_a_window_of_their_own() -> None:
@@ -109,3 +118,37 @@ async def test_a_refusal_of_the_account_holds_everything() -> None:
 def test_edits_are_further_apart_in_groups() -> None:
     pacer = Pacer(LIMITS, ManualClock())
     assert (pacer.edit_seconds(thread("7")), pacer.edit_seconds(thread("-7"))) == (1.1, 3.1)
+
+
+async def test_of_two_refusals_the_longer_holds() -> None:
+    clock = ManualClock()
+    pacer = Pacer(LIMITS, clock)
+    for seconds in (3.0, 9.0, 5.0):
+        pacer.refused(thread("a"), seconds)
+    assert await times(pacer, clock, [thread("a")], 20) == [9.0]
+
+
+async def test_a_platform_that_asks_to_wait_for_ever_is_asked_again_after_a_day() -> None:
+    clock = ManualClock()
+    pacer = Pacer(LIMITS, clock)
+    pacer.refused(thread("a"), 10 * BARRED_SECONDS_MAX)
+    await clock.advance(BARRED_SECONDS_MAX - 1)
+    assert pacer.barred(thread("a"))
+    await clock.advance(1)
+    assert not pacer.barred(thread("a"))
+
+
+def test_of_more_channels_than_are_kept_the_longest_unused_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their refusals as well as their last posts. Besides channels the account is kept."""
+    monkeypatch.setattr("shoal.delivery.pacing.ROUTES_KEPT_MAX", 3)
+    pacer = Pacer(LIMITS, ManualClock())
+    for name in ("a", "b", "c", "a", "d"):
+        pacer.refused(thread(name), 9.0)
+    assert [pacer.barred(thread(name)) for name in "abcd"] == [True, False, True, True]
+    pacer = Pacer(LIMITS, ManualClock())
+    for name in ("a", "b"):
+        assert [pacer.take_now(thread(name)) for _ in range(6)] == [True] * 5 + [False]
+    assert not pacer.take_now(thread("a"))
+    assert pacer.take_now(thread("c"))
+    assert not pacer.take_now(thread("a"))
+    assert pacer.take_now(thread("b"))

@@ -14,8 +14,8 @@ from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.previews import STOPPED, WRITING, Previews, shown_of
 from shoal.domain.errors import PlatformError
-from shoal.domain.events import Event, EventData, StatusChanged, TextStreamed, TurnFinished, UserSaid
-from shoal.domain.ids import ThreadId, TurnId, make_thread_id
+from shoal.domain.events import Event, EventData, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
+from shoal.domain.ids import CallId, ThreadId, TurnId, make_thread_id
 from shoal.domain.markup import marked
 from shoal.domain.messages import Author
 from shoal.domain.posts import ChatLimits, OutboundPost
@@ -318,3 +318,43 @@ async def test_of_a_turn_whose_end_was_not_heard_nothing_is_shown_once_the_next_
     told = len(stand.chat.typed)
     await stand.passes(60.0)
     assert len(stand.chat.typed) == told
+
+
+async def test_no_more_turns_are_previewed_at_once_than_the_bound(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.delivery.previews.PREVIEWS_MAX", 1)
+    await stand.writes("The tide")
+    other, turn = make_thread_id("fake", "harbour", "2"), TurnId("T2")
+
+    stand.hub.show(other, turn, TextStreamed("Here", 0))
+    await stand.passes(5.0)
+    assert stand.chat.texts(other) == []
+    stand.happens(TurnFinished("done", "The tide is low."))
+    stand.hub.show(other, turn, TextStreamed("Here", 0))
+    await stand.passes()
+    await stand.chat.sees(other, "Here" + WRITING)
+
+
+async def test_what_happens_on_other_platforms_is_not_shown(stand: Stand) -> None:
+    stand.hub.show(make_thread_id("other", "harbour", "1"), TURN, TextStreamed("The tide", 0))
+    await stand.passes(5.0)
+    assert (stand.chat.posted, stand.chat.typed) == ([], [])
+
+
+async def test_an_answer_that_a_tool_gave_leaves_no_mark_on_what_was_shown(stand: Stand) -> None:
+    await stand.writes("Let me tell her")
+    stand.happens(ToolFinished(CallId("a"), "message", "sent", answers=True))
+    stand.happens(TurnFinished("done", ""))
+    await stand.passes()
+    assert stand.texts == ["Let me tell her"]
+
+
+async def test_a_preview_is_not_edited_while_its_channel_is_barred(stand: Stand) -> None:
+    await stand.writes("The tide")
+    stand.pacer.refused(THREAD, 10.0)
+    await stand.writes(" is low")
+    await stand.passes(5.0)
+    assert stand.texts == ["The tide" + WRITING]
+    await stand.passes(6.0)
+    await stand.chat.sees(THREAD, "The tide is low" + WRITING)

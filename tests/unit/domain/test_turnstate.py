@@ -24,6 +24,7 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.ids import ApprovalId, CallId, TurnId
+from shoal.domain.messages import Author, Usage
 from shoal.domain.turnstate import (
     CUT_SHORT,
     FALLBACK,
@@ -147,6 +148,19 @@ def test_a_turn_waits_for_its_model_until_it_is_due_and_not_once_it_answers_or_f
     assert not state.waits(AT - timedelta(seconds=1))  # the clock was set back
     for ending in (ASKED, Failed("overloaded", "busy")):
         assert not TurnState.after(TurnId("t1"), number(*OPEN, waiting, ending)).waits(AT)
+
+
+def test_a_turn_has_taken_what_all_of_its_answers_took() -> None:
+    said = [AssistantSaid("", usage=Usage(10 * number, number)) for number in (1, 2, 4)]
+    assert TurnState.after(TurnId("t1"), number(*OPEN, *said)).usage == Usage(70, 7)
+
+
+def test_a_turn_keeps_who_asked_and_what_steered_them_and_no_message_that_was_missed() -> None:
+    asked = UserSaid("go", PERSON, "m1", origin="agent", tainted_by="a web page", direct=True)
+    missed = UserSaid("before", Author("u2", trusted=False), "m0", backfill=True)
+    state = TurnState.after(TurnId("t1"), number(OPEN[0], asked, missed))
+    found = (state.author, state.message_id, state.asked, state.origin, state.tainted_by, state.direct)
+    assert found == (PERSON, "m1", "go", "agent", "a web page", True)
 
 
 def test_the_step_limit_is_met_after_as_many_steps() -> None:

@@ -167,3 +167,34 @@ async def test_a_payload_never_exceeds_what_the_server_takes(sides: tuple[Side, 
         sizes.append(len(worker.bridge._next_payload().encode()))
     assert max(sizes) <= PAYLOAD_BYTES_MAX
     assert len(sizes) > 50
+
+
+async def test_who_is_told_more_at_once_than_it_takes_in_reads_the_journal_again(
+    sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, serve = sides
+    for count, lost in ((3, False), (4, True)):
+        monkeypatch.setattr(live, "INCOMING_MAX", 3)
+        with serve.hub.subscribe(THREAD) as coming:
+            for number in range(count):
+                worker.bridge.show(THREAD, TurnId(f"T{number}"), StatusChanged("thinking"))
+            serve.bridge._hear(worker.bridge._next_payload())
+            assert coming.lost == lost
+            if not lost:
+                await collect(coming, lambda items: len(items) == 3)
+
+
+async def test_nobody_is_told_what_it_has_shown_itself_nor_of_threads_that_nobody_watches(
+    sides: tuple[Side, Side],
+) -> None:
+    worker, serve = sides
+    with worker.hub.subscribe(THREAD) as here, serve.hub.subscribe(OTHER) as elsewhere:
+        worker.bridge.show(THREAD, TurnId("T1"), StatusChanged("thinking"))
+        payload = worker.bridge._next_payload()
+        worker.bridge._hear(payload)
+        serve.bridge._hear(payload)
+        assert not serve.bridge._incoming
+        worker.bridge.show(OTHER, TurnId("T1"), StatusChanged("idle"))
+        assert [item.thread for item in await collect(elsewhere, bool)] == [OTHER]
+        here.close()
+        assert len([item async for item in here]) == 1

@@ -24,6 +24,7 @@ from shoal.domain.messages import (
 from shoal.domain.settings import ContextSettings
 from shoal.domain.transcript import Transcript
 from shoal.turn.budget import (
+    ESTIMATES,
     IMAGE_UNITS,
     MESSAGE_UNITS,
     ROOM_UNITS_MIN,
@@ -37,6 +38,7 @@ from shoal.turn.budget import (
     estimate,
     exact,
     fit,
+    meter_as_set,
     room_for,
     shorten,
 )
@@ -366,6 +368,32 @@ def test_system_texts_are_counted_once_and_not_kept_without_end(monkeypatch: pyt
     for text in (first, first, *others, first):
         meter.prefix(text, ())
     assert counted == [first, *others, first]
+
+
+def test_texts_that_there_is_room_for_are_counted_once() -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return 1
+
+    meter = Meter(count)
+    for text in ("one", "two", "one", "two"):
+        meter.prefix(text, ())
+    assert counted == ["one", "two"]
+
+
+def test_what_is_estimated_needs_no_tokenizer() -> None:
+    assert meter_as_set("estimate", "gpt-4o") is ESTIMATES
+
+
+@given(st.integers(1, 5000), st.integers(0, 5000), st.integers(1, 12_000))
+def test_room_that_is_narrowed_is_shared_as_before_and_never_grows(events: int, artifacts: int, units: int) -> None:
+    whole = room(events, artifacts)
+    narrow = whole.within(units)
+    assert narrow.events + narrow.artifacts <= min(units, events + artifacts)
+    assert narrow.events + narrow.artifacts >= min(units, events + artifacts) - 2
+    assert (narrow.total, narrow.prefix) == (whole.total, whole.prefix)
 
 
 def test_calls_and_opaque_parts_count() -> None:

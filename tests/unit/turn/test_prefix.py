@@ -64,3 +64,13 @@ def test_what_is_found_by_nobody_is_told_as_far_as_it_fits() -> None:
     fitted = fit_prefix(Meter(), prompt_of([50]), told, 600)
     assert MORE_TOOLS not in {one.name for one in fitted.tools}
     assert 0 < len(fitted.tools) < len(CORE)
+    nothing = fit_prefix(Meter(), prompt_of([50]), offer([spec("bash", 40_000)], [], may_find=False), 600)
+    assert nothing.tools == ()
+
+
+def test_instructions_use_the_room_that_rules_leave() -> None:
+    """They are shortened by no more than has to be, however long the rules are."""
+    for rules in (10, 400, 1_000):
+        prompt = prompt_of([50, 50, rules, 100, 20_000, 20_000])
+        fitted = fit_prefix(Meter(), prompt, offer([], []), 3_000)
+        assert 2_900 < fitted.units <= 3_000

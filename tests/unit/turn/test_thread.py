@@ -64,6 +64,22 @@ async def test_of_a_conversation_that_is_read_again_only_the_open_turn_waits_for
     await store.close()
 
 
+async def test_of_a_turn_that_is_closed_nothing_stays(tmp_path: Path) -> None:
+    """Neither its stop nor what tainted it, nor what waits for the readable files."""
+    store = Store(SqliteDriver(tmp_path / "shoal.db"), SystemClock())
+    view = ThreadView(store.journal, Hub(), enqueue, await grown(store, 1))
+    await view.load()
+    view.aborting = True
+    said = AssistantSaid("answer", tainted_by="a web page"), TurnFinished("done", "answer")
+    await view.finish(Commit(view.turn, said))
+    assert (view.tainted_by, [event.data for event in view.unprojected[-2:]]) == ("a web page", list(said))
+    view.close_turn()
+    assert (view.tainted_by, view.aborting, view.unprojected, view.lease.open_turn) == ("", False, [], "")
+    with pytest.raises(AssertionError, match="no turn is open"):
+        assert view.open
+    await store.close()
+
+
 class MovedFolders(Folders):
     """The files of another machine's home, in this one."""
 
