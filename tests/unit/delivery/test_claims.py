@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from shoal.delivery import previews
 from shoal.delivery.hub import Hub
 from shoal.delivery.previews import Previews
 from shoal.delivery.sender import (
+    BY_REACTION,
     CLAIM_SECONDS,
     KEEP_ATTEMPTS_MIN,
     KEEP_SECONDS,
@@ -688,3 +690,25 @@ async def test_an_edit_that_is_refused_goes_on_with_the_message_that_refused_it(
             await clock.advance(1)
     assert chat.texts(thread) == ["Allowed.", "…"]
     assert chat.edits == 3
+
+
+@pytest.mark.parametrize(
+    ("reactions", "channel", "offered"),
+    [("all", "-7", True), ("all", "7", True), ("direct", "-7", False), ("direct", "7", True), ("", "7", False)],
+)
+@pytest.mark.parametrize("has_buttons", [True, False])
+async def test_a_question_names_the_ways_to_decide_that_there_are_where_it_is_asked(
+    outbox: NotingOutbox,
+    clock: ManualClock,
+    reactions: Literal["", "direct", "all"],
+    channel: str,
+    offered: bool,
+    has_buttons: bool,
+) -> None:
+    limits = msgspec.structs.replace(LIMITS, reactions=reactions, group_prefix="-", has_buttons=has_buttons)
+    chat = FakeChat(limits=limits, clock=clock)
+    await outbox.put(NewPost("question", make_thread_id("fake", channel, "1"), "May I?", "card", approval="a1"))
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    await Sender(chat, outbox, clock).deliver(row)
+    (made,) = chat.posted
+    assert (BY_REACTION in made.markdown, "write `allow a1`" in made.markdown) == (offered, not has_buttons)

@@ -110,3 +110,29 @@ async def test_the_server_ends_silent_holders(processes: Processes, postgres_dat
 
 async def test_a_process_that_wants_nothing_ends_at_once(processes: Processes) -> None:
     await Holder("").run()
+
+
+async def test_a_process_that_starts_while_the_database_is_away_says_so_once_and_asks_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tries, enough = list[str](), asyncio.Event()
+
+    def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        tries.append("refused")
+        if len(tries) == 3:
+            enough.set()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        holder = Holder(f"host=127.0.0.1 port={server.sockets[0].getsockname()[1]} dbname=none", beat_seconds=0.01)
+
+        async def serve() -> None:
+            raise AssertionError("it holds nothing")
+
+        holder.want("bot", serve)
+        running = asyncio.create_task(holder.run())
+        waiting = asyncio.create_task(enough.wait())
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        assert not running.done()
+        running.cancel()
+    assert [record.message for record in caplog.records] == ["names cannot be held while the database is away"]
