@@ -320,7 +320,7 @@ async def test_a_fork_with_a_file_replays_alike_whoever_names_its_path(tmp_path:
             assert (report.calls, report.differences) == (3, ())
 
 
-async def test_a_journal_of_a_newer_version_is_not_forked(tmp_path: Path) -> None:
+async def test_a_journal_of_a_newer_version_is_not_forked_and_begins_no_branch(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting())) as world:
         await turn(world, "one")
         second = "update events set type = ? where seq = 2"
@@ -329,9 +329,14 @@ async def test_a_journal_of_a_newer_version_is_not_forked(tmp_path: Path) -> Non
             database.execute(second, ("of_tomorrow",))
         with pytest.raises(StoreNewer, match="newer Shoal"):
             await world.app.snapshots.fork(world.ada.thread, copy, "owner")
+        with pytest.raises(StoreNewer, match="newer Shoal"):
+            await world.app.orchestrator.try_again(world.ada.thread, OWNER, 2)
+        with pytest.raises(StoreNewer, match="newer Shoal"):
+            await world.app.store.branches.branch(world.ada.thread, 0, "owner")
         with sqlite3.connect(world.app.home.database_file) as database:
             database.execute(second, (event.type,))
         assert await world.app.store.journal.thread(copy) is None
+        assert "branched" not in await world.types()
 
 
 async def test_the_owner_in_a_chat_without_threads_gets_the_copy_on_the_page(tmp_path: Path) -> None:

@@ -462,10 +462,15 @@ def encode_data(data: EventData) -> bytes:
 
 def decode_data(kind: str, data: bytes | str) -> EventData:
     """Invert `encode_data`. Raises msgspec.DecodeError on damaged rows and StoreNewer on an unknown type."""
+    return decode_stored(decoder_of(kind), data)
+
+
+def decoder_of(kind: str) -> "msgspec.json.Decoder[EventData]":
+    """What reads the events of a type. Raises StoreNewer on an unknown one."""
     decoder = _decoders.get(kind)
     if decoder is None:
         raise StoreNewer(f"The journal was written by a newer Shoal ({kind[:40]}). Install that version to use it.")
-    return decode_stored(decoder, data)
+    return decoder
 
 
 def encode_event(event: Event) -> bytes:

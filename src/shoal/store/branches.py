@@ -14,6 +14,7 @@ from shoal.domain.events import (
     TurnFinished,
     UserSaid,
     decode_data,
+    decoder_of,
     encode_data,
     spans_to,
 )
@@ -44,9 +45,12 @@ class BranchStore(StorePart):
         """Have the conversation go on from right after event `after`, with `prompt` if one is given. How subagents
         ended since that were begun before is told there, too.
 
-        Raises NotFound, Conflict while the thread has something to do, InvalidInput for a place within a turn.
+        Raises NotFound, Conflict while the thread has something to do, InvalidInput for a place within a turn,
+        StoreNewer where a newer Shoal has written in it.
         """
         yield from query("thread_lock", thread=thread)
+        for row in (yield from query("event_types", thread=thread)):
+            decoder_of(text(row[0]))
         if prompt is not None and (yield from query("inbox_known", platform=platform_of(thread), key=prompt.key)):
             raise Conflict("This was done already.")
         found = yield from query("thread_rest", thread=thread, now=at)

@@ -60,6 +60,7 @@ EXCEPTIONS = {
     "artifacts_expire": "the rows that it deletes",
     "audit_chains": _AUDIT,
     "budget_all": "the ceilings of one day",
+    "event_types": "one thread, when a person begins a branch in it",
     "posted_thread": _TIES,
     "processes_forget": "the rows that it deletes",
     **{f"{name}_delete_thread": _LOOKED_THROUGH for name in ("inbox", "outbox", "snapshots")},

@@ -248,6 +248,10 @@ returning last_seq;
 -- The conversation goes on with this event, and the model's window starts after that one.
 update threads set branch_seq = :branch_seq, window_seq = :window_seq where thread = :thread;
 
+-- name: event_types
+-- Of which types a thread's events are.
+select distinct type from events where thread = :thread;
+
 -- name: branchings_of
 -- The events of a thread that began branches, up to a number, oldest first.
 select seq, data from events where thread = :thread and type = 'branched' and seq <= :seq order by seq limit :limit;

@@ -31,18 +31,21 @@ class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
 @click.argument("id", required=False)
 @click.option("--turn", default="", help="Only this turn of the thread.")
 @click.option("--all", "every", is_flag=True, help="Every thread, archived ones too.")
-@click.option("--since", default="30d", show_default=True, help="With --all: active this lately; 12h, 2w.")
+@click.option("--since", help="With --all: active this lately; 12h, 2w. By default 30d.")
 @json_option
 @click.pass_obj
 @as_usage()
-def replay(context: CommandContext, id: str | None, turn: str, every: bool, since: str, as_json: bool) -> int:
+def replay(context: CommandContext, id: str | None, turn: str, every: bool, since: str | None, as_json: bool) -> int:
     """Build the requests of past model calls again and say whether they are what was sent. ID is a thread's.
 
     Exits with 1 where one is not, with 2 where there is no such thread or turn, or a newer Shoal wrote one.
     """
     if every == (id is not None):
         raise click.UsageError("Name a thread, or write --all.")
-    threads = [parse_thread_id(id)] if id is not None else _active(context, timedelta(hours=hours_of(since)))
+    if since is not None and not every:
+        raise click.UsageError("--since goes with --all.")
+    lately = timedelta(hours=hours_of(since or "30d"))
+    threads = [parse_thread_id(id)] if id is not None else _active(context, lately)
     calls = identical = unmarked = count = unread = 0
     kinds: Counter[str] = Counter()
     compared = True

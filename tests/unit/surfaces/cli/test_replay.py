@@ -60,7 +60,14 @@ def test_every_thread_is_visited_pinned_archived_and_newer_ones_too(
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize(
     "words",
-    ["replay", "replay terminal:ask:none", "replay no-thread", f"replay {THREAD} --all", f"replay {THREAD} --turn x"],
+    [
+        "replay",
+        "replay terminal:ask:none",
+        "replay no-thread",
+        f"replay {THREAD} --all",
+        f"replay {THREAD} --turn x",
+        f"replay {THREAD} --since 2d",
+    ],
 )
 def test_what_there_is_not_cannot_be_replayed(shoal: Shoal, words: str) -> None:
     assert shoal(*words.split()).code == 2
