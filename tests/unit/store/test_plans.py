@@ -60,7 +60,6 @@ EXCEPTIONS = {
     "artifacts_expire": "the rows that it deletes",
     "audit_chains": _AUDIT,
     "budget_all": "the ceilings of one day",
-    "event_types": "one thread, when a person begins a branch in it",
     "posted_thread": _TIES,
     "processes_forget": "the rows that it deletes",
     **{f"{name}_delete_thread": _LOOKED_THROUGH for name in ("inbox", "outbox", "snapshots")},
@@ -72,6 +71,7 @@ EXCEPTIONS = {
 }
 SQLITE_EXCEPTIONS = EXCEPTIONS | {
     "audit_orphans": _AUDIT,
+    "event_types": "one thread, when a person begins a branch in it",
     "search_fork": "what it has just copied",
     "search_of_thread": _DELETED,
 }
