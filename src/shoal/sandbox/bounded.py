@@ -17,7 +17,7 @@ The files. They are compared with what was allowed at the last moment: in the sh
 first word. A sandbox that can show a command other bytes in a file's place puts what was allowed over the file, and a
 second time below `ALLOWED`. The two are one file as long as nobody has put another one in its place. Where the command
 sees the inodes of the host, the folders on the way to the file have to be as they were when it was read, so that nobody
-has put anything into its place and taken it out again either. Of a command that somebody watches, the first line of the
+has put anything into its place and taken it out again either. Of a command that somebody watches, a line of the
 output says how the check ended. The watch does not see it, and is told that the command has started once the check has
 passed.
 """
@@ -398,6 +398,9 @@ class _DiskWatch:
 
 # ---- the files that were allowed ----
 
+HELD_BYTES_MAX = 1_048_576
+"""Of a watched command's output, what is held back until its check is known to have passed."""
+
 
 class ContentCheck:
     """The check of one command."""
@@ -435,6 +438,8 @@ class ContentCheck:
 
     def checked(self, result: CommandResult) -> CommandResult:
         """The result. Raises ContentChanged when the check failed."""
+        if self._watch is not None:
+            self._watch.end()
         was_refused = self._refusal.encode() in result.stderr if self._watch is None else self._watch.was_refused
         if self._command.runs and result.exit_code == EXIT_CODE and was_refused:
             raise ContentChanged(_CHANGED)
@@ -442,14 +447,17 @@ class ContentCheck:
 
 
 class _CheckedWatch:
-    """Implements `domain.agents.Watch` for a command with a check before it: `inner` sees what comes after that."""
+    """Implements `domain.agents.Watch` for a command with a check before it: `inner` sees all but the check's line.
+
+    The line comes on a pipe of its own, and so may be read after what the command wrote.
+    """
 
     def __init__(self, inner: Watch, passed: str, refused: str) -> None:
         self.was_refused = False
         self._inner = inner
         self._passed, self._refused = f"{passed}\n".encode(), f"{refused}\n".encode()
         self._pid = 0
-        self._first = b""
+        self._held = b""
         self._has_begun = False
 
     def started(self, pid: int) -> None:
@@ -457,19 +465,26 @@ class _CheckedWatch:
         self._pid = pid
 
     def output(self, data: bytes) -> None:
-        """Hand on what follows the check's line; everything if the first line is not the check's."""
+        """Hold everything back until the check's line has come, then hand it on without that."""
         if self._has_begun:
             self._inner.output(data)
             return
-        self._first += data
-        self.was_refused = self._first.startswith(self._refused)
-        is_cut = any(line.startswith(self._first) and line != self._first for line in (self._passed, self._refused))
-        if self.was_refused or is_cut:
-            return
-        self._has_begun = True
+        self._held += data
+        self.was_refused = self._refused in self._held
+        before, line, after = self._held.partition(self._passed)
+        if not self.was_refused and (line or len(self._held) > HELD_BYTES_MAX):
+            self._begin(before + after)
+
+    def end(self) -> None:
+        """Hand on what a shell said that did not come as far as the check."""
+        if self._held and not self._has_begun and not self.was_refused:
+            self._begin(self._held)
+
+    def _begin(self, output: bytes) -> None:
+        self._has_begun, self._held = True, b""
         self._inner.started(self._pid)
-        if rest := self._first.removeprefix(self._passed):
-            self._inner.output(rest)
+        if output:
+            self._inner.output(output)
 
 
 def _print(line: str) -> str:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from shoal.domain.errors import ContentChanged
-from shoal.domain.ports import Command, Mount, RunFile, Sandbox
+from shoal.domain.ports import Command, CommandResult, Mount, RunFile, Sandbox
 from shoal.sandbox.bounded import EXIT_CODE, BoundedSandbox, ContentCheck
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.host import HostSandbox
@@ -96,22 +96,37 @@ async def test_a_watch_sees_the_command_and_not_the_check(
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_the_checks_line_is_known_in_pieces(mounts: tuple[Mount, ...], size: int) -> None:
-    for said, seen in (("passed", [b"out\n"]), ("refused", []), ("other", [b"what\n", b"out\n"])):
-        watch = Watcher()
-        guard = ContentCheck(
-            Command("x", mounts[0].host, mounts, runs=(RunFile("/x", ""),), watch=watch), sees_inodes=False
-        )
-        checking = guard.command.watch
-        assert checking is not None
-        marks = [shlex.split(part)[2] for part in re.findall(r"printf '%s\\n' '[^']*'", guard.command.text)]
-        line = {"refused": marks[0], "passed": marks[1], "other": "what"}[said]
-        checking.started(7)
-        text = f"{line}\nout\n".encode()
-        for at in range(0, len(text), size):
-            checking.output(text[at : at + size])
-        assert b"".join(piece for piece in watch.seen if isinstance(piece, bytes)) == b"".join(seen)
-        assert watch.seen[:1] == (["started"] if seen else [])
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        ("PASSED\nout\n", "out\n"),
+        ("out\nPASSED\nmore\n", "out\nmore\n"),  # on the other pipe, and read later
+        ("outPASSED\n", "out"),
+        ("a warning of the shell's\nPASSED\nout\n", "a warning of the shell's\nout\n"),
+        ("PASSED\nPASSED\n", "PASSED\n"),
+        ("a shell that cannot begin\n", "a shell that cannot begin\n"),
+        ("REFUSED\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_checks_line_is_known_wherever_it_stands(
+    mounts: tuple[Mount, ...], said: str, seen: str, size: int
+) -> None:
+    watch = Watcher()
+    run = Command("x", mounts[0].host, mounts, runs=(RunFile("/x", ""),), watch=watch)
+    guard = ContentCheck(run, sees_inodes=False)
+    checking = guard.command.watch
+    assert checking is not None
+    refused, passed = (shlex.split(part)[2] for part in re.findall(r"printf '%s\\n' '[^']*'", guard.command.text))
+    checking.started(7)
+    told = said.replace("PASSED", passed).replace("REFUSED", refused).encode()
+    for at in range(0, len(told), size):
+        checking.output(told[at : at + size])
+    guard.checked(CommandResult(b"", b"", 0))
+    assert b"".join(piece for piece in watch.seen if isinstance(piece, bytes)).decode() == seen.replace(
+        "PASSED", passed
+    )
+    assert watch.seen[:1] == (["started"] if seen else [])
 
 
 async def test_what_came_into_being_meanwhile_does_not_run(sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
