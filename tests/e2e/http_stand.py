@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import httpx2
@@ -174,7 +175,7 @@ class Stand:
         self.home = Home(root)
         self.clock = SystemClock()
         driver = SqliteDriver(self.home.database_file, synchronous="OFF")
-        self.health = driver.health
+        self.backend = SimpleNamespace(health=driver.health)
         self.store = Store(driver, self.clock)
         self.hub = Hub()
         self.told: list[str] = []
