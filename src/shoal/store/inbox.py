@@ -128,8 +128,8 @@ class Inbox(StorePart):
             yield from query("inbox_drop_prompts", thread=message.thread)
             yield from query("wake_parent", thread=message.thread)
         if not found:
-            is_one = not message.turn and not message.all_queued
-            return Receipt("delivered" if is_one and (yield from _drop_next(message)) else "dropped")
+            begins_nothing = not message.turn and not message.all_queued and (yield from _drop_next(message))
+            return Receipt("delivered" if begins_nothing else "dropped")
         yield from query("wake", thread=message.thread)
         return Receipt("delivered", turn=text(found[0][0]))
 

@@ -1,5 +1,5 @@
 """Compaction: the old part of a conversation becomes a summary that the model writes; the journal keeps everything.
-Below, what is asked of a model beside answers as well: the title of a conversation.
+The title of a conversation, for which a model is asked beside its answers as well, is at the end.
 
 Where the cut goes, by what lies behind it (pure, tested by vectors of roles):
 
