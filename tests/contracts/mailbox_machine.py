@@ -99,7 +99,7 @@ class MailboxMachine(RuleBasedStateMachine):
         """Stop the turn, or what the next one would answer, maybe everything."""
         model = self.threads[thread]
         receipt = self.run(self.store.inbox.abort(Abort(thread, PERSON, all_queued)))
-        drops_next = not model.turn and not all_queued and bool(model.queue)
+        drops_next = not model.turn and bool(model.queue)
         assert receipt.status == ("delivered" if model.turn or drops_next else "dropped")
         model.aborting = bool(model.turn)
         if all_queued:

@@ -252,13 +252,27 @@ async def test_stop_while_a_turn_waits_for_further_lines_keeps_it_from_beginning
         for text in ("wipe", "the disk"):
             await world.ada.says(text)
         await world.rests()
-        assert (await world.ada.says("/stop")).answer == "Stopping."
+        assert (await world.ada.says("/stop")).answer == "Stopped before it began."
         await clock.advance(60)
         await world.is_quiet()
         assert world.model.calls == 1
         await world.ada.says("what time is it?")
         await in_time(clock, world.happens(world.ada.thread, "turn_finished", 2), 1)
         assert "wipe" not in str(world.model.requests[-1].messages)
+
+
+async def test_stop_all_where_lines_only_wait_drops_them_and_says_so(tmp_path: Path) -> None:
+    clock, settings = ManualClock(), {"mailbox": {"pause_seconds": 5.0}}
+    async with scenario(tmp_path, FakeModel(script=lambda _: "Aye."), clock=clock, settings=settings) as world:
+        await world.ada.says("ahoy")
+        await world.ada.sees("Aye.")
+        await world.ada.says("wipe")
+        await world.rests()
+        assert (await world.ada.says("/stop all")).answer == "Stopped before it began."
+        assert (await world.ada.says("/stop all")).answer == "Nothing is running here."
+        await clock.advance(60)
+        await world.is_quiet()
+        assert world.model.calls == 1
 
 
 async def test_stop_when_nothing_runs_does_nothing(tmp_path: Path) -> None:

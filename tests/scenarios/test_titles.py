@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from shoal.testing.model import FakeModel, Seen
+from shoal.testing.model import FakeModel, Refusal, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
 
 ASKED = "Write the title now."
@@ -67,3 +67,22 @@ async def test_a_budget_that_is_used_up_leaves_the_first_words(tmp_path: Path) -
         await world.is_quiet()
         assert await title(world) == "meet me at the pier"
     assert asked(model) == 0
+
+
+async def test_a_title_whose_model_is_away_is_asked_for_after_the_next_turn(tmp_path: Path) -> None:
+    away = [True]
+
+    def finds(seen: Seen) -> str | Refusal:
+        if ASKED not in seen.user_text:
+            return "noted"
+        return Refusal(status=529) if away.pop() else "The pier at noon"
+
+    model = FakeModel(script=finds)
+    async with scenario(tmp_path, model, settings={"threads": {"titles": "model"}}) as world:
+        await world.ada.says("meet me at the pier")
+        await world.happens(world.ada.thread, "turn_finished")
+        await world.is_quiet()
+        assert await title(world) == "meet me at the pier"
+        away.append(False)
+        await world.ada.says("again")
+        assert await titled(world) == "The pier at noon"

@@ -190,7 +190,9 @@ class CommandRouter:
                 return f"{line}\n{spent}".rstrip()
             case "stop":
                 receipt = await orchestrator.send(Abort(thread, asked.author, asked.argument.lower() == "all"))
-                return "Stopping." if receipt.delivered else "Nothing is running here."
+                if receipt.delivered:
+                    return "Stopping." if receipt.turn else "Stopped before it began."
+                return "Nothing is running here."
             case "steer" if not asked.argument:
                 return "Write what I should know after `/steer`."
             case "steer":

@@ -118,17 +118,20 @@ class Inbox(StorePart):
 
     @writes
     def abort(self, message: Abort) -> Script[Receipt]:
-        """Mark the open turn as aborted by a person. Where none is open, what that person has just said, and the next
-        turn would answer, is not begun. Delivered, or dropped where there is neither."""
+        """Mark the open turn as aborted by a person, and with `all_queued` empty the mailbox. Where none is open and
+        nothing else is asked, what that person has just said, and the next turn would answer, is not begun. Delivered,
+        without a turn where it had not begun; dropped where there is nothing to stop."""
         locked = yield from query("thread_lock_turn", thread=message.thread)
         if message.turn and (not locked or locked[0][0] != message.turn):
             return Receipt("dropped")
         found = yield from query("thread_abort", thread=message.thread)
+        begins_nothing = False
         if message.all_queued:
-            yield from query("inbox_drop_prompts", thread=message.thread)
+            begins_nothing = bool((yield from query("inbox_drop_prompts", thread=message.thread)))
             yield from query("wake_parent", thread=message.thread)
+        elif not found:
+            begins_nothing = yield from _drop_next(message)
         if not found:
-            begins_nothing = not message.turn and not message.all_queued and (yield from _drop_next(message))
             return Receipt("delivered" if begins_nothing else "dropped")
         yield from query("wake", thread=message.thread)
         return Receipt("delivered", turn=text(found[0][0]))

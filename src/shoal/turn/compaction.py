@@ -381,7 +381,8 @@ class ThreadTitles:
         self.is_on = settings.titles == "model"
 
     async def after_turn(self, run: TurnRun) -> None:
-        """Ask for a title where there is none; cancelling it leaves that to the next turn. Raises StoreError."""
+        """Ask for a title where there is none; what gets no answer, or is cancelled, is asked after the next turn.
+        Raises StoreError."""
         thread = run.view.thread
         if thread in self._settled or is_child(thread) or thread.startswith(ASKED_ONCE):
             return
@@ -390,14 +391,16 @@ class ThreadTitles:
         answer = next((one.text for one in said if isinstance(one, AssistantMessage) and one.text), "")
         if asked and await self._threads.is_untitled(thread):
             title = await self._ask(run, cut_middle(asked, SHOWN_CHARS_MAX), cut_middle(answer, SHOWN_CHARS_MAX))
+            if title is None:
+                return
             if title:
                 await self._threads.name(thread, title)
         if len(self._settled) >= SETTLED_MAX:
             self._settled.clear()
         self._settled.add(thread)
 
-    async def _ask(self, run: TurnRun, asked: str, answer: str) -> str:
-        """What the model says, as one line; empty when it says nothing."""
+    async def _ask(self, run: TurnRun, asked: str, answer: str) -> str | None:
+        """What the model says, as one line; empty when it says nothing, None when it is away."""
         model = self._model or run.scope.agent.model
         talk = f"[person] {asked}\n\n[agent] {answer}".replace("</conversation", "‹/conversation")
         text = UserMessage(f"<conversation>\n{talk}\n</conversation>\n\nWrite the title now.")
@@ -408,6 +411,7 @@ class ThreadTitles:
                 done = await self._spending.ask(charge_of(run, model, f"title:{self._clock.new_id()}"), route, request)
         except (InvalidInput, TimeoutError) as error:
             log.info("a thread keeps its first words as its title", extra={"why": str(error) or "it took too long"})
-            return ""
-        said = done.message.text if isinstance(done, ModelDone) else ""
-        return title_of(said.translate(_MARKUP).strip(_AROUND).rstrip("."))
+            return "" if isinstance(error, InvalidInput) else None
+        if not isinstance(done, ModelDone):
+            return None
+        return title_of(done.message.text.translate(_MARKUP).strip(_AROUND).rstrip("."))

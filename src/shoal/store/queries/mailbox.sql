@@ -70,7 +70,7 @@ update inbox set lane = 'prompt' where thread = :thread and state = 'pending' an
 
 -- name: inbox_drop_prompts
 -- Empty a mailbox.
-update inbox set state = 'dropped' where thread = :thread and state = 'pending' and lane = 'prompt';
+update inbox set state = 'dropped' where thread = :thread and state = 'pending' and lane = 'prompt' returning key;
 
 -- name: inbox_drop_one
 -- A message is not answered after all.
