@@ -39,6 +39,7 @@ LOOK_THROUGH_AFTER_SECONDS = 900.0
 """The first look through the whole database comes when the work that waited for a start is done."""
 DAY_SECONDS = 86_400.0
 ANCHOR_SECONDS = 3600.0
+TRIM_SECONDS = 60.0
 FILES_AFTER_SECONDS = 1.0
 """Event files and the heartbeat begin a little later than the rest, so that `shoal ask` does not pay for them."""
 DISCOVER_AFTER_SECONDS = 3.0
@@ -64,6 +65,19 @@ def share_one_heap() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
+
+
+async def return_freed_memory(clock: Clock) -> None:
+    """Give back to the system what has been freed, now and then, where the C library is glibc.
+
+    It gives back only what lies at the end of its heap, so that each rush of messages would leave a few megabytes.
+    """
+    import ctypes
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    while trim is not None:
+        await clock.sleep(TRIM_SECONDS)
+        trim(0)
 
 
 def collect_seldom(*, stays: bool) -> None:

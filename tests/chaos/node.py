@@ -15,12 +15,14 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import anyio
+
 from shoal.app import App, Overrides, open_app
 from shoal.config import Config, load_config
 from shoal.domain.clock import SystemClock
 from shoal.domain.home import Home
 from shoal.domain.ids import format_ulid
-from shoal.maintenance import collect_seldom, share_one_heap
+from shoal.maintenance import collect_seldom, return_freed_memory, share_one_heap
 from shoal.testing.chat import OPEN
 from shoal.testing.crash import World, note_tool
 from tests.chaos.chat_http import KEYLESS, HttpChat
@@ -119,17 +121,19 @@ async def live(options: argparse.Namespace) -> None:
     if options.keyless:
         chats.append(HttpChat(options.keyless, clock, platform="keyless", limits=KEYLESS, home=home))
     parts = Overrides(clock=clock, adapters=tuple(chats), access={chat.platform: OPEN for chat in chats})
-    async with open_app(config_of(options), parts, options.role) as app:
+    async with open_app(config_of(options), parts, options.role) as app, anyio.create_task_group() as background:
         app.tools.add(note_tool(world))
         app.tools.add(note_tool(world, "guarded"))
         if options.role != "worker":
             await make_agents(app, Path(options.world) / "agents.lock", options.agents)
         collect_seldom(stays=True)
+        background.start_soon(return_freed_memory, SystemClock())
         for chat in chats:
             chat.opened.set()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await stopping.wait()
+        background.cancel_scope.cancel()
     for chat in chats:
         await chat.close()
 

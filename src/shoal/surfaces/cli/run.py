@@ -93,7 +93,13 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
     from shoal.app import open_app
     from shoal.config import default_model
     from shoal.domain.installation import as_typed
-    from shoal.maintenance import collect_seldom, discover_models, missing_model, share_one_heap
+    from shoal.maintenance import (
+        collect_seldom,
+        discover_models,
+        missing_model,
+        return_freed_memory,
+        share_one_heap,
+    )
     from shoal.permissions.redact import guard_logging
 
     share_one_heap()
@@ -133,6 +139,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
             print(ready, flush=True)
             async with anyio.create_task_group() as background:
                 background.start_soon(discover_models, app.models, app.clock, default)
+                background.start_soon(return_freed_memory, app.clock)
                 await asyncio.shield(stopped)
                 background.cancel_scope.cancel()
             print(f"shoal: stopping; running turns get {config.engine.drain_seconds:g} s. Again stops at once.",
