@@ -1,4 +1,4 @@
-"""Where things lie under the home directory, and the form of memory files; nothing is read or made here.
+"""Where things lie under the home directory, and the form of memory files; no file is read or made here.
 
 What is kept in a direct conversation is for its person alone, also where the file is everybody's: such a line ends with
 a comment, `<!-- only PERSON -->`, and stands in no other person's prompt.
@@ -21,7 +21,9 @@ class Home:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.config_file = root / "shoal.toml"
-        self.database_file = root / "shoal.db"
+        database = root / "shoal.db"
+        # where a link leads: SQLite, too, keeps the files that belong to it there
+        self.database_file = database.resolve() if database.is_symlink() else database
         self.lock_file = root / "shoal.lock"  # held while a process works here; its text tells who
         self.token_file = root / "token"  # the HTTP token, mode 0600
         self.secrets = root / "secrets"  # a file for each secret that `shoal setup` keeps, mode 0600

@@ -465,8 +465,11 @@ def copy_connection(reading: sqlite3.Connection, target: Path) -> None:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether this error of SQLite means that what is stored cannot be read."""
+    """Whether this error of SQLite means that what is stored cannot be read. Statements are Shoal's own: what one does
+    not find was there once."""
     if _is_unreadable_text(error):
+        return True
+    if isinstance(error, sqlite3.OperationalError) and str(error).startswith(("no such table", "no such column")):
         return True
     code = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or code in _UNREADABLE

@@ -1,9 +1,11 @@
-"""Lines of memory that are for one person alone."""
+"""Where things lie, and lines of memory that are for one person alone."""
+
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.home import entry_line, only_for, shown_to
+from shoal.domain.home import Home, entry_line, only_for, shown_to
 
 people = st.text(min_size=1, max_size=30) | st.sampled_from(("owner", "fake:ada", "x -->", "--> <!-- only owner -->"))
 texts = st.text(min_size=1, max_size=60).filter(lambda text: text.split() and text.split() != ["-"])
@@ -34,3 +36,10 @@ def test_what_cannot_be_read_is_for_nobody() -> None:
 def test_a_file_without_such_lines_is_the_same_object() -> None:
     text = "- one\n- two"
     assert shown_to(text, "ada") is text
+
+
+def test_a_database_that_is_a_link_is_used_where_it_lies(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "disk" / "chats.db"
+    elsewhere.parent.mkdir()
+    (tmp_path / "shoal.db").symlink_to(elsewhere)
+    assert Home(tmp_path).database_file == elsewhere

@@ -241,6 +241,15 @@ async def test_what_another_program_writes_into_the_file_is_noticed_before_more_
         await driver.write(put("late"))
 
 
+async def test_a_table_that_another_program_dropped_stops_writing(driver: SqliteDriver, tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as other:
+        other.execute("drop table settings")
+    with pytest.raises(StoreCorrupt, match="is damaged: no such table: settings"):
+        await driver.write(put("late"))
+    with pytest.raises(StoreCorrupt, match="no such table"):
+        driver.health.check()
+
+
 async def test_pages_that_cannot_be_read_stop_writing(driver: SqliteDriver, tmp_path: Path) -> None:
     path = tmp_path / "shoal.db"
     checkpoint(path)
