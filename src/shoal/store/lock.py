@@ -9,28 +9,30 @@ from shoal.domain.errors import HomeLocked, StoreReadOnly
 
 def is_held(path: Path) -> bool:
     """Whether a process holds this lock now. What a dead one left in the file tells nothing: ids are used again."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
+    for locked in (path, path.parent):
+        try:
+            file = os.open(locked, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(file)
     return False
 
 
 class HomeLock:
     """Held from `acquire` until `release` or the end of the process, however it ends.
 
-    The file's text tells others who holds it: the process id and, once it serves, its address.
+    The file's text tells others who holds it: the process id and, once it serves, its address. The directory is locked
+    besides, so that a home whose lock file somebody removed is not used twice.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = -1
+        self._file = self._directory = -1
 
     def acquire(self) -> None:
         """Take the lock. Raises HomeLocked naming the holder, StoreReadOnly when the file cannot be made."""
@@ -40,17 +42,20 @@ class HomeLock:
             raise StoreReadOnly(
                 f"{self._path.parent} cannot be written ({error.strerror}). Check its rights."
             ) from error
+        directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_directory(directory)
         except BlockingIOError as error:
             holder = os.pread(file, 200, 0).decode("utf-8", "replace").strip()
             os.close(file)
+            os.close(directory)
             raise HomeLocked(
                 f"Another Shoal works on {self._path.parent}"
                 + (f" ({holder})." if holder else ".")
                 + " Stop it first, talk to it in its page, or use another home with --home."
             ) from error
-        self._file = file
+        self._file, self._directory = file, directory
         self.describe("")
 
     def describe(self, address: str) -> None:
@@ -63,4 +68,16 @@ class HomeLock:
         if self._file >= 0:
             os.ftruncate(self._file, 0)
             os.close(self._file)
-            self._file = -1
+            os.close(self._directory)
+            self._file = self._directory = -1
+
+
+def _lock_directory(directory: int) -> None:
+    """Raises BlockingIOError when another process has it. A network's file system that locks no directory is used
+    without."""
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return

@@ -1,0 +1,24 @@
+"""One process works in a home at a time."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.errors import HomeLocked
+from shoal.store.lock import HomeLock, is_held
+
+
+@pytest.mark.parametrize("is_removed", [False, True], ids=["", "whose lock file was removed"])
+def test_a_home_that_is_in_use_is_not_used_twice(tmp_path: Path, *, is_removed: bool) -> None:
+    path = tmp_path / "shoal.lock"
+    first, second = HomeLock(path), HomeLock(path)
+    first.acquire()
+    if is_removed:
+        path.unlink()
+    with pytest.raises(HomeLocked, match="Another Shoal works on"):
+        second.acquire()
+    assert is_held(path)
+    first.release()
+    assert not is_held(path)
+    second.acquire()
+    second.release()
