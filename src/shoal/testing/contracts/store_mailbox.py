@@ -9,7 +9,7 @@ import pytest
 from shoal.domain.errors import InvalidInput, QueueChanged
 from shoal.domain.events import AssistantSaid, Revised
 from shoal.domain.ids import TurnId, make_thread_id
-from shoal.domain.messages import UNTOLD, Abort, Author, Deletion, Edit
+from shoal.domain.messages import UNTOLD, Abort, Author, Deletion, Edit, Receipt
 from shoal.store.store import Store
 from shoal.testing.clock import START, ManualClock
 from shoal.testing.contracts.steps import (
