@@ -235,7 +235,8 @@ async def _blocking(work: Callable[[], _T]) -> _T:
     try:
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
     except (OSError, InvalidInput, tarfile.TarError, sqlite3.Error) as error:
-        raise StoreError(f"Backups fail: {error}. Check backup.to, its room and its rights.") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise StoreError(f"Backups fail: {why}. Check backup.to, its room and its rights.") from error
 
 
 def listed_in(place: BackupPlace) -> list[Backup]:
@@ -261,13 +262,14 @@ def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, databa
         made, read = Path(folder) / name, Path(folder) / "read"
         with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
             write_archive(home, target, [], with_secrets=False, database_url=database_url)
-        place.put(made, unchecked)
-        made.unlink()
         try:
+            place.put(made, unchecked)
+            made.unlink()
             place.fetch(unchecked, read)
             check_archive(read)
         except (OSError, ShoalError):
-            place.remove(unchecked)
+            with contextlib.suppress(OSError, ShoalError):  # what cannot be removed goes with the next backup
+                place.remove(unchecked)
             raise
         size_bytes = read.stat().st_size
     place.rename(unchecked, name)

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import errno
 import gzip
 import io
+import os
 import shutil
 import tarfile
 import tempfile
@@ -186,6 +188,18 @@ async def test_what_a_killed_process_left_half_done_goes(home: Home, store: Stor
     (tmp_path / "kept/mine.txt").write_text("stays")
     made = await Schedule(home, place, store, keep=1).backups.make()
     assert set(place.sizes()) == {made.name, "mine.txt"}
+
+
+async def test_a_disk_that_fills_up_keeps_no_half_backup(home: Home, store: Store, tmp_path: Path) -> None:
+    class Full(DirectoryPlace):
+        def put(self, file: Path, name: str) -> None:
+            (tmp_path / "kept" / name).write_bytes(file.read_bytes()[:100])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "kept").mkdir()
+    with pytest.raises(StoreError, match="Backups fail: No space left on device"):
+        await Schedule(home, Full(tmp_path / "kept"), store, keep=1).backups.make()
+    assert not list((tmp_path / "kept").iterdir())
 
 
 async def test_without_a_place_there_are_none(home: Home, store: Store) -> None:
