@@ -235,7 +235,9 @@ async def _blocking(work: Callable[[], _T]) -> _T:
     try:
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
     except (OSError, InvalidInput, tarfile.TarError, sqlite3.Error) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        why: object = error
+        if isinstance(error, OSError) and error.strerror:
+            why = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         raise StoreError(f"Backups fail: {why}. Check backup.to, its room and its rights.") from error
 
 
