@@ -3,7 +3,8 @@
     @routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
     async def decide(web: WebContext, by: Principal, id: str, body: DecisionRequest) -> Decided:
 
-The annotations say what a call takes: `query` and `body` are structs, `thread` and any other name come from the path.
+The annotations say what a call takes: parameters by keyword alone are the query's, `body` is a struct, `thread` and any
+other name come from the path.
 What the function returns is sent as JSON in the shape of its annotation, or of `answer`, which picks fields from a
 record. Validation, errors and the OpenAPI document follow from that.
 
@@ -84,7 +85,8 @@ class WebContext:
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One call. `parameters` are the handler's, with their types; `answer` is the type of the JSON it sends, or None.
+    """One call. `parameters` are the handler's, with their types, but for those of the `query`; `answer` is the type of
+    the JSON it sends, or None.
 
     `scopes` are those of the tokens that may make it. `narrows`: the answer leaves out threads and agents that the
     caller may not see, though the path names no thread. `raw_body` is the media type of a body that the handler reads
@@ -96,6 +98,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[TokenScope, ...]
     handler: Callable[..., Awaitable[object]]
     parameters: Mapping[str, object]
+    query: type[msgspec.Struct] | None
     answer: object
     status: int
     media_type: str
@@ -123,15 +126,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
                 given[name] = caller(request)
             elif kind is ThreadId:
                 given[name] = parse_thread_id(str(request.path_params[name]))
-            elif name == "query":
-                pairs = request.query_params.multi_items()
-                if len(values := dict(pairs)) != len(pairs):
-                    raise InvalidInput("A query parameter is given twice; give each one once.")
-                try:
-                    given[name] = msgspec.convert(values, cast("type[object]", kind), strict=False)
-                except msgspec.ValidationError as error:
-                    message = f"The query is not what this call takes: {refusal(error, kind)}. See GET /openapi.json."
-                    raise InvalidInput(message) from error
             elif name == "body":
                 # The content type is not checked: who calls by cookie has shown a JSON type or X-Shoal at the gate
                 # already, and a token is not an ambient credential.
@@ -144,6 +138,15 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
                     raise InvalidInput(message) from error
             else:
                 given[name] = str(request.path_params[name])
+        if self.query is not None:
+            pairs = request.query_params.multi_items()
+            if len(values := dict(pairs)) != len(pairs):
+                raise InvalidInput("A query parameter is given twice; give each one once.")
+            try:
+                given |= msgspec.structs.asdict(msgspec.convert(values, self.query, strict=False))
+            except msgspec.ValidationError as error:
+                message = f"The query is not what this call takes: {refusal(error, self.query)}. See GET /openapi.json."
+                raise InvalidInput(message) from error
         value = await self.handler(**given)
         if isinstance(value, Response):
             return value
@@ -175,15 +178,24 @@ class Routes:
         method, path = call.split()
 
         def add(handler: HandlerT) -> HandlerT:
-            kinds = dict(inspect.get_annotations(handler, eval_str=True))
-            returned = kinds.pop("return")
+            signature = inspect.signature(handler, eval_str=True)
+            taken, returned = signature.parameters.values(), signature.return_annotation
+            fields = [
+                (one.name, one.annotation) if one.default is one.empty else (one.name, one.annotation, one.default)
+                for one in taken
+                if one.kind is one.KEYWORD_ONLY
+            ]
+            query = msgspec.defstruct(
+                handler.__name__, fields, module=handler.__module__, frozen=True, forbid_unknown_fields=True
+            )
             self.endpoints.append(
                 Endpoint(
                     method=method,
                     path=path,
                     scopes=scopes,
                     handler=handler,
-                    parameters=kinds,
+                    parameters={one.name: one.annotation for one in taken if one.kind is not one.KEYWORD_ONLY},
+                    query=query if fields else None,
                     answer=returned if answer is None and returned is not Response else answer,
                     status=status,
                     media_type=media_type,
@@ -277,9 +289,9 @@ class Removed(msgspec.Struct, frozen=True):
 # ---- what callers send ----
 
 
-async def whole_body(request: Request, *, seconds: float) -> bytes:
-    """The body, at most BODY_BYTES_MAX bytes. Raises ApiError 413 and 408."""
-    return b"".join([piece async for piece in bounded_body(request, BODY_BYTES_MAX, seconds=seconds)])
+async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX, *, seconds: float) -> bytes:
+    """The body, at most so many bytes. Raises ApiError 413 and 408."""
+    return b"".join([piece async for piece in bounded_body(request, bytes_max, seconds=seconds)])
 
 
 async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> AsyncIterator[bytes]:

@@ -35,7 +35,7 @@ def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:
     """The document as JSON. Schemas stand under their struct's name."""
     found: dict[str, object] = {repr(kind): kind for kind in (ErrorBody, CompatBody, AnyObject, *_EVENTS.values())}
     for endpoint in endpoints:
-        for kind in (endpoint.parameters.get("body"), endpoint.parameters.get("query"), endpoint.answer):
+        for kind in (endpoint.parameters.get("body"), endpoint.query, endpoint.answer):
             if kind is not None and kind != list[Event]:
                 found[repr(kind)] = kind
     kinds = list(found.values())
@@ -87,8 +87,8 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Schema], components: dict[
         }
         for found in _PARAMETER.finditer(endpoint.path)
     ]
-    if query := endpoint.parameters.get("query"):
-        schema = components[getattr(query, "__name__", "")]
+    if endpoint.query is not None:
+        schema = components.pop(endpoint.query.__name__)
         required, properties = schema.get("required"), schema["properties"]
         assert isinstance(properties, dict)
         parameters += [

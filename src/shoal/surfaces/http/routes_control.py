@@ -68,14 +68,6 @@ class ApprovalView(msgspec.Struct, frozen=True):
     decided_at: datetime | None
 
 
-class ApprovalsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which approvals: the pending ones or all, of one thread."""
-
-    pending: bool = True
-    thread: str = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)] = 200
-
-
 class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The answer to an approval: for this one call, or for the same call with the same content in the whole thread,
     which is an error where `uncovered` says why that cannot be."""
@@ -96,15 +88,21 @@ def _approval_view(approval: Approval) -> ApprovalView:
 
 
 @routes("GET /api/approvals", READERS, narrows=True)
-async def approvals(web: WebContext, by: Principal, query: ApprovalsQuery) -> list[ApprovalView]:
-    """Questions to people, newest first."""
-    thread = parse_thread_id(query.thread) if query.thread else None
-    limit = LIST_MAX if by.is_confined else query.limit
-    found = await web.app.store.approvals.search(pending=query.pending, thread=thread, limit=limit)
+async def approvals(
+    web: WebContext,
+    by: Principal,
+    *,
+    pending: bool = True,
+    thread: str = "",
+    limit: Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)] = 200,
+) -> list[ApprovalView]:
+    """Questions to people, newest first: the pending ones or all, of one thread."""
+    within, at_most = parse_thread_id(thread) if thread else None, LIST_MAX if by.is_confined else limit
+    found = await web.app.store.approvals.search(pending=pending, thread=within, limit=at_most)
     if by.is_confined:
         journal = web.app.store.journal
         shown = {one: await may_use(by, journal, one) for one in {approval.thread for approval in found}}
-        found = [approval for approval in found if shown[approval.thread]][: query.limit]
+        found = [approval for approval in found if shown[approval.thread]][:limit]
     return [_approval_view(approval) for approval in found]
 
 
@@ -200,12 +198,6 @@ async def triggers(web: WebContext) -> list[TriggerView]:
     return [_trigger_view(trigger) for trigger in await web.app.store.triggers.all()]
 
 
-class CalendarQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """So many days from now."""
-
-    days: Annotated[int, msgspec.Meta(ge=1, le=31)] = 7
-
-
 class PlannedTimes(msgspec.Struct, frozen=True):
     """When an active trigger comes in the days that were asked for; with `more` it comes more often than is told."""
 
@@ -217,15 +209,15 @@ class PlannedTimes(msgspec.Struct, frozen=True):
 
 
 @routes("GET /api/triggers/calendar", READERS)
-async def calendar(web: WebContext, query: CalendarQuery) -> list[PlannedTimes]:
-    """When each trigger comes in the next days, at most 200 times."""
+async def calendar(web: WebContext, *, days: Annotated[int, msgspec.Meta(ge=1, le=31)] = 7) -> list[PlannedTimes]:
+    """When each trigger comes in so many days from now, at most 200 times."""
     now = web.app.clock.now()
     active = [one for one in await web.app.store.triggers.all() if one.state == "active" and one.next_at is not None]
 
     def look() -> list[PlannedTimes]:
         found: list[PlannedTimes] = []
         for one in active:
-            times = times_until(one.spec, now, now + timedelta(days=query.days), TIMES_MAX + 1)
+            times = times_until(one.spec, now, now + timedelta(days=days), TIMES_MAX + 1)
             name = one.spec.name or one.spec.text[:NAME_CHARS_MAX]
             words = in_words(one.spec.schedule) if one.spec.kind == "periodic" else "once"
             found.append(PlannedTimes(one.id, name, words, times[:TIMES_MAX], len(times) > TIMES_MAX))
@@ -355,31 +347,21 @@ class ProcessView(msgspec.Struct, frozen=True):
     hooks: tuple[Hook, ...]
 
 
-class ProcessesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which processes: of one agent, or only those that run."""
-
-    agent: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    running: bool = False
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
-
-
-class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which lines: the last `tail`, or so many from byte `offset` on; only those that contain `grep`."""
-
-    tail: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
-    offset: Annotated[int, msgspec.Meta(ge=-1)] = -1
-    grep: Annotated[str, msgspec.Meta(max_length=200)] = ""
-
-
 def _process_view(process: Process) -> ProcessView:
     spec = process.spec
     return view(ProcessView, process, **{**msgspec.structs.asdict(spec), "name": spec.title})
 
 
 @routes("GET /api/processes", READERS)
-async def processes(web: WebContext, query: ProcessesQuery) -> list[ProcessView]:
-    """Processes that agents have started, newest first."""
-    found = await web.app.store.processes.search(agent=query.agent, running=query.running, limit=query.limit)
+async def processes(
+    web: WebContext,
+    *,
+    agent: Annotated[str, msgspec.Meta(max_length=64)] = "",
+    running: bool = False,
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100,
+) -> list[ProcessView]:
+    """Processes that agents have started, newest first: of one agent, or only those that run."""
+    found = await web.app.store.processes.search(agent=agent, running=running, limit=limit)
     return [_process_view(process) for process in found]
 
 
@@ -390,10 +372,17 @@ async def process(web: WebContext, id: str) -> ProcessView:
 
 
 @routes("GET /api/processes/{id}/log", READERS)
-async def log(web: WebContext, id: str, query: LogQuery) -> LogPiece:
-    """Lines of a process's output."""
+async def log(
+    web: WebContext,
+    id: str,
+    *,
+    tail: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100,
+    offset: Annotated[int, msgspec.Meta(ge=-1)] = -1,
+    grep: Annotated[str, msgspec.Meta(max_length=200)] = "",
+) -> LogPiece:
+    """Lines of a process's output: the last `tail`, or so many from byte `offset` on; only those with `grep`."""
     found = await web.app.processes.get(id)
-    return await web.app.processes.read(found, offset=query.offset, lines_max=query.tail, contains=query.grep)
+    return await web.app.processes.read(found, offset=offset, lines_max=tail, contains=grep)
 
 
 @routes("DELETE /api/processes/{id}", ADMINS, status=202)

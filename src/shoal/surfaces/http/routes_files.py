@@ -108,12 +108,6 @@ def stored_name(fresh_id: str, name: str) -> str:
     return f"{fresh_id}-{safe.decode('utf-8', 'ignore')}"
 
 
-class UploadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file's name as people know it."""
-
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
-
-
 class UploadedFile(msgspec.Struct, frozen=True):
     """A stored file; `file` is what a message's `attachments` refer to."""
 
@@ -141,10 +135,15 @@ class ArtifactView(msgspec.Struct, frozen=True):
 
 @routes("POST /api/threads/{thread}/attachments", TALKERS, status=201, raw_body=_DEFAULT_TYPE)
 async def upload(
-    web: WebContext, request: Request, by: Principal, thread: ThreadId, query: UploadQuery
+    web: WebContext,
+    request: Request,
+    by: Principal,
+    thread: ThreadId,
+    *,
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=255)],
 ) -> UploadedFile:
-    """Store a file, the body as it is, for a message of this thread; at most 25 MiB."""
-    name = checked_text(query.name, "name")
+    """Store a file, the body as it is, for a message of this thread, under a name that people know; at most 25 MiB."""
+    name = checked_text(name, "name")
     pieces = bounded_body(request, ATTACHMENT_BYTES_MAX, seconds=web.options.upload_seconds)
     stored = await store_upload(web.app, by.author, thread, name, web.app.clock.new_id(), pieces)
     if notices := await web.app.folders.push(thread):
@@ -175,17 +174,18 @@ async def fetch_file(web: WebContext, thread: ThreadId, path: str) -> Response:
     return StreamingResponse(_pieces(found.content, found.size_bytes), 200, headers, found.media_type)
 
 
-class PictureQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A path as an answer has it: below the workspace, or absolute, as commands know it."""
-
-    path: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
-
-
 @routes("GET /api/threads/{thread}/picture", EVERYONE, media_type="image/png")
-async def picture(web: WebContext, by: Principal, thread: ThreadId, query: PictureQuery) -> Response:
+async def picture(
+    web: WebContext,
+    by: Principal,
+    thread: ThreadId,
+    *,
+    path: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)],
+) -> Response:
     """A picture that an answer names: of the thread's own files, or one that its agent may read without asking.
 
-    Only what is a PNG, JPEG, GIF, WebP or AVIF file by its content, at most 25 MiB.
+    Its path as an answer has it: below the workspace, or absolute, as commands know it. Only what is a PNG, JPEG, GIF,
+    WebP or AVIF file by its content, at most 25 MiB.
     """
     app = web.app
     await app.folders.pull(thread)
@@ -195,14 +195,14 @@ async def picture(web: WebContext, by: Principal, thread: ThreadId, query: Pictu
     profile = app.profiles.of_agent(agent, by.asker)
 
     def read() -> tuple[bytes, str]:
-        own = query.path.removeprefix(".").removeprefix("/")
+        own = path.removeprefix(".").removeprefix("/")
         with contextlib.suppress(NotFound), open_thread_file(app.home, thread, own).content as file:
             content = file.read(FILE_BYTES_MAX)
             return content, type_of_content(content)
         for worker in workers:
             jail = Jail(app.context.mounts(worker, thread))
             with contextlib.suppress(ToolError):
-                place = jail.resolve(query.path)
+                place = jail.resolve(path)
                 if decide_all(profile, (action_of(f"tool:read:{place.shown}"),))[0] == "allow":
                     content = jail.read(place)
                     return content, type_of_content(content)
@@ -210,7 +210,7 @@ async def picture(web: WebContext, by: Principal, thread: ThreadId, query: Pictu
 
     content, media_type = await anyio.to_thread.run_sync(read)
     if media_type not in _INLINE:
-        raise NotFound(f"{query.path[:200]!r} is no picture that this thread's agent may read.")
+        raise NotFound(f"{path[:200]!r} is no picture that this thread's agent may read.")
     return Response(content, media_type=media_type, headers={"Cache-Control": "private, no-cache"})
 
 

@@ -9,7 +9,7 @@ import anyio.to_thread
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from shoal.actors.principals import Principal, may_use, no_such_thread
+from shoal.actors.principals import Principal, may_use
 from shoal.domain.errors import InvalidInput
 from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid, encode_event
 from shoal.domain.ids import ThreadId, is_child, parse_thread_id
@@ -19,7 +19,7 @@ from shoal.providers.catalog import model_names
 from shoal.store.appends import title_of
 from shoal.surfaces.export import EXTENSIONS, WRITERS, ExportFormat
 from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, TALKERS, Routes, WebContext, checked_text
-from shoal.surfaces.http.routes_threads import ThreadSummary, check_agent, check_model
+from shoal.surfaces.http.routes_threads import ThreadSummary, check_agent, check_model, known_thread
 
 routes = Routes()
 
@@ -39,20 +39,6 @@ class ThreadChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     archived: bool | None = None
     agent: Annotated[str, msgspec.Meta(max_length=64)] | None = None
     model: Annotated[str, msgspec.Meta(max_length=200)] | None = None
-
-
-class ExportQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """As what."""
-
-    format: ExportFormat = "markdown"
-
-
-class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of the words in `q`, of which the last may be unfinished; in `thread` alone if given."""
-
-    q: Annotated[str, msgspec.Meta(min_length=1, max_length=400)]
-    thread: Annotated[str, msgspec.Meta(max_length=600)] = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=FOUND_MAX)] = 30
 
 
 class FoundMessage(msgspec.Struct, frozen=True):
@@ -103,10 +89,7 @@ async def change_thread(web: WebContext, by: Principal, thread: ThreadId, body: 
     await web.app.store.threads.change(
         thread, title=title, pinned=body.pinned, archived=body.archived, agent=body.agent, model=body.model
     )
-    info = await web.app.store.journal.thread(thread)
-    if info is None:
-        raise no_such_thread(thread)
-    return info
+    return await known_thread(web, thread)
 
 
 @routes("DELETE /api/threads/{thread}", ADMINS)
@@ -125,16 +108,14 @@ async def delete(web: WebContext, by: Principal, thread: ThreadId) -> DeletedThr
 
 
 @routes("GET /api/threads/{thread}/export", EVERYONE, media_type="text/markdown")
-async def export(web: WebContext, thread: ThreadId, query: ExportQuery) -> Response:
+async def export(web: WebContext, thread: ThreadId, *, format: ExportFormat = "markdown") -> Response:
     """The conversation as a document: Markdown, one HTML file, or JSON with every event of every branch."""
-    info = await web.app.store.journal.thread(thread)
-    if info is None:
-        raise no_such_thread(thread)
+    info = await known_thread(web, thread)
     name = " ".join(re.sub(r"[^\w. -]", " ", info.title or thread).split())[:80] or "thread"
     kinds = {"markdown": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8", "json": "application/json"}
-    file = quote(f"{name}.{EXTENSIONS[query.format]}", safe="")
+    file = quote(f"{name}.{EXTENSIONS[format]}", safe="")
     headers = {"Content-Disposition": f"attachment; filename*=utf-8''{file}", "Cache-Control": "no-store"}
-    return StreamingResponse(_exported(web, info, query.format), 200, headers, kinds[query.format])
+    return StreamingResponse(_exported(web, info, format), 200, headers, kinds[format])
 
 
 async def _exported(web: WebContext, info: ThreadInfo, form: ExportFormat) -> AsyncIterator[str | bytes]:
@@ -175,27 +156,35 @@ async def cost(web: WebContext, thread: ThreadId, turn: str) -> TurnCost:
 
 
 @routes("GET /api/search", EVERYONE, narrows=True)
-async def search(web: WebContext, by: Principal, query: SearchQuery) -> list[FoundMessage]:
-    """What people and agents said with all of these words, the newest first."""
+async def search(
+    web: WebContext,
+    by: Principal,
+    *,
+    q: Annotated[str, msgspec.Meta(min_length=1, max_length=400)],
+    thread: Annotated[str, msgspec.Meta(max_length=600)] = "",
+    limit: Annotated[int, msgspec.Meta(ge=1, le=FOUND_MAX)] = 30,
+) -> list[FoundMessage]:
+    """What people and agents said with all of the words in `q`, of which the last may be unfinished, the newest first;
+    in `thread` alone if given."""
     index, journal = web.app.store.search, web.app.store.journal
-    within = (parse_thread_id(query.thread),) if query.thread else by.channels or ("",)
+    within = (parse_thread_id(thread),) if thread else by.channels or ("",)
     found: list[Event] = []
     for place in within:
-        found += await index.said(query.q, within=place, limit=query.limit, prefix=True)
+        found += await index.said(q, within=place, limit=limit, prefix=True)
     known: dict[ThreadId, ThreadInfo | None] = {}
     shown: list[FoundMessage] = []
-    words = [word.casefold() for word in re.findall(r"\w+", query.q)]
+    words = [word.casefold() for word in re.findall(r"\w+", q)]
     for event in sorted(found, key=lambda event: event.at, reverse=True):
-        thread = event.thread
-        if thread not in known:
-            known[thread] = await journal.thread(thread) if await may_use(by, journal, thread) else None
-        info = known[thread]
+        place = event.thread
+        if place not in known:
+            known[place] = await journal.thread(place) if await may_use(by, journal, place) else None
+        info = known[place]
         if info is None or not isinstance(event.data, UserSaid | Steered | AssistantSaid):
             continue
         said_by = "agent" if isinstance(event.data, AssistantSaid) else "person"
         excerpt = excerpt_of(event.data.text, words)
-        shown.append(FoundMessage(thread, info.title, info.agent, event.seq, event.at.isoformat(), said_by, excerpt))
-    return shown[: query.limit]
+        shown.append(FoundMessage(place, info.title, info.agent, event.seq, event.at.isoformat(), said_by, excerpt))
+    return shown[:limit]
 
 
 def excerpt_of(text: str, words: list[str]) -> str:

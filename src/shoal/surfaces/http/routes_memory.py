@@ -17,7 +17,8 @@ from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, entry_key, lines_of
 from shoal.domain.ids import make_thread_id, parse_thread_id
 from shoal.domain.records import MemoryChange, MemoryEdit
 from shoal.domain.web import URL_CHARS_MAX
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext, bounded_body, view
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext, view, whole_body
+from shoal.surfaces.http.routes_agents import agent_home
 from shoal.tools.memory_files import NOTES_MAX, note_files, read_memory
 from shoal.turn.skills import Skill, SkillReader, SkillRoot, SkillScope, skill_roots
 from shoal.turn.text_files import FileCache
@@ -28,6 +29,8 @@ NOWHERE = make_thread_id("terminal", "local", "main")
 
 FileScope = Literal["global", "platform", "channel", "note"]
 ThreadText = Annotated[str, msgspec.Meta(max_length=542)]
+AgentName = Annotated[str, msgspec.Meta(max_length=64)]
+OwnScope = Literal["global", "platform", "channel", "agent"]
 Day = Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2})?$", description="a day like 2026-01-31")]
 
 
@@ -40,15 +43,6 @@ class MemoryFile(msgspec.Struct, frozen=True):
     day: str
     text: str
     digest: str
-
-
-class MemoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everywhere's memory, with `thread` also that of its platform and channel, and the newest `notes`, or that of
-    `day` alone."""
-
-    thread: ThreadText = ""
-    day: Day = ""
-    notes: Annotated[int, msgspec.Meta(ge=0, le=NOTES_MAX)] = 3
 
 
 class MemoryText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,32 +58,23 @@ class MemoryText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
-class ForgetQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is to be forgotten: one `entry` in any spelling, or without one all of the file."""
-
-    scope: FileScope
-    thread: ThreadText = ""
-    day: Day = ""
-    entry: Annotated[str, msgspec.Meta(max_length=4000)] = ""
-
-
-class ChangesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which changes: the newest, or those before the one with the id `below`."""
-
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50
-    below: Annotated[str, msgspec.Meta(max_length=64)] = ""
-
-
 @routes("GET /api/memory", READERS)
-async def memory(web: WebContext, query: MemoryQuery) -> list[MemoryFile]:
-    """What agents remember, the broadest scope first, then daily notes, the oldest first."""
-    home, thread = web.app.home, parse_thread_id(query.thread) if query.thread else None
-    if query.day:
-        return [await _shown("note", note_path(home, _day(query.day)), query.day)]
+async def memory(
+    web: WebContext,
+    *,
+    thread: ThreadText = "",
+    day: Day = "",
+    notes: Annotated[int, msgspec.Meta(ge=0, le=NOTES_MAX)] = 3,
+) -> list[MemoryFile]:
+    """What agents remember, the broadest scope first, then daily notes, the oldest first: everywhere's memory, with
+    `thread` also that of its platform and channel, and the newest `notes`, or that of `day` alone."""
+    home, where = web.app.home, parse_thread_id(thread) if thread else NOWHERE
+    if day:
+        return [await _shown("note", note_path(home, _day(day)), day)]
     scopes = MEMORY_SCOPES if thread else MEMORY_SCOPES[:1]
-    found = [await _shown(scope, memory_path(home, scope, thread or NOWHERE)) for scope in scopes]
-    notes = (await in_thread(lambda: note_files(home)))[: query.notes]
-    return found + [await _shown("note", path, day.isoformat()) for day, path in reversed(notes)]
+    found = [await _shown(scope, memory_path(home, scope, where)) for scope in scopes]
+    newest = (await in_thread(lambda: note_files(home)))[:notes]
+    return found + [await _shown("note", path, written.isoformat()) for written, path in reversed(newest)]
 
 
 @routes("PUT /api/memory", ADMINS)
@@ -114,27 +99,42 @@ async def write(web: WebContext, by: Principal, body: MemoryText) -> MemoryFile:
 
 
 @routes("DELETE /api/memory", ADMINS)
-async def forget(web: WebContext, by: Principal, query: ForgetQuery) -> MemoryFile:
-    """Forget an entry, or everything in a file; 404 when it does not say that. Can be taken back."""
-    path = _place(web, query.scope, query.thread, query.day)
+async def forget(
+    web: WebContext,
+    by: Principal,
+    *,
+    scope: FileScope,
+    thread: ThreadText = "",
+    day: Day = "",
+    entry: Annotated[str, msgspec.Meta(max_length=4000)] = "",
+) -> MemoryFile:
+    """Forget an entry in any spelling, or without one everything in a file; 404 when it does not say that. Can be taken
+    back."""
+    path = _place(web, scope, thread, day)
     lines = lines_of(await in_thread(lambda: read_memory(path)))
-    if not query.entry:
+    if not entry:
         if lines:
             await web.app.outlets.memory.change(MemoryEdit(path, tuple(lines), (), 0, changed_by=by.person))
-        return await _shown(query.scope, path, query.day)
-    wanted = entry_key(query.entry)
+        return await _shown(scope, path, day)
+    wanted = entry_key(entry)
     found = [(at, line) for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
     if not found:
-        raise NotFound(f"{path.name} has no entry {query.entry[:200]!r}. GET /api/memory shows what it says.")
+        raise NotFound(f"{path.name} has no entry {entry[:200]!r}. GET /api/memory shows what it says.")
     for at, line in reversed(found):
         await web.app.outlets.memory.amend(MemoryEdit(path, (line,), (), at, changed_by=by.person))
-    return await _shown(query.scope, path, query.day)
+    return await _shown(scope, path, day)
 
 
 @routes("GET /api/memory/changes", READERS)
-async def changes(web: WebContext, query: ChangesQuery) -> list[MemoryChange]:
-    """What was changed of memory by agents, by this API and the command line, the newest first."""
-    return await web.app.store.memory.newest(query.limit, query.below)
+async def changes(
+    web: WebContext,
+    *,
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50,
+    below: Annotated[str, msgspec.Meta(max_length=64)] = "",
+) -> list[MemoryChange]:
+    """What was changed of memory by agents, by this API and the command line, the newest first, or those before the
+    change with the id `below`."""
+    return await web.app.store.memory.newest(limit, below)
 
 
 @routes("POST /api/memory/changes/{id}/undo", ADMINS)
@@ -205,41 +205,19 @@ class SkillsView(msgspec.Struct, frozen=True):
     installed: Sequence[str] = ()
 
 
-class SkillsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """As which agent has them, and in which thread."""
-
-    agent: Annotated[str, msgspec.Meta(max_length=64)] = "main"
-    thread: ThreadText = ""
-
-
 class SkillText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole SKILL.md, and where it goes: `thread` says of which platform or channel, `agent` of which agent."""
 
-    scope: Literal["global", "platform", "channel", "agent"]
+    scope: OwnScope
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
-    agent: Annotated[str, msgspec.Meta(max_length=64)] = "main"
+    agent: AgentName = "main"
     thread: ThreadText = ""
-
-
-class SkillQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which skill of a name."""
-
-    scope: Literal["global", "platform", "channel", "agent"]
-    agent: Annotated[str, msgspec.Meta(max_length=64)] = "main"
-    thread: ThreadText = ""
-
-
-class SkillSource(SkillQuery, frozen=True, forbid_unknown_fields=True):
-    """Who has what is installed, and the https address it comes from where it is not the body."""
-
-    url: Annotated[str, msgspec.Meta(max_length=URL_CHARS_MAX)] = ""
 
 
 @routes("GET /api/skills", READERS)
-async def skills(web: WebContext, query: SkillsQuery) -> SkillsView:
-    """The skills that an agent has, narrower scopes winning by name."""
-    thread = parse_thread_id(query.thread) if query.thread else None
-    roots = skill_roots(web.app.home, _agent_home(web, query.agent), thread)
+async def skills(web: WebContext, *, agent: AgentName = "main", thread: ThreadText = "") -> SkillsView:
+    """The skills that an agent has, in a thread, narrower scopes winning by name."""
+    roots = skill_roots(web.app.home, agent_home(web, agent), parse_thread_id(thread) if thread else None)
     found = await in_thread(lambda: SkillReader(FileCache()).read(roots))
     problems = [SkillTrouble(str(one.path), one.text) for one in found.problems]
 
@@ -253,17 +231,25 @@ async def skills(web: WebContext, query: SkillsQuery) -> SkillsView:
 
 
 @routes("POST /api/skills", ADMINS, status=201, raw_body="application/octet-stream")
-async def install(web: WebContext, by: Principal, request: Request, query: SkillSource) -> SkillsView:
-    """Install the skills of a zip archive, each a folder with a SKILL.md and what goes with it, or a single SKILL.md;
-    409 for a name that is taken, 413 for an archive that is too large."""
-    root, home = _skill_root(web, query.scope, query.agent, query.thread)
-    if query.url:
-        archive = await fetch_skills(web.app.fetcher, query.url)
+async def install(
+    web: WebContext,
+    by: Principal,
+    request: Request,
+    *,
+    scope: OwnScope,
+    agent: AgentName = "main",
+    thread: ThreadText = "",
+    url: Annotated[str, msgspec.Meta(max_length=URL_CHARS_MAX)] = "",
+) -> SkillsView:
+    """Install the skills of a zip archive, each a folder with a SKILL.md and what goes with it, or a single SKILL.md:
+    of the https address `url`, else of the body; 409 for a name that is taken, 413 for an archive that is too large."""
+    root, home = _skill_root(web, scope, agent, thread)
+    if url:
+        archive = await fetch_skills(web.app.fetcher, url)
     else:
-        pieces = bounded_body(request, ARCHIVE_BYTES_MAX, seconds=web.options.upload_seconds)
-        archive = b"".join([piece async for piece in pieces])
+        archive = await whole_body(request, ARCHIVE_BYTES_MAX, seconds=web.options.upload_seconds)
     names = await install_skills(root, home, archive, by.person, web.app.store.audit)
-    found = await skills(web, SkillsQuery(query.agent, query.thread))
+    found = await skills(web, agent=agent, thread=thread)
     return msgspec.structs.replace(found, installed=names)
 
 
@@ -271,14 +257,16 @@ async def install(web: WebContext, by: Principal, request: Request, query: Skill
 async def write_skill(web: WebContext, by: Principal, name: str, body: SkillText) -> SkillsView:
     """Write a skill, a new one or anew; one of an agent can be taken back by `/agent undo`."""
     await _put(web, by, name, body.text, body.scope, body.agent, body.thread)
-    return await skills(web, SkillsQuery(body.agent, body.thread))
+    return await skills(web, agent=body.agent, thread=body.thread)
 
 
 @routes("DELETE /api/skills/{name}", ADMINS)
-async def delete_skill(web: WebContext, by: Principal, name: str, query: SkillQuery) -> SkillsView:
+async def delete_skill(
+    web: WebContext, by: Principal, name: str, *, scope: OwnScope, agent: AgentName = "main", thread: ThreadText = ""
+) -> SkillsView:
     """Delete a skill's SKILL.md; other files of its folder stay."""
-    await _put(web, by, name, None, query.scope, query.agent, query.thread)
-    return await skills(web, SkillsQuery(query.agent, query.thread))
+    await _put(web, by, name, None, scope, agent, thread)
+    return await skills(web, agent=agent, thread=thread)
 
 
 async def _put(
@@ -294,12 +282,6 @@ def _skill_root(web: WebContext, scope: SkillScope, agent: str, thread: str) -> 
     """Where skills of a scope lie, and the home of the agent whose they are. Raises InvalidInput, NotFound."""
     if scope in ("platform", "channel") and not thread:
         raise InvalidInput(f"The skills of a {scope} are found by a `thread` of it; give one.")
-    home = _agent_home(web, agent) if scope == "agent" else None
+    home = agent_home(web, agent) if scope == "agent" else None
     roots = skill_roots(web.app.home, home, parse_thread_id(thread) if thread else None)
     return next(one for one in roots if one.scope == scope), home
-
-
-def _agent_home(web: WebContext, agent: str) -> Path:
-    if agent not in web.app.agents.names():
-        raise NotFound(f"There is no agent {agent[:80]!r}.")
-    return web.app.home.agent(agent)

@@ -36,20 +36,15 @@ PROBE_SECONDS = 1.0
 
 THREADS_SHOWN_MAX = 20
 """Of how many threads use is told."""
+Days = Annotated[int, msgspec.Meta(ge=1, le=3660)]
 
 # ---- how things stand ----
 
 
-class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far back to look."""
-
-    hours: Annotated[float, msgspec.Meta(ge=1, le=168)] = 24
-
-
 @routes("GET /api/overview", READERS)
-async def overview(web: WebContext, query: OverviewQuery) -> Overview:
-    """What was asked and done lately, what it cost, what waits for a person, and what comes or fails."""
-    return await look(web.app.store, web.app.clock.now(), query.hours)
+async def overview(web: WebContext, *, hours: Annotated[float, msgspec.Meta(ge=1, le=168)] = 24) -> Overview:
+    """What was asked and done in the last hours, what it cost, what waits for a person, and what comes or fails."""
+    return await look(web.app.store, web.app.clock.now(), hours)
 
 
 # ---- health ----
@@ -201,12 +196,6 @@ class ThreadUsageView(msgspec.Struct, frozen=True):
     usd: float | None
 
 
-class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many days, today among them."""
-
-    days: Annotated[int, msgspec.Meta(ge=1, le=3660)] = 30
-
-
 class BudgetLifted(msgspec.Struct, frozen=True):
     """The day (UTC) on which no ceiling holds anything up."""
 
@@ -214,15 +203,15 @@ class BudgetLifted(msgspec.Struct, frozen=True):
 
 
 @routes("GET /api/usage", READERS, answer=list[UsageView])
-async def usage(web: WebContext, query: UsageQuery) -> object:
-    """What models were used for, by day, agent and model."""
-    return await web.app.store.ledger.usage(query.days)
+async def usage(web: WebContext, *, days: Days = 30) -> object:
+    """What models were used for in so many days, today among them, by day, agent and model."""
+    return await web.app.store.ledger.usage(days)
 
 
 @routes("GET /api/usage/threads", READERS)
-async def usage_by_thread(web: WebContext, query: UsageQuery) -> list[ThreadUsageView]:
-    """The threads that cost most, at most 20."""
-    found = (await web.app.store.ledger.by_thread(query.days))[:THREADS_SHOWN_MAX]
+async def usage_by_thread(web: WebContext, *, days: Days = 30) -> list[ThreadUsageView]:
+    """The threads that cost most in so many days, today among them, at most 20."""
+    found = (await web.app.store.ledger.by_thread(days))[:THREADS_SHOWN_MAX]
     infos = [await web.app.store.journal.thread(one.thread) for one in found]
     return [
         view(ThreadUsageView, one, title=info.title if info else "") for one, info in zip(found, infos, strict=True)
@@ -247,17 +236,15 @@ async def lift(web: WebContext, by: Principal) -> BudgetLifted:
 # ---- audit log ----
 
 
-class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The newest entries, of one chain or of all."""
-
-    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
-    chain: Annotated[str, msgspec.Meta(max_length=600)] = ""
-
-
 @routes("GET /api/audit", READERS)
-async def audit(web: WebContext, query: AuditQuery) -> list[AuditRow]:
-    """The audit log's newest entries, the oldest of them first."""
-    return await web.app.store.audit.tail(query.limit, chain_name=query.chain)
+async def audit(
+    web: WebContext,
+    *,
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100,
+    chain: Annotated[str, msgspec.Meta(max_length=600)] = "",
+) -> list[AuditRow]:
+    """The audit log's newest entries, of one chain or of all, the oldest of them first."""
+    return await web.app.store.audit.tail(limit, chain_name=chain)
 
 
 class AuditState(msgspec.Struct, frozen=True):

@@ -45,12 +45,6 @@ class HindsightView(msgspec.Struct, frozen=True):
     changed: list[ChangedDecision]
 
 
-class SuggestionsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far back to look."""
-
-    hours: Hours = 720
-
-
 class AcceptedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One of the rules that are suggested, looking so far back."""
 
@@ -284,9 +278,9 @@ async def replay_permissions(web: WebContext, body: Hindsight) -> HindsightView:
 
 
 @routes("GET /api/permissions/suggestions", ADMINS)
-async def suggest_rules(web: WebContext, query: SuggestionsQuery) -> list[SuggestedRule]:
-    """Rules for what people were asked about again and again, and always allowed."""
-    app, since = web.app, web.app.clock.now() - timedelta(hours=query.hours)
+async def suggest_rules(web: WebContext, *, hours: Hours = 720) -> list[SuggestedRule]:
+    """Rules for what people were asked about again and again in the last hours, and always allowed."""
+    app, since = web.app, web.app.clock.now() - timedelta(hours=hours)
     asked = await app.store.approvals.search(pending=False, limit=APPROVALS_MAX)
     lately = [approval for approval in asked if approval.created_at >= since]
     threads = {approval.thread: await app.store.journal.thread(approval.thread) for approval in lately}
@@ -302,7 +296,7 @@ async def suggest_rules(web: WebContext, query: SuggestionsQuery) -> list[Sugges
 @routes("POST /api/permissions/suggestions", ADMINS)
 async def accept_rule(web: WebContext, by: Principal, body: AcceptedRule) -> SuggestedRule:
     """Add a rule that is suggested to shoal.toml; it holds from the next turns on. 404 for any other rule."""
-    found = await suggest_rules(web, SuggestionsQuery(body.hours))
+    found = await suggest_rules(web, hours=body.hours)
     rule = next((one for one in found if (one.agent, one.allow) == (body.agent, body.allow)), None)
     if rule is None:
         raise NotFound("This rule is not suggested (any more). `shoal permissions suggest` lists those that are.")

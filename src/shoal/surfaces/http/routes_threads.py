@@ -184,12 +184,6 @@ class ReplayView(msgspec.Struct, frozen=True):
     compares_today: bool
 
 
-class ReplayQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Only one turn, if it is named."""
-
-    turn: str = ""
-
-
 class StepView(msgspec.Struct, frozen=True):
     """What a turn spent its time on."""
 
@@ -198,24 +192,6 @@ class StepView(msgspec.Struct, frozen=True):
     description: str
     started_at: datetime
     duration_ms: int
-
-
-class ThreadsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which threads: at most `limit`, last active before `before`, of one agent; with `archived` those put away, else
-    all others, and pinned ones whatever their age."""
-
-    limit: Annotated[int, msgspec.Meta(ge=1, le=THREADS_MAX)] = 200
-    agent: str = ""
-    before: Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})] | None = None
-    archived: bool = False
-
-
-class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which events: numbers above `after` and, unless 0, below `before`; at most `limit` (a stream has no limit)."""
-
-    after: Seq = 0
-    before: Seq = 0
-    limit: Annotated[int, msgspec.Meta(ge=1, le=EVENTS_MAX)] = 1000
 
 
 class NewSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -416,14 +392,14 @@ async def say_instead(web: WebContext, by: Principal, thread: ThreadId, body: Ch
 async def go_to_branch(web: WebContext, by: Principal, thread: ThreadId, body: BranchChoice) -> ThreadInfo:
     """Have the conversation go on from right after an event: the end of another branch, or any earlier rest."""
     await web.app.orchestrator.go_to(thread, body.after, by.author.id)
-    return await _known_thread(web, thread)
+    return await known_thread(web, thread)
 
 
 @routes("GET /api/threads/{thread}/turns/{turn}/changes", EVERYONE)
 async def turn_changes(web: WebContext, by: Principal, thread: ThreadId, turn: str) -> TurnChanges:
     """What a turn, or an undo, did to files, as diffs; `last` is the last turn that can be undone, 2 the one before,
     and `back` the last undo."""
-    await _known_thread(web, thread)
+    await known_thread(web, thread)
     return await web.app.orchestrator.undo.show(thread, turn, by.asker if by.is_confined else None)
 
 
@@ -448,7 +424,8 @@ async def send_to_channel(
 # ---- threads and their journals ----
 
 
-async def _known_thread(web: WebContext, thread: ThreadId) -> ThreadInfo:
+async def known_thread(web: WebContext, thread: ThreadId) -> ThreadInfo:
+    """A thread that there is. Raises NotFound."""
     info = await web.app.store.journal.thread(thread)
     if info is None:
         raise no_such_thread(thread)
@@ -456,24 +433,33 @@ async def _known_thread(web: WebContext, thread: ThreadId) -> ThreadInfo:
 
 
 @routes("GET /api/threads", EVERYONE, narrows=True, answer=list[ThreadSummary])
-async def threads(web: WebContext, by: Principal, query: ThreadsQuery) -> list[ThreadInfo]:
-    """Threads, the last active first."""
-    before = None
-    if query.before is not None:
+async def threads(
+    web: WebContext,
+    by: Principal,
+    *,
+    limit: Annotated[int, msgspec.Meta(ge=1, le=THREADS_MAX)] = 200,
+    agent: str = "",
+    before: Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})] | None = None,
+    archived: bool = False,
+) -> list[ThreadInfo]:
+    """Threads, the last active first: at most `limit`, last active before `before`, of one agent; with `archived` those
+    put away, else all others, and pinned ones whatever their age."""
+    until = None
+    if before is not None:
         try:
-            before = msgspec.convert(query.before, Annotated[datetime, msgspec.Meta(tz=True)])
+            until = msgspec.convert(before, Annotated[datetime, msgspec.Meta(tz=True)])
         except msgspec.ValidationError as error:
             raise InvalidInput("`before` must be a time like 2026-01-31T09:00:00Z.") from error
-    agent = by.token.agent or query.agent
-    if query.agent not in ("", agent):
+    own = by.token.agent or agent
+    if agent not in ("", own):
         return []
     journal, channels = web.app.store.journal, by.channels
-    found = await journal.threads(query.limit, agent=agent, before=before, channels=channels, archived=query.archived)
-    if before is None and not query.archived:
+    found = await journal.threads(limit, agent=own, before=until, channels=channels, archived=archived)
+    if until is None and not archived:
         known = {info.thread for info in found}
         for info in await journal.pinned():
             theirs = not channels or info.thread.startswith(channels) or info.parent.startswith(channels)
-            if info.thread not in known and agent in ("", info.agent) and theirs:
+            if info.thread not in known and own in ("", info.agent) and theirs:
                 found.append(info)
     return found
 
@@ -481,35 +467,45 @@ async def threads(web: WebContext, by: Principal, query: ThreadsQuery) -> list[T
 @routes("GET /api/threads/{thread}", EVERYONE, answer=ThreadSummary)
 async def thread(web: WebContext, thread: ThreadId) -> ThreadInfo:
     """One thread."""
-    return await _known_thread(web, thread)
+    return await known_thread(web, thread)
 
 
 @routes("GET /api/threads/{thread}/steps", EVERYONE)
 async def steps(web: WebContext, thread: ThreadId) -> list[StepView]:
     """What the thread's turns spent their time on, oldest first."""
-    await _known_thread(web, thread)
+    await known_thread(web, thread)
     return [view(StepView, stored.step, turn=stored.turn) for stored in await web.app.store.journal.steps(thread)]
 
 
 @routes("GET /api/threads/{thread}/replay", EVERYONE)
-async def replay(web: WebContext, thread: ThreadId, query: ReplayQuery) -> ReplayView:
-    """Build the requests of the thread's model calls again from the journal and compare them with what was sent."""
-    info, app = await _known_thread(web, thread), web.app
+async def replay(web: WebContext, thread: ThreadId, *, turn: str = "") -> ReplayView:
+    """Build the requests of the thread's model calls again from the journal and compare them with what was sent; only
+    those of one turn, if it is named."""
+    info, app = await known_thread(web, thread), web.app
     today = None
     if app.state != "stopped":
         today = Today(app.context, app.models, app.tools.every(), app.agents.known)
-    found = await replay_thread(app.store.journal, info.thread, app.context.meter, today, query.turn)
-    if query.turn and not found.calls:
-        raise NotFound(f"{thread} has no turn {query.turn[:80]} that asked a model.")
+    found = await replay_thread(app.store.journal, info.thread, app.context.meter, today, turn)
+    if turn and not found.calls:
+        raise NotFound(f"{thread} has no turn {turn[:80]} that asked a model.")
     return ReplayView(found.calls, found.identical, found.unmarked, found.differences, today is not None)
 
 
 @routes("GET /api/threads/{thread}/events", EVERYONE, answer=list[Event], streams=True)
-async def events(web: WebContext, request: Request, by: Principal, thread: ThreadId, query: EventsQuery) -> Response:
-    """The thread's journal; with Accept: text/event-stream a live stream, resumable by Last-Event-ID."""
+async def events(
+    web: WebContext,
+    request: Request,
+    by: Principal,
+    thread: ThreadId,
+    *,
+    after: Seq = 0,
+    before: Seq = 0,
+    limit: Annotated[int, msgspec.Meta(ge=1, le=EVENTS_MAX)] = 1000,
+) -> Response:
+    """The thread's journal: numbers above `after` and, unless 0, below `before`, at most `limit`; with Accept:
+    text/event-stream a live stream without a limit, resumable by Last-Event-ID."""
     if wants_event_stream(request):
-        after, last = query.after, request.headers.get("last-event-id", "").strip()
-        if last:
+        if last := request.headers.get("last-event-id", "").strip():
             if not (last.isascii() and last.isdecimal() and int(last) <= SEQ_MAX):
                 message = "Last-Event-ID must be the number of the last event seen; leave it out to start anew."
                 raise InvalidInput(message)
@@ -517,19 +513,18 @@ async def events(web: WebContext, request: Request, by: Principal, thread: Threa
         admitted = web.streams.admit()
         frames = thread_frames(web.app, web.streams, thread, after)
         return EventStream(frames, web.streams, admitted, allowed=still_allowed(web, by, thread))
-    journal, at_once = web.app.store.journal, min(query.limit, REPLAY_EVENTS_MAX)
-    first = await journal.events(thread, query.after, at_once, before=query.before)
-    return StreamingResponse(_event_list(journal, thread, query, first), media_type=JSON)
+    journal = web.app.store.journal
+    first = await journal.events(thread, after, min(limit, REPLAY_EVENTS_MAX), before=before)
+    return StreamingResponse(_event_list(journal, thread, before, limit, first), media_type=JSON)
 
 
 async def _event_list(
-    journal: Journal, thread: ThreadId, query: EventsQuery, events: Sequence[Event]
+    journal: Journal, thread: ThreadId, before: int, left: int, events: Sequence[Event]
 ) -> AsyncIterator[bytes]:
     """A JSON list that begins with these events; the others are read while it is sent, so that few are in memory."""
     yield b"[" + b",".join(map(encode_event, events))
-    left = query.limit
     while events and (left := left - len(events)):
-        events = await journal.events(thread, events[-1].seq, min(left, REPLAY_EVENTS_MAX), before=query.before)
+        events = await journal.events(thread, events[-1].seq, min(left, REPLAY_EVENTS_MAX), before=before)
         yield b"".join(b"," + encode_event(event) for event in events)
     yield b"]"
 
@@ -557,7 +552,7 @@ async def context_costs(web: WebContext, thread: ThreadId) -> ContextCosts:
 @routes("POST /api/threads/{thread}/clear", TALKERS)
 async def clear(web: WebContext, by: Principal, thread: ThreadId) -> WindowCleared:
     """Start the model's window anew; nothing is deleted."""
-    await _known_thread(web, thread)
+    await known_thread(web, thread)
     await web.app.orchestrator.clear(thread, by.author.id)
     return WindowCleared(True)
 
