@@ -30,7 +30,7 @@ from shoal.agents.self_edit import Rules, SelfEditor, self_edit_tools
 from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
 from shoal.backend import Backend, Role, open_backend, unwrapped
 from shoal.backups import Backups, backup_place
-from shoal.config import Config, default_model, with_ollama
+from shoal.config import Config, default_model, open_catalog, with_ollama
 from shoal.config.secrets import watch_secrets
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
@@ -41,7 +41,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import OWN_PLATFORMS, make_thread_id
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox
-from shoal.extensions import extension_providers, extension_sandbox, extension_tools
+from shoal.extensions import extension_sandbox, extension_tools
 from shoal.maintenance import (
     anchor_audit,
     look_through_daily,
@@ -56,7 +56,6 @@ from shoal.permissions.access import AccessRules, Audiences, People, is_among
 from shoal.permissions.profiles import Profiles
 from shoal.providers.catalog import (
     SPEECH_KEYS,
-    Catalog,
     build_embeddings,
     build_speech,
     existing_model,
@@ -296,8 +295,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             profiles = Profiles(config.permissions.profiles, config.permissions.overrides)
             models = overrides.models
             if models is None:
-                extra = extension_providers()
-                models = catalog = Catalog(config.providers, home=home, clock=clock, environ=os.environ, extra=extra)
+                models = catalog = open_catalog(config, os.environ, clock)
                 stack.push_async_callback(catalog.close)
         sandbox, notes = trial.result()
         links = links_of(config, adapters, overrides.access)

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
 from shoal.domain.settings import Config, ProviderSettings
+
+if TYPE_CHECKING:
+    from shoal.domain.clock import Clock
+    from shoal.providers.catalog import Catalog
 
 
 class KnownProvider(NamedTuple):
@@ -80,6 +84,15 @@ def default_model(config: Config) -> str:
         if model:
             return f"{name}/{model}"
     return DEMO
+
+
+def open_catalog(config: Config, environ: Mapping[str, str], clock: "Clock") -> "Catalog":
+    """The configured providers, those of installed packages, and their models. Raises ConfigError."""
+    from shoal.domain.home import Home
+    from shoal.extensions import extension_providers
+    from shoal.providers.catalog import Catalog
+
+    return Catalog(config.providers, home=Home(config.home), clock=clock, environ=environ, extra=extension_providers())
 
 
 OLLAMA_SECONDS = 0.3

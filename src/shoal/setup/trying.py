@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.accounts import make_adapters
 from shoal.backend import unwrapped
-from shoal.config import Config
+from shoal.config import Config, open_catalog
 from shoal.domain.agents import Listen
 from shoal.domain.clock import SystemClock
 from shoal.domain.commands import CommandRequest
@@ -57,11 +57,7 @@ async def offered(config: Config, name: str) -> list[str]:
 
 async def answer_of(config: Config, name: str) -> str:
     """What a model says first, at most 200 characters. Raises ShoalError with one sentence."""
-    from shoal.extensions import extension_providers
-    from shoal.providers.catalog import Catalog
-
-    extra, clock = extension_providers(), SystemClock()
-    catalog = Catalog(config.providers, home=Home(config.home), clock=clock, environ=os.environ, extra=extra)
+    catalog = open_catalog(config, os.environ, SystemClock())
     try:
         return (await first_answer(catalog, name))[:200] or "(nothing)"
     finally:

@@ -8,7 +8,6 @@ import msgspec
 
 from shoal.agents.folder import NAME
 from shoal.agents.registry import AgentDefaults, AgentRegistry
-from shoal.config import default_model
 from shoal.domain.agents import HEARD, LISTENS
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.surfaces.cli.client import call_api, get, path_part
@@ -165,17 +164,6 @@ def undo(context: CommandContext, name: str) -> None:
     print(undo_in(_existing(context, name)))
 
 
-def open_agents(context: CommandContext) -> AgentRegistry:
-    """The agents of the home directory as the configuration has them."""
-    config = context.config()
-    defaults = AgentDefaults(
-        agent=config.agents.default_agent,
-        model=default_model(config),
-        profile=config.permissions.default_profile,
-    )
-    return AgentRegistry(context.home, defaults)
-
-
 def _channel(text: str) -> tuple[str, str]:
     platform, _, channel = text.partition(":")
     if not platform or not channel:
@@ -186,6 +174,6 @@ def _channel(text: str) -> tuple[str, str]:
 def _existing(context: CommandContext, name: str) -> Path:
     folder = context.home.agent(name)
     if not NAME.fullmatch(name) or not folder.is_dir():
-        known = ", ".join(open_agents(context).names())
+        known = ", ".join(AgentRegistry(context.home, AgentDefaults(context.config().agents.default_agent)).names())
         raise NotFound(f"There is no agent {name!r}. There are: {known}. `shoal agents create NAME` makes one.")
     return folder

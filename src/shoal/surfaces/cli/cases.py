@@ -1,12 +1,13 @@
-"""`shoal compare`, `cases` and `check`: what models would answer to what was asked before, and whether cases hold."""
+"""`shoal replay`, `compare`, `cases` and `check`: past turns built again, asked of other models, and kept as tests."""
 
 import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
 from xml.etree import ElementTree as ET
 
 import click
@@ -14,31 +15,119 @@ import msgspec
 
 from shoal.domain.cases import Expectation
 from shoal.domain.comparisons import DIFFERENCES, RUNS_MAX, Wanted
-from shoal.domain.errors import ConfigError, HomeLocked, ShoalError, StoreError
-from shoal.surfaces.cli.client import call_api, get, path_part
+from shoal.domain.errors import ConfigError, HomeLocked, NotFound, ShoalError, StoreError, StoreNewer
+from shoal.domain.ids import ThreadId, parse_thread_id
+from shoal.domain.markup import counted
+from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.link import open_api
-from shoal.surfaces.cli.output import json_option, print_json, print_table, printable, tell, usd
+from shoal.surfaces.cli.output import hours_of, json_option, print_json, print_table, printable, tell, usd
 from shoal.surfaces.http.routes_cases import CaseView, CheckBegun, ComparisonView
+from shoal.surfaces.http.routes_threads import ReplayView, ThreadSummary
 from shoal.turn.checks import CaseOutcome
 from shoal.turn.comparisons import ComparedStep, ComparisonProgress, ComparisonState, total
 
-T = TypeVar("T")
+EXIT_UNREAD = 2
 EXIT_INTERRUPTED = 130
 USD_MAX = 1.0
+PAGE = 500
+LAST = datetime.max.replace(tzinfo=UTC)
 
-_progress = msgspec.json.Decoder(ComparisonProgress)
-_outcome = msgspec.json.Decoder(CaseOutcome)
+
+# ---- replay ----
 
 
-async def asked(call: Awaitable[T]) -> T:
-    """What a call answers before anything was done; what is wrong with it is the command line's fault.
+class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What came of a thread, a line of `--json`; `error` says why it could not be read."""
+
+    thread: str
+    replay: ReplayView | None = None
+    error: str = ""
+
+
+@click.command()
+@click.argument("id", required=False)
+@click.option("--turn", default="", help="Only this turn of the thread.")
+@click.option("--all", "every", is_flag=True, help="Every thread, archived ones too.")
+@click.option("--since", help="With --all: active this lately; 12h, 2w. By default 30d.")
+@json_option
+@click.pass_obj
+@as_usage()
+def replay(context: CommandContext, id: str | None, turn: str, every: bool, since: str | None, as_json: bool) -> int:
+    """Build the requests of past model calls again and say whether they are what was sent. ID is a thread's.
+
+    Exits with 1 where one is not, with 2 where there is no such thread or turn, or a newer Shoal wrote one.
+    """
+    if every == (id is not None):
+        raise click.UsageError("Name a thread, or write --all.")
+    if since is not None and not every:
+        raise click.UsageError("--since goes with --all.")
+    lately = timedelta(hours=hours_of(since or "30d"))
+    threads = [parse_thread_id(id)] if id is not None else _active(context, lately)
+    calls = identical = unmarked = count = unread = 0
+    kinds: Counter[str] = Counter()
+    compared = True
+    for thread in threads:
+        try:
+            found = get(context, f"/api/threads/{path_part(thread)}/replay", ReplayView, turn=turn)
+        except (NotFound, StoreNewer) as error:
+            if id is not None:
+                raise
+            if isinstance(error, StoreNewer):  # else somebody has deleted it meanwhile
+                unread += 1
+                line = msgspec.json.encode(ThreadReplay(thread, error=str(error))).decode()
+                print(line if as_json else f"{thread}: {error}")
+            continue
+        compared, count = compared and found.compares_today, count + 1
+        calls, identical, unmarked = calls + found.calls, identical + found.identical, unmarked + found.unmarked
+        kinds.update(one.kind for one in found.differences)
+        if as_json:
+            print(msgspec.json.encode(ThreadReplay(thread, found)).decode())
+            continue
+        firsts = {one.kind: one for one in reversed(found.differences)}
+        for one in sorted(firsts.values(), key=lambda one: one.seq):
+            print(f"{thread}, event {one.seq}: {printable(one.detail)}")
+        if len(found.differences) > len(firsts):
+            print(f"  and {counted(len(found.differences) - len(firsts), 'more call')} of this thread")
+    if not as_json:
+        within = f" in {counted(count, 'thread')}" if id is None else ""
+        parts = [f"{identical} identical"]
+        if kinds:
+            what = ", ".join(f"{number} in {kind}" for kind, number in kinds.most_common())
+            parts.append(f"{kinds.total()} other than they were ({what})")
+        parts += [f"{unmarked} of an earlier version, which noted nothing to compare with"] if unmarked else []
+        print(f"{counted(calls, 'request')}{within}: {', '.join(parts)}.")
+        if unread:
+            print(f"{unread} {'thread was' if unread == 1 else 'threads were'} written by a newer Shoal and left out.")
+        if not compared:
+            print("Shoal does not run, so tools, options and instructions of today were not compared.")
+    return EXIT_UNREAD if unread else 1 if kinds else 0
+
+
+def _active(context: CommandContext, span: timedelta) -> Iterator[ThreadId]:
+    """Threads that were active this lately: the last active first, then archived ones."""
+    oldest = datetime.now(UTC) - span
+    for archived in (False, True):
+        before: datetime | None = LAST  # given on the first page too, or pinned ones of any age would end it
+        while before is not None:
+            page = get(
+                context, "/api/threads", list[ThreadSummary],
+                limit=PAGE, before=before.isoformat(), archived=archived,
+            )  # fmt: skip
+            recent = [one for one in page if one.updated_at >= oldest]
+            yield from (ThreadId(one.thread) for one in recent)
+            before = page[-1].updated_at if page and len(recent) == len(page) else None
+
+
+@contextmanager
+def all_as_usage() -> Generator[None]:
+    """While nothing has been done yet, whatever is wrong with a call is the command line's fault.
 
     Raises click.UsageError.
     """
     try:
-        return await call
+        yield
     except (ConfigError, HomeLocked, StoreError):
         raise
     except ShoalError as error:
@@ -96,13 +185,14 @@ async def _compare(context: CommandContext, wanted: Wanted, usd_max: float, *, a
     stopped, state = "", None
     async with open_api(context) as api:
         body = {"wanted": wanted, "usd_max": usd_max}
-        state = await asked(api.call("POST", "/api/comparisons", body, into=ComparisonState))
+        with all_as_usage():
+            state = await api.call("POST", "/api/comparisons", body, into=ComparisonState)
         if not as_json:
             print("\n".join(plan_lines(state)), file=sys.stderr, flush=True)
         path = f"/api/comparisons/{state.id}"
         if state.done < state.calls:
             async for data in api.stream(f"{path}/run", "POST"):
-                one = _progress.decode(data)
+                one = msgspec.json.decode(data, type=ComparisonProgress)
                 stopped = one.stopped
                 if not as_json:
                     cost = "" if one.usd is None else f", ${one.usd:.4f}"
@@ -235,7 +325,7 @@ def cases() -> None:
 @click.option("--about", default="", help="A sentence that says what it is for.")
 @click.option("--calls", multiple=True, metavar="TOOL", help="It calls this tool.")
 @click.option("--arguments", multiple=True, metavar="JSON", help="With these arguments at least, for each --calls.")
-@click.option("--never", multiple=True, metavar="TOOL", help="It never calls this tool.")
+@click.option("--never", "never_calls", multiple=True, metavar="TOOL", help="It never calls this tool.")
 @click.option("--contains", multiple=True, metavar="TEXT", help="The answer contains this.")
 @click.option("--matches", multiple=True, metavar="REGEX", help="A part of the answer matches this.")
 @click.option("--lacks", multiple=True, metavar="TEXT", help="The answer does not contain this.")
@@ -251,13 +341,9 @@ def save(
     about: str,
     calls: tuple[str, ...],
     arguments: tuple[str, ...],
-    never: tuple[str, ...],
-    contains: tuple[str, ...],
-    matches: tuple[str, ...],
-    lacks: tuple[str, ...],
-    judged: tuple[str, ...],
     sandbox: bool,
     as_json: bool,
+    **others: tuple[str, ...],
 ) -> None:
     """Keep a turn of THREAD as a case of its agent: a file that says what was asked and what has to hold."""
     if len(arguments) > len(calls):
@@ -273,20 +359,13 @@ def save(
                 f"--arguments {arguments[number][:80]!r} is no JSON object: {refusal(error)}."
             ) from error
         expect.append(Expectation(calls=tool, arguments=given))
-    expect += [Expectation(never_calls=one) for one in never]
-    expect += [Expectation(contains=one) for one in contains]
-    expect += [Expectation(matches=one) for one in matches]
-    expect += [Expectation(lacks=one) for one in lacks]
-    expect += [Expectation(judged=one) for one in judged]
+    for kind in ("never_calls", "contains", "matches", "lacks", "judged"):
+        expect += [msgspec.convert({kind: one}, Expectation) for one in others[kind]]
     if not expect:
         raise click.UsageError("Say what has to hold: --calls, --never, --contains, --matches, --lacks or --judged.")
     body = {"name": name, "expect": expect, "turn": turn, "about": about, "sandbox": sandbox}
-    try:
+    with all_as_usage():
         made = call_api(context, "POST", f"/api/threads/{path_part(thread)}/cases", body, into=CaseView)
-    except (ConfigError, HomeLocked, StoreError):
-        raise
-    except ShoalError as error:
-        raise click.UsageError(str(error)) from error
     if as_json:
         print_json(made)
         return
@@ -299,12 +378,8 @@ def save(
 @click.pass_obj
 def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
     """List an agent's cases and what has to hold in each."""
-    try:
+    with all_as_usage():
         found = get(context, f"/api/agents/{path_part(agent)}/cases", list[CaseView])
-    except (ConfigError, HomeLocked, StoreError):
-        raise
-    except ShoalError as error:
-        raise click.UsageError(str(error)) from error
     if as_json:
         print_json(found)
         return
@@ -360,9 +435,10 @@ async def _check(
     body = {"cases": names, "model": model, "usd_max": usd_max}
     async with open_api(context) as api:
         stream = api.stream(f"/api/agents/{path_part(agent)}/check", "POST", body)
-        msgspec.json.decode(await asked(anext(stream)), type=CheckBegun)
+        with all_as_usage():
+            msgspec.json.decode(await anext(stream), type=CheckBegun)
         async for data in stream:
-            outcomes.append(_outcome.decode(data))
+            outcomes.append(msgspec.json.decode(data, type=CaseOutcome))
             if not as_json:
                 print("\n".join(outcome_lines(outcomes[-1])), flush=True)
     return outcomes

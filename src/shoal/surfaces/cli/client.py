@@ -148,7 +148,7 @@ def call_api(context: CommandContext, method: str, path: str, body: object = Non
 
     config = context.config()
     use_store = context.read if method == "GET" else context.write
-    return decoded(*use_store(lambda store: call_offline(config, store, method, path, body)), into)
+    return decoded(*use_store(lambda store: call_offline(context, config, store, method, path, body)), into)
 
 
 def get(context: CommandContext, path: str, into: type[T], **query: str | int | bool) -> T:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import shutil
 import stat
 from collections.abc import AsyncGenerator, Iterator
@@ -212,9 +213,9 @@ async def _backups(context: CommandContext, config: "Config") -> AsyncGenerator[
 
 async def _providers(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
     from shoal.agents.folder import read_shared
-    from shoal.config import default_model
+    from shoal.config import default_model, open_catalog
+    from shoal.domain.clock import SystemClock
     from shoal.domain.errors import InvalidInput
-    from shoal.surfaces.cli.reports import open_catalog
     from shoal.turn.budget import WINDOW_TOKENS_DEFAULT
 
     try:
@@ -222,7 +223,7 @@ async def _providers(context: CommandContext, config: "Config") -> AsyncGenerato
     except InvalidInput as error:
         yield fail("agents", str(error), "`shoal docs agents` says what it may hold.")
     try:
-        catalog = open_catalog(context)
+        catalog = open_catalog(config, os.environ, SystemClock())
     except ConfigError as error:
         yield fail("models", str(error), "Correct it; `shoal docs configuration` lists every key.")
         return
@@ -380,14 +381,15 @@ async def _skills(context: CommandContext, config: "Config") -> AsyncGenerator[D
 
 
 async def _agents(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.surfaces.cli.agents import open_agents
+    from shoal.agents.registry import AgentDefaults, AgentRegistry
+    from shoal.config import default_model, open_catalog
+    from shoal.domain.clock import SystemClock
     from shoal.surfaces.cli.offline import agent_checks
-    from shoal.surfaces.cli.reports import open_catalog
 
     if not context.root.is_dir():  # looking at an agent makes its workspace
         return
-    registry = open_agents(context)
-    catalog = open_catalog(context)
+    registry = AgentRegistry(context.home, AgentDefaults.of(config, default_model(config)))
+    catalog = open_catalog(config, os.environ, SystemClock())
     try:
         checks = agent_checks(config, catalog)
         defaults = (registry.defaults.model, *config.model.fallback)  # looked at already

@@ -53,8 +53,8 @@ COMMANDS = {
     "completion": CommandEntry("completion", "completion", "Have Tab complete all this in bash, zsh or fish."),
     "doctor": CommandEntry("doctor", "doctor", "Check configuration, database, models, sandbox, platforms, skills."),
     "threads": CommandEntry("threads", "threads", "Conversations: list, show, log, export, fork, branch, rebuild."),
-    "context": CommandEntry("costs", "context", "What the next request to the model carries, and what it costs."),
-    "replay": CommandEntry("replay", "replay", "Build past requests to models again and compare them."),
+    "context": CommandEntry("threads", "context", "What the next request to the model carries, and what it costs."),
+    "replay": CommandEntry("cases", "replay", "Build past requests to models again and compare them."),
     "compare": CommandEntry(
         "cases", "compare", "Ask another model what was asked before, and set the answers side by side."
     ),
@@ -78,7 +78,7 @@ COMMANDS = {
     "skills": CommandEntry("reports", "skills", "Skills: list, install, remove, check."),
     "memory": CommandEntry("reports", "memory", "What the agents remember."),
     "usage": CommandEntry("reports", "usage", "Tokens and money by day, agent and model."),
-    "import": CommandEntry("import_home", "import_home", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI."),
+    "import": CommandEntry("imports", "import_home", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI."),
     "docs": CommandEntry("docs", "docs", "Print a page of the documentation."),
     "backup": CommandEntry("backup", "backup", "Write everything into one file."),
     "restore": CommandEntry("backup", "restore", "Make a home directory from a backup."),

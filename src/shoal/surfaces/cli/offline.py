@@ -15,18 +15,18 @@ from shoal.accounts import account_agents, links_of, platform_names
 from shoal.actors.access_gate import Pairing
 from shoal.actors.access_tokens import AccessTokens
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings
-from shoal.config import Config, default_model
+from shoal.config import Config, default_model, open_catalog
 from shoal.delivery.hub import Hub
 from shoal.domain.agents import Process
 from shoal.domain.clock import SystemClock
 from shoal.domain.errors import Conflict, NotFound
 from shoal.domain.events import Event, Scope
-from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.permissions import Asker
 from shoal.domain.triggers import NewTrigger, Trigger, first_time
 from shoal.store.store import Store
 from shoal.surfaces.cli.client import content_of
+from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.http.server import WebApp, WebOptions
 
 if TYPE_CHECKING:
@@ -52,16 +52,16 @@ class OfflineApp:
     state = "stopped"
     recovers = True
 
-    def __init__(self, config: Config, store: Store) -> None:
+    def __init__(self, context: CommandContext, config: Config, store: Store) -> None:
+        self._context = context
         self.config = config
-        self.home = Home(config.home)
+        self.home = context.home
         self.clock = SystemClock()
         self.store = store
         self.hub = Hub()
         self.adapters = cast("dict[str, ChatAdapter]", dict.fromkeys(platform_names(config)))
         bindings = ChannelBindings(store.registry, self.clock, account_agents(config))
-        defaults = AgentDefaults(agent=config.agents.default_agent, model=default_model(config))
-        self.agents = AgentRegistry(self.home, defaults, bindings)
+        self.agents = AgentRegistry(self.home, AgentDefaults.of(config, default_model(config)), bindings)
         self.pairing = Pairing(store, self.clock)
         links = links_of(config, self.adapters, {})
         self.tokens = AccessTokens(store, self.clock, self.pairing, links, self.agents.names)
@@ -76,19 +76,12 @@ class OfflineApp:
 
         return files_of(self.config.files, self.home)
 
-    @cached_property
+    @property
     def redactor(self) -> "Redactor":
-        """Takes the secrets of the configuration out of texts."""
-        from shoal.config.secrets import watch_secrets
-        from shoal.permissions.redact import Redactor
-
-        redactor = Redactor()
-        watch_secrets(self.config, redactor.learn)
-        return redactor
+        return self._context.redactor()
 
     @property
     def artifacts(self) -> "Files":
-        """Whole results."""
         return self._files.below("artifacts")
 
     @cached_property
@@ -100,12 +93,7 @@ class OfflineApp:
 
     @cached_property
     def models(self) -> "Catalog":
-        """The models of the configuration."""
-        from shoal.extensions import extension_providers
-        from shoal.providers.catalog import Catalog
-
-        providers, extra = self.config.providers, extension_providers()
-        return Catalog(providers, home=self.home, clock=self.clock, environ=os.environ, extra=extra)
+        return open_catalog(self.config, os.environ, self.clock)
 
     @cached_property
     def _marked_files(self) -> "MarkedFiles":
@@ -179,22 +167,18 @@ class OfflineApp:
         return (await self.store.approvals.settle(approval, verdict, scope, by.user, by.trust)).approval.state
 
     async def go_to(self, thread: ThreadId, after: int, by: str) -> None:
-        """Have a conversation go on from right after an event."""
         await self.store.branches.branch(thread, after, by)
 
     async def try_again(self, thread: ThreadId, asker: Asker, seq: int = 0, model: str = "") -> Event:
-        """Nobody would answer. Raises Conflict."""
         raise Conflict("Shoal does not run, so nobody would answer. Start it with `shoal run`, then try again.")
 
     async def add_trigger(self, trigger: NewTrigger) -> Trigger:
-        """Schedule a turn."""
         return await self.store.triggers.add(trigger, first_time(trigger, self.clock.now()))
 
     def due(self, what: str) -> None:
         """Nothing runs that would have to look."""
 
     def names(self) -> tuple[str, ...]:
-        """The tools that there would be."""
         return tool_names(self.config)
 
     async def get(self, process: str) -> Process:
@@ -238,9 +222,11 @@ def tool_names(config: Config) -> tuple[str, ...]:
     return (*registry.names(), *others, *(any_tool_of(name) for name, one in config.mcp.items() if one.enabled))
 
 
-async def call_offline(config: Config, store: Store, method: str, path: str, body: object) -> tuple[int, bytes]:
+async def call_offline(
+    context: CommandContext, config: Config, store: Store, method: str, path: str, body: object
+) -> tuple[int, bytes]:
     """Make one call as the owner, and return the status and content of its answer."""
-    app, token = OfflineApp(config, store), secrets.token_urlsafe(32)
+    app, token = OfflineApp(context, config, store), secrets.token_urlsafe(32)
     path, _, query = path.partition("?")
     content = content_of(body)
     headers = [("host", "localhost"), ("authorization", f"Bearer {token}"), ("content-length", str(len(content)))]

@@ -9,7 +9,8 @@ from urllib.parse import urlencode
 
 import click
 
-from shoal.config import default_model
+from shoal.config import default_model, open_catalog
+from shoal.domain.clock import SystemClock
 from shoal.domain.errors import NotFound
 from shoal.domain.home import entry_key
 from shoal.domain.records import AuditRow, BudgetStatus, MemoryChange
@@ -19,7 +20,7 @@ from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, tell, usd
 
 if TYPE_CHECKING:
-    from shoal.providers.catalog import Catalog, ModelListing
+    from shoal.providers.catalog import ModelListing
     from shoal.surfaces.http.routes_memory import SkillsView
 
 # ---- audit ----
@@ -138,8 +139,8 @@ def models() -> None:
 @click.pass_obj
 def list_models(context: CommandContext, as_json: bool) -> None:
     """List the models that are known; models refresh asks the providers anew."""
-    chosen = default_model(context.config())
-    catalog = open_catalog(context)
+    config = context.config()
+    chosen, catalog = default_model(config), open_catalog(config, os.environ, SystemClock())
     views: list[dict[str, str | int]] = []
     for name in dict.fromkeys([*catalog.names(), chosen]):
         route = catalog.route(name)
@@ -156,7 +157,7 @@ def list_models(context: CommandContext, as_json: bool) -> None:
 @click.pass_obj
 def refresh(context: CommandContext, as_json: bool) -> int:
     """Ask every provider which models it offers, which shows too whether its key is valid; exit 1 if one fails."""
-    catalog = open_catalog(context)
+    catalog = open_catalog(context.config(), os.environ, SystemClock())
 
     async def ask() -> "Mapping[str, ModelListing]":
         try:
@@ -176,16 +177,6 @@ def refresh(context: CommandContext, as_json: bool) -> int:
         rows = [(name, "failed" if row.error else "ok", len(row.models), row.error) for name, row in found.items()]
         print_table(("provider", "", "models", "why"), rows, "No provider is configured; `demo` answers without one.")
     return 1 if any(row.error for row in found.values()) else 0
-
-
-def open_catalog(context: CommandContext) -> "Catalog":
-    """The providers and models of the configuration. Raises ConfigError."""
-    from shoal.domain.clock import SystemClock
-    from shoal.extensions import extension_providers
-    from shoal.providers.catalog import Catalog
-
-    providers, extra = context.config().providers, extension_providers()
-    return Catalog(providers, home=context.home, clock=SystemClock(), environ=os.environ, extra=extra)
 
 
 # ---- skills and memory ----

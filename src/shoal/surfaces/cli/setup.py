@@ -30,7 +30,7 @@ from shoal.setup import choices, trying
 from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, USER_IDS
 from shoal.setup.writing import keep_secret, write_settings
 from shoal.store.lock import is_held
-from shoal.surfaces.cli import login_service, setup_checks
+from shoal.surfaces.cli import setup_checks
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import printable, tell
@@ -96,7 +96,7 @@ class Setup:
         self._again = again
         self._asks = asks
         self._wrote: list[str] = []
-        self._started: login_service.LoginService | None = None
+        self._started: setup_checks.LoginService | None = None
         self._extra: dict[str, Value] = {}
         self._failed = False
         self._thread = ""
@@ -143,7 +143,7 @@ class Setup:
         if is_other:
             print(f"From now on say so: export SHOAL_HOME={shlex.quote(str(root))}")
         if is_held(self._context.home.lock_file):
-            service = login_service.login_service(root)
+            service = setup_checks.login_service(root)
             stop = f" (`{service.stop}`)" if service is not None and service.file.exists() else ""
             raise HomeLocked(f"A Shoal runs on {root}. Stop it{stop}, then `shoal setup` again.")
         made = make_home(self._context.home)
@@ -387,7 +387,7 @@ class Setup:
 
     def login(self) -> None:
         """The system starts Shoal by itself, if that is wanted."""
-        service = login_service.login_service(self._context.root)
+        service = setup_checks.login_service(self._context.root)
         wanted = self._given.pop("login", "")
         if service is None:
             if wanted == "y":
@@ -407,7 +407,7 @@ class Setup:
             question = f"{names} is set in this shell alone. Keep it in a file, so that the service has it?"
             if not self._asks or click.confirm(question, default=True):
                 self.write({key: self.keep(key, os.environ[name]) for key, name in only_here.items()})
-        login_service.start(service)
+        setup_checks.start_at_login(service)
         self._wrote.append(str(service.file))
         self._started = service
         self.say("login", f"Shoal runs. Its log: {service.log}")

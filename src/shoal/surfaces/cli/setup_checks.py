@@ -1,15 +1,21 @@
-"""What `shoal setup` looks at besides models and tokens: a port, a foreign directory, who owns a bot."""
+"""What `shoal setup` sees to besides models and tokens: the directory, the port, who owns a bot, the start at login."""
 
 import asyncio
 import os
+import plistlib
 import queue
+import re
 import secrets
+import shutil
 import socket
+import subprocess
+import sys
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
 
 import anyio
+import msgspec
 
 from shoal.config import Config
 from shoal.domain.errors import PlatformError, ShoalError
@@ -25,6 +31,7 @@ WRITE_SECONDS = 600.0
 """How long a person may take to write to their bot."""
 WRITERS_MAX = 100
 """So many people are shown a code."""
+COMMAND_SECONDS = 30.0
 
 
 def not_usable(root: Path) -> str:
@@ -134,3 +141,74 @@ async def greet(config: Config, platform: str, store: Store, prompt: Prompt) -> 
         await adapter.post(OutboundPost(prompt.thread, f"setup:{prompt.key}", text))
     finally:
         await adapter.close()
+
+
+# ---- the start at login: a unit of the user's systemd, or a launchd agent ----
+
+
+class LoginService(msgspec.Struct, frozen=True):
+    """What has a system start Shoal at login: a file, the commands that make it count, the one that shows the log."""
+
+    file: Path
+    content: bytes
+    commands: tuple[tuple[str, ...], ...]
+    log: str
+    stop: str
+
+
+def login_service(root: Path) -> LoginService | None:
+    """What would start Shoal on this home directory at each login; None where the system has nothing for that."""
+    called = shutil.which(sys.argv[0]) or sys.argv[0]
+    program = called if Path(called).name == "shoal" else str(Path(sys.executable).with_name("shoal"))
+    command = [os.path.abspath(program), "--home", str(root), "run"]
+    suffix = "" if root == Path("~/.shoal").expanduser() else "-" + re.sub(r"[^\w-]+", "-", root.name).strip("-")
+    if sys.platform == "darwin":
+        label = f"shoal{suffix}"
+        file, log = Path(f"~/Library/LaunchAgents/{label}.plist").expanduser(), root / "shoal.log"
+        content = {
+            "Label": label, "ProgramArguments": command, "RunAtLoad": True, "KeepAlive": True,
+            "StandardErrorPath": str(log), "StandardOutPath": str(log), "ExitTimeOut": 45,
+            "EnvironmentVariables": {"PATH": os.environ.get("PATH", os.defpath)},
+        }  # fmt: skip
+        domain = f"gui/{os.getuid()}"
+        commands = (("launchctl", "bootstrap", domain, str(file)),)
+        stop = f"launchctl bootout {domain}/{label}"
+        return LoginService(file, plistlib.dumps(content), commands, f"tail -f {log}", stop)
+    if not shutil.which("systemctl"):
+        return None
+    if _run(("systemctl", "--user", "show-environment")):  # no session of the user's: a container, another user's shell
+        return None
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "systemd" / "user"
+    unit = f"shoal{suffix}.service"
+    text = (
+        "[Unit]\nDescription=Shoal, agents in chats\n\n"
+        f"[Service]\nExecStart={' '.join(map(_quoted, command))}\nRestart=always\nRestartSec=1\nTimeoutStopSec=45\n"
+        "KillMode=mixed\n\n[Install]\nWantedBy=default.target\n"
+    )
+    commands = (("systemctl", "--user", "daemon-reload"), ("systemctl", "--user", "enable", "--now", unit))
+    stop = f"systemctl --user stop {unit}"
+    return LoginService(folder / unit, text.encode(), commands, f"journalctl --user -fu {unit}", stop)
+
+
+def start_at_login(service: LoginService) -> None:
+    """Write its file and have the system start Shoal. Raises ShoalError with what the system said, OSError."""
+    service.file.parent.mkdir(parents=True, exist_ok=True)
+    service.file.write_bytes(service.content)
+    for command in service.commands:
+        if failure := _run(command):
+            raise ShoalError(f"`{' '.join(command)}` failed: {failure}. {service.file} is written; run it by hand.")
+
+
+def _run(command: tuple[str, ...]) -> str:
+    """Run a command of the system; returns why it failed, or nothing."""
+    try:
+        ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if ran.returncode == 0 else " ".join(ran.stderr.split()) or f"it ended with {ran.returncode}"
+
+
+def _quoted(word: str) -> str:
+    """A word as systemd reads it back: percent signs and dollars are its own, spaces part words."""
+    text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{text}"' if re.search(r"[^\w@%+=:,./-]", word) else text

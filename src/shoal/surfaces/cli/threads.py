@@ -1,4 +1,5 @@
-"""`shoal threads`: conversations, their journals, the readable files made from them, and saved conversations."""
+"""`shoal threads` and `context`: conversations, their journals, the readable files made from them, saved conversations,
+and what the next request of one carries."""
 
 from collections.abc import Iterator
 
@@ -13,10 +14,14 @@ from shoal.domain.records import DeletedThread, Snapshot
 from shoal.surfaces.cli.client import as_usage, call_api, decode_event, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.link import call_app
-from shoal.surfaces.cli.output import json_option, print_json, print_records, printable, tell
+from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, tell
 from shoal.surfaces.http.routes_files import ArtifactView
 from shoal.surfaces.http.routes_threads import EVENTS_MAX, THREADS_MAX, Accepted, OpenedThread, ThreadSummary
+
+NEW_THREAD = "web:lobby:new"
+"""Stands for a conversation in which nothing was said."""
 
 
 class ThreadExport(msgspec.Struct, frozen=True):
@@ -343,3 +348,40 @@ def _whole(context: CommandContext, id: str, after: int = 0) -> tuple[ThreadSumm
         if len(batch) < EVENTS_MAX:
             return info, events
         after = decode_event(batch[-1]).seq
+
+
+# ---- the next request ----
+
+
+@click.group()
+def context() -> None:
+    """What the model gets to see."""
+
+
+@context.command("show")
+@click.argument("id", default=NEW_THREAD)
+@json_option
+@click.pass_obj
+def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
+    """Show what each part of a thread's next request takes, in bytes and tokens.
+
+    Without ID, of the first request of a new conversation.
+    """
+    from shoal.turn.context import ContextCosts
+
+    path = f"{_path(id)}/context"
+    make_home(context.home)
+    found = call_app(context, "GET", path, into=ContextCosts)
+    if as_json:
+        print_json(found)
+        return
+    share = found.tokens * 100 // found.window_tokens
+    print(f"{found.model} for {found.agent}: {found.tokens} of {found.window_tokens} tokens ({share} %),")
+    print(f"an answer may have {found.output_tokens}.")
+    print_table(("part", "bytes", "tokens"), [(one.name, one.bytes, one.tokens) for one in found.parts], "")
+    if found.found_tools:
+        print(f"{found.found_tools} further tools are found when they are needed.")
+    if found.left_out:
+        print(f"{found.left_out} older messages are left out.")
+    if found.fitted:
+        print("Instructions and tools are shortened: they are more than this window has room for.")

@@ -12,7 +12,7 @@ from tests.unit.surfaces.cli import peers
 from tests.unit.surfaces.cli.conftest import Shoal
 
 from shoal.config import load_config
-from shoal.surfaces.cli.imports.forms import dotenv, json5, yaml_subset
+from shoal.surfaces.cli.imports.files import dotenv, json5, yaml_subset
 from shoal.surfaces.cli.imports.found import cron_of, said, time_of
 
 MAKERS: dict[str, Callable[[Path], Path]] = {

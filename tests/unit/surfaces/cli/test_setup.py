@@ -19,7 +19,7 @@ from tests.unit.surfaces.cli.conftest import PROGRAM, VARIABLES, Shoal
 
 from shoal.config import load_config
 from shoal.setup.choices import mistaken
-from shoal.surfaces.cli import login_service
+from shoal.surfaces.cli import setup_checks
 from shoal.surfaces.cli.setup_checks import is_free, not_usable
 from shoal.testing.model import FakeModel
 from shoal.testing.model.fake import FakeSettings
@@ -478,16 +478,16 @@ def test_no_command_fills_the_home_of_another_product(shoal: Shoal, home: Path, 
 
 def test_a_unit_starts_this_shoal_on_this_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.platform", "linux")
-    monkeypatch.setattr(login_service, "_run", lambda command: "")  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(setup_checks, "_run", lambda command: "")  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if "/" not in name else name)
     monkeypatch.setattr("sys.argv", ["/opt/my apps/shoal"])
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    service = login_service.login_service(Path("/srv/100% mine"))
+    service = setup_checks.login_service(Path("/srv/100% mine"))
     assert service is not None
     assert service.file == tmp_path / "systemd/user/shoal-100-mine.service"
     line = next(line for line in service.content.decode().splitlines() if line.startswith("ExecStart="))
     assert line == 'ExecStart="/opt/my apps/shoal" --home "/srv/100%% mine" run'
-    login_service.start(service)
+    setup_checks.start_at_login(service)
     assert service.file.read_bytes() == service.content
     plain = tmp_path / "shoal-check.service"
     plain.write_text(service.content.decode().replace(line, "ExecStart=/bin/true"))
@@ -504,7 +504,7 @@ def test_launchd_is_told_in_its_own_form(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("sys.platform", "darwin")
     monkeypatch.setattr("sys.argv", ["/usr/local/bin/shoal"])
     root = Path("~/.shoal").expanduser()
-    service = login_service.login_service(root)
+    service = setup_checks.login_service(root)
     assert service is not None
     content = plistlib.loads(service.content)
     assert content["ProgramArguments"] == ["/usr/local/bin/shoal", "--home", str(root), "run"]

@@ -12,8 +12,7 @@ from pathlib import Path
 from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput
 from shoal.domain.triggers import zone_named
-from shoal.surfaces.cli.imports.files import Tree, changed_at, folders_and_files
-from shoal.surfaces.cli.imports.forms import Options, dotenv, yaml_subset
+from shoal.surfaces.cli.imports.files import Options, Tree, changed_at, dotenv, folders_and_files, yaml_subset
 from shoal.surfaces.cli.imports.found import (
     Entry,
     Found,

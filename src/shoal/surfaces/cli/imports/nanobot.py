@@ -12,8 +12,16 @@ from pathlib import Path
 
 from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput
-from shoal.surfaces.cli.imports.files import Tree, changed_at, leave_files, notes_of, place_of, read_workspace
-from shoal.surfaces.cli.imports.forms import Options, json5
+from shoal.surfaces.cli.imports.files import (
+    Options,
+    Tree,
+    changed_at,
+    json5,
+    leave_files,
+    notes_of,
+    place_of,
+    read_workspace,
+)
 from shoal.surfaces.cli.imports.found import (
     Entry,
     Found,

@@ -16,15 +16,17 @@ from shoal.domain.errors import InvalidInput
 from shoal.domain.installation import how_to_add
 from shoal.surfaces.cli.imports.files import (
     Database,
+    Options,
     Tree,
     changed_at,
+    dotenv,
     folders_and_files,
+    json5,
     leave_files,
     place_of,
     read_workspace,
     unzstd,
 )
-from shoal.surfaces.cli.imports.forms import Options, dotenv, json5
 from shoal.surfaces.cli.imports.found import (
     Entry,
     Found,
