@@ -25,6 +25,13 @@ OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 """Whoever uses the page, the API or this machine's shell is the owner, unless a token was given to somebody else."""
 
 
+def every_account(config: Config) -> list[tuple[str, str, AccountSettings]]:
+    """Each account, also one that is switched off: its platform, the first part of its thread ids, its settings."""
+    rows = config.platforms.by_platform.items()
+    found = [(platform, platform_name(platform, one), one) for platform, accounts in rows for one in accounts]
+    return [*found, *(("webhook", name, one) for name, one in config.platforms.webhook.items())]
+
+
 def accounts_of(config: Config) -> dict[str, AccountSettings]:
     """Every enabled account, by the first part of its thread ids."""
     found = dict[str, AccountSettings](config.platforms.webhook)

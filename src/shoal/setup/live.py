@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 
-from shoal.accounts import platform_name
+from shoal.accounts import every_account
 from shoal.config import Config, load_config
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
 from shoal.config.secrets import watch_secrets
@@ -53,6 +53,19 @@ CONNECT_SECONDS = 5.0
 """How long an answer waits for an account or server, which was tried before, to be connected."""
 
 AccountState = Literal["connected", "connecting", "failing", "off"]
+Entered = Annotated[str, msgspec.Meta(max_length=4000)]
+SecretName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=100, description="a name of letters, digits, - and _"
+    ),
+]
+ServerName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64, description="a name of small letters, digits, - and _"
+    ),
+]
 
 
 class ModelChoice(msgspec.Struct, frozen=True):
@@ -111,13 +124,12 @@ class SetupState(msgspec.Struct, frozen=True):
     titles: Literal["words", "model"]
 
 
-class ProviderWanted(msgspec.Struct, frozen=True):
+class ProviderEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was entered of a provider; an empty `key` is the one that is there already."""
 
-    name: str
-    key: str = ""
-    address: str = ""
-    model_file: str = ""
+    key: Entered = ""
+    address: Entered = ""
+    model_file: Entered = ""
 
 
 class OfferedModels(msgspec.Struct, frozen=True):
@@ -127,14 +139,15 @@ class OfferedModels(msgspec.Struct, frozen=True):
     usual: str
 
 
-class McpWanted(msgspec.Struct, frozen=True):
-    """An MCP server: a program with its arguments, or an address. `env` and `headers` hold secrets."""
+class NewMcpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An MCP server: a `command` with its `args`, or a `url`. `env` and `headers` hold secrets."""
 
-    command: str = ""
-    args: tuple[str, ...] = ()
-    url: str = ""
-    env: Mapping[str, str] = {}
-    headers: Mapping[str, str] = {}
+    name: ServerName
+    command: Entered = ""
+    args: tuple[Entered, ...] = ()
+    url: Entered = ""
+    env: dict[SecretName, Entered] = {}
+    headers: dict[SecretName, Entered] = {}
 
 
 class McpServerState(msgspec.Struct, frozen=True):
@@ -176,13 +189,7 @@ class LiveSetup:
 
     def accounts(self) -> tuple[Account, ...]:
         """Every configured account on a platform, and how it is."""
-        return tuple(self._account(*one) for one in self._configured(self._app.config))
-
-    def _configured(self, config: Config) -> list[tuple[str, str, AccountSettings]]:
-        """Platform, name and settings of each account."""
-        rows = config.platforms.by_platform.items()
-        found = [(platform, platform_name(platform, one), one) for platform, accounts in rows for one in accounts]
-        return [*found, *(("webhook", name, one) for name, one in config.platforms.webhook.items())]
+        return tuple(self._account(*one) for one in every_account(self._app.config))
 
     def mcp(self, *, for_owner: bool = True) -> tuple[McpServerState, ...]:
         """Every configured MCP server, and how it is; arguments are the owner's alone, and masked."""
@@ -231,26 +238,25 @@ class LiveSetup:
 
     # ---- a model ----
 
-    async def offer(self, wanted: ProviderWanted) -> OfferedModels:
+    async def offer(self, name: str, entered: ProviderEntered) -> OfferedModels:
         """What a provider has, if it takes the key; nothing is changed. Raises InvalidInput with the reason."""
-        values, secrets = self._provider(wanted)
+        values, secrets = self._provider(name, entered)
         with self._in_a_sentence():
-            models = await trying.offered(self._config({**values, **secrets}), _table(wanted.name))
-        known = KNOWN_PROVIDERS.get(wanted.name)
-        usual = known.model if known is not None else ""
+            models = await trying.offered(self._config({**values, **secrets}), _table(name))
+        usual = KNOWN_PROVIDERS[name].model if name in KNOWN_PROVIDERS else ""
         if not models and not usual:
-            raise InvalidInput(f"{_table(wanted.name)} has no model yet. Load one there, then try again.")
+            raise InvalidInput(f"{_table(name)} has no model yet. Load one there, then try again.")
         return OfferedModels(tuple(models), usual if usual in models or not models else models[0])
 
-    async def use_model(self, wanted: ProviderWanted, model: str, by: str) -> str:
+    async def use_model(self, name: str, entered: ProviderEntered, model: str, by: str) -> str:
         """Have a model answer from the next turn on, once it has said something; returns that.
 
         Raises InvalidInput with the reason why it cannot, and changes nothing then.
         """
-        table = _table(wanted.name)
+        table = _table(name)
         chosen = f"{table}/{model.removeprefix(f'{table}/')}"
         async with self._changing(f"model {chosen}", by):
-            values, secrets = self._provider(wanted)
+            values, secrets = self._provider(name, entered)
             values["model.name"] = chosen
             said = await trying.answer_of(self._config({**values, **secrets}), chosen)
             config = await self._write(values, secrets)
@@ -263,34 +269,33 @@ class LiveSetup:
             app.notices.notes = [note for note in app.notices.notes if note != before]
             return said
 
-    def _provider(self, wanted: ProviderWanted) -> tuple[dict[str, Value], dict[str, str]]:
+    def _provider(self, name: str, entered: ProviderEntered) -> tuple[dict[str, Value], dict[str, str]]:
         """What the file would say, and the secrets it would name. Raises InvalidInput."""
-        name = wanted.name
         if name not in MODELS or name == DEMO:
             raise InvalidInput(f"There is no provider {name[:80]!r} to set up. There are: {', '.join(MODELS)}.")
-        table, known, row = f"providers.{_table(name)}", KNOWN_PROVIDERS.get(name), None
+        table, known = f"providers.{_table(name)}", KNOWN_PROVIDERS.get(name)
         row = self._app.config.providers.get(_table(name))
         values, secrets = dict[str, Value](), dict[str, str]()
         if install := _missing(name):
             raise InvalidInput(f"That needs the extra `{name}`. {install}, then restart Shoal.")
         if name == "local":
-            file = Path(wanted.model_file or (row.model_file if row is not None else "")).expanduser()
+            file = Path(entered.model_file or (row.model_file if row is not None else "")).expanduser()
             if not file.is_absolute() or not _is_gguf(file):
                 raise InvalidInput(f"{str(file)[:300]!r} is no GGUF file on Shoal's machine; give its whole path.")
             values[f"{table}.model_file"] = str(file)
         elif name not in KEYS:
             before = row.base_url if row is not None else known.base_url if known is not None else ""
-            address = (wanted.address or before).rstrip("/")
-            if row is not None and row.api_key and address != row.base_url.rstrip("/") and not wanted.key:
+            address = (entered.address or before).rstrip("/")
+            if row is not None and row.api_key and address != row.base_url.rstrip("/") and not entered.key:
                 raise InvalidInput("For another address, give the key again: the one that is there is not sent to it.")
             values[f"{table}.base_url"] = address
             if name == "server":
                 values[f"{table}.kind"] = "openai"
-        if wanted.key:
-            self._learn(wanted.key)
-            if problem := mistaken(wanted.key, KEYS[name]) if name in KEYS else "":
+        if entered.key:
+            self._learn(entered.key)
+            if problem := mistaken(entered.key, KEYS[name]) if name in KEYS else "":
                 raise InvalidInput(problem)
-            secrets[f"{table}.api_key"] = wanted.key
+            secrets[f"{table}.api_key"] = entered.key
         elif name in KEYS and (row is None or not row.api_key):
             raise InvalidInput("The key is missing.")
         return values, secrets
@@ -373,7 +378,7 @@ class LiveSetup:
             await app.remove_platform(name)
         config = self._with_platforms(config)
         watch_secrets(config, app.executor.redactor.learn)
-        account = next(one for _, there, one in self._configured(config) if there == name)
+        account = next(one for _, there, one in every_account(config) if there == name)
         if account.enabled:
             adapter = trying.adapter_of(config, name, app.store.settings)
             app.add_platform(adapter)
@@ -387,8 +392,9 @@ class LiveSetup:
 
     # ---- MCP servers ----
 
-    async def put_mcp(self, name: str, wanted: McpWanted, by: str) -> McpServerState:
+    async def put_mcp(self, wanted: NewMcpServer, by: str) -> McpServerState:
         """Add an MCP server, once it has answered. Raises InvalidInput with the reason why it does not, Conflict."""
+        name = wanted.name
         async with self._changing(f"MCP server {name}", by):
             if name in self._app.config.mcp:
                 raise Conflict(f"There is an MCP server {name} already. Remove it first, or take another name.")

@@ -106,7 +106,6 @@ class MarkdownWriter(ConversationWriter):
     """As Markdown."""
 
     def head(self) -> str:
-        """The title."""
         return f"# {_line(self.title or self.thread)}\n\nThread `{self.thread}`\n"
 
     def said(self, name: str, at: str, text: str, files: tuple[Attachment, ...]) -> str:
@@ -120,7 +119,6 @@ class MarkdownWriter(ConversationWriter):
         return f"\n{what}\n\n{_fenced(arguments, 'json')}{_fenced(result.text)}"
 
     def note(self, text: str) -> str:
-        """In italics."""
         return f"\n*{_line(text)}*\n"
 
 
@@ -159,11 +157,9 @@ class HtmlWriter(ConversationWriter):
         return f"<details><summary>{what}</summary>{asked}<pre>{escape(result.text)}</pre></details>\n"
 
     def note(self, text: str) -> str:
-        """In italics."""
         return f'<p class="note">{escape(text)}</p>\n'
 
     def tail(self) -> str:
-        """The end of the file."""
         return "</html>\n"
 
 

@@ -13,7 +13,7 @@ from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.markup import counted
 from shoal.domain.permissions import TOKEN_SCOPES, Decision, Ruling
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
-from shoal.surfaces.cli.completion import complete_agents
+from shoal.surfaces.cli.completion import agent_option, complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import (
     hours_of,
@@ -190,13 +190,9 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
 def rules(context: CommandContext, as_json: bool) -> None:
     """List the rules of your own: what holds beside the profile, and what stands in profiles that you have made."""
     found = get(context, "/api/permissions/rules", list[OwnRuleView])
-    if as_json:
-        print_json(found)
-        return
     rows = [(one.id, _whose(one), one.list, printable(one.words or one.pattern)) for one in found]
-    print_table(
-        ("id", "for", "decision", "what"), rows, "There are no rules of your own. Add one: shoal permissions add"
-    )
+    empty = "There are no rules of your own. Add one: shoal permissions add"
+    print_records(found, as_json, ("id", "for", "decision", "what"), rows, empty)
 
 
 def _whose(rule: OwnRuleView) -> str:
@@ -347,7 +343,7 @@ def token() -> None:
 @token.command("create")
 @click.argument("name")
 @click.option("--scope", required=True, type=click.Choice(TOKEN_SCOPES), help="What it may do.")
-@click.option("--agent", default="", shell_complete=complete_agents, help="Confine it to the threads of this agent.")
+@agent_option("Confine it to the threads of this agent.")
 @click.option(
     "--as", "person", default="", metavar="PERSON", help="PLATFORM:USER, a name of [access.people], or owner."
 )

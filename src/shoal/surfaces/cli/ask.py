@@ -33,7 +33,7 @@ from shoal.domain.events import (
 from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
 from shoal.domain.messages import Usage
 from shoal.domain.tables import width_of
-from shoal.surfaces.cli.completion import complete_agents
+from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import limit_words, print_json, printable, status_words, tell
 
@@ -79,7 +79,7 @@ class AskResult(msgspec.Struct, frozen=True):
 @click.command()
 @click.argument("text", nargs=-1)
 @click.option("--thread", help="Go on in this thread; without it a new one is made.")
-@click.option("--agent", default="", shell_complete=complete_agents, help="Who answers; without it the default agent.")
+@agent_option("Who answers; without it the default agent.")
 @click.option("--json", "as_json", is_flag=True, help="Print thread, turn, reply, steps, usage and outcome as JSON.")
 @click.pass_obj
 def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:

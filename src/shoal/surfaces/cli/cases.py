@@ -19,10 +19,19 @@ from shoal.domain.errors import ConfigError, HomeLocked, NotFound, ShoalError, S
 from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.domain.markup import counted
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
-from shoal.surfaces.cli.completion import complete_agents
+from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.link import open_api
-from shoal.surfaces.cli.output import hours_of, json_option, print_json, print_table, printable, tell, usd
+from shoal.surfaces.cli.output import (
+    hours_of,
+    json_option,
+    print_json,
+    print_records,
+    print_table,
+    printable,
+    tell,
+    usd,
+)
 from shoal.surfaces.http.routes_cases import CaseView, CheckBegun, ComparisonView
 from shoal.surfaces.http.routes_threads import ReplayView, ThreadSummary
 from shoal.turn.checks import CaseOutcome
@@ -33,6 +42,10 @@ EXIT_INTERRUPTED = 130
 USD_MAX = 1.0
 PAGE = 500
 LAST = datetime.max.replace(tzinfo=UTC)
+
+usd_option = click.option(
+    "--usd-max", default=USD_MAX, show_default=True, type=click.FloatRange(0), help="What it may cost; 0 is no ceiling."
+)
 
 
 # ---- replay ----
@@ -145,9 +158,7 @@ def all_as_usage() -> Generator[None]:
 @click.option("--profile", default="", help="With the tools that this permission profile leaves.")
 @click.option("--system", type=click.Path(path_type=Path), help="With the instructions in this file.")
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(1, RUNS_MAX), help="How often to ask each.")
-@click.option(
-    "--usd-max", default=USD_MAX, show_default=True, type=click.FloatRange(0), help="What it may cost; 0 is no ceiling."
-)
+@usd_option
 @json_option
 @click.pass_obj
 def compare(
@@ -373,28 +384,24 @@ def save(
 
 
 @cases.command("list")
-@click.option("--agent", default="main", shell_complete=complete_agents, show_default=True, help="Whose.")
+@agent_option("Whose.", "main")
 @json_option
 @click.pass_obj
 def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
     """List an agent's cases and what has to hold in each."""
     with all_as_usage():
         found = get(context, f"/api/agents/{path_part(agent)}/cases", list[CaseView])
-    if as_json:
-        print_json(found)
-        return
     rows = [(one.name, "; ".join(one.expects), one.about) for one in found]
-    print_table(("case", "has to hold", "about"), rows, f"{agent} has no cases. `shoal cases save` makes them.")
+    empty = f"{agent} has no cases. `shoal cases save` makes them."
+    print_records(found, as_json, ("case", "has to hold", "about"), rows, empty)
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[CASE…]")
-@click.option("--agent", default="main", shell_complete=complete_agents, show_default=True, help="Whose cases.")
+@agent_option("Whose cases.", "main")
 @click.option("--model", default="", help="Another model than the agent's.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML to this file.")
-@click.option(
-    "--usd-max", default=USD_MAX, show_default=True, type=click.FloatRange(0), help="What it may cost; 0 is no ceiling."
-)
+@usd_option
 @json_option
 @click.pass_obj
 def check(

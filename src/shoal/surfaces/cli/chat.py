@@ -38,7 +38,7 @@ from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, parse_thread_
 from shoal.domain.markup import counted
 from shoal.domain.messages import SILENT, ToolCall, Usage
 from shoal.domain.posts import OutboundPost
-from shoal.surfaces.cli.completion import complete_agents
+from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import (
     call_line,
@@ -59,12 +59,7 @@ THREAD = ThreadId("terminal:local:main")
 
 @click.command()
 @click.option("--thread", default=str(THREAD), show_default=True, help="The conversation to go on with.")
-@click.option(
-    "--agent",
-    default="",
-    shell_complete=complete_agents,
-    help="Who answers in a new conversation; without it the default agent.",
-)
+@agent_option("Who answers in a new conversation; without it the default agent.")
 @click.pass_obj
 def chat(context: CommandContext, thread: str, agent: str) -> int:
     """Chat in the terminal: /help lists the commands; y, t and n answer the agent's questions.

@@ -3,15 +3,18 @@
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from shoal.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from click.shell_completion import CompletionItem
 
+F = TypeVar("F", bound="Callable[..., object]")
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_SHOAL_COMPLETE"
 """By which a shell's script asks this program what may come next."""
@@ -75,6 +78,13 @@ def complete_agents(click_context: click.Context, _: click.Parameter, begun: str
 
     home = click_context.find_root().params.get("home") or Path(os.environ.get("SHOAL_HOME") or "~/.shoal")
     return [CompletionItem(name) for name in agent_names(home.expanduser()) if name.startswith(begun)]
+
+
+def agent_option(help: str, default: str = "") -> "Callable[[F], F]":
+    """The option --agent of a command."""
+    return click.option(
+        "--agent", default=default, show_default=bool(default), shell_complete=complete_agents, help=help
+    )
 
 
 def words_of(usage: str) -> list[str]:

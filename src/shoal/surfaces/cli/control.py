@@ -12,14 +12,13 @@ from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import parse_thread_id
 from shoal.domain.triggers import BRIEF_ON_PAGE, next_cron, parse_when
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
-from shoal.surfaces.cli.completion import complete_agents
+from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import (
     VERDICTS,
     json_option,
     print_json,
     print_records,
-    print_table,
     printable,
     tell,
     when,
@@ -182,12 +181,7 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
 @click.option("--timezone", default="UTC", show_default=True, help="IANA name, such as Europe/Berlin.")
-@click.option(
-    "--agent",
-    default="",
-    shell_complete=complete_agents,
-    help="Who answers; without it the thread's or channel's agent.",
-)
+@agent_option("Who answers; without it the thread's or channel's agent.")
 @click.option("--name", default="", help="A name for lists.")
 @click.pass_obj
 def add(context: CommandContext, when_: str, text: str, thread: str | None, **given: str) -> None:
@@ -264,7 +258,7 @@ def processes() -> None:
 
 
 @processes.command("list")
-@click.option("--agent", default="", shell_complete=complete_agents, help="Only those of this agent.")
+@agent_option("Only those of this agent.")
 @click.option("--running", is_flag=True, help="Only those that run.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @json_option
@@ -340,12 +334,10 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
         for server in found
         for one in server.tools
     ]
-    if as_json:
-        print_json(rows)
-        return
-    rows.sort(key=lambda row: (row["state"] == "allowed", row["name"]))
-    shown = [(row["name"], row["state"], row["digest"], row["since"]) for row in rows]
-    print_table(("tool", "state", "digest", "pinned (UTC)"), shown, "No MCP server was connected yet.")
+    waiting_first = sorted(rows, key=lambda row: (row["state"] == "allowed", row["name"]))
+    shown = [(row["name"], row["state"], row["digest"], row["since"]) for row in waiting_first]
+    head = ("tool", "state", "digest", "pinned (UTC)")
+    print_records(rows, as_json, head, shown, "No MCP server was connected yet.")
 
 
 @mcp.command("show")

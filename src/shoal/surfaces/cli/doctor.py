@@ -290,15 +290,13 @@ async def _sandbox(_: CommandContext, config: "Config") -> AsyncGenerator[Doctor
 
 
 async def _platforms(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
+    from shoal.accounts import every_account
+
     found = False
-    for name, accounts in config.platforms.by_platform.items():
-        for account in accounts:
-            found = found or account.enabled
-            yield await asyncio.to_thread(_account, name, account, context, config)
-    for name, account in config.platforms.webhook.items():
+    for platform, name, account in every_account(config):
         found = found or account.enabled
-        named = msgspec.structs.replace(account, account=name)
-        yield await asyncio.to_thread(_account, "webhook", named, context, config)
+        named = msgspec.structs.replace(account, account=name) if platform == "webhook" else account
+        yield await asyncio.to_thread(_account, platform, named, context, config)
     if not found:
         yield ok("platforms", "none is configured; the page, the terminal and the API always work.")
 

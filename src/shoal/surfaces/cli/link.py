@@ -163,7 +163,6 @@ class LocalLink:
         return "" if receipt.status == "busy" else key
 
     async def steer(self, text: str) -> bool:
-        """Hand a message to the running turn."""
         clock = self._app.clock
         receipt = await self._app.orchestrator.send(Steer(self._thread, clock.new_id(), text, OWNER, clock.now()))
         return receipt.delivered
@@ -188,7 +187,6 @@ class LocalLink:
         return await self._app.orchestrator.decide(approval, allow, ASKER, scope)
 
     def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
-        """Have the terminal's own posts shown."""
         from shoal.chat.local import TerminalAdapter
 
         adapter = self._app.adapters.get("terminal")

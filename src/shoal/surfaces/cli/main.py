@@ -90,7 +90,6 @@ class Subcommands(click.Group):
     """Imports a subcommand when it is asked for, and lists them all without."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, the usual ones first."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -112,7 +111,6 @@ class Subcommands(click.Group):
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List them from the table."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 

@@ -15,7 +15,7 @@ from shoal.domain.errors import NotFound
 from shoal.domain.home import entry_key
 from shoal.domain.records import AuditRow, BudgetStatus, MemoryChange
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
-from shoal.surfaces.cli.completion import complete_agents
+from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, tell, usd
 
@@ -166,16 +166,13 @@ def refresh(context: CommandContext, as_json: bool) -> int:
             await catalog.close()
 
     found = asyncio.run(ask())
-    if as_json:
-        print_json(
-            [
-                {"provider": name, "valid": row.valid, "models": len(row.models), "error": row.error}
-                for name, row in found.items()
-            ]
-        )
-    else:
-        rows = [(name, "failed" if row.error else "ok", len(row.models), row.error) for name, row in found.items()]
-        print_table(("provider", "", "models", "why"), rows, "No provider is configured; `demo` answers without one.")
+    views = [
+        {"provider": name, "valid": row.valid, "models": len(row.models), "error": row.error}
+        for name, row in found.items()
+    ]
+    rows = [(name, "failed" if row.error else "ok", len(row.models), row.error) for name, row in found.items()]
+    empty = "No provider is configured; `demo` answers without one."
+    print_records(views, as_json, ("provider", "", "models", "why"), rows, empty)
     return 1 if any(row.error for row in found.values()) else 0
 
 
@@ -189,10 +186,14 @@ SCOPE = click.option(
     show_default=True,
     help="Who has it.",
 )
-OF_AGENT = click.option(
-    "--agent", default="main", shell_complete=complete_agents, show_default=True, help="Whose, for scope agent."
-)
+OF_AGENT = agent_option("Whose, for scope agent.", "main")
+AS_AGENT = agent_option("As this agent has them.", "main")
+AS_IN_THREAD = click.option("--thread", help="As they are in this thread.")
 IN_THREAD = click.option("--thread", help="A thread of the platform or channel.")
+FILE_SCOPE = click.option(
+    "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True
+)
+OF_DAY = click.option("--day", help="The day of the note, YYYY-MM-DD.")
 
 
 @click.group()
@@ -207,10 +208,8 @@ def _skills_of(context: CommandContext, agent: str, thread: str | None) -> "Skil
 
 
 @skills.command("list")
-@click.option(
-    "--agent", default="main", shell_complete=complete_agents, show_default=True, help="As this agent has them."
-)
-@click.option("--thread", help="As they are in this thread.")
+@AS_AGENT
+@AS_IN_THREAD
 @json_option
 @click.pass_obj
 def list_skills(context: CommandContext, agent: str, thread: str | None, as_json: bool) -> None:
@@ -222,10 +221,8 @@ def list_skills(context: CommandContext, agent: str, thread: str | None, as_json
 
 
 @skills.command()
-@click.option(
-    "--agent", default="main", shell_complete=complete_agents, show_default=True, help="As this agent has them."
-)
-@click.option("--thread", help="As they are in this thread.")
+@AS_AGENT
+@AS_IN_THREAD
 @json_option
 @click.pass_obj
 def check(context: CommandContext, agent: str, thread: str | None, as_json: bool) -> int:
@@ -328,11 +325,9 @@ def show(context: CommandContext, thread: str | None, day: str | None, as_json: 
 
 @memory.command()
 @click.argument("entry")
-@click.option(
-    "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True
-)
+@FILE_SCOPE
 @IN_THREAD
-@click.option("--day", help="The day of the note, YYYY-MM-DD.")
+@OF_DAY
 @click.pass_obj
 def forget(context: CommandContext, entry: str, scope: str, thread: str | None, day: str | None) -> None:
     """Forget ENTRY, which may be spelt in upper or lower case. memory undo takes that back."""
@@ -347,11 +342,9 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str | None, 
 @memory.command()
 @click.argument("entry")
 @click.argument("text")
-@click.option(
-    "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True
-)
+@FILE_SCOPE
 @IN_THREAD
-@click.option("--day", help="The day of the note, YYYY-MM-DD.")
+@OF_DAY
 @click.pass_obj
 def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str | None, day: str | None) -> None:
     """Put TEXT in the place of ENTRY. `memory undo` takes that back."""

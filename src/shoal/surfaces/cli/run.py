@@ -186,7 +186,6 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 
     @property
     def stream(self) -> TextIO:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Where lines go."""
         return sys.stderr
 
 

@@ -144,16 +144,13 @@ class TerminalScreen(ChatScreen):
     # ---- what is finished ----
 
     def line(self, text: str) -> None:
-        """Show finished lines."""
         self._print("line", wrapped(text, self._width))
 
     def said(self, markdown: str) -> None:
-        """Show a finished piece of the agent's words."""
         if text := markdown.strip("\n"):
             self._print("said", rows(text, self._width, colour=self._colour))
 
     def told(self, markdown: str) -> None:
-        """Show a message of Shoal's own."""
         self.said(printable(as_typed(markdown)))
 
     def finished(self, markdown: str) -> int:

@@ -12,7 +12,7 @@ from shoal.domain.ids import parse_thread_id
 from shoal.domain.markup import counted
 from shoal.domain.records import DeletedThread, Snapshot
 from shoal.surfaces.cli.client import as_usage, call_api, decode_event, get, path_part
-from shoal.surfaces.cli.completion import complete_agents
+from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.link import call_app
@@ -37,7 +37,7 @@ def threads() -> None:
 
 
 @threads.command("list")
-@click.option("--agent", default="", shell_complete=complete_agents, help="Only those of this agent.")
+@agent_option("Only those of this agent.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, THREADS_MAX))
 @click.option("--archived", is_flag=True, help="Those that were put away, instead of all others.")
 @json_option

@@ -89,8 +89,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     the JSON it sends, or None.
 
     `scopes` are those of the tokens that may make it. `narrows`: the answer leaves out threads and agents that the
-    caller may not see, though the path names no thread. `raw_body` is the media type of a body that the handler reads
-    itself. `streams`: it can answer with server-sent events too.
+    caller may not see, though the path names no thread. `owner_only`: of their bearers only the owner may. `raw_body` is
+    the media type of a body that the handler reads itself. `streams`: it can answer with server-sent events too.
     """
 
     method: str
@@ -106,6 +106,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     body_optional: bool
     streams: bool
     narrows: bool
+    owner_only: bool
 
     @property
     def is_open(self) -> bool:
@@ -147,6 +148,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             except msgspec.ValidationError as error:
                 message = f"The query is not what this call takes: {refusal(error, self.query)}. See GET /openapi.json."
                 raise InvalidInput(message) from error
+        if self.owner_only and caller(request).asker.trust != "owner":
+            raise ApiError(403, "owner", "Only the owner may do this; use the token in the file `token` of its home.")
         value = await self.handler(**given)
         if isinstance(value, Response):
             return value
@@ -173,6 +176,7 @@ class Routes:
         body_optional: bool = False,
         streams: bool = False,
         narrows: bool = False,
+        owner_only: bool = False,
     ) -> Callable[[HandlerT], HandlerT]:
         """Serve `call`, METHOD PATH, by the function that this decorates."""
         method, path = call.split()
@@ -203,6 +207,7 @@ class Routes:
                     body_optional=body_optional,
                     streams=streams,
                     narrows=narrows,
+                    owner_only=owner_only,
                 )
             )
             return handler
@@ -257,12 +262,6 @@ async def _admit(web: WebContext, endpoint: Endpoint, by: Principal, request: Re
     action = f"{request.method} {request.url.path}"[:ACTION_CHARS_MAX]
     entry = AuditEntry("call", action, "allow", user=by.person, token=token.name)
     await web.app.store.audit.record(CHAIN, [entry])
-
-
-def check_owner(by: Principal) -> None:
-    """Raises ApiError 403 for anybody else."""
-    if by.asker.trust != "owner":
-        raise ApiError(403, "owner", "Only the owner may do this; use the token in the file `token` of its home.")
 
 
 # ---- what handlers answer ----

@@ -26,7 +26,7 @@ from shoal.surfaces.http.endpoints import WebContext, checked_text
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.routes_files import AttachmentRef, take_attachments
 from shoal.surfaces.http.routes_threads import make_prompt, still_allowed, submit
-from shoal.surfaces.http.streams import Allowed, cancel_when_refused, thread_items
+from shoal.surfaces.http.streams import cancel_when_refused, thread_items
 
 DEFAULT_MODEL = "shoal"
 """The model name that means the default agent."""
@@ -294,17 +294,13 @@ async def _model_away(
     return ApiError(503, "model_unavailable", f"{retry.message} Send it again later.", headers)
 
 
-def still_allowed_in(web: WebContext, begun: PendingReply) -> Allowed | None:
-    """What is asked now and then while a reply is awaited."""
-    return still_allowed(web, begun.conversation.by, begun.thread)
-
-
 async def whole_reply(web: WebContext, begun: PendingReply) -> TurnFinished:
     """Wait for the turn's end. Raises ApiError when there is no answer, or the token ended meanwhile."""
     finished: TurnFinished | None = None
     failure: ApiError | None = None
     async with anyio.create_task_group() as group:
-        group.start_soon(cancel_when_refused, still_allowed_in(web, begun), group.cancel_scope)
+        allowed = still_allowed(web, begun.conversation.by, begun.thread)
+        group.start_soon(cancel_when_refused, allowed, group.cancel_scope)
         try:
             async with aclosing(reply_pieces(web, begun, GrowingReply())) as pieces:
                 finished = [piece async for piece in pieces if isinstance(piece, TurnFinished)][-1]

@@ -27,10 +27,10 @@ from shoal.surfaces.http.openai_conversation import (
     models_of,
     reply_pieces,
     response_id,
-    still_allowed_in,
     thread_of_response,
     whole_reply,
 )
+from shoal.surfaces.http.routes_threads import still_allowed
 from shoal.surfaces.http.streams import HEARTBEAT, EventStream
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
@@ -66,8 +66,8 @@ async def _respond(
 ) -> Response:
     admitted = web.streams.admit()
     if stream:
-        frames = _frames(web, begun, form)
-        return EventStream(frames, web.streams, admitted, begun.headers, allowed=still_allowed_in(web, begun))
+        allowed = still_allowed(web, begun.conversation.by, begun.thread)
+        return EventStream(_frames(web, begun, form), web.streams, admitted, begun.headers, allowed=allowed)
     with admitted:
         response = json_answer(form.whole(await whole_reply(web, begun)))
     response.headers.update(begun.headers)

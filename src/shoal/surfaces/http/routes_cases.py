@@ -10,7 +10,7 @@ from starlette.responses import Response
 from shoal.actors.commands import agent_here
 from shoal.actors.principals import Principal
 from shoal.domain.agents import AgentSpec
-from shoal.domain.cases import CASES, Expectation
+from shoal.domain.cases import CASES, Case, Expectation
 from shoal.domain.comparisons import DIFFERENCES, Wanted
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import ThreadId
@@ -82,13 +82,11 @@ class CheckBegun(msgspec.Struct, frozen=True):
 def comparisons_of(web: WebContext) -> Comparisons:
     """The comparisons of the running app."""
     app = web.app
-    return Comparisons(app.store, app.context, app.spending, app.profiles, app.clock, lambda name: spec_of(web, name))
 
+    def spec_of(name: str) -> AgentSpec:
+        return app.agents.spec(name if app.agents.exists(name) else app.agents.defaults.agent)
 
-def spec_of(web: WebContext, name: str) -> AgentSpec:
-    """An agent; the default one for a name that is gone."""
-    agents = web.app.agents
-    return agents.spec(name if agents.exists(name) else agents.defaults.agent)
+    return Comparisons(app.store, app.context, app.spending, app.profiles, app.clock, spec_of)
 
 
 def known_agent(web: WebContext, name: str) -> AgentSpec:
@@ -168,8 +166,7 @@ async def save_turn_as_case(web: WebContext, thread: ThreadId, body: NewCase) ->
         app.store.journal, thread, body.turn, tuple(body.expect), about=body.about, sandbox=body.sandbox,
         clean=app.executor.redactor.redact, check_tool=app.lifecycle.checks.tool, folder=agent.home, name=body.name,
     )  # fmt: skip
-    expects = tuple(one.words for one in case.expect)
-    return CaseView(agent.name, body.name, f"{CASES}/{body.name}.toml", case.about, expects, len(case.messages))
+    return _case_view(agent.name, body.name, case)
 
 
 @routes("GET /api/agents/{name}/cases", ADMINS)
@@ -177,12 +174,12 @@ async def cases(web: WebContext, name: str) -> list[CaseView]:
     """An agent's cases; 400 names the file and line of one that is wrong."""
     agent = known_agent(web, name)
     found = await anyio.to_thread.run_sync(read_cases, agent.home)
-    return [
-        CaseView(
-            agent.name, one, f"{CASES}/{one}.toml", case.about, tuple(e.words for e in case.expect), len(case.messages)
-        )
-        for one, case in found.items()
-    ]
+    return [_case_view(agent.name, one, case) for one, case in found.items()]
+
+
+def _case_view(agent: str, name: str, case: Case) -> CaseView:
+    expects = tuple(one.words for one in case.expect)
+    return CaseView(agent, name, f"{CASES}/{name}.toml", case.about, expects, len(case.messages))
 
 
 @routes("POST /api/agents/{name}/check", ADMINS, media_type="text/event-stream", body_optional=True)

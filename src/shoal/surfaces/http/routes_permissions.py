@@ -16,7 +16,7 @@ from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_
 from shoal.permissions.profiles import BUILTIN_PROFILES, RuleList, compile_profile, decide_all
 from shoal.permissions.rule_words import WORKSPACE, RuleSubject, pattern_of, subject_of, words_of
 from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, with_rule, without_profile
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext, check_owner, view
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext, view
 from shoal.surfaces.http.routes_threads import check_agent
 
 routes = Routes()
@@ -113,11 +113,10 @@ class WouldRunView(msgspec.Struct, frozen=True):
     parts: tuple[Ruling, ...]
 
 
-@routes("POST /api/permissions/profiles", ADMINS, status=201)
+@routes("POST /api/permissions/profiles", ADMINS, status=201, owner_only=True)
 async def copy_profile(web: WebContext, by: Principal, body: NewProfile) -> ProfileView:
     """Begin a profile of one's own with the rules of another, which can then be changed one by one; 409 for a name that
     is taken. Only the owner may."""
-    check_owner(by)
     app, own = web.app, web.app.config.permissions.profiles
     app.profiles.check(body.copies)
     if body.name in app.profiles.names:
@@ -128,10 +127,9 @@ async def copy_profile(web: WebContext, by: Principal, body: NewProfile) -> Prof
     return next(one for one in await profiles(web) if one.name == body.name)
 
 
-@routes("DELETE /api/permissions/profiles/{name}", ADMINS)
+@routes("DELETE /api/permissions/profiles/{name}", ADMINS, owner_only=True)
 async def remove_profile(web: WebContext, by: Principal, name: str) -> Removed:
     """Remove a profile of one's own that nothing has any more; 409 where an agent has it."""
-    check_owner(by)
     found = next((one for one in await profiles(web) if one.name == name and not one.built_in), None)
     if found is None:
         raise NotFound(f"There is no profile {name[:80]!r} of your own.")
@@ -167,19 +165,17 @@ async def rules(web: WebContext) -> list[OwnRuleView]:
     return [_shown(rule) for rule in own_rules(web.app.config.permissions)]
 
 
-@routes("POST /api/permissions/rules", ADMINS, status=201)
+@routes("POST /api/permissions/rules", ADMINS, status=201, owner_only=True)
 async def add_rule(web: WebContext, by: Principal, body: NewRule) -> OwnRuleView:
     """Add a rule, which holds from the next turns on. Only the owner may; 409 for a built-in profile."""
-    check_owner(by)
     rule = _wanted(web, body)
     await web.setup.change_rules(f"add rule {_said(rule)}", lambda text: with_rule(text, None, rule), by.person)
     return _shown(rule)
 
 
-@routes("PUT /api/permissions/rules/{id}", ADMINS)
+@routes("PUT /api/permissions/rules/{id}", ADMINS, owner_only=True)
 async def change_rule(web: WebContext, by: Principal, id: str, body: NewRule) -> OwnRuleView:
     """Put a rule in the place of another; who it is for stays where neither `agents` nor a `profile` is given."""
-    check_owner(by)
     was, rule = _known(web, id), _wanted(web, body)
     if not body.agents and not body.profile:
         rule = msgspec.structs.replace(was, list=rule.list, pattern=rule.pattern)
@@ -188,10 +184,9 @@ async def change_rule(web: WebContext, by: Principal, id: str, body: NewRule) ->
     return _shown(rule)
 
 
-@routes("DELETE /api/permissions/rules/{id}", ADMINS)
+@routes("DELETE /api/permissions/rules/{id}", ADMINS, owner_only=True)
 async def remove_rule(web: WebContext, by: Principal, id: str) -> Removed:
     """Take a rule out."""
-    check_owner(by)
     was = _known(web, id)
     await web.setup.change_rules(f"remove rule {_said(was)}", lambda text: with_rule(text, was, None), by.person)
     return Removed(True)

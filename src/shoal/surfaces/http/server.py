@@ -125,7 +125,6 @@ class WebApp:
         self._served = BodyDrain(AccessMiddleware(router, gate, app.clock, _is_open), options.linger_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         await self._served(scope, receive, send)
 
     def close(self) -> None:
@@ -154,7 +153,6 @@ class BodyDrain:
         self._idle_seconds = idle_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
         if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
             await self._app(scope, receive, send)

@@ -135,6 +135,21 @@ class Tree:
             connection.text_factory = _decoded
             yield Database(self, path, connection)
 
+    def workspace(self, given: str, usual: Path) -> tuple["Tree", Path]:
+        """A workspace by its path in a configuration, beside it in a home that was copied from another machine; and the
+        tree that it is in."""
+        try:
+            path = Path(given).expanduser() if given else usual
+            if not path.is_dir() and path.name:
+                path = self.root / path.name
+            path = path.resolve()
+        except (RuntimeError, OSError, ValueError):  # a user who is not here, a loop of links, a NUL
+            path = usual
+        root = self.root.resolve()
+        if path.is_relative_to(root):
+            return self, self.root / path.relative_to(root)
+        return Tree(self._found, path), path
+
     def skill(self, folder: Path) -> FoundSkill | None:
         """The skill of a folder; None where there is none."""
         if not (folder / "SKILL.md").is_file():
@@ -215,17 +230,6 @@ def folders_and_files(folder: Path) -> list[Path]:
 def changed_at(path: Path) -> datetime:
     """When a file was written last: the time of what stands in it without one."""
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
-
-
-def place_of(given: str, root: Path, usual: Path) -> Path:
-    """A workspace by its path in a configuration; beside it in a home that was copied from another machine."""
-    try:
-        path = Path(given).expanduser() if given else usual
-        if not path.is_dir() and path.name:
-            path = root / path.name
-        return path.resolve()
-    except (RuntimeError, OSError, ValueError):  # a user who is not here, a loop of links, a NUL
-        return usual
 
 
 def _decoded(data: bytes) -> str:

@@ -133,6 +133,13 @@ class Found(msgspec.Struct):
         self.agents.append(agent)
         return agent
 
+    def add_account(
+        self, platform: str, allow: tuple[str, ...], settings: dict[str, str], secrets: dict[str, str]
+    ) -> None:
+        """Take an account, with those of its settings and secrets that are not empty."""
+        filled = ({key: value for key, value in one.items() if value} for one in (settings, secrets))
+        self.accounts.append(FoundAccount(platform, allow, *filled))
+
     def add_thread(self, key: str, agent: str, title: str, entries: Iterable[Entry], since: datetime) -> int:
         """Take what was said in a conversation that began at `since`; returns how many results of tools were in it.
 

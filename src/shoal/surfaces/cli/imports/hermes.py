@@ -16,7 +16,6 @@ from shoal.surfaces.cli.imports.files import Options, Tree, changed_at, dotenv, 
 from shoal.surfaces.cli.imports.found import (
     Entry,
     Found,
-    FoundAccount,
     FoundAgent,
     FoundProvider,
     as_dict,
@@ -158,8 +157,7 @@ def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) ->
         if variables.pop("GATEWAY_ALLOW_ALL_USERS", "").lower() == "true" or "*" in people:
             found.leave(f"channel {platform}: everybody", 'it was open to all; write allow = ["*"] if you mean it')
         allow = tuple(one.strip() for one in people.split(",") if one.strip() not in ("", "*"))
-        filled = ({key: value for key, value in one.items() if value} for one in (plain, secrets))
-        found.accounts.append(FoundAccount(platform, allow, *filled))
+        found.add_account(platform, allow, plain, secrets)
 
 
 def read_threads(found: Found, tree: Tree, file: Path, agent: str) -> None:

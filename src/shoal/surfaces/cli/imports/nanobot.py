@@ -19,13 +19,11 @@ from shoal.surfaces.cli.imports.files import (
     json5,
     leave_files,
     notes_of,
-    place_of,
     read_workspace,
 )
 from shoal.surfaces.cli.imports.found import (
     Entry,
     Found,
-    FoundAccount,
     FoundAgent,
     FoundProvider,
     Json,
@@ -69,10 +67,7 @@ def read(root: Path) -> Found:
         needed = "its config.json has neither agents, providers nor channels, and there is no workspace"
         raise InvalidInput(f"{root} is no home of nanobot: {needed}. Name the folder that nanobot made.")
     agent = found.add_agent(FoundAgent("nanobot"), "nanobot")
-    workspace = place_of(options.text("agents", "defaults", "workspace"), root, root / "workspace")
-    files = Tree(found, workspace)
-    if workspace.is_relative_to(root.resolve()):
-        files, workspace = tree, root / workspace.relative_to(root.resolve())
+    files, workspace = tree.workspace(options.text("agents", "defaults", "workspace"), root / "workspace")
     read_workspace(found, files, workspace, agent)
     history = ENTRY.split(files.text(workspace / "memory" / "HISTORY.md"))
     for day, text in zip(history[1::2], history[2::2], strict=False):
@@ -192,6 +187,5 @@ def read_channels(found: Found, options: Options) -> None:
         allow = tuple(dict.fromkeys(one.split("|")[0] for one in listed if one != "*"))
         plain = {"homeserver": table.text("homeserver"), "user": table.text("userId")} if name == "matrix" else {}
         secrets = {key: table.text(one) for key, one in SECRETS[name].items()}
-        filled = ({key: value for key, value in one.items() if value} for one in (plain, secrets))
-        found.accounts.append(FoundAccount(name, allow, *filled))
+        found.add_account(name, allow, plain, secrets)
     options.get("channels")

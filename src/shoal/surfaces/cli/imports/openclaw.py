@@ -23,14 +23,12 @@ from shoal.surfaces.cli.imports.files import (
     folders_and_files,
     json5,
     leave_files,
-    place_of,
     read_workspace,
     unzstd,
 )
 from shoal.surfaces.cli.imports.found import (
     Entry,
     Found,
-    FoundAccount,
     FoundAgent,
     FoundProvider,
     Json,
@@ -140,11 +138,7 @@ def read_agents(found: Found, tree: Tree, options: Options) -> dict[str, str]:
         names[name] = found.add_agent(agent, name).name
         given = text_of(own.get("workspace")) or (workspace if name == default else "")
         usual = tree.root / f"workspace{'' if name == default else f'-{name}'}"
-        folder = place_of(given, tree.root, usual)
-        inside = folder.is_relative_to(tree.root.resolve())
-        files = Tree(found, folder)
-        if inside:
-            files, folder = tree, tree.root / folder.relative_to(tree.root.resolve())
+        files, folder = tree.workspace(given, usual)
         read_workspace(found, files, folder, agent)
         for path in folders_and_files(tree.root / "skills"):
             skill = tree.skill(path)
@@ -359,8 +353,7 @@ def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping
         for one in ACCOUNT_KEYS[platform].values():
             if as_dict(table.get(one)) and not secret_of(table.get(one), variables):
                 found.leave(f"channel {name}: {one}", "it is kept outside of OpenClaw's files; `shoal setup chat` asks")
-        filled = ({key: value for key, value in one.items() if value} for one in (plain, token))
-        found.accounts.append(FoundAccount(platform, people, *filled))
+        found.add_account(platform, people, plain, token)
     options.get("channels")
 
 
