@@ -1,6 +1,6 @@
 """Extensions: platforms, providers, tools and sandboxes that installed packages offer as entry points.
 
-A package names them in its metadata, under one of GROUPS, e.g. `weather = "pkg:Weather"` in
+A package names them in its metadata, under a `Group`, e.g. `weather = "pkg:Weather"` in
 `[project.entry-points."shoal.tools"]`. Nothing is imported before it is used.
 """
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from shoal.domain.errors import ConfigError
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from shoal.domain.settings_platforms import AccountSettings
 
 Group: TypeAlias = Literal["shoal.platforms", "shoal.providers", "shoal.tools", "shoal.sandboxes"]
-GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 def extensions(group: Group) -> dict[str, "EntryPoint"]:

@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.domain.errors import Conflict, NotFound
 from shoal.domain.settings import OverrideSettings, PermissionsSettings, ProfileSettings
-from shoal.domain.toml_text import Value, cut_table, with_element, with_value
+from shoal.domain.toml_text import Value, with_element, with_value
 from shoal.permissions.profiles import RuleList
 
 LISTS: tuple[RuleList, ...] = ("deny", "allow", "ask", "trusted_allow")
@@ -88,11 +88,6 @@ def with_profile(text: str, name: str, source: ProfileSettings) -> str:
     for key, value in (fields or {"allow": ()}).items():
         text = with_value(text, ("permissions", "profiles", name, key), value)
     return text
-
-
-def without_profile(text: str, name: str) -> str:
-    """The text of shoal.toml without a profile. Raises CannotPlace."""
-    return cut_table(text, ("permissions", "profiles", name))
 
 
 def with_override(text: str, override: OverrideSettings) -> str:

@@ -185,8 +185,7 @@ class PassingSettings:
         self._values[scope, key] = value
 
     async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        is_as_expected = self._values.get((scope, key)) == expected
-        if is_as_expected:
+        if is_as_expected := self._values.get((scope, key)) == expected:
             self._values[scope, key] = value
         return is_as_expected
 
@@ -195,7 +194,6 @@ class PassingSettings:
         return found[:limit]
 
     async def drop(self, scope: str, key: str, expected: str) -> bool:
-        is_as_expected = self._values.get((scope, key)) == expected
-        if is_as_expected:
+        if is_as_expected := self._values.get((scope, key)) == expected:
             del self._values[scope, key]
         return is_as_expected

@@ -40,15 +40,7 @@ from shoal.domain.messages import SILENT, ToolCall, Usage
 from shoal.domain.posts import OutboundPost
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import (
-    call_line,
-    event_lines,
-    printable,
-    request_lines,
-    result_lines,
-    status_words,
-    tell,
-)
+from shoal.surfaces.cli.output import call_line, event_lines, printable, request_lines, result_lines, status_words, tell
 
 if TYPE_CHECKING:
     from shoal.surfaces.cli.link import Link

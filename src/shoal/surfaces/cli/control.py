@@ -14,15 +14,7 @@ from shoal.domain.triggers import BRIEF_ON_PAGE, next_cron, parse_when
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import (
-    VERDICTS,
-    json_option,
-    print_json,
-    print_records,
-    printable,
-    tell,
-    when,
-)
+from shoal.surfaces.cli.output import VERDICTS, json_option, print_json, print_records, printable, tell, when
 from shoal.surfaces.http.endpoints import Removed
 from shoal.surfaces.http.routes_control import ApprovalView, McpToolView, McpView, ProcessView, TriggerView
 from shoal.tools.mcp.pins import DIGEST_CHARS

@@ -89,7 +89,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     the JSON it sends, or None.
 
     `scopes` are those of the tokens that may make it. `narrows`: the answer leaves out threads and agents that the
-    caller may not see, though the path names no thread. `owner_only`: of their bearers only the owner may. `raw_body` is
+    caller may not see, though the path names no thread. `owner_only`: of these only the owner may. `raw_body` is
     the media type of a body that the handler reads itself. `streams`: it can answer with server-sent events too.
     """
 

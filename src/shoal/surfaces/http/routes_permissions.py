@@ -11,11 +11,12 @@ from shoal.actors.principals import Principal
 from shoal.domain.errors import ConfigError, Conflict, InvalidInput, NotFound
 from shoal.domain.permissions import Decision, Ruling
 from shoal.domain.settings import OverrideSettings, ProfileSettings
+from shoal.domain.toml_text import cut_table
 from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
 from shoal.permissions.profiles import BUILTIN_PROFILES, RuleList, compile_profile, decide_all
 from shoal.permissions.rule_words import WORKSPACE, RuleSubject, pattern_of, subject_of, words_of
-from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, with_rule, without_profile
+from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, with_rule
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext, view
 from shoal.surfaces.http.routes_threads import check_agent
 
@@ -135,7 +136,8 @@ async def remove_profile(web: WebContext, by: Principal, name: str) -> Removed:
         raise NotFound(f"There is no profile {name[:80]!r} of your own.")
     if found.agents:
         raise Conflict(f"{', '.join(found.agents)} acts by the profile {name}. Choose another one there first.")
-    await web.setup.change_rules(f"remove profile {name}", lambda text: without_profile(text, name), by.person)
+    table = ("permissions", "profiles", name)
+    await web.setup.change_rules(f"remove profile {name}", lambda text: cut_table(text, table), by.person)
     return Removed(True)
 
 

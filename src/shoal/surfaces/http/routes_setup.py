@@ -5,15 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from shoal.actors.principals import Principal
-from shoal.setup.live import (
-    Account,
-    Entered,
-    McpServerState,
-    NewMcpServer,
-    OfferedModels,
-    ProviderEntered,
-    SetupState,
-)
+from shoal.setup.live import Account, Entered, McpServerState, NewMcpServer, OfferedModels, ProviderEntered, SetupState
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext
 
 routes = Routes()

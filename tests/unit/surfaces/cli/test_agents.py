@@ -25,6 +25,11 @@ def test_a_new_agent_is_listed_with_what_it_was_given(shoal: Shoal) -> None:
     assert (ops["model"], ops["profile"]) == ("demo", "locked")
 
 
+def test_an_agent_has_the_configured_profile_while_no_server_runs(shoal: Shoal, home: Path) -> None:
+    (home / "shoal.toml").write_text('[permissions]\ndefault_profile = "guarded"\n')
+    assert listed(shoal)["main"]["profile"] == "guarded"
+
+
 def test_a_model_that_nobody_has_is_refused(shoal: Shoal) -> None:
     ran = shoal("agents", "create", "ops", "--model", "nosuch/x")
     assert ran.code == 1

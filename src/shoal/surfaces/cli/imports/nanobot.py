@@ -12,15 +12,7 @@ from pathlib import Path
 
 from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput
-from shoal.surfaces.cli.imports.files import (
-    Options,
-    Tree,
-    changed_at,
-    json5,
-    leave_files,
-    notes_of,
-    read_workspace,
-)
+from shoal.surfaces.cli.imports.files import Options, Tree, changed_at, json5, leave_files, notes_of, read_workspace
 from shoal.surfaces.cli.imports.found import (
     Entry,
     Found,

@@ -111,7 +111,8 @@ def read(root: Path) -> Found:
     with tree.database(root / "state" / "openclaw.sqlite") as state:
         read_models(found, tree, options, variables, state)
         read_channels(found, tree, options, variables, state)
-        jobs = [as_dict(one) for one in jobs_of(tree.json(root / "cron" / "jobs.json"))]
+        written = tree.json(root / "cron" / "jobs.json")  # which was a plain list once
+        jobs = [as_dict(one) for one in as_list(as_dict(written).get("jobs", written))]
         stored = [job_of(row) for row in state.rows("cron_jobs")]
         for job in stored + [job for job in jobs if job.get("id") not in [one.get("id") for one in stored]]:
             read_schedule(found, job, names)
@@ -358,11 +359,6 @@ def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping
 
 
 # ---- schedules ----
-
-
-def jobs_of(stored: Json) -> "list[Json]":
-    """The jobs of cron/jobs.json, which were a plain list once."""
-    return as_list(as_dict(stored).get("jobs") if isinstance(stored, dict) else stored)
 
 
 def job_of(row: Mapping[str, Json]) -> dict[str, Json]:
