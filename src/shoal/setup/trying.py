@@ -5,13 +5,14 @@ import os
 import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import anyio
 import msgspec
 
 from shoal.accounts import make_adapters
 from shoal.backend import unwrapped
+from shoal.chat.account import ChatAccount
 from shoal.config import Config, open_catalog
 from shoal.domain.agents import Listen
 from shoal.domain.clock import SystemClock
@@ -24,11 +25,8 @@ from shoal.domain.messages import Inbound, ModelFailed, ModelRequest, Prompt, Re
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Settings
 from shoal.domain.settings_platforms import AccountSettings, PlatformsSettings
+from shoal.providers.catalog import Catalog, build_provider, existing_model
 from shoal.setup.choices import OWN_SERVER
-
-if TYPE_CHECKING:
-    from shoal.chat.account import ChatAccount
-    from shoal.providers.catalog import Catalog
 
 ANSWER_SECONDS = 120.0
 """How long a model may take for its first answer; one in this process is loaded first."""
@@ -46,8 +44,6 @@ def plain(error: Exception) -> str:
 
 async def offered(config: Config, name: str) -> list[str]:
     """The models of a provider. Raises ProviderRefused, ProviderDown."""
-    from shoal.providers.catalog import build_provider
-
     provider = build_provider(name, config.providers[name], SystemClock(), os.environ, config.home)
     try:
         return [model.id for model in await provider.models()]
@@ -64,10 +60,8 @@ async def answer_of(config: Config, name: str) -> str:
         await catalog.close()
 
 
-async def first_answer(catalog: "Catalog", name: str) -> str:
+async def first_answer(catalog: Catalog, name: str) -> str:
     """Have a model say something. Raises ShoalError with one sentence, InvalidInput for a model that is not there."""
-    from shoal.providers.catalog import existing_model
-
     route = catalog.route(name)
     listing = (await catalog.refresh()).get(route.provider.name)
     if listing is not None and listing.error:
@@ -129,21 +123,19 @@ class SetupInbox:
         return None
 
 
-def adapter_of(config: Config, platform: str, settings: Settings) -> "ChatAccount[AccountSettings]":
+def adapter_of(config: Config, platform: str, settings: Settings) -> ChatAccount[AccountSettings]:
     """The adapter of a platform's only account. Raises ConfigError where it needs something that is not installed."""
-    from shoal.chat.account import ChatAccount
-
     alone = msgspec.structs.replace(PlatformsSettings(), **{platform: getattr(config.platforms, platform)})
     home, clock = Home(config.home), SystemClock()
     made = make_adapters(msgspec.structs.replace(config, platforms=alone), home, settings, clock)[-1]
     assert isinstance(made, ChatAccount)
-    return cast("ChatAccount[AccountSettings]", made)
+    return cast(ChatAccount[AccountSettings], made)
 
 
 @asynccontextmanager
 async def connected(
     config: Config, platform: str, settings: Settings
-) -> AsyncGenerator[tuple["ChatAccount[AccountSettings]", SetupInbox]]:
+) -> AsyncGenerator[tuple[ChatAccount[AccountSettings], SetupInbox]]:
     """A platform's account while it is connected. Raises PlatformError with the reason why it is not, ConfigError."""
     adapter, inbox = adapter_of(config, platform, settings), SetupInbox()
     async with unwrapped(), anyio.create_task_group() as tasks:

@@ -4,7 +4,6 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -12,6 +11,10 @@ import msgspec
 from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.markup import counted
 from shoal.domain.permissions import TOKEN_SCOPES, Decision, Ruling
+from shoal.domain.schema import refusal
+from shoal.domain.settings import ProfileSettings
+from shoal.permissions.actions import action_of, shell_actions
+from shoal.permissions.profiles import BUILTIN_PROFILES, Profile, Profiles, compile_profile, decide, decide_all
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option, complete_agents
 from shoal.surfaces.cli.context import CommandContext
@@ -26,11 +29,8 @@ from shoal.surfaces.cli.output import (
     when,
 )
 from shoal.surfaces.http.endpoints import Removed
+from shoal.surfaces.http.routes_access import AccessView, NewTokenView, PairAnswer, TokenView
 from shoal.surfaces.http.routes_permissions import HindsightView, OwnRuleView, ProfileView, SuggestedRule
-
-if TYPE_CHECKING:
-    from shoal.domain.settings import ProfileSettings
-    from shoal.permissions.profiles import Profile
 
 SHELL_TOOL = "bash"
 
@@ -72,9 +72,6 @@ def check(
     if (command is None) == (not actions):
         raise click.UsageError("Give actions, or --shell with one command.")
     rules = load_profile(context, profile)
-    from shoal.permissions.actions import action_of, shell_actions
-    from shoal.permissions.profiles import decide, decide_all
-
     if command is not None:
         decision, rulings = decide_all(rules, shell_actions(tool, command, cwd=Path("/workspace")))
         if as_json:
@@ -91,13 +88,11 @@ def check(
         _print_rulings(rulings)
 
 
-def load_profile(context: CommandContext, name: str | None) -> "Profile":
+def load_profile(context: CommandContext, name: str | None) -> Profile:
     """The profile of this name, built in or of the configuration, or that of a file; without a name the default one.
 
     Raises ConfigError when there is none, or with every pattern that is refused.
     """
-    from shoal.permissions.profiles import BUILTIN_PROFILES, Profiles, compile_profile
-
     if name is not None and name in BUILTIN_PROFILES:
         return Profiles().get(name)
     if name is not None and (rules := _profile_file(name)) is not None:
@@ -106,11 +101,8 @@ def load_profile(context: CommandContext, name: str | None) -> "Profile":
     return Profiles(config.profiles).get(config.default_profile if name is None else name)
 
 
-def _profile_file(name: str) -> "ProfileSettings | None":
+def _profile_file(name: str) -> ProfileSettings | None:
     """The rules of a TOML file; None for what is the name of a profile. Raises ConfigError."""
-    from shoal.domain.schema import refusal
-    from shoal.domain.settings import ProfileSettings
-
     path = Path(name)
     if not path.is_file() and "/" not in name and not name.endswith(".toml"):
         return None
@@ -297,8 +289,6 @@ def pair() -> None:
 @click.pass_obj
 def confirm(context: CommandContext, code: str, as_json: bool) -> None:
     """Let in whoever was given CODE."""
-    from shoal.surfaces.http.routes_access import PairAnswer
-
     found = call_api(context, "POST", "/api/access/pair", {"code": code}, into=PairAnswer)
     if as_json:
         print_json(found)
@@ -311,8 +301,6 @@ def confirm(context: CommandContext, code: str, as_json: bool) -> None:
 @click.pass_obj
 def list_access(context: CommandContext, as_json: bool) -> None:
     """List who was let in by code, and who waits for it."""
-    from shoal.surfaces.http.routes_access import AccessView
-
     found = get(context, "/api/access", AccessView)
     waiting = [(one, f"waits; the code is good until {when(one.expires_at)}") for one in found.waiting]
     paired = [(one, f"let in {when(one.at)} by {one.by}") for one in found.paired]
@@ -358,8 +346,6 @@ def create_token(
     chat talks in its person's own threads; read reads everything; approve also decides approvals as its person; admin
     may do everything. Without --as it is the owner's for admin, else that of a person of its own, web:NAME.
     """
-    from shoal.surfaces.http.routes_access import NewTokenView
-
     body = {"name": name, "scope": scope, "person": person, "agent": agent, "expires": expires}
     made = call_api(context, "POST", "/api/tokens", body, into=NewTokenView)
     if as_json:
@@ -379,8 +365,6 @@ def create_token(
 @click.pass_obj
 def list_tokens(context: CommandContext, as_json: bool) -> None:
     """List the tokens; what their bearers show is kept nowhere."""
-    from shoal.surfaces.http.routes_access import TokenView
-
     found = get(context, "/api/tokens", list[TokenView])
     rows = [
         (one.name, one.scope, one.person, one.agent or "all", one.used_on or "never", one.expires_at) for one in found

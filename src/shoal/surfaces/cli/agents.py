@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.agents.folder import NAME
 from shoal.agents.registry import AgentDefaults, AgentRegistry
+from shoal.agents.self_edit import undo_in
 from shoal.domain.agents import HEARD, LISTENS
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.surfaces.cli.client import call_api, get, path_part
@@ -159,8 +160,6 @@ def unbind(context: CommandContext, channel: str) -> None:
 @click.pass_obj
 def undo(context: CommandContext, name: str) -> None:
     """Take back the newest change that an agent made to itself. Again takes back the one before."""
-    from shoal.agents.self_edit import undo_in
-
     print(undo_in(_existing(context, name)))
 
 

@@ -31,6 +31,7 @@ from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, St
 from shoal.store.driver import migrations
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import tell
 
 if TYPE_CHECKING:
@@ -143,8 +144,6 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
 
 
 def _make_from(file: Path, context: CommandContext) -> None:
-    from shoal.surfaces.cli.init import make_home
-
     root = context.root
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".shoal-restore-", dir=root.parent) as folder:

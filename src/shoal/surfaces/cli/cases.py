@@ -18,6 +18,7 @@ from shoal.domain.comparisons import DIFFERENCES, RUNS_MAX, Wanted
 from shoal.domain.errors import ConfigError, HomeLocked, NotFound, ShoalError, StoreError, StoreNewer
 from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.domain.markup import counted
+from shoal.domain.schema import refusal
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext
@@ -364,8 +365,6 @@ def save(
         try:
             given = msgspec.json.decode(arguments[number] if number < len(arguments) else "{}", type=dict[str, object])
         except msgspec.DecodeError as error:
-            from shoal.domain.schema import refusal
-
             raise click.UsageError(
                 f"--arguments {arguments[number][:80]!r} is no JSON object: {refusal(error)}."
             ) from error

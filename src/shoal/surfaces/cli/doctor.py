@@ -4,26 +4,42 @@ import asyncio
 import logging
 import os
 import shutil
+import sqlite3
 import stat
 from collections.abc import AsyncGenerator, Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import click
 import msgspec
 
-from shoal.domain.errors import ConfigError, ShoalError, StoreError, StoreNewer, StoreReadOnly
+from shoal.accounts import every_account, make_adapters
+from shoal.agents.folder import read_shared
+from shoal.agents.registry import AgentDefaults, AgentRegistry
+from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, backup_place, listed_in
+from shoal.config import Config, default_model, open_catalog
+from shoal.domain.clock import SystemClock
+from shoal.domain.errors import ConfigError, InvalidInput, ShoalError, StoreError, StoreNewer, StoreReadOnly
 from shoal.domain.installation import how_to_add
 from shoal.domain.markup import counted
+from shoal.domain.ports import Settings
 from shoal.domain.secret import Secret
-from shoal.domain.settings_platforms import AccountSettings
+from shoal.domain.settings_platforms import AccountSettings, PlatformsSettings
+from shoal.extensions import extension_sandbox
+from shoal.providers.catalog import Catalog, existing_model
+from shoal.sandbox.choose import open_sandbox, server_enclosure
+from shoal.store.driver import migrations
+from shoal.store.health import WHAT_TO_DO, FileHealth, check_file
+from shoal.store.lock import is_held
+from shoal.surfaces.cli.backup import schema_version
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, sentence, tell, when
-
-if TYPE_CHECKING:
-    from shoal.config import Config
-    from shoal.domain.ports import Settings
-    from shoal.providers.catalog import Catalog
+from shoal.tools.mcp.connection import McpServers
+from shoal.tools.mcp.pins import Pins
+from shoal.tools.registry import Registry
+from shoal.turn.budget import WINDOW_TOKENS_DEFAULT
+from shoal.turn.skills import SkillReader, skill_roots
+from shoal.turn.text_files import FileCache
 
 FREE_BYTES_MIN = 268_435_456
 """Less free disk than this is a warning."""
@@ -78,8 +94,6 @@ def doctor(context: CommandContext, as_json: bool) -> int:
 
 def next_step(context: CommandContext, findings: list[DoctorFinding]) -> str:
     """The one thing to do now."""
-    from shoal.store.lock import is_held
-
     failed = next((one for one in findings if one.status == "fail"), None)
     if failed is not None:
         return f"Next: {failed.check}: {failed.todo}"
@@ -126,13 +140,7 @@ def _home(context: CommandContext) -> Iterator[DoctorFinding]:
         yield warn("git", "git is not installed; workspaces keep no history.", "Install git.")
 
 
-async def _database(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    import sqlite3
-
-    from shoal.store.driver import migrations
-    from shoal.store.health import WHAT_TO_DO, FileHealth, check_file
-    from shoal.store.lock import is_held
-    from shoal.surfaces.cli.backup import schema_version
+async def _database(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
 
     if config.database.url:
         try:
@@ -183,10 +191,7 @@ async def _database(context: CommandContext, config: "Config") -> AsyncGenerator
         yield ok("database", f"{file} is whole ({file.stat().st_size // 1024:,} KiB, schema {version}).")
 
 
-async def _backups(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, backup_place, listed_in
-    from shoal.domain.clock import SystemClock
-
+async def _backups(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     where = backup_place(config, context.home)
     if where is None:
         yield warn("backups", "none are made.", "Set backup.to to a directory on another disk, or s3://….")
@@ -211,13 +216,7 @@ async def _backups(context: CommandContext, config: "Config") -> AsyncGenerator[
         yield ok("backups", newest)
 
 
-async def _providers(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.agents.folder import read_shared
-    from shoal.config import default_model, open_catalog
-    from shoal.domain.clock import SystemClock
-    from shoal.domain.errors import InvalidInput
-    from shoal.turn.budget import WINDOW_TOKENS_DEFAULT
-
+async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     try:
         read_shared(context.home)
     except InvalidInput as error:
@@ -256,11 +255,8 @@ async def _providers(context: CommandContext, config: "Config") -> AsyncGenerato
         await catalog.close()
 
 
-def _model(catalog: "Catalog", name: str) -> tuple[Literal["warn", "fail"], str] | None:
+def _model(catalog: Catalog, name: str) -> tuple[Literal["warn", "fail"], str] | None:
     """What is wrong with a model that is named somewhere."""
-    from shoal.domain.errors import InvalidInput
-    from shoal.providers.catalog import existing_model
-
     try:
         catalog.route(name)
     except InvalidInput as error:
@@ -272,10 +268,7 @@ def _model(catalog: "Catalog", name: str) -> tuple[Literal["warn", "fail"], str]
     return None
 
 
-async def _sandbox(_: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.extensions import extension_sandbox
-    from shoal.sandbox.choose import open_sandbox
-
+async def _sandbox(_: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     try:
         chosen = await open_sandbox(config.sandbox, extension_sandbox)
     except ShoalError as error:
@@ -289,9 +282,7 @@ async def _sandbox(_: CommandContext, config: "Config") -> AsyncGenerator[Doctor
         yield ok("sandbox", f"{chosen.sandbox.name}, network {config.sandbox.network}.")
 
 
-async def _platforms(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.accounts import every_account
-
+async def _platforms(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     found = False
     for platform, name, account in every_account(config):
         found = found or account.enabled
@@ -301,11 +292,7 @@ async def _platforms(context: CommandContext, config: "Config") -> AsyncGenerato
         yield ok("platforms", "none is configured; the page, the terminal and the API always work.")
 
 
-def _account(platform: str, account: AccountSettings, context: CommandContext, config: "Config") -> DoctorFinding:
-    from shoal.accounts import make_adapters
-    from shoal.domain.clock import SystemClock
-    from shoal.domain.settings_platforms import PlatformsSettings
-
+def _account(platform: str, account: AccountSettings, context: CommandContext, config: Config) -> DoctorFinding:
     check = f"{platform} {account.account}"
     if not account.enabled:
         return ok(check, "is switched off.")
@@ -318,7 +305,7 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
                 return fail(check, f"{field.name}: {error}", f"Set platforms.{platform}.{field.name}.")
     if platform != "webhook":  # whatever its adapter needs, it says so when it is made
         alone = PlatformsSettings(extensions={platform: (account,)})
-        unread = cast("Settings", None)  # making an adapter reads no settings
+        unread = cast(Settings, None)  # making an adapter reads no settings
         try:
             make_adapters(msgspec.structs.replace(config, platforms=alone), context.home, unread, SystemClock())
         except ConfigError as error:
@@ -335,13 +322,7 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
     return ok(check, f"{len(account.allow)} allowed, owner {account.owner or 'not set'}.")
 
 
-async def _mcp(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.domain.clock import SystemClock
-    from shoal.sandbox.choose import server_enclosure
-    from shoal.tools.mcp.connection import McpServers
-    from shoal.tools.mcp.pins import Pins
-    from shoal.tools.registry import Registry
-
+async def _mcp(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     if not config.mcp:
         return
     clock = SystemClock()
@@ -367,10 +348,7 @@ async def _mcp(context: CommandContext, config: "Config") -> AsyncGenerator[Doct
             yield warn(check, f"waits for you: {names}.", "`shoal mcp show NAME` shows what changed.")
 
 
-async def _skills(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.turn.skills import SkillReader, skill_roots
-    from shoal.turn.text_files import FileCache
-
+async def _skills(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     found = SkillReader(FileCache()).read(skill_roots(context.home, context.home.agent(config.agents.default_agent)))
     for problem in found.problems:
         yield warn("skills", problem.text, f"Correct {problem.path}.")
@@ -378,10 +356,7 @@ async def _skills(context: CommandContext, config: "Config") -> AsyncGenerator[D
         yield ok("skills", f"{len(found.found)} can be used.")
 
 
-async def _agents(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.agents.registry import AgentDefaults, AgentRegistry
-    from shoal.config import default_model, open_catalog
-    from shoal.domain.clock import SystemClock
+async def _agents(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     from shoal.surfaces.cli.offline import agent_checks
 
     if not context.root.is_dir():  # looking at an agent makes its workspace

@@ -1,10 +1,11 @@
 """`shoal audit`, `usage`, `models`, `skills` and `memory`: what was done, what it cost, what there is."""
 
 import asyncio
+import io
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import click
@@ -14,14 +15,13 @@ from shoal.domain.clock import SystemClock
 from shoal.domain.errors import NotFound
 from shoal.domain.home import entry_key
 from shoal.domain.records import AuditRow, BudgetStatus, MemoryChange
+from shoal.providers.catalog import ModelListing
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, tell, usd
-
-if TYPE_CHECKING:
-    from shoal.providers.catalog import ModelListing
-    from shoal.surfaces.http.routes_memory import SkillsView
+from shoal.surfaces.http.routes_memory import MemoryFile, SkillsView
+from shoal.surfaces.http.routes_operations import UsageView
 
 # ---- audit ----
 
@@ -86,8 +86,6 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
     if click_context.invoked_subcommand is not None:
         return
     context = click_context.ensure_object(CommandContext)
-    from shoal.surfaces.http.routes_operations import UsageView
-
     found = get(context, "/api/usage", list[UsageView], days=days)
     rows = [
         (
@@ -159,7 +157,7 @@ def refresh(context: CommandContext, as_json: bool) -> int:
     """Ask every provider which models it offers, which shows too whether its key is valid; exit 1 if one fails."""
     catalog = open_catalog(context.config(), os.environ, SystemClock())
 
-    async def ask() -> "Mapping[str, ModelListing]":
+    async def ask() -> Mapping[str, ModelListing]:
         try:
             return await catalog.refresh()
         finally:
@@ -201,9 +199,7 @@ def skills() -> None:
     """Skills: instructions that agents read when a task needs them."""
 
 
-def _skills_of(context: CommandContext, agent: str, thread: str | None) -> "SkillsView":
-    from shoal.surfaces.http.routes_memory import SkillsView
-
+def _skills_of(context: CommandContext, agent: str, thread: str | None) -> SkillsView:
     return get(context, "/api/skills", SkillsView, agent=agent, thread=thread or "")
 
 
@@ -250,8 +246,6 @@ def install(context: CommandContext, source: str, scope: str, agent: str, thread
 
     Agents follow what a skill says: install only what you trust. What is there already is not replaced.
     """
-    from shoal.surfaces.http.routes_memory import SkillsView
-
     where, content = {"scope": scope, "agent": agent, "thread": thread or ""}, b""
     if "://" in source:
         where["url"] = source
@@ -267,9 +261,6 @@ def install(context: CommandContext, source: str, scope: str, agent: str, thread
 
 def _archive_of(path: Path) -> bytes:
     """A file as it is, a folder as a zip archive of what is not hidden in it. Raises OSError, UsageError."""
-    import io
-    import zipfile
-
     if not path.is_dir():
         return path.read_bytes()
     made = io.BytesIO()
@@ -311,8 +302,6 @@ def memory() -> None:
 @click.pass_obj
 def show(context: CommandContext, thread: str | None, day: str | None, as_json: bool) -> None:
     """Print the memory files."""
-    from shoal.surfaces.http.routes_memory import MemoryFile
-
     days = context.config().context.daily_notes_days
     found = get(context, "/api/memory", list[MemoryFile], thread=thread or "", day=day or "", notes=days)
     if as_json:
@@ -348,8 +337,6 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str | None, 
 @click.pass_obj
 def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str | None, day: str | None) -> None:
     """Put TEXT in the place of ENTRY. `memory undo` takes that back."""
-    from shoal.surfaces.http.routes_memory import MemoryFile
-
     found = get(context, "/api/memory", list[MemoryFile], thread=thread or "", day=day or "")
     file = next((one for one in found if one.scope == scope), None)
     if file is None:

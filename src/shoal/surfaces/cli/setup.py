@@ -6,6 +6,7 @@ it works, somebody chose to do without, or one sentence says what is wrong.
 """
 
 import asyncio
+import importlib
 import logging
 import os
 import re
@@ -13,6 +14,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
@@ -26,6 +28,8 @@ from shoal.domain.installation import install_command
 from shoal.domain.secret import Secret
 from shoal.domain.section import URL
 from shoal.domain.toml_text import Value
+from shoal.extensions import extension_sandbox
+from shoal.sandbox.choose import open_sandbox
 from shoal.setup import choices, trying
 from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, USER_IDS
 from shoal.setup.writing import keep_secret, write_settings
@@ -371,8 +375,6 @@ class Setup:
 
     def sandbox(self) -> None:
         """Commands of agents run isolated, or it is said what would isolate them."""
-        from shoal.extensions import extension_sandbox
-        from shoal.sandbox.choose import open_sandbox
 
         async def trial() -> tuple[str, bool, str]:
             chosen = await open_sandbox(self.config().sandbox, extension_sandbox)
@@ -477,8 +479,6 @@ class Setup:
 
     def has_extra(self, extra: str, package: str = "") -> bool:
         """Whether what a choice needs is installed; offers to install it."""
-        from importlib.util import find_spec
-
         needed = package or PACKAGES.get(extra, "")
         if not needed or find_spec(needed) is not None:
             return True
@@ -488,8 +488,6 @@ class Setup:
             self.say("extra", f"Run {shlex.join(command)}, then `shoal setup` again.")
             return False
         done = subprocess.run(command, check=False)
-        import importlib
-
         importlib.invalidate_caches()
         if done.returncode or find_spec(needed) is None:
             self.say("extra", "It could not be installed; see above.")

@@ -6,19 +6,24 @@ from collections.abc import Iterator
 import click
 import msgspec
 
+from shoal.actors.actor import system_texts
 from shoal.domain.checkpoints import SINCE, TurnChanges, UndoResult
 from shoal.domain.clock import iso
+from shoal.domain.events import current
 from shoal.domain.ids import parse_thread_id
 from shoal.domain.markup import counted
 from shoal.domain.records import DeletedThread, Snapshot
+from shoal.store.projections import Projections
 from shoal.surfaces.cli.client import as_usage, call_api, decode_event, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.link import call_app
-from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, tell
+from shoal.surfaces.cli.output import event_lines, json_option, print_json, print_records, print_table, printable, tell
+from shoal.surfaces.export import WRITERS
 from shoal.surfaces.http.routes_files import ArtifactView
 from shoal.surfaces.http.routes_threads import EVENTS_MAX, THREADS_MAX, Accepted, OpenedThread, ThreadSummary
+from shoal.turn.context import ContextCosts
 
 NEW_THREAD = "web:lobby:new"
 """Stands for a conversation in which nothing was said."""
@@ -56,8 +61,6 @@ def list_threads(context: CommandContext, agent: str, limit: int, archived: bool
 @click.pass_obj
 def show(context: CommandContext, id: str, as_json: bool) -> None:
     """Show a conversation: what was said and done, turn by turn."""
-    from shoal.surfaces.cli.output import event_lines
-
     info, events = _whole(context, id)
     if as_json:
         print_json(ThreadExport(info, events))
@@ -99,9 +102,6 @@ def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
 @click.pass_obj
 def export(context: CommandContext, id: str, output: str | None, form: str) -> None:
     """Write the whole conversation."""
-    from shoal.domain.events import current
-    from shoal.surfaces.export import WRITERS
-
     info, events = _whole(context, id)
     with click.open_file(output or "-", "wb") as file:
         if form == "jsonl":
@@ -171,9 +171,6 @@ def delete(context: CommandContext, id: str, yes: bool) -> None:
 @click.pass_obj
 def rebuild(context: CommandContext, id: str) -> None:
     """Make log.jsonl and context.jsonl anew from the journal."""
-    from shoal.actors.actor import system_texts
-    from shoal.store.projections import Projections
-
     thread = parse_thread_id(id)
     events = [*map(decode_event, _whole(context, id)[1])]
     systems = context.read(lambda store: system_texts(store.journal, events))
@@ -367,8 +364,6 @@ def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
 
     Without ID, of the first request of a new conversation.
     """
-    from shoal.turn.context import ContextCosts
-
     path = f"{_path(id)}/context"
     make_home(context.home)
     found = call_app(context, "GET", path, into=ContextCosts)
