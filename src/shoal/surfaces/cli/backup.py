@@ -7,7 +7,6 @@ import sqlite3
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import click
 
@@ -30,12 +29,11 @@ from shoal.backups import (
 from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError, StoreNewer
 from shoal.store.driver import migrations
 from shoal.store.lock import is_held
+from shoal.store.store import Store
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import tell
-
-if TYPE_CHECKING:
-    from shoal.store.store import Store
+from shoal.tools.tainted_files import MarkedFiles
 
 
 @click.command()
@@ -166,10 +164,8 @@ def _make_from(file: Path, context: CommandContext) -> None:
         tell(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
         return
 
-    async def mark_again(store: "Store") -> None:
+    async def mark_again(store: Store) -> None:
         """Mark the files that were changed while untrusted content steered an agent: making them cleared the marks."""
-        from shoal.tools.tainted_files import MarkedFiles
-
         await MarkedFiles(store.settings, context.home).renew({root / name: at for name, at in changed_at.items()})
 
     try:
@@ -209,7 +205,7 @@ def migrate(context: CommandContext, url: str | None) -> None:
         print(f"{file} has schema {after}." if before == after else f"{file}: schema {before} → {after}.")
 
 
-async def _nothing(_: "Store") -> None:
+async def _nothing(_: Store) -> None:
     """Opening is what migrates."""
 
 

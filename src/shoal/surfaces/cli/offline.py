@@ -14,36 +14,39 @@ from starlette.types import Message
 from shoal.accounts import account_agents, links_of, platform_names
 from shoal.actors.access_gate import Pairing
 from shoal.actors.access_tokens import AccessTokens
+from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings
+from shoal.agents.snapshots import ConversationSnapshots
 from shoal.config import Config, default_model, open_catalog
 from shoal.delivery.hub import Hub
 from shoal.domain.agents import Process
 from shoal.domain.clock import SystemClock
 from shoal.domain.errors import Conflict, NotFound
 from shoal.domain.events import Event, Scope
+from shoal.domain.files import Files, Folders
 from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.permissions import Asker
+from shoal.domain.ports import ChatAdapter
 from shoal.domain.triggers import NewTrigger, Trigger, first_time
+from shoal.extensions import extension_tools
+from shoal.permissions.profiles import Profiles
+from shoal.permissions.redact import Redactor
+from shoal.providers.catalog import Catalog, existing_model
 from shoal.store.store import Store
 from shoal.surfaces.cli.client import content_of
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.http.server import WebApp, WebOptions
+from shoal.tools.fetch import GuardedFetcher
+from shoal.tools.mcp.pins import Pins, any_tool_of
+from shoal.tools.memory_book import MemoryBook
+from shoal.tools.process_logs import LogPiece, log_of, read_log
+from shoal.tools.registry import SERVICE_TOOLS, standard_tools
+from shoal.tools.storage import files_of, open_folders
+from shoal.tools.tainted_files import MarkedFiles, PromptFiles
+from shoal.turn.budget import Meter, meter_as_set
 
 if TYPE_CHECKING:
-    from shoal.agents.lifecycle import AgentLifecycle, Checks
-    from shoal.agents.snapshots import ConversationSnapshots
     from shoal.app import App
-    from shoal.domain.files import Files, Folders
-    from shoal.domain.ports import ChatAdapter
-    from shoal.permissions.profiles import Profiles
-    from shoal.permissions.redact import Redactor
-    from shoal.providers.catalog import Catalog
-    from shoal.tools.fetch import GuardedFetcher
-    from shoal.tools.mcp.pins import Pins
-    from shoal.tools.memory_book import MemoryBook
-    from shoal.tools.process_logs import LogPiece
-    from shoal.tools.tainted_files import MarkedFiles, PromptFiles
-    from shoal.turn.budget import Meter
 
 
 class OfflineApp:
@@ -59,7 +62,7 @@ class OfflineApp:
         self.clock = SystemClock()
         self.store = store
         self.hub = Hub()
-        self.adapters = cast("dict[str, ChatAdapter]", dict.fromkeys(platform_names(config)))
+        self.adapters = cast(dict[str, ChatAdapter], dict.fromkeys(platform_names(config)))
         bindings = ChannelBindings(store.registry, self.clock, account_agents(config))
         self.agents = AgentRegistry(self.home, AgentDefaults.of(config, default_model(config)), bindings)
         self.pairing = Pairing(store, self.clock)
@@ -68,97 +71,69 @@ class OfflineApp:
         self.orchestrator = self.processes = self.outlets = self.context = self.executor = self
         self.backend = self.tools = self
 
-    # What most calls do without is imported when it is asked for.
+    # What most calls do without is made when it is asked for.
 
     @cached_property
-    def _files(self) -> "Files":
-        from shoal.tools.storage import files_of
-
+    def _files(self) -> Files:
         return files_of(self.config.files, self.home)
 
     @property
-    def redactor(self) -> "Redactor":
+    def redactor(self) -> Redactor:
         return self._context.redactor()
 
     @property
-    def artifacts(self) -> "Files":
+    def artifacts(self) -> Files:
         return self._files.below("artifacts")
 
     @cached_property
-    def folders(self) -> "Folders":
-        """Directories that follow their work."""
-        from shoal.tools.storage import open_folders
-
+    def folders(self) -> Folders:
         return open_folders(self.config.files, self._files, self.store.settings, self.home, self._marked_files)
 
     @cached_property
-    def models(self) -> "Catalog":
+    def models(self) -> Catalog:
         return open_catalog(self.config, os.environ, self.clock)
 
     @cached_property
-    def _marked_files(self) -> "MarkedFiles":
-        from shoal.tools.tainted_files import MarkedFiles
-
+    def _marked_files(self) -> MarkedFiles:
         return MarkedFiles(self.store.settings, self.home)
 
     @cached_property
-    def _prompt_files(self) -> "PromptFiles":
-        from shoal.tools.tainted_files import PromptFiles
-
+    def _prompt_files(self) -> PromptFiles:
         return PromptFiles(self._marked_files, self.home)
 
     @cached_property
-    def memory(self) -> "MemoryBook":
-        """Changes memory files."""
-        from shoal.tools.memory_book import MemoryBook
-
+    def memory(self) -> MemoryBook:
         return MemoryBook(self.home, self.store, self.clock, self._prompt_files)
 
     @cached_property
-    def lifecycle(self) -> "AgentLifecycle":
+    def lifecycle(self) -> AgentLifecycle:
         """Agents are made, changed and removed; no turn of theirs runs that would have to end first."""
-        from shoal.agents.lifecycle import AgentLifecycle
-
         checks = agent_checks(self.config, self.models)
         return AgentLifecycle(
             self.home, self.store, self.agents, self.clock, checks, self.adapters, self._prompt_files, None
         )
 
     @cached_property
-    def profiles(self) -> "Profiles":
-        """The permission profiles."""
-        from shoal.permissions.profiles import Profiles
-
+    def profiles(self) -> Profiles:
         return Profiles(self.config.permissions.profiles, self.config.permissions.overrides)
 
     @cached_property
-    def meter(self) -> "Meter":
-        """Counts tokens as turns do."""
-        from shoal.turn.budget import meter_as_set
-
+    def meter(self) -> Meter:
         return meter_as_set(self.config.context.tokenizer, self.config.model.name)
 
     @cached_property
-    def snapshots(self) -> "ConversationSnapshots":
+    def snapshots(self) -> ConversationSnapshots:
         """Saved conversations, with a plain description instead of the model's."""
-        from shoal.agents.snapshots import ConversationSnapshots
-
         return ConversationSnapshots(
             self.store, self.agents, self.clock, None, self.hub.publish, self._prompt_files, self.folders
         )
 
     @cached_property
-    def fetcher(self) -> "GuardedFetcher":
-        """Opens addresses of the public web."""
-        from shoal.tools.fetch import GuardedFetcher
-
+    def fetcher(self) -> GuardedFetcher:
         return GuardedFetcher()
 
     @cached_property
-    def pins(self) -> "Pins":
-        """What the owner allowed of MCP servers."""
-        from shoal.tools.mcp.pins import Pins
-
+    def pins(self) -> Pins:
         return Pins(self.store.settings, self.store.audit, self.clock, self.config.mcp)
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
@@ -188,10 +163,8 @@ class OfflineApp:
             raise NotFound(f"There is no process {process[:80]}. `shoal processes list` shows them.")
         return found
 
-    async def read(self, process: Process, *, offset: int, lines_max: int, contains: str) -> "LogPiece":
+    async def read(self, process: Process, *, offset: int, lines_max: int, contains: str) -> LogPiece:
         """A piece of a process's log, where this machine has it."""
-        from shoal.tools.process_logs import log_of, read_log
-
         return read_log(log_of(self.home, process), offset=offset, lines_max=lines_max, contains=contains)
 
     async def kill(self, process: str, by: str) -> Process:
@@ -201,22 +174,14 @@ class OfflineApp:
         return await self.get(process)
 
 
-def agent_checks(config: Config, catalog: "Catalog") -> "Checks":
+def agent_checks(config: Config, catalog: Catalog) -> Checks:
     """What the settings of agents may name."""
-    from shoal.agents.lifecycle import Checks
-    from shoal.permissions.profiles import Profiles
-    from shoal.providers.catalog import existing_model
-
     profiles = Profiles(config.permissions.profiles, config.permissions.overrides)
     return Checks(partial(existing_model, catalog), profiles.check, partial(tool_names, config))
 
 
 def tool_names(config: Config) -> tuple[str, ...]:
     """The names of all tools of a Shoal with this configuration, without starting one; patterns for MCP servers'."""
-    from shoal.extensions import extension_tools
-    from shoal.tools.mcp.pins import any_tool_of
-    from shoal.tools.registry import SERVICE_TOOLS, standard_tools
-
     registry = standard_tools(config.sandbox, config.tools)
     others = (*SERVICE_TOOLS, "search_history", *(tool.spec.name for tool in extension_tools()))
     return (*registry.names(), *others, *(any_tool_of(name) for name, one in config.mcp.items() if one.enabled))

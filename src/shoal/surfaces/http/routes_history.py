@@ -20,6 +20,7 @@ from shoal.store.appends import title_of
 from shoal.surfaces.export import EXTENSIONS, WRITERS, ExportFormat
 from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, TALKERS, Routes, WebContext, checked_text
 from shoal.surfaces.http.routes_threads import ThreadSummary, check_agent, check_model, known_thread
+from shoal.tools.storage import delete_thread
 
 routes = Routes()
 
@@ -98,8 +99,6 @@ async def delete(web: WebContext, by: Principal, thread: ThreadId) -> DeletedThr
 
     Journal, search index, files, whole results and saved conversations go; the audit log keeps the journal's digest.
     """
-    from shoal.tools.storage import delete_thread
-
     app = web.app
     info = await app.store.journal.thread(thread) if is_child(thread) else None
     if info is not None and info.parent and await app.store.journal.thread(ThreadId(info.parent)) is not None:

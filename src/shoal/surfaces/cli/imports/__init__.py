@@ -5,22 +5,19 @@ no place here, with the reason. `bring` puts what was found into a home of Shoal
 """
 
 import tempfile
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import click
 
 from shoal.domain.errors import InvalidInput
+from shoal.store.store import Store
 from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.imports import hermes, nanobot, openclaw, openwebui
+from shoal.surfaces.cli.imports.bring import Bringing, ImportLine
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import json_option, print_json, tell
 
-if TYPE_CHECKING:
-    from shoal.store.store import Store
-    from shoal.surfaces.cli.imports.bring import ImportLine
-    from shoal.surfaces.cli.imports.found import Found
-
+READERS = {"openclaw": openclaw.read, "hermes": hermes.read, "nanobot": nanobot.read, "openwebui": openwebui.read}
 HOMES = {
     "openclaw": ("~/.openclaw", "~/.clawdbot", "~/.moltbot"),
     "hermes": ("~/.hermes",),
@@ -51,13 +48,11 @@ def import_home(context: CommandContext, product: str, path: Path | None, dry: b
     root = path or next((one for one in places if one.exists()), places[0])
     if not root.exists():
         raise InvalidInput(f"There is no {root}. Name the home of {product}: `shoal import {product} PATH`.")
-    found = cast("Found", import_module(f"shoal.surfaces.cli.imports.{product}").read(root.absolute()))
+    found = READERS[product](root.absolute())
     if not dry:
         make_home(context.home)
 
-    async def bring(store: "Store") -> "list[ImportLine]":
-        from shoal.surfaces.cli.imports.bring import Bringing
-
+    async def bring(store: Store) -> list[ImportLine]:
         config = context.config()
         return await Bringing(found, context.home, store, config, dry=dry, keys=keys, trust=trust).run()
 
