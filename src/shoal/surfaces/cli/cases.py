@@ -225,8 +225,8 @@ async def _compare(context: CommandContext, wanted: Wanted, usd_max: float, *, a
 def plan_lines(state: ComparisonState) -> list[str]:
     """What a comparison is about to do, and may cost."""
     times = f", {state.runs} times each" if state.runs > 1 else ""
-    turns, calls = "turn" if state.turns == 1 else "turns", "call" if state.steps == 1 else "calls"
-    lines = [f"{state.turns} {turns} with {state.steps} model {calls} of {printable(state.selection)}{times}."]
+    what = f"{counted(state.turns, 'turn')} with {counted(state.steps, 'model call')}"
+    lines = [f"{what} of {printable(state.selection)}{times}."]
     if state.done:
         lines.append(f"{state.done} of {state.calls} are answered already.")
     if state.left_out:
@@ -426,9 +426,9 @@ def check(
     if not as_json:
         spent = total(one.usd for one in outcomes)
         cost = "at an unknown price" if spent is None else f"for ${spent:.4f}"
-        word = "case" if len(outcomes) == 1 else "cases"
-        tell(f"{len(outcomes)} {word}: {len(outcomes) - failed - errors} passed, {failed} failed, {errors} not run, "
-              f"{cost}." if outcomes else f"{agent} has no cases. `shoal cases save` makes them.")  # fmt: skip
+        came = f"{len(outcomes) - failed - errors} passed, {failed} failed, {errors} not run, {cost}"
+        nothing = f"{agent} has no cases. `shoal cases save` makes them."
+        tell(f"{counted(len(outcomes), 'case')}: {came}." if outcomes else nothing)
     if junit is not None:
         junit.write_bytes(junit_xml(agent, outcomes))
     return 1 if failed or errors else 0

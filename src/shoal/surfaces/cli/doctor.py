@@ -237,8 +237,7 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
             else:
                 settings = config.providers.get(name)
                 key = "the key is valid" if settings is not None and settings.api_key else "it answers"
-                count = len(listing.models)
-                yield ok(f"provider {name}", f"{key}; {count} model{'s' if count != 1 else ''}.")
+                yield ok(f"provider {name}", f"{key}; {counted(len(listing.models), 'model')}.")
         chosen, troubled = default_model(config), False
         for key, model in (("name", chosen), *(("fallback", other) for other in config.model.fallback)):
             found = _model(catalog, model)

@@ -33,56 +33,48 @@ REMEDIES = {
 
 
 class CommandEntry(NamedTuple):
-    """A subcommand: where it is (module below shoal.surfaces.cli, name in it), and its line in the help."""
+    """A subcommand: its module below shoal.surfaces.cli, its line in the help, and its name there if it has another."""
 
     module: str
-    name: str
     help: str
+    name: str = ""
 
 
 COMMANDS = {
-    "setup": CommandEntry(
-        "setup", "setup", "Set up a model, a chat, the sandbox and the start at login, step by step."
-    ),
-    "init": CommandEntry("init", "init", "Make the home directory."),
-    "run": CommandEntry("run", "run", "Run everything: agents, platforms, triggers, page and API."),
-    "serve": CommandEntry("run", "serve", "The half with platforms, page and triggers, on PostgreSQL."),
-    "worker": CommandEntry("run", "worker", "The half that runs turns, on PostgreSQL."),
-    "ask": CommandEntry("ask", "ask", "Ask one thing and print the reply."),
-    "chat": CommandEntry("chat", "chat", "Chat in the terminal."),
-    "completion": CommandEntry("completion", "completion", "Have Tab complete all this in bash, zsh or fish."),
-    "doctor": CommandEntry("doctor", "doctor", "Check configuration, database, models, sandbox, platforms, skills."),
-    "threads": CommandEntry("threads", "threads", "Conversations: list, show, log, export, fork, branch, rebuild."),
-    "context": CommandEntry("threads", "context", "What the next request to the model carries, and what it costs."),
-    "replay": CommandEntry("cases", "replay", "Build past requests to models again and compare them."),
-    "compare": CommandEntry(
-        "cases", "compare", "Ask another model what was asked before, and set the answers side by side."
-    ),
-    "cases": CommandEntry("cases", "cases", "Turns that are kept as tests of an agent: save, list."),
-    "check": CommandEntry("cases", "check", "Run an agent's cases."),
-    "agents": CommandEntry("agents", "agents", "Agents: list, create, config, destroy."),
-    "permissions": CommandEntry("access", "permissions", "What a permission profile decides."),
-    "approvals": CommandEntry("control", "approvals", "Questions that wait for a person: list, allow, deny."),
-    "pair": CommandEntry("access", "pair", "Let strangers in who have a code: CODE, list, remove."),
-    "token": CommandEntry("access", "token", "Tokens that can do less: create, list, revoke."),
-    "mcp": CommandEntry("control", "mcp", "Tools of MCP servers: list, show, allow, deny."),
-    "audit": CommandEntry("reports", "audit", "The audit log: tail, verify."),
-    "triggers": CommandEntry(
-        "control", "triggers", "What starts turns by the clock: list, add, remove, pause, resume, next."
-    ),
-    "brief": CommandEntry("control", "brief", "A brief every morning: AT an hour, or off."),
-    "processes": CommandEntry(
-        "control", "processes", "Processes that agents run alongside their turns: list, logs, kill."
-    ),
-    "models": CommandEntry("reports", "models", "Models of the configured providers: list, refresh."),
-    "skills": CommandEntry("reports", "skills", "Skills: list, install, remove, check."),
-    "memory": CommandEntry("reports", "memory", "What the agents remember."),
-    "usage": CommandEntry("reports", "usage", "Tokens and money by day, agent and model."),
-    "import": CommandEntry("imports", "import_home", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI."),
-    "docs": CommandEntry("docs", "docs", "Print a page of the documentation."),
-    "backup": CommandEntry("backup", "backup", "Write everything into one file."),
-    "restore": CommandEntry("backup", "restore", "Make a home directory from a backup."),
-    "migrate": CommandEntry("backup", "migrate", "Bring the database to this version's schema."),
+    "setup": CommandEntry("setup", "Set up a model, a chat, the sandbox and the start at login, step by step."),
+    "init": CommandEntry("init", "Make the home directory."),
+    "run": CommandEntry("run", "Run everything: agents, platforms, triggers, page and API."),
+    "serve": CommandEntry("run", "The half with platforms, page and triggers, on PostgreSQL."),
+    "worker": CommandEntry("run", "The half that runs turns, on PostgreSQL."),
+    "ask": CommandEntry("ask", "Ask one thing and print the reply."),
+    "chat": CommandEntry("chat", "Chat in the terminal."),
+    "completion": CommandEntry("completion", "Have Tab complete all this in bash, zsh or fish."),
+    "doctor": CommandEntry("doctor", "Check configuration, database, models, sandbox, platforms, skills."),
+    "threads": CommandEntry("threads", "Conversations: list, show, log, export, fork, branch, rebuild."),
+    "context": CommandEntry("threads", "What the next request to the model carries, and what it costs."),
+    "replay": CommandEntry("cases", "Build past requests to models again and compare them."),
+    "compare": CommandEntry("cases", "Ask another model what was asked before, and set the answers side by side."),
+    "cases": CommandEntry("cases", "Turns that are kept as tests of an agent: save, list."),
+    "check": CommandEntry("cases", "Run an agent's cases."),
+    "agents": CommandEntry("agents", "Agents: list, create, config, destroy."),
+    "permissions": CommandEntry("access", "What a permission profile decides."),
+    "approvals": CommandEntry("control", "Questions that wait for a person: list, allow, deny."),
+    "pair": CommandEntry("access", "Let strangers in who have a code: CODE, list, remove."),
+    "token": CommandEntry("access", "Tokens that can do less: create, list, revoke."),
+    "mcp": CommandEntry("control", "Tools of MCP servers: list, show, allow, deny."),
+    "audit": CommandEntry("reports", "The audit log: tail, verify."),
+    "triggers": CommandEntry("control", "What starts turns by the clock: list, add, remove, pause, resume, next."),
+    "brief": CommandEntry("control", "A brief every morning: AT an hour, or off."),
+    "processes": CommandEntry("control", "Processes that agents run alongside their turns: list, logs, kill."),
+    "models": CommandEntry("reports", "Models of the configured providers: list, refresh."),
+    "skills": CommandEntry("reports", "Skills: list, install, remove, check."),
+    "memory": CommandEntry("reports", "What the agents remember."),
+    "usage": CommandEntry("reports", "Tokens and money by day, agent and model."),
+    "import": CommandEntry("imports", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI.", "import_home"),
+    "docs": CommandEntry("docs", "Print a page of the documentation."),
+    "backup": CommandEntry("backup", "Write everything into one file."),
+    "restore": CommandEntry("backup", "Make a home directory from a backup."),
+    "migrate": CommandEntry("backup", "Bring the database to this version's schema."),
 }
 
 
@@ -99,7 +91,7 @@ class Subcommands(click.Group):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        found: object = getattr(import_module(f"shoal.surfaces.cli.{entry.module}"), entry.name)
+        found: object = getattr(import_module(f"shoal.surfaces.cli.{entry.module}"), entry.name or cmd_name)
         assert isinstance(found, click.Command)
         return found
 
