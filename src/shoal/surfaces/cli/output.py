@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TextIO, TypeAlias
 
 import click
+import msgspec
 
 from shoal.domain.cards import coverage_text
 from shoal.domain.events import (
@@ -70,8 +71,6 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def print_json(value: object) -> None:
     """Print a record, or a list of them, as indented JSON."""
-    import msgspec
-
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
@@ -229,8 +228,6 @@ _MAIN_ARGUMENTS = ("command", "path", "file_path", "query", "url", "text", "name
 
 def call_line(call: ToolCall) -> str:
     """A tool call on one line: its name and what it is about, its main argument or the start of all of them."""
-    import msgspec
-
     said = call.arguments
     try:
         given = msgspec.json.decode(call.arguments or "{}", type=dict[str, object])
