@@ -36,6 +36,7 @@ from shoal.domain.settings import McpServerSettings
 from shoal.domain.settings_platforms import AccountSettings
 from shoal.domain.toml_text import Value
 from shoal.maintenance import missing_model
+from shoal.permissions.redact import Redactor
 from shoal.providers.catalog import Catalog
 from shoal.sandbox.choose import server_enclosure
 from shoal.setup import trying
@@ -200,8 +201,8 @@ class LiveSetup:
             status = state.status if name in states else "off"
             where, args = shown_server(server.url, server.command, server.args)
             secrets = (*server.env, *server.headers)
-            told = (status, state.tools, self._app.executor.redactor.redact(state.why), state.waiting)
-            private = (tuple(map(self._app.executor.redactor.redact, args)), secrets) if for_owner else ((), ())
+            told = (status, state.tools, self._redactor.redact(state.why), state.waiting)
+            private = (tuple(map(self._redactor.redact, args)), secrets) if for_owner else ((), ())
             found.append(McpServerState(name, where, *private, server.enabled, *told))
         return tuple(found)
 
@@ -292,7 +293,7 @@ class LiveSetup:
             if name == "server":
                 values[f"{table}.kind"] = "openai"
         if entered.key:
-            self._learn(entered.key)
+            self._redactor.learn(entered.key)
             if problem := mistaken(entered.key, KEYS[name]) if name in KEYS else "":
                 raise InvalidInput(problem)
             secrets[f"{table}.api_key"] = entered.key
@@ -360,7 +361,7 @@ class LiveSetup:
             if not kind:
                 values[f"{table}.{name}"] = value
                 continue
-            self._learn(value)
+            self._redactor.learn(value)
             if problem := mistaken(value, kind):
                 raise InvalidInput(problem)
             if before and bot_of(before.reveal()) not in ("", bot_of(value)):
@@ -377,7 +378,7 @@ class LiveSetup:
         if name in app.adapters:
             await app.remove_platform(name)
         config = self._with_platforms(config)
-        watch_secrets(config, app.executor.redactor.learn)
+        watch_secrets(config, self._redactor.learn)
         account = next(one for _, there, one in every_account(config) if there == name)
         if account.enabled:
             adapter = trying.adapter_of(config, name, app.store.settings)
@@ -407,7 +408,7 @@ class LiveSetup:
             secrets = {f"{table}.env.{key}": value for key, value in wanted.env.items()}
             secrets |= {f"{table}.headers.{key}": value for key, value in wanted.headers.items()}
             for secret in secrets.values():
-                self._learn(secret)
+                self._redactor.learn(secret)
             state = await self._probe(name, self._config({**values, **secrets}).mcp[name])
             if state.status != "up":
                 raise InvalidInput(f"The server does not answer. {state.why}".strip())
@@ -444,7 +445,7 @@ class LiveSetup:
         app = self._app
         app.config = msgspec.structs.replace(app.config, mcp=config.mcp)
         app.pins.know(config.mcp)
-        watch_secrets(app.config, app.executor.redactor.learn)
+        watch_secrets(app.config, self._redactor.learn)
         if name in config.mcp and config.mcp[name].enabled:
             connection = app.mcp.add(name, config.mcp[name])
             app.backend.begin(f"mcp {name}", connection.run)
@@ -507,19 +508,17 @@ class LiveSetup:
         try:
             yield
         except (PlatformError, ConfigError, ProviderError, ToolError) as error:
-            raise InvalidInput(self._redacted(error)) from error
+            raise InvalidInput(self._redactor.redact(trying.plain(error))) from error
         except OSError as error:
             raise InvalidInput(f"It could not be written: {error.strerror}.") from error
         except ShoalError as error:
             if type(error) is not ShoalError:
                 raise
-            raise InvalidInput(self._redacted(error)) from error
+            raise InvalidInput(self._redactor.redact(trying.plain(error))) from error
 
-    def _redacted(self, error: ShoalError) -> str:
-        return self._app.executor.redactor.redact(trying.plain(error))
-
-    def _learn(self, secret: str) -> None:
-        self._app.executor.redactor.learn(secret)
+    @property
+    def _redactor(self) -> Redactor:
+        return self._app.executor.redactor
 
     def _read(self) -> Config:
         return load_config(self._app.home.root, os.environ)

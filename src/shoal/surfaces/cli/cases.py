@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,7 +36,7 @@ from shoal.surfaces.cli.output import (
 from shoal.surfaces.http.routes_cases import CaseView, CheckBegun, ComparisonView
 from shoal.surfaces.http.routes_threads import ReplayView, ThreadSummary
 from shoal.turn.checks import CaseOutcome
-from shoal.turn.comparisons import ComparedStep, ComparisonProgress, ComparisonState, total
+from shoal.turn.comparisons import ComparedAnswer, ComparedStep, ComparisonProgress, ComparisonState, total
 
 EXIT_UNREAD = 2
 EXIT_INTERRUPTED = 130
@@ -238,11 +238,6 @@ def plan_lines(state: ComparisonState) -> list[str]:
     return lines
 
 
-def worst(step: ComparedStep) -> str:
-    """How the answers to a call differ at most; empty where there are none."""
-    return max((one.difference for one in step.answers), key=DIFFERENCES.index, default="")
-
-
 def print_comparison(found: ComparisonView) -> None:
     """A line for each turn, and what it came to."""
     turns: dict[tuple[str, str], list[ComparedStep]] = {}
@@ -251,15 +246,20 @@ def print_comparison(found: ComparisonView) -> None:
     rows: list[tuple[str, ...]] = []
     for (thread, _), steps in turns.items():
         counts = Counter(one.difference for step in steps for one in step.answers)
-        diverged = next((step.number for step in steps if worst(step) not in ("", "same", "words")), None)
+        changed = (step for step in steps if any(one.difference not in ("same", "words") for one in step.answers))
+        diverged = next((step.number for step in changed), None)
+        timed = [one for step in steps if (one := step.recorded.seconds) is not None]
         rows.append(
             (
                 thread,
-                ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=by_difference)) or "open",
+                ", ".join(f"{counts[name]} {name}" for name in DIFFERENCES if counts[name]) or "open",
                 f"at call {diverged}" if diverged else "",
-                step_figures([step.recorded.usage.output_tokens for step in steps], tokens_of(steps)),
+                step_figures(
+                    [step.recorded.usage.output_tokens for step in steps],
+                    means(steps, lambda one: one.answer.usage.output_tokens),
+                ),
                 f"{usd(total(step.recorded.usd for step in steps))} → {usd(cost_of(steps))}",
-                step_figures(known(step.recorded.seconds for step in steps), seconds_of(steps), " s"),
+                step_figures(timed, means(steps, lambda one: one.answer.seconds), " s"),
                 steps[0].asked,
             )
         )
@@ -267,7 +267,7 @@ def print_comparison(found: ComparisonView) -> None:
     print_table(head, rows, "There is nothing to compare any more.")
     counts = Counter(one.difference for step in found.steps for one in step.answers)
     state = found.state
-    parts = ", ".join(f"{count} {WORDS[name]}" for name, count in sorted(counts.items(), key=by_difference))
+    parts = ", ".join(f"{counts[name]} {WORDS[name]}" for name in DIFFERENCES if counts[name])
     cost = "an unknown price" if state.usd is None else f"${state.usd:.4f}"
     print(f"{state.done} of {state.calls} answered by {printable(state.model)} for {cost}: {parts or 'nothing yet'}.")
 
@@ -282,28 +282,9 @@ WORDS = {
 }
 
 
-def by_difference(item: tuple[str, int]) -> int:
-    """The least first."""
-    return [*DIFFERENCES].index(item[0])  # pyright: ignore[reportArgumentType]
-
-
-def known(values: Iterable[float | None]) -> list[float]:
-    """Those that were taken."""
-    return [value for value in values if value is not None]
-
-
-def tokens_of(steps: Sequence[ComparedStep]) -> list[float]:
-    """What the answers wrote, the mean of a call's runs."""
-    return [
-        sum(one.answer.usage.output_tokens for one in step.answers) / len(step.answers)
-        for step in steps
-        if step.answers
-    ]
-
-
-def seconds_of(steps: Sequence[ComparedStep]) -> list[float]:
-    """How long the answers took, the mean of a call's runs."""
-    taken = [known(one.answer.seconds for one in step.answers) for step in steps]
+def means(steps: Sequence[ComparedStep], of: Callable[[ComparedAnswer], float | None]) -> list[float]:
+    """Of each call the mean over its runs, where it is known."""
+    taken = [[value for one in step.answers if (value := of(one)) is not None] for step in steps]
     return [sum(one) / len(one) for one in taken if one]
 
 

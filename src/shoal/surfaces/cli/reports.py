@@ -186,12 +186,12 @@ SCOPE = click.option(
 )
 OF_AGENT = agent_option("Whose, for scope agent.", "main")
 AS_AGENT = agent_option("As this agent has them.", "main")
-AS_IN_THREAD = click.option("--thread", help="As they are in this thread.")
-IN_THREAD = click.option("--thread", help="A thread of the platform or channel.")
+AS_IN_THREAD = click.option("--thread", default="", help="As they are in this thread.")
+IN_THREAD = click.option("--thread", default="", help="A thread of the platform or channel.")
 FILE_SCOPE = click.option(
     "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True
 )
-OF_DAY = click.option("--day", help="The day of the note, YYYY-MM-DD.")
+OF_DAY = click.option("--day", default="", help="The day of the note, YYYY-MM-DD.")
 
 
 @click.group()
@@ -199,8 +199,8 @@ def skills() -> None:
     """Skills: instructions that agents read when a task needs them."""
 
 
-def _skills_of(context: CommandContext, agent: str, thread: str | None) -> SkillsView:
-    return get(context, "/api/skills", SkillsView, agent=agent, thread=thread or "")
+def _skills_of(context: CommandContext, agent: str, thread: str) -> SkillsView:
+    return get(context, "/api/skills", SkillsView, agent=agent, thread=thread)
 
 
 @skills.command("list")
@@ -208,7 +208,7 @@ def _skills_of(context: CommandContext, agent: str, thread: str | None) -> Skill
 @AS_IN_THREAD
 @json_option
 @click.pass_obj
-def list_skills(context: CommandContext, agent: str, thread: str | None, as_json: bool) -> None:
+def list_skills(context: CommandContext, agent: str, thread: str, as_json: bool) -> None:
     """List the skills, narrower scopes winning by name."""
     found = _skills_of(context, agent, thread).skills
     rows = [(skill.name, skill.scope, skill.description) for skill in found]
@@ -221,7 +221,7 @@ def list_skills(context: CommandContext, agent: str, thread: str | None, as_json
 @AS_IN_THREAD
 @json_option
 @click.pass_obj
-def check(context: CommandContext, agent: str, thread: str | None, as_json: bool) -> int:
+def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> int:
     """Say what is wrong with skills; exit 1 if something is. As JSON a list of {"path", "problem"}."""
     found = _skills_of(context, agent, thread)
     if as_json:
@@ -241,12 +241,12 @@ def check(context: CommandContext, agent: str, thread: str | None, as_json: bool
 @OF_AGENT
 @IN_THREAD
 @click.pass_obj
-def install(context: CommandContext, source: str, scope: str, agent: str, thread: str | None) -> None:
+def install(context: CommandContext, source: str, scope: str, agent: str, thread: str) -> None:
     """Install the skills of SOURCE: a folder, a zip archive, a SKILL.md, or the https address of one of the two.
 
     Agents follow what a skill says: install only what you trust. What is there already is not replaced.
     """
-    where, content = {"scope": scope, "agent": agent, "thread": thread or ""}, b""
+    where, content = {"scope": scope, "agent": agent, "thread": thread}, b""
     if "://" in source:
         where["url"] = source
     else:
@@ -282,9 +282,9 @@ def _archive_of(path: Path) -> bytes:
 @OF_AGENT
 @IN_THREAD
 @click.pass_obj
-def remove(context: CommandContext, name: str, scope: str, agent: str, thread: str | None) -> None:
+def remove(context: CommandContext, name: str, scope: str, agent: str, thread: str) -> None:
     """Delete the SKILL.md of skill NAME; other files of its folder stay."""
-    where = urlencode({"scope": scope, "agent": agent, "thread": thread or ""})
+    where = urlencode({"scope": scope, "agent": agent, "thread": thread})
     with as_usage():
         call_api(context, "DELETE", f"/api/skills/{path_part(name)}?{where}")
     print(f"Removed {name}. No prompt tells of it from the next turn on.")
@@ -296,14 +296,14 @@ def memory() -> None:
 
 
 @memory.command()
-@click.option("--thread", help="Also the memory of this thread's platform and channel.")
-@click.option("--day", help="The note of this day (UTC), YYYY-MM-DD, alone.")
+@click.option("--thread", default="", help="Also the memory of this thread's platform and channel.")
+@click.option("--day", default="", help="The note of this day (UTC), YYYY-MM-DD, alone.")
 @json_option
 @click.pass_obj
-def show(context: CommandContext, thread: str | None, day: str | None, as_json: bool) -> None:
+def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
     """Print the memory files."""
     days = context.config().context.daily_notes_days
-    found = get(context, "/api/memory", list[MemoryFile], thread=thread or "", day=day or "", notes=days)
+    found = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day, notes=days)
     if as_json:
         print_json(found)
         return
@@ -318,13 +318,12 @@ def show(context: CommandContext, thread: str | None, day: str | None, as_json: 
 @IN_THREAD
 @OF_DAY
 @click.pass_obj
-def forget(context: CommandContext, entry: str, scope: str, thread: str | None, day: str | None) -> None:
+def forget(context: CommandContext, entry: str, scope: str, thread: str, day: str) -> None:
     """Forget ENTRY, which may be spelt in upper or lower case. memory undo takes that back."""
     if not entry.strip():
         raise click.UsageError("There is nothing to forget: ENTRY is empty.")
-    given = {"scope": scope, "thread": thread or "", "day": day or "", "entry": entry}
-    asked = urlencode({name: value for name, value in given.items() if value})
-    call_api(context, "DELETE", f"/api/memory?{asked}")
+    where = urlencode({"scope": scope, "thread": thread, "day": day, "entry": entry})
+    call_api(context, "DELETE", f"/api/memory?{where}")
     tell("Forgotten. It is in no prompt from the next turn on; `shoal memory undo` takes that back.")
 
 
@@ -335,9 +334,9 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str | None, 
 @IN_THREAD
 @OF_DAY
 @click.pass_obj
-def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str | None, day: str | None) -> None:
+def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str, day: str) -> None:
     """Put TEXT in the place of ENTRY. `memory undo` takes that back."""
-    found = get(context, "/api/memory", list[MemoryFile], thread=thread or "", day=day or "")
+    found = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day)
     file = next((one for one in found if one.scope == scope), None)
     if file is None:
         raise click.UsageError("The memory of a platform or channel is found by a --thread of it, a note by its --day.")
@@ -347,7 +346,7 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
         raise NotFound(f"{file.path} has no entry {entry[:200]!r}. `shoal memory show` shows what it says.")
     for at in places:
         lines[at] = f"- {' '.join(text.split())}{''.join(lines[at].partition(' <!-- only ')[1:])}"
-    given = {"scope": scope, "thread": thread or "", "day": day or "", "text": "\n".join(lines), "digest": file.digest}
+    given = {"scope": scope, "thread": thread, "day": day, "text": "\n".join(lines), "digest": file.digest}
     call_api(context, "PUT", "/api/memory", given)
     tell("Amended. It counts from the next turn on; `shoal memory undo` takes that back.")
 
