@@ -44,6 +44,7 @@ FILES_AFTER_SECONDS = 1.0
 """Event files and the heartbeat begin a little later than the rest, so that `shoal ask` does not pay for them."""
 DISCOVER_AFTER_SECONDS = 3.0
 """Providers are asked what they offer when the first messages have had their turn."""
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 GARBAGE_THRESHOLDS = (5_000, 20, 50)
 """New objects before the collector looks at them, and how often each older generation is left alone; what they hold in
@@ -157,25 +158,23 @@ def _rules_of(home: Home, name: str) -> bytes:
         file = read_agent(home.agent(name), read_shared(home))
     except InvalidInput:
         return b"unreadable"
-    encode = msgspec.json.Encoder(order="deterministic").encode
-    return encode([file.profile, file.tools, file.restrict_to_workspace, file.taint, file.budget])
+    return _encode([file.profile, file.tools, file.restrict_to_workspace, file.taint, file.budget])
 
 
 def _rules(config: Config) -> dict[str, bytes]:
     """What decides who may do what, in parts; no secrets are among them."""
-    encode = msgspec.json.Encoder(order="deterministic").encode
     found = {
-        "permissions": encode(config.permissions),
-        "access": encode(config.access),
-        "budget": encode(config.budget),
-        "sandbox": encode(config.sandbox),
-        "web.allow": encode(config.web.allow),
+        "permissions": _encode(config.permissions),
+        "access": _encode(config.access),
+        "budget": _encode(config.budget),
+        "sandbox": _encode(config.sandbox),
+        "web.allow": _encode(config.web.allow),
     }
     accounts: dict[str, AccountSettings] = {f"webhook {name}": one for name, one in config.platforms.webhook.items()}
     for platform, listed in config.platforms.by_platform.items():
         accounts |= {f"{platform} {one.account}": one for one in listed}
     for name, one in accounts.items():
-        found[f"platforms.{name}"] = encode([one.enabled, one.owner, one.allow, one.channels])
+        found[f"platforms.{name}"] = _encode([one.enabled, one.owner, one.allow, one.channels])
     return found
 
 
