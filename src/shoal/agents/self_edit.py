@@ -531,14 +531,6 @@ def _digest(content: bytes | None) -> str:
     return "nothing" if content is None else hashlib.sha256(content).hexdigest()
 
 
-def undo_in(folder: Path) -> str:
-    """Take the newest change of an agent that does not run back; returns what it was. Raises NotFound, Conflict."""
-    if not folder.is_dir():
-        raise NotFound(f"There is no agent {folder.name!r}.")
-    subject, path, _, _ = restore(folder)
-    return f"Taken back: {subject} ({name_of(folder, path)})."
-
-
 Text = Annotated[str, Meta(description="The whole new text.", max_length=200_000)]
 DocPath = Annotated[str, Meta(description="Path below your docs/, e.g. guides/tides.md.", min_length=1)]
 SkillName = Annotated[str, Meta(description="Name of the skill: small letters and digits with hyphens.", min_length=1)]

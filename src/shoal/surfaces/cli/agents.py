@@ -8,7 +8,6 @@ import msgspec
 
 from shoal.agents.folder import NAME
 from shoal.agents.registry import AgentDefaults, AgentRegistry
-from shoal.agents.self_edit import undo_in
 from shoal.domain.agents import HEARD, LISTENS
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.surfaces.cli.client import call_api, get, path_part
@@ -16,7 +15,7 @@ from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import json_option, print_records, tell
-from shoal.surfaces.http.routes_agents import AgentView, DestroyedAgent, NewAgentView
+from shoal.surfaces.http.routes_agents import AgentView, DestroyedAgent, NewAgentView, TakenBack
 
 
 class ListedAgent(AgentView, frozen=True):
@@ -160,7 +159,8 @@ def unbind(context: CommandContext, channel: str) -> None:
 @click.pass_obj
 def undo(context: CommandContext, name: str) -> None:
     """Take back the newest change that an agent made to itself. Again takes back the one before."""
-    print(undo_in(_existing(context, name)))
+    _existing(context, name)
+    print(call_api(context, "POST", f"/api/agents/{path_part(name)}/undo", into=TakenBack).said)
 
 
 def _channel(text: str) -> tuple[str, str]:

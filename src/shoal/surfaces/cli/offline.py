@@ -16,6 +16,7 @@ from shoal.actors.access_gate import Pairing
 from shoal.actors.access_tokens import AccessTokens
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings
+from shoal.agents.self_edit import Rules, SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.config import Config, default_model, open_catalog
 from shoal.delivery.hub import Hub
@@ -112,6 +113,12 @@ class OfflineApp:
         return AgentLifecycle(
             self.home, self.store, self.agents, self.clock, checks, self.adapters, self._prompt_files, None
         )
+
+    @cached_property
+    def editor(self) -> SelfEditor:
+        checks = self.lifecycle.checks
+        rules = Rules(checks.model, checks.profile, checks.tool, self.profiles.hides, lambda by: by.trust == "owner")
+        return SelfEditor(self.store, self.home.agent, rules, self._prompt_files)
 
     @cached_property
     def profiles(self) -> Profiles:

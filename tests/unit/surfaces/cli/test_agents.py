@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.unit.surfaces.cli.conftest import Shoal
 
+from shoal.agents.self_edit import EDIT, History
+
 
 @pytest.fixture(autouse=True)
 def made(shoal: Shoal) -> None:
@@ -41,6 +43,20 @@ def test_an_agent_is_not_made_with_an_empty_profile(shoal: Shoal) -> None:
     ran = shoal("agents", "create", "ada", "--profile", "")
     assert ran.code == 1
     assert "guarded, locked, open, standard" in ran.err
+
+
+def test_a_change_of_an_agent_is_taken_back_and_told_in_the_audit_log(shoal: Shoal, home: Path) -> None:
+    folder = home / "agents" / "main"
+    file, history = folder / "SOUL.md", History(folder)
+    history.open()
+    before = file.read_text()
+    file.write_text("Calm as the sea.\n")
+    history.record(file, "write SOUL.md", "main", f"{EDIT}: SOUL.md")
+    assert shoal("agents", "undo", "main").out.startswith("Taken back: write SOUL.md (SOUL.md).")
+    assert file.read_text() == before
+    entries = json.loads(shoal("audit", "tail", "--json").out)
+    assert "take back: write SOUL.md" in [one["entry"]["action"] for one in entries]
+    assert "nothing left to take back" in shoal("agents", "undo", "main").err
 
 
 def test_a_channel_is_bound_and_unbound(shoal: Shoal, home: Path) -> None:
