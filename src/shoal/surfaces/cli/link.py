@@ -8,20 +8,21 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, TypeVar
-from urllib.parse import quote
 
+from shoal.domain.clock import SystemClock
+from shoal.domain.commands import CommandRequest, parse_command
 from shoal.domain.errors import InvalidInput, NotFound, ShoalError
 from shoal.domain.events import Event, LiveEvent, Scope
-from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId
+from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, make_thread_id
 from shoal.domain.messages import Abort, Author, Prompt, Steer
 from shoal.domain.permissions import Asker
 from shoal.domain.posts import OutboundPost
 from shoal.domain.records import ThreadInfo
+from shoal.surfaces.cli.client import Busy, ServerClient, decode_item, find_server, path_part
 from shoal.surfaces.cli.context import CommandContext
 
 if TYPE_CHECKING:
     from shoal.app import App
-    from shoal.surfaces.cli.client import ServerClient
 
 T = TypeVar("T")
 OWNER = Author("owner", trusted=True)
@@ -82,17 +83,11 @@ async def open_link(
 
     Starts Shoal in this process unless one serves this home directory. Raises what starting raises.
     """
-    from shoal.domain.clock import SystemClock
-    from shoal.domain.ids import make_thread_id
-
     chosen = thread or make_thread_id("terminal", channel, SystemClock().new_id())
-    if context.home.lock_file.exists():
-        from shoal.surfaces.cli.client import find_server
-
-        server = find_server(context)
-        if server is not None:
-            yield RemoteLink(server, chosen), chosen
-            return
+    server = find_server(context)
+    if server is not None:
+        yield RemoteLink(server, chosen), chosen
+        return
     from shoal.app import open_app
     from shoal.maintenance import collect_seldom
     from shoal.surfaces.cli.init import make_home
@@ -106,13 +101,11 @@ async def open_link(
 
 
 @asynccontextmanager
-async def open_api(context: CommandContext) -> AsyncGenerator["ServerClient"]:
+async def open_api(context: CommandContext) -> AsyncGenerator[ServerClient]:
     """The API of the Shoal that serves this home directory, else of one that is started in this process meanwhile.
 
     Raises NotFound without a home directory, and what starting raises.
     """
-    from shoal.surfaces.cli.client import ServerClient, find_server
-
     server = find_server(context)
     if server is not None:
         yield server
@@ -174,8 +167,6 @@ class LocalLink:
         await self._app.orchestrator.clear(self._thread, OWNER.id)
 
     async def command(self, text: str) -> str:
-        from shoal.domain.commands import CommandRequest, parse_command
-
         clock, spoken = self._app.clock, parse_command(text)
         if spoken is None:
             return f"There is no command {text.split(maxsplit=1)[0]}. /help lists them."
@@ -220,9 +211,9 @@ RECONNECTS_MAX = 30
 class RemoteLink:
     """A thread of the Shoal that runs already."""
 
-    def __init__(self, server: "ServerClient", thread: ThreadId) -> None:
+    def __init__(self, server: ServerClient, thread: ThreadId) -> None:
         self._server = server
-        self._path = f"/api/threads/{quote(thread, safe='')}"
+        self._path = f"/api/threads/{path_part(thread)}"
         self.place = f"the Shoal at {server.address}"
 
     async def standing(self) -> ThreadInfo | None:
@@ -232,8 +223,6 @@ class RemoteLink:
             return None
 
     async def send(self, text: str, agent: str) -> str:
-        from shoal.surfaces.cli.client import Busy
-
         try:
             body = {"text": text, "agent": agent}
             answer = await self._server.call("POST", f"{self._path}/messages", body, into=dict[str, object])
@@ -252,7 +241,7 @@ class RemoteLink:
 
     async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
         body = {"decision": "allow" if allow else "deny", "scope": scope}
-        answer = await self._server.call("POST", f"/api/approvals/{quote(approval)}", body, into=dict[str, str])
+        answer = await self._server.call("POST", f"/api/approvals/{path_part(approval)}", body, into=dict[str, str])
         return answer["state"]
 
     async def command(self, text: str) -> str:
@@ -260,8 +249,6 @@ class RemoteLink:
 
     async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
         """The live stream, taken up where it broke off when the server was restarted."""
-        from shoal.surfaces.cli.client import decode_item
-
         seq, failures = after, 0
         while True:
             try:
