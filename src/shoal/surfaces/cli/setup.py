@@ -199,7 +199,7 @@ class Setup:
         table, values = f"providers.{name}", dict[str, Value]()
         key = ""
         if name == "local":
-            if not self.has_extra("local", "xllamacpp"):
+            if not self.has_extra("local"):
                 return False
             file = Path(self.ask("model_file", "Path of the GGUF file")).expanduser().absolute()
             try:
@@ -477,9 +477,9 @@ class Setup:
                 raise LeftOut(problem)
             self.say("model" if name == "key" else "chat", f"{problem} Try again.")
 
-    def has_extra(self, extra: str, package: str = "") -> bool:
+    def has_extra(self, extra: str) -> bool:
         """Whether what a choice needs is installed; offers to install it."""
-        needed = package or PACKAGES.get(extra, "")
+        needed = PACKAGES.get(extra, "")
         if not needed or find_spec(needed) is not None:
             return True
         command = install_command(extra)
