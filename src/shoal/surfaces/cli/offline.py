@@ -116,6 +116,7 @@ class OfflineApp:
 
     @cached_property
     def editor(self) -> SelfEditor:
+        """Takes changes of agents back."""
         checks = self.lifecycle.checks
         rules = Rules(checks.model, checks.profile, checks.tool, self.profiles.hides, lambda by: by.trust == "owner")
         return SelfEditor(self.store, self.home.agent, rules, self._prompt_files)

@@ -122,7 +122,12 @@ class WebApp:
             },
         )
         router.router.redirect_slashes = False
-        self._served = BodyDrain(AccessMiddleware(router, gate, app.clock, _is_open), options.linger_seconds)
+
+        def is_open(path: str) -> bool:  # probes, calls that prove who makes them, files without secrets
+            prefixes = (routes_inbound.HOOKS, routes_inbound.PLATFORMS, f"{page.PREFIX}/")
+            return path in _OPEN_PATHS or path.startswith(prefixes)
+
+        self._served = BodyDrain(AccessMiddleware(router, gate, app.clock, is_open), options.linger_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._served(scope, receive, send)
@@ -130,12 +135,6 @@ class WebApp:
     def close(self) -> None:
         """End every live stream and take no new ones."""
         self.web.streams.close()
-
-
-def _is_open(path: str) -> bool:
-    """Whether a path needs no token: probes, calls that prove who makes them, files without secrets."""
-    prefixes = (routes_inbound.HOOKS, routes_inbound.PLATFORMS, f"{page.PREFIX}/")
-    return path in _OPEN_PATHS or path.startswith(prefixes)
 
 
 class BodyDrain:

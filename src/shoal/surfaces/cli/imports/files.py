@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -132,7 +133,7 @@ class Tree:
                     self.leave(path, f"it cannot be read as a database: {error}")
                     connection = stack.enter_context(closing(sqlite3.connect(":memory:")))
             connection.row_factory = sqlite3.Row
-            connection.text_factory = _decoded
+            connection.text_factory = partial(str, encoding="utf-8", errors="replace")
             yield Database(self, path, connection)
 
     def workspace(self, given: str, usual: Path) -> tuple["Tree", Path]:
@@ -230,10 +231,6 @@ def folders_and_files(folder: Path) -> list[Path]:
 def changed_at(path: Path) -> datetime:
     """When a file was written last: the time of what stands in it without one."""
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
-
-
-def _decoded(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 def _files(path: Path) -> Iterator[Path]:
