@@ -9,6 +9,7 @@ pages of it written by another program           its time, while -shm tells of n
                                                  more that was copied; a quick check
 -wal removed, cut off or changed between runs    the mark; what -shm knows of the -wal       at the start
 the database removed while its -wal is left      the -wal                                    at the start
+an older copy laid over it beside its -wal       the mark, among those that others replaced  at the start
 a start on what replaced it, with what it held   the time of both                            at the start
 saved beside it and not looked at
 
@@ -17,8 +18,9 @@ rolls that back.
 
 The mark is `pragma application_id`: a new number for each process that has the database open, and, while it has the
 database to itself, again whenever the last one has come from the -wal into the file, so that an older copy never has
-it; 0 once it was closed and all of the -wal is in the file. -used holds the marks that are on their way. The mark is
-read from the file itself, so that it tells what lies there and travels with copies.
+it; 0 once it was closed and all of the -wal is in the file. -used holds the marks that are on their way, and each again
+once it is in the file for good. The mark is read from the file itself, so that it tells what lies there and travels with
+copies.
 
 Once something is wrong nothing more is written, not even by closing: a connection that only reads (`_guard`) is closed
 last, so that SQLite neither copies the -wal into the file nor removes it. That connection also still has the files that
@@ -53,8 +55,8 @@ FRAME_HEADER_BYTES = 24
 BACKGROUND_CHECK_SECONDS = 120.0
 """How long the daily check may take; it holds back the reuse of the -wal meanwhile."""
 RESCUES_MAX = 100
-MARKS_MAX = 64
-"""Marks that processes have announced lately; at most one of each is on its way into the file."""
+MARKS_MAX = 128
+"""Marks that processes have announced or confirmed lately; at most one of each is on its way into the file."""
 BACKGROUND_NICENESS = 19
 WHAT_TO_DO = "`shoal restore` names the newest backup and says how to go on."
 
@@ -162,6 +164,14 @@ class FileHealth(Health):
             uri = f"{self._path.absolute().as_uri()}?mode=rw"
             with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
                 connection.execute("select count(*) from sqlite_master").fetchone()
+        if wal_bytes and self._is_older_copy():
+            if not accept_loss:
+                raise StoreCorrupt(
+                    f"{self._path} is older than {self._wal.name}, which belongs to what lay there before. {_PUT_BACK}"
+                )
+            self._wal.rename(self._wal.with_name(f"{self._wal.name}.left"))
+            self._shm.unlink(missing_ok=True)
+            wal_bytes = 0
         before, salts = _index(self._shm) if wal_bytes else None, _salts(self._wal)
         problem = check_file(self._path, "quick_check", START_CHECK_SECONDS).problem
         if problem:
@@ -188,6 +198,15 @@ class FileHealth(Health):
                     f"{self._path.name}; to go on without it, move it to another folder."
                 )
 
+    def _is_older_copy(self) -> bool:
+        """Whether another mark has come into the database since it had the one that it has."""
+        try:
+            marks = [mark for (mark,) in _MARK.iter_unpack(self._used.read_bytes())]
+        except (FileNotFoundError, struct.error):
+            return False
+        confirmed = max((at for at, mark in enumerate(marks) if mark in marks[:at]), default=0)
+        return bool(confirmed) and self._marked() in {CLOSED_MARK, *marks[:confirmed]} - {marks[confirmed]}
+
     def begin(self, writer: sqlite3.Connection) -> None:
         """Mark the database as in use and watch its files from now on. Raises sqlite3.Error, OSError."""
         mark = secrets.randbelow(2**31 - 1) + 1
@@ -198,7 +217,9 @@ class FileHealth(Health):
         self._files[self._shm] = os.open(self._shm, os.O_RDONLY | os.O_CLOEXEC)
         self._files[self._used] = os.open(self._used, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._announce(mark)
-        self._mark = mark if self._marked() == mark else None  # a reader of another process may hold it up
+        if self._marked() == mark:  # else a reader of another process holds it up
+            self._mark = mark
+            self._confirm(mark)
         paths = str(self._path), self._wal_at, str(self._shm)
         self._known = {path: _look_at(path)[0] for path in paths}
 
@@ -213,6 +234,7 @@ class FileHealth(Health):
             if mark == self._next_mark and mark is not None and self._mark is not None:
                 self._former_marks.append(self._mark)
                 self._mark, self._next_mark = mark, None
+                self._confirm(mark)
             overwritten = self._mark is not None and mark != self._mark and not self._is_shared()
         index = _parse_index(os.pread(self._files[self._shm], _INDEX.size, 0))  # first: the -wal only grows
         found = {path: _look_at(path) for path in self._known}
@@ -285,6 +307,11 @@ class FileHealth(Health):
             self._guard.close()
         while self._files:
             os.close(self._files.popitem()[1])
+
+    def _confirm(self, mark: int) -> None:
+        """Tell later starts that the file has this mark and will have no earlier one again. Raises OSError."""
+        os.fsync(self._files[self._path])
+        self._announce(mark)
 
     def _announce(self, mark: int) -> None:
         """Tell the other processes of a mark that will come into the database. Raises OSError."""

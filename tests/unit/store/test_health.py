@@ -352,6 +352,37 @@ async def test_a_copy_of_the_database_by_itself_can_be_used(left: Path, tmp_path
     await driver.close()
 
 
+@pytest.mark.parametrize("age", ["closed", "in use", "last but one"])
+async def test_an_older_copy_beside_the_wal_of_a_newer_one_is_refused(tmp_path: Path, age: str) -> None:
+    path, older = tmp_path / "shoal.db", tmp_path / "older.db"
+    driver = SqliteDriver(path)
+    await fill(driver)
+    await driver.close()
+    if age == "closed":
+        shutil.copy2(path, older)
+    driver = SqliteDriver(path)
+    for number in range(4):
+        await driver.write(put(f"more {number}"))
+        checkpoint(path)
+        await driver.write(put("between"))
+        driver.health.check()
+        if age != "closed" and number == (2 if age == "last but one" else 0):
+            shutil.copy2(path, older)
+    killed, left = copy_files(path, tmp_path / "killed"), copy_files(path, tmp_path / "left")
+    await driver.close()
+    again = SqliteDriver(killed)  # what it left is fine
+    assert await keys_of(again) == KEYS
+    await again.close()
+    shutil.copyfile(older, left)
+    with pytest.raises(StoreCorrupt, match=r"shoal.db is older than shoal.db-wal"):
+        SqliteDriver(left)
+    again = SqliteDriver(left, accept_loss=True)
+    assert await keys_of(again) == KEYS
+    assert not await again.read(query("setting_get", scope="s", key="more 3"))
+    await again.close()
+    assert beside(left, "-wal.left").exists()
+
+
 async def test_a_loss_can_be_accepted_once(left: Path, tmp_path: Path) -> None:
     path = copy_files(left, tmp_path)
     beside(path, "-wal").unlink()
