@@ -19,8 +19,8 @@ rolls that back.
 The mark is `pragma application_id`: a new number for each process that has the database open, and, while it has the
 database to itself, again whenever the last one has come from the -wal into the file, so that an older copy never has
 it; 0 once it was closed and all of the -wal is in the file. -used holds the marks that are on their way, and each again
-once it is in the file for good. The mark is read from the file itself, so that it tells what lies there and travels with
-copies.
+once it is in the file for good. The mark is read from the file itself, so that it tells what lies there and travels
+with copies.
 
 Once something is wrong nothing more is written, not even by closing: a connection that only reads (`_guard`) is closed
 last, so that SQLite neither copies the -wal into the file nor removes it. That connection also still has the files that
