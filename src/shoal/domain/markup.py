@@ -7,7 +7,7 @@ where a platform has none.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -29,6 +29,8 @@ Wrap: TypeAlias = Callable[[str], str]
 Style: TypeAlias = Literal["strong", "em", "s"]
 
 MATH_LINES_MAX = 100
+RENDERED_MAX = 64
+"""Texts whose markup is kept: whoever sends one has measured it before."""
 BOXES = ("☐ ", "☑ ")
 """How what is to be done and what is done begins in a task list."""
 
@@ -129,7 +131,7 @@ def _same(text: str) -> str:
     return text
 
 
-class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """How a platform writes each thing; inner text comes rendered, but raw to `text`, `code` and `fence`."""
 
     text: Wrap
@@ -207,6 +209,7 @@ def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool
     return True
 
 
+@lru_cache(RENDERED_MAX)
 def render_markup(markdown: str, dialect: Dialect | None) -> str:
     """`markdown` in a platform's own markup; as it is without a dialect."""
     if dialect is None:
@@ -521,9 +524,9 @@ def _inline(block: str) -> "Token | None":
 def _loose_end(block: str) -> int:
     """How many marks at the end neither close anything nor have anything behind them yet."""
     found = _TRAILING.search(block)
-    token = _inline(block)
     if found is None:
         return 0
+    token = _inline(block)
     if token is None:  # a mark of a list or a quote
         return len(found[0])
     if not token.children or token.children[-1].type != "text":
