@@ -108,7 +108,7 @@ class _Album(msgspec.Struct):
     """What came of an album so far: whether it names the bot, and what is to be taken in if it does."""
 
     is_named: bool = False
-    waiting: list[TelegramMessage] = []
+    waiting: list[tuple[TelegramMessage, Prompt]] = []
 
 
 class TelegramAdapter(ChatAccount[TelegramSettings]):
@@ -247,23 +247,22 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             opens=message.is_topic_message,
             follows=message.is_topic_message and await self._is_subscribed(prompt.thread),
         ):
-            seen.waiting.append(message)
+            seen.waiting.append((message, prompt))
             if album:
                 self._albums.put(album, seen)
             return
         if album:
             self._albums.put(album, _Album(is_named=True))
         if seen.waiting:  # what is taken in now does not stand before it
-            self._forget_overheard(prompt, {f"{one.chat.id}/{one.message_id}" for one in seen.waiting})
-        for one in (*seen.waiting, message):
-            prompt, files = prompt_of(self.platform, one, self._me), self._incoming(one)
-            assert prompt is not None, "nobody wrote it"
-            if not (one.said or prompt.text or any(said.text for said in prompt.refers_to) or files):
+            self._forget_overheard(prompt, {one.key for _, one in seen.waiting})
+        for one, written in (*seen.waiting, (message, prompt)):
+            files = self._incoming(one)
+            if not (one.said or written.text or any(said.text for said in written.refers_to) or files):
                 kind = unknown_kind(event)
                 if not kind:
                     return
                 self._not_understood(f"message with {kind}")
-            await self._take_in(msgspec.structs.replace(prompt, direct=is_direct), inbox, files)
+            await self._take_in(msgspec.structs.replace(written, direct=is_direct), inbox, files)
 
     def _incoming(self, message: TelegramMessage) -> list[IncomingFile]:
         return [
