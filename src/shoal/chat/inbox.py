@@ -240,8 +240,8 @@ class Intake:
 
     async def _forget(self, event: _Event) -> None:
         """Raises StoreError."""
-        async with self._writing:
-            if event.key:
+        if event.key:
+            async with self._writing:  # it may be written down just now
                 await self._store.drop(self._scope, event.key, _kept(event))
 
 
