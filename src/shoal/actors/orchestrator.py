@@ -149,8 +149,7 @@ class Orchestrator:
                     )
                 receipt = await inbox.accept(prompt, self._prompts_max)
                 if receipt.status == "accepted":
-                    self._services.attachments.expect(prompt)
-                    await self._wake_for_prompt(prompt.thread)
+                    await self._begin(prompt)
                 return receipt
             case Edit() | Deletion():
                 revision = await inbox.revise(message)
@@ -239,8 +238,7 @@ class Orchestrator:
         agent = await self._services.agents.meant(prompt.thread, prompt.agent)
         prompt = msgspec.structs.replace(prompt, agent=agent)
         self._services.hub.publish(await self._store.branches.branch(prompt.thread, after, by, prompt))
-        self._services.attachments.expect(prompt)
-        await self._wake_for_prompt(prompt.thread)
+        await self._begin(prompt)
 
     async def _was_answered(self, change: Event) -> bool:
         """Whether a message that was changed is the one that was answered last, and nothing is at work since."""
@@ -310,12 +308,13 @@ class Orchestrator:
             await self.send(Abort(thread, reaction.author, turn=post.removeprefix(PREVIEW)))
         return ""
 
-    async def _wake_for_prompt(self, thread: ThreadId) -> None:
-        """A prompt was queued, which goes before what can wait."""
-        actor = self._actors.get(thread)
+    async def _begin(self, prompt: Prompt) -> None:
+        """A prompt is queued: its files are fetched, and it goes before what can wait."""
+        self._services.attachments.expect(prompt)
+        actor = self._actors.get(prompt.thread)
         if actor is not None:
             actor.cancel_maintenance()
-        await self._engine.woken(thread)
+        await self._engine.woken(prompt.thread)
 
     async def _signal(self, receipt: Receipt, thread: ThreadId, kind: SignalKind) -> None:
         if receipt.delivered:
@@ -399,7 +398,7 @@ class Orchestrator:
         prompt = msgspec.structs.replace(opening.prompt, thread=thread, agent=agent)
         receipt = await outbox.opened(row, thread, rest, prompt, self._prompts_max)
         if receipt is not None and receipt.status == "accepted":
-            await self._wake_for_prompt(thread)
+            await self._begin(prompt)
         elif receipt is not None and receipt.status == "busy":
             await self._tell_of_trigger(opening)
 
