@@ -160,7 +160,7 @@ class Outbox(StorePart):
 
     async def posted_ids(self, post_id: str) -> list[str]:
         """The platform's message ids of a post, part by part."""
-        return [message_id for message_id, _ in await self.posted_parts(post_id)]
+        return [text(row[0]) for row in await self._read("posted_of", post=post_id)]
 
     async def posted_parts(self, post_id: str) -> list[tuple[str, int]]:
         """The same, each with its part: several show one where two processes have posted it."""
