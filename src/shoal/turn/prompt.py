@@ -38,8 +38,8 @@ from shoal.domain.messages import SILENT, ToolSpec
 from shoal.domain.ports import Sandbox
 from shoal.domain.untrusted import enclosed, untrusted_block
 from shoal.domain.version import VERSION
-from shoal.turn.skills import SkillReader, SkillRoot, Skills, SkillScope, skill_roots
-from shoal.turn.text_files import FileCache, cut_bytes, cut_middle
+from shoal.turn.skills import SkillRoot, Skills, SkillScope, skill_roots
+from shoal.turn.text_files import FileCache, SkillReader, cut_bytes, cut_middle
 
 CHANGES_CHARS_MAX = 4000
 """A longer account of changes is not told: the system text is renewed instead."""

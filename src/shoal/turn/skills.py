@@ -9,7 +9,6 @@ that is told and never fatal. The format is the open Agent Skills one, with `inl
 """
 
 import json
-import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,7 +19,6 @@ import msgspec
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.ports import Mount
-from shoal.turn.text_files import FileCache
 
 Value: TypeAlias = str | tuple[str, ...] | dict[str, str]
 
@@ -216,45 +214,6 @@ def skill_places(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
 def skill_mounts(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
     """The places of those that exist: what can be mounted."""
     return tuple(place for place in skill_places(roots) if place.host.is_dir())
-
-
-class SkillReader:
-    """Reads skills through a FileCache and parses each file once while it stays the same."""
-
-    def __init__(self, files: FileCache) -> None:
-        self._files = files
-        self._parsed: dict[str, tuple[str, SkillScope, Skill | SkillProblem]] = {}
-        self._merged: dict[tuple[SkillRoot, ...], tuple[list[Skill | SkillProblem], Skills]] = {}
-
-    def read(self, roots: tuple[SkillRoot, ...]) -> Skills:
-        """The skills below `roots`; the same object while nothing changed there."""
-        found: list[Skill | SkillProblem] = []
-        for root in roots:
-            names = self._files.names(str(root.path))
-            for name in names[:SKILLS_MAX]:
-                path = f"{root.path}/{name}/{SKILL_FILE}"
-                text = self._files.read(path, SKILL_BYTES_MAX)
-                kept = self._parsed.get(path)
-                if text and kept is not None and kept[0] is text and kept[1] == root.scope:
-                    found.append(kept[2])
-                elif text:
-                    if len(self._parsed) >= 4096:
-                        self._parsed.clear()
-                    found.append(parse_skill(Path(path), text, root.scope))
-                    self._parsed[path] = (text, root.scope, found[-1])
-                elif os.path.lexists(path):
-                    why = f"Skill {name!r} is left out: {SKILL_FILE} is empty or cannot be read."
-                    found.append(SkillProblem(Path(path), why))
-            if len(names) > SKILLS_MAX:
-                why = f"{root.path} holds {len(names)} skills; only the first {SKILLS_MAX} are read."
-                found.append(SkillProblem(root.path, why))
-        before, merged = self._merged.get(roots, (None, None))
-        if merged is None or before != found:
-            if len(self._merged) >= 512:
-                self._merged.clear()
-            merged = merge(found)
-            self._merged[roots] = (found, merged)
-        return merged
 
 
 def merge(found: Iterable[Skill | SkillProblem]) -> Skills:

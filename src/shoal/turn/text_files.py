@@ -1,12 +1,25 @@
-"""Small text files and directory listings, read again only when they changed: a turn costs one stat a file."""
+"""Small text files, directory listings and skills, read again only when they changed: a turn costs one stat a file."""
 
 import os
 import stat
 import time
 from collections import OrderedDict
+from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from shoal.domain.untrusted import is_text
+from shoal.turn.skills import (
+    SKILL_BYTES_MAX,
+    SKILL_FILE,
+    SKILLS_MAX,
+    Skill,
+    SkillProblem,
+    SkillRoot,
+    Skills,
+    SkillScope,
+    merge,
+    parse_skill,
+)
 
 _RACY_NANOSECONDS = 20_000_000
 """A file changed this shortly before it was read may change again without a new time stamp, so it is read once more."""
@@ -100,6 +113,45 @@ class FileCache:
         while len(self._listings) > self._files_max:
             self._listings.popitem(last=False)
         return listed
+
+
+class SkillReader:
+    """Reads skills through a FileCache and parses each file once while it stays the same."""
+
+    def __init__(self, files: FileCache) -> None:
+        self._files = files
+        self._parsed: dict[str, tuple[str, SkillScope, Skill | SkillProblem]] = {}
+        self._merged: dict[tuple[SkillRoot, ...], tuple[list[Skill | SkillProblem], Skills]] = {}
+
+    def read(self, roots: tuple[SkillRoot, ...]) -> Skills:
+        """The skills below `roots`; the same object while nothing changed there."""
+        found: list[Skill | SkillProblem] = []
+        for root in roots:
+            names = self._files.names(str(root.path))
+            for name in names[:SKILLS_MAX]:
+                path = f"{root.path}/{name}/{SKILL_FILE}"
+                text = self._files.read(path, SKILL_BYTES_MAX)
+                kept = self._parsed.get(path)
+                if text and kept is not None and kept[0] is text and kept[1] == root.scope:
+                    found.append(kept[2])
+                elif text:
+                    if len(self._parsed) >= 4096:
+                        self._parsed.clear()
+                    found.append(parse_skill(Path(path), text, root.scope))
+                    self._parsed[path] = (text, root.scope, found[-1])
+                elif os.path.lexists(path):
+                    why = f"Skill {name!r} is left out: {SKILL_FILE} is empty or cannot be read."
+                    found.append(SkillProblem(Path(path), why))
+            if len(names) > SKILLS_MAX:
+                why = f"{root.path} holds {len(names)} skills; only the first {SKILLS_MAX} are read."
+                found.append(SkillProblem(root.path, why))
+        before, merged = self._merged.get(roots, (None, None))
+        if merged is None or before != found:
+            if len(self._merged) >= 512:
+                self._merged.clear()
+            merged = merge(found)
+            self._merged[roots] = (found, merged)
+        return merged
 
 
 def cut_middle(text: str, chars_max: int, where: str = "") -> str:

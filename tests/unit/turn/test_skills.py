@@ -13,7 +13,6 @@ from shoal.turn.skills import (
     FrontMatterError,
     Skill,
     SkillProblem,
-    SkillReader,
     SkillRoot,
     parse_document,
     parse_skill,
@@ -21,7 +20,7 @@ from shoal.turn.skills import (
     skill_places,
     skill_roots,
 )
-from shoal.turn.text_files import FileCache
+from shoal.turn.text_files import FileCache, SkillReader
 
 THREAD = ThreadId("slack:C1:17.5")
 

@@ -38,8 +38,8 @@ from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins
 from shoal.tools.registry import Registry
 from shoal.turn.budget import WINDOW_TOKENS_DEFAULT
-from shoal.turn.skills import SkillReader, skill_roots
-from shoal.turn.text_files import FileCache
+from shoal.turn.skills import skill_roots
+from shoal.turn.text_files import FileCache, SkillReader
 
 FREE_BYTES_MIN = 268_435_456
 """Less free disk than this is a warning."""

@@ -20,8 +20,8 @@ from shoal.domain.web import URL_CHARS_MAX
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext, view, whole_body
 from shoal.surfaces.http.routes_agents import agent_home
 from shoal.tools.memory_files import NOTES_MAX, note_files, read_memory
-from shoal.turn.skills import Skill, SkillReader, SkillRoot, SkillScope, skill_roots
-from shoal.turn.text_files import FileCache
+from shoal.turn.skills import Skill, SkillRoot, SkillScope, skill_roots
+from shoal.turn.text_files import FileCache, SkillReader
 
 routes = Routes()
 
