@@ -7,7 +7,7 @@ config ─► database, engine ─► platforms, models, sandbox ─► delivery
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -39,7 +39,6 @@ from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
 from shoal.domain.ids import OWN_PLATFORMS, make_thread_id
-from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox
 from shoal.extensions import extension_sandbox, extension_tools
 from shoal.maintenance import (
@@ -52,7 +51,7 @@ from shoal.maintenance import (
     watch_health,
 )
 from shoal.notices import Notices
-from shoal.permissions.access import AccessRules, Audiences, People, is_among
+from shoal.permissions.access import AccessRules, Audiences, People, among
 from shoal.permissions.profiles import Profiles
 from shoal.providers.catalog import (
     SPEECH_KEYS,
@@ -66,7 +65,7 @@ from shoal.push import WebPush, make_push
 from shoal.sandbox import processes as host_processes
 from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
-from shoal.store.retention import RowRetention, bookkeeping_days
+from shoal.store.retention import bookkeeping_days
 from shoal.store.store import Store
 from shoal.tools.executor import Executor, ExecutorSettings, LiveToolServices
 from shoal.tools.fetch import GuardedFetcher
@@ -84,7 +83,6 @@ from shoal.turn.checks import CaseChecks
 from shoal.turn.compaction import Compactor, ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
-from shoal.turn.prompt import PromptBuilder, PromptLimits, runtime_lines
 from shoal.turn.spending import Spending
 
 State = Literal["starting", "running", "draining", "stopped"]
@@ -170,7 +168,6 @@ class App:
     mcp: McpServers
     library: Library
     executor: Executor
-    prompts: PromptBuilder
     context: ContextBuilder
     spending: Spending
     cases: CaseChecks
@@ -246,7 +243,8 @@ class App:
         default = self.agents.default()
         if default is None:
             return ()
-        return tuple(skill.name for skill in self.prompts.skills(default, make_thread_id("web", "lobby", "info")).found)
+        found = self.context.prompts.skills(default, make_thread_id("web", "lobby", "info")).found
+        return tuple(skill.name for skill in found)
 
     def info(self) -> RuntimeInfo:
         """What is up now."""
@@ -348,22 +346,17 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         # ---- the turn ----
 
         spending = Spending(store, models, clock, config.budget, outlets.post, agents.budget, links.people)
-        prompt_limits = PromptLimits(notes_days=config.context.daily_notes_days)
-        prompts = PromptBuilder(home, clock, prompt_limits, runtime=runtime_lines(sandbox, config.sandbox.network))
         context = ContextBuilder(
             home,
             store,
             executor,
-            prompts,
             clock,
-            config.context,
-            config.model.context_tokens_max,
+            config,
             await meter_of(config.context.tokenizer, config.model.name),
-            profile_of=lambda agent, asker: profiles.effective(agent.profile, asker, agent.name),
+            profile_of=profiles.of_agent,
             spend_left=spending.left,
             tainted_files=prompt_files.sources,
         )
-        compactor = Compactor(context, spending, clock)
         titles = ThreadTitles(store.threads, spending, clock, config.threads)
         children = Children(store, backend.engine, agents, models, clock, config.subagents)
         for tool in children.tools():
@@ -377,7 +370,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             models,
             executor,
             context,
-            compactor,
+            Compactor(context, spending, clock),
             spending,
             clock,
             limits,
@@ -405,7 +398,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 children=children,
                 context=context,
                 loop=loop,
-                compactor=compactor,
                 titles=titles,
                 senders=senders,
                 attachments=attachments,
@@ -414,7 +406,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 audiences=audiences,
                 people=links.people,
                 folders=folders,
-                timeout_seconds=limits.timeout_seconds,
                 pause_seconds=config.mailbox.pause_seconds,
                 project=ReadableFiles(home, store.journal).project,
                 stopping=stopping.is_set,
@@ -445,7 +436,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             away = [name for name, server in app.config.mcp.items() if server.enabled and name not in mcp.up]
             return [*tools.names(), *map(any_tool_of, away)]
 
-        may_manage = partial(_is_one_of, config.agents.managers, approvers)
+        may_manage = among(config.agents.managers, approvers)
         checks = Checks(partial(existing_model, models), profiles.check, known_tools)
         lifecycle = AgentLifecycle(home, store, agents, clock, checks, adapters, prompt_files, orchestrator.send)
 
@@ -526,7 +517,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             mcp=mcp,
             library=library,
             executor=executor,
-            prompts=prompts,
             context=context,
             spending=spending,
             cases=cases,
@@ -557,7 +547,7 @@ def _add_services(app: App) -> None:
     backend.add_service(partial(watch_approvals, app.orchestrator, clock, config.permissions.ask_expires_seconds))
     backend.add_single("database check", partial(look_through_daily, backend.health, clock))
     backend.add_single("backups", app.backups.run)
-    backend.add_single("row retention", RowRetention(store.bookkeeping, clock, bookkeeping_days(config)).run)
+    backend.add_single("row retention", partial(store.bookkeeping.run, bookkeeping_days(config)))
     if app.library.embeddings is not None:
         backend.add_single("recall", app.library.run)
     for server in app.mcp.connections:
@@ -614,10 +604,6 @@ async def _running(app: App) -> AsyncGenerator[None]:
 def approvers_of(config: Config) -> list[str]:
     """Who may answer any question: those of the configuration, and the owner everywhere."""
     return [*config.permissions.approvers, *OWNERS, *platform_owners(config)]
-
-
-def _is_one_of(some: Sequence[str], others: Sequence[str], asker: Asker) -> bool:
-    return is_among(asker, (*some, *others))
 
 
 def open_telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> AbstractAsyncContextManager[None]:

@@ -64,7 +64,7 @@ from shoal.permissions.access import Audiences, People
 from shoal.store.journal import SEQ_END, Journal
 from shoal.store.projections import Projections
 from shoal.store.store import Store
-from shoal.turn.compaction import Compactor, ThreadTitles
+from shoal.turn.compaction import ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop, TurnOutcome
 from shoal.turn.prompt import decode_prompt
@@ -147,7 +147,6 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     children: Children
     context: ContextBuilder
     loop: TurnLoop
-    compactor: Compactor
     titles: ThreadTitles
     senders: Senders
     attachments: Attachments
@@ -156,7 +155,6 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     audiences: Audiences
     people: People
     folders: Folders
-    timeout_seconds: float
     pause_seconds: float
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
     stopping: Callable[[], bool]
@@ -239,7 +237,7 @@ class Actor:
                     return
             if self._run is not None and not self._skip_maintenance:
                 with anyio.CancelScope() as self._maintenance:
-                    await services.compactor.after_turn(self._run)
+                    await services.loop.compactor.after_turn(self._run)
                     if services.titles.is_on:
                         await services.titles.after_turn(self._run)
                 self._maintenance = None
@@ -292,7 +290,7 @@ class Actor:
                 else:
                     run = TurnRun(view.turn, view, scope, system, tools)
             self._run = run
-            with view.working(anyio.current_time() + services.timeout_seconds):
+            with view.working(anyio.current_time() + services.loop.limits.timeout_seconds):
                 if not view.aborting:
                     return await services.loop.run(run)
             state = view.open
@@ -367,7 +365,7 @@ class Actor:
         started = opening.started
         if notices:
             started = msgspec.structs.replace(started, context="\n".join((started.context, *notices)))
-        if await services.voice.speaks(prompt):
+        if services.voice.can_speak and await services.voice.speaks(prompt):
             started = msgspec.structs.replace(started, speaks=True)
         settings: list[tuple[str, str, str]] = []
         if prompt.origin == "person":

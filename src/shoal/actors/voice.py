@@ -72,7 +72,7 @@ class _Made(msgspec.Struct, frozen=True):
 
 class VoiceService:
     """Hears for the turns, and speaks for the senders, where either is configured. `limits` are those of each platform;
-    `post` puts a message into the outbox."""
+    `post` puts a message into the outbox. Whether an answer is spoken is asked only where one can be (`can_speak`)."""
 
     def __init__(
         self,
@@ -90,6 +90,7 @@ class VoiceService:
     ) -> None:
         self._recognition = recognition
         self._speaking = speaking
+        self.can_speak = speaking is not None
         self._settings = settings
         self._spending = spending
         self._choices = choices
@@ -179,7 +180,7 @@ class VoiceService:
 
     async def speaks(self, prompt: Prompt) -> bool:
         """Whether the answer to a message is spoken, too: as its channel chose, and where the platform plays it."""
-        if self._speaking is None or not self._form(prompt.thread) or prompt.origin not in ("person", "api"):
+        if not self._form(prompt.thread) or prompt.origin not in ("person", "api"):
             return False
         mode = await self.mode(prompt.thread)
         spoken = any(file.words and file.author is None for file in prompt.attachments)  # by whoever asks
@@ -195,7 +196,7 @@ class VoiceService:
         await self._choices.put(VOICE, channel_of(thread), mode)
         if mode == "off":
             return "I answer in writing."
-        if self._speaking is None:
+        if not self.can_speak:
             return "Noted, but no voice is configured yet: my owner sets `speech.speaking`."
         if not self._form(thread):
             return "Noted, but voice messages cannot be played here."

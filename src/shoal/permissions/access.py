@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -153,6 +153,11 @@ def vouched(rules: AccessRules, user: str, paired: Sequence[str]) -> Admission:
     """What another platform's rules say of a person by name, for their identity elsewhere; `*` vouches for nobody."""
     named = tuple(name for name in rules.allow if name != EVERYBODY)
     return admit(AccessRules(rules.owners, named), Author(user, trusted=False), "", paired)
+
+
+def among(*lists: Sequence[str]) -> Callable[[Asker], bool]:
+    """Tells whether somebody is on one of these lists, as they are when it is asked."""
+    return lambda by: is_among(by, [one for people in lists for one in people])
 
 
 def is_among(by: Asker, people: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from shoal.domain.clock import Clock, to_micros
+from shoal.domain.clock import to_micros
 from shoal.domain.ids import format_ulid
 from shoal.domain.settings import Config
 from shoal.domain.webhooks import REPEATED_SECONDS
@@ -66,6 +66,26 @@ _WALKS = (
 
 class Bookkeeping(StorePart):
     """Rows that only served delivery, once they are done."""
+
+    async def run(self, days: float) -> None:
+        """Delete what has been done for longer than `days` (0: never), some minutes after the start and then once a
+        day, for ever. Raises StoreError."""
+        seconds = FIRST_SECONDS
+        while days:
+            await self._clock.sleep(seconds)
+            await self.expire(days)
+            seconds = EVERY_SECONDS
+
+    async def expire(self, days: float) -> int:
+        """Delete what is old now, with pauses; returns how many rows went."""
+        total = 0
+        async with aclosing(self.forget(self._clock.now() - timedelta(days=days))) as batches:
+            async for gone in batches:
+                total += gone
+                await self._clock.sleep(PAUSE_SECONDS)
+        if total:
+            log.info("old rows were deleted", extra={"rows": total})
+        return total
 
     async def forget(self, before: datetime, batch_rows: int = BATCH_ROWS) -> AsyncGenerator[int]:
         """Delete those that have been done since before this time, at most `batch_rows` a step, each durable by itself.
@@ -113,31 +133,3 @@ def bookkeeping_days(config: Config) -> float:
     days, again = config.database.bookkeeping_days, config.context.backfill_hours / 24
     longest = max(REPEATED_SECONDS / 86_400, again, config.triggers.catch_up_seconds / 86_400) + MARGIN_DAYS
     return min(max(days, longest), KEPT_DAYS_MAX) if days else 0.0
-
-
-class RowRetention:
-    """Deletes rows that have been done for longer than `days` (0: never)."""
-
-    def __init__(self, rows: Bookkeeping, clock: Clock, days: float) -> None:
-        self._rows = rows
-        self._clock = clock
-        self.days = days
-
-    async def run(self) -> None:
-        """Look some minutes after the start and then once a day, for ever. Raises StoreError."""
-        seconds = FIRST_SECONDS
-        while self.days:
-            await self._clock.sleep(seconds)
-            await self.expire()
-            seconds = EVERY_SECONDS
-
-    async def expire(self) -> int:
-        """Delete what is old now, with pauses; returns how many rows went."""
-        total = 0
-        async with aclosing(self._rows.forget(self._clock.now() - timedelta(days=self.days))) as batches:
-            async for gone in batches:
-                total += gone
-                await self._clock.sleep(PAUSE_SECONDS)
-        if total:
-            log.info("old rows were deleted", extra={"rows": total})
-        return total

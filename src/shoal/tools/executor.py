@@ -50,7 +50,6 @@ from shoal.tools.coverage import NOTHING, Content, ContentReader, CoverLimits, c
 from shoal.tools.functions import Prepared, PreparedCommand
 from shoal.tools.live_output import LiveOutput
 from shoal.tools.memory_book import MemoryBook
-from shoal.tools.offer import Offer
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
 from shoal.tools.tainted_files import KEPT_FOR_PERSON, MarkedFiles, PromptFiles, amended, may_change, secret_below
@@ -189,17 +188,13 @@ class Executor:
         """Whether commands are kept from this machine and from the network."""
         return not self._settings.commands_fetch
 
-    def offer(self, agent: AgentSpec, *profiles: Profile) -> Offer:
-        """The tools the agent has and no profile wholly denies; the same object while unchanged."""
-        return self.registry.offer(agent.tools, hidden_by(profiles))
-
     async def admit(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
     ) -> Refused | MustAsk | Admitted:
         """Decide on a call. `request` is its allowed approval when it comes back from one."""
         tool, agent, profiles = self.registry.get(call.name), context.agent, (context.profile, *context.bounds)
         if tool is None or (agent.tools and call.name not in (*agent.tools, MORE_TOOLS)):
-            names = ", ".join(spec.name for spec in self.offer(agent, *profiles).listed)
+            names = ", ".join(spec.name for spec in self.registry.offer(agent.tools, hidden_by(profiles)).listed)
             return _refuse(call, UNKNOWN_TOOL.format(name=call.name, names=names))
         try:
             invocation = tool.prepare(call.arguments, self._tool_context(call, context))
@@ -473,7 +468,7 @@ class Executor:
             clock=self._clock,
             services=self._services,
             purpose=context.purpose,
-            tools=lambda: self.offer(context.agent, context.profile, *context.bounds).all,
+            tools=lambda: self.registry.offer(context.agent.tools, hidden_by((context.profile, *context.bounds))).all,
         )
 
 

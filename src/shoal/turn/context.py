@@ -21,7 +21,7 @@ from shoal.domain.ids import ThreadId, platform_of
 from shoal.domain.messages import AssistantMessage, ModelRequest, Prompt, Usage, UserMessage
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Mount, Route
-from shoal.domain.settings import ContextSettings
+from shoal.domain.settings import Config
 from shoal.domain.transcript import (
     CONTEXT_CHANGES,
     CONTEXT_HEAD,
@@ -30,7 +30,7 @@ from shoal.domain.transcript import (
     Transcript,
     TranscriptEntry,
 )
-from shoal.permissions.profiles import Profile
+from shoal.permissions.profiles import Profile, hidden_by
 from shoal.store.journal import Journal
 from shoal.store.store import Store
 from shoal.tools.executor import CallContext, Executor
@@ -49,7 +49,15 @@ from shoal.turn.budget import (
     room_for,
 )
 from shoal.turn.prefix import FITTED_SHARE, WHOLE_SHARE, Prefix, fit_prefix
-from shoal.turn.prompt import PromptBuilder, SystemPrompt, choose_prompts, decode_prompt, encode_prompt
+from shoal.turn.prompt import (
+    PromptBuilder,
+    PromptLimits,
+    SystemPrompt,
+    choose_prompts,
+    decode_prompt,
+    encode_prompt,
+    runtime_lines,
+)
 from shoal.turn.skills import skill_mounts, skill_places, skill_roots
 from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of, options_of, stored_tools
 
@@ -134,10 +142,8 @@ class ContextBuilder:
         home: Home,
         store: Store,
         executor: Executor,
-        prompts: PromptBuilder,
         clock: Clock,
-        settings: ContextSettings,
-        context_tokens_max: int,
+        config: Config,
         meter: Meter,
         *,
         profile_of: Callable[[AgentSpec, Asker], Profile],
@@ -147,15 +153,17 @@ class ContextBuilder:
         self._home = home
         self._store = store
         self._executor = executor
-        self._prompts = prompts
         self._clock = clock
         self._profile_of = profile_of
         self._spend_left = spend_left
         self._tainted_files = tainted_files
-        self.settings = settings
+        self.settings = config.context
         self.meter = meter
-        self._context_tokens = context_tokens_max
-        self._window = timedelta(hours=settings.window_hours)
+        limits = PromptLimits(notes_days=config.context.daily_notes_days)
+        runtime = runtime_lines(executor.sandbox, config.sandbox.network)
+        self.prompts = PromptBuilder(home, clock, limits, runtime=runtime)
+        self._context_tokens = config.model.context_tokens_max
+        self._window = timedelta(hours=config.context.window_hours)
         self._calibration = Calibration()
         self._fitted = lru_cache(FITTED_MAX)(partial(fit_prefix, meter))
         self._known: WeakValueDictionary[str, SystemPrompt] = WeakValueDictionary()
@@ -365,8 +373,7 @@ class ContextBuilder:
 
     def tools_of(self, agent: AgentSpec) -> Offer:
         """The tools that the agent has for the owner."""
-        asker = Asker(trust="owner", user="owner")
-        return self._executor.offer(agent, self._profile_of(agent, asker))
+        return self._tools(TurnScope(agent, Asker(trust="owner", user="owner"), Audience()))
 
     async def instructions(self, thread: ThreadId, agent: AgentSpec, tools: Offer) -> SystemPrompt:
         """The system text as the files are now, with nobody's private memory."""
@@ -454,11 +461,12 @@ class ContextBuilder:
         def inside(path: Path) -> str:
             return self.inside(agent, thread)(path)
 
-        return self._prompts.system(agent, thread, tools.all, inside, source_of, person)
+        return self.prompts.system(agent, thread, tools.all, inside, source_of, person)
 
     def _tools(self, scope: TurnScope) -> Offer:
         """The tools as of the turn's start: what comes or goes meanwhile changes nothing of what the model is told."""
-        return self._executor.offer(scope.agent, self._profile_of(scope.agent, scope.asker), *self._bounds(scope))
+        profiles = self._profile_of(scope.agent, scope.asker), *self._bounds(scope)
+        return self._executor.registry.offer(scope.agent.tools, hidden_by(profiles))
 
     def _bounds(self, scope: TurnScope) -> tuple[Profile, ...]:
         """The profiles of the turns above that are not this turn's own, as they hold for the asker."""

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.config import load_config
 from shoal.domain.errors import ConfigError
-from shoal.store.retention import RowRetention, bookkeeping_days
+from shoal.store.retention import bookkeeping_days
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock, in_time
@@ -31,10 +31,10 @@ async def test_rows_are_kept_while_what_they_are_for_may_come_again(
 ) -> None:
     clock = ManualClock()
     store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
-    retention = RowRetention(store.bookkeeping, clock, bookkeeping_days(load_config(tmp_path, {}, settings)))
-    assert retention.days == days
+    kept = bookkeeping_days(load_config(tmp_path, {}, settings))
+    assert kept == days
     async with asyncio.timeout(20):
-        assert await in_time(clock, retention.expire()) == 0
+        assert await in_time(clock, store.bookkeeping.expire(kept)) == 0
     await store.close()
 
 

@@ -20,7 +20,7 @@ from shoal.store.driver import (
     number,
     query,
 )
-from shoal.store.retention import FIRST_SECONDS, RowRetention
+from shoal.store.retention import FIRST_SECONDS
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
@@ -155,7 +155,7 @@ async def test_the_first_look_comes_some_minutes_after_the_start(stand: Stand) -
     for name in ("T1", "T2"):
         await answered(stand.store, name)
     await months(stand.clock)
-    running = asyncio.ensure_future(RowRetention(stand.store.bookkeeping, stand.clock, 30).run())
+    running = asyncio.ensure_future(stand.store.bookkeeping.run(30))
     await stand.clock.advance(FIRST_SECONDS - 1)
     assert await stand.numbers("inbox_page") == [1, 2]
     await stand.clock.leap_to(stand.clock.now() + timedelta(seconds=1))

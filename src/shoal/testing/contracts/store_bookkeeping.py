@@ -19,7 +19,7 @@ from shoal.domain.records import (
     Reservation,
     Spend,
 )
-from shoal.store.retention import RowRetention
+from shoal.store.retention import Bookkeeping
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, closed, leased, opened, opening, post, prompt, steer
@@ -84,9 +84,9 @@ async def until(clock: ManualClock, at: datetime) -> None:
 
 
 @asynccontextmanager
-async def running(retention: RowRetention) -> AsyncGenerator[None]:
+async def running(bookkeeping: Bookkeeping, days: float) -> AsyncGenerator[None]:
     """Run it while the block lasts."""
-    task = asyncio.ensure_future(retention.run())
+    task = asyncio.ensure_future(bookkeeping.run(days))
     try:
         yield
     finally:
@@ -326,7 +326,7 @@ class BookkeepingRules:
     async def test_days_pass_and_the_rows_do_not_grow(self, store: Store, clock: ManualClock) -> None:
         """Two messages a day, each answered; the last DAYS of them are known."""
         days, kept = 9, 4
-        async with running(RowRetention(store.bookkeeping, clock, kept)):
+        async with running(store.bookkeeping, kept):
             for day in range(days):
                 await answered(store, f"T{day}")
                 await delivered(store, f"T{day}:reply")
@@ -339,5 +339,5 @@ class BookkeepingRules:
     async def test_without_days_all_is_kept(self, store: Store, clock: ManualClock) -> None:
         """The run ends at once."""
         await sent(store, "old")
-        await RowRetention(store.bookkeeping, clock, 0).run()
+        await store.bookkeeping.run(0)
         assert await store.outbox.fate("old") == DeliveryStatus("sent")
