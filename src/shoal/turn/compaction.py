@@ -317,8 +317,8 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
         return urgency(view.tally, room)
 
     def _plan(self, run: TurnRun, route: Route) -> Plan | None:
-        room, factor = self.context.shares(run, route).room, self.context.gauge(run, route).factor
-        return plan_compaction(run.view.transcript.entries, run.view.tally, room, self.context.settings, factor)
+        shares, view, settings = self.context.shares(run, route), run.view, self.context.settings
+        return plan_compaction(view.transcript.entries, view.tally, shares.room, settings, shares.gauge.factor)
 
     async def _compact(self, run: TurnRun, route: Route, reason: str) -> bool:
         view, plan = run.view, self._plan(run, route)
@@ -339,11 +339,11 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
         return False
 
     async def _summary(self, run: TurnRun, route: Route, plan: Plan) -> ModelDone | ModelFailed:
-        request = summary_request(plan, route.model, self.context.shares(run, route).room)
-        longest = min(SUMMARY_TOKENS_MAX, self.context.window(run, route) // 4)
-        request = msgspec.structs.replace(request, max_output_tokens=longest)
+        shares = self.context.shares(run, route)
+        request = summary_request(plan, route.model, shares.room)
+        request = msgspec.structs.replace(request, max_output_tokens=min(SUMMARY_TOKENS_MAX, shares.window // 4))
         charge = charge_of(run, run.scope.agent.model, f"summary:{self.clock.new_id()}")
-        return await self.spending.ask(charge, route, request, self.context.gauge(run, route))
+        return await self.spending.ask(charge, route, request, shares.gauge)
 
 
 async def _still_has(view: ThreadView, plan: Plan) -> bool:

@@ -68,8 +68,11 @@ FITTED_MAX = 64
 
 
 class Shares(NamedTuple):
-    """A request's room, what stands before the conversation, and the longest answer that is asked for."""
+    """A model's window, what tells its tokens, and how the window is shared out: a request's room, what stands before
+    the conversation, and the longest answer that is asked for."""
 
+    window: int
+    gauge: Gauge
     room: TokenRoom
     prefix: Prefix
     output_tokens: int
@@ -231,13 +234,12 @@ class ContextBuilder:
         tools = self._tools(scope)
         return await self._stored(view.journal, view.base) or await self._present(view.thread, scope, tools), tools
 
-    def request(self, run: TurnRun, route: Route, *, tools: bool) -> tuple[ModelRequest, int]:
-        """The next request of the open turn, fitted to the model's window, and the units by which `learn` judges it.
+    def request(self, run: TurnRun, route: Route, shares: Shares, *, tools: bool) -> tuple[ModelRequest, int]:
+        """The next request of the open turn, fitted to its share, and the units by which `learn` judges it.
 
         The run has its mark then. Raises InvalidInput when nothing can fit.
         """
         view, agent, units, cut_to = run.view, run.scope.agent, 0, None
-        shares = self.shares(run, route)
         view.transcript.settle()
         if view.open.history:
             room = shares.room.within(run.squeezed_to) if run.squeezed_to else shares.room
@@ -265,8 +267,8 @@ class ContextBuilder:
 
     def shares(self, run: TurnRun, route: Route) -> Shares:
         """How the model's window is shared out. Raises InvalidInput when not even fitted instructions leave room."""
-        window, factor = self.window(run, route), self.gauge(run, route).factor
-        return self._share_out(run.scope.agent, route, run.system, run.tools, window, factor)
+        factor = self._calibration.factor(_readers(run, route))
+        return self._share_out(run.scope.agent, route, run.system, run.tools, self.window(run, route), factor)
 
     def _share_out(
         self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer, window: int, factor: float
@@ -280,7 +282,7 @@ class ContextBuilder:
         room = room_for(
             self.settings, window_tokens=window, output_tokens=output, prefix_units=prefix.units, factor=factor
         )
-        return Shares(room, prefix, output)
+        return Shares(window, Gauge(self.meter, factor), room, prefix, output)
 
     async def costs(self, thread: ThreadId, agent: AgentSpec, route: Route, store: Store) -> ContextCosts:
         """What the owner's next request of a thread would carry, and what each part takes; that of a first one, where
@@ -301,7 +303,8 @@ class ContextBuilder:
         scope = TurnScope(agent, asker, audience)
         tools = self._tools(scope)
         system = await self._stored(journal, base) or await self._present(thread, scope, tools)
-        shares, gauge, limit = self._beside(agent, route, system, tools)
+        shares = self._beside(agent, route, system, tools)
+        gauge = shares.gauge
         tally = Tally(self.meter)
         fitted = fit(tally, transcript.entries, shares.room)
         sections = shares.prefix.sections or tuple((one.name, one.text) for one in system.sections)
@@ -318,7 +321,7 @@ class ContextBuilder:
             thread=thread,
             agent=agent.name,
             model=agent.model,
-            window_tokens=limit,
+            window_tokens=shares.window,
             output_tokens=shares.output_tokens,
             tokens=round(fitted.units * gauge.factor),
             parts=tuple(
@@ -339,20 +342,19 @@ class ContextBuilder:
             ),
         )
 
-    def _beside(self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer) -> tuple[Shares, Gauge, int]:
-        """How the window is shared out for a request of no turn, what tells its tokens, and the window."""
+    def _beside(self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer) -> Shares:
+        """How the model's window is shared out for a request of no turn. Raises what `shares` does."""
         reader = f"{route.provider.name}/{route.model} "
         known = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
-        limit = min(known, self._calibration.windows.get(reader, known))
-        gauge = Gauge(self.meter, self._calibration.factor(reader))
-        return self._share_out(agent, route, system, tools, limit, gauge.factor), gauge, limit
+        window = min(known, self._calibration.windows.get(reader, known))
+        return self._share_out(agent, route, system, tools, window, self._calibration.factor(reader))
 
     def request_of(
         self, entries: Sequence[TranscriptEntry], agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer
     ) -> tuple[ModelRequest, Gauge]:
         """A request of no turn: this conversation, fitted to the model's window, and what tells its tokens. Raises
         InvalidInput when nothing can fit."""
-        shares, gauge, _ = self._beside(agent, route, system, tools)
+        shares = self._beside(agent, route, system, tools)
         request = ModelRequest(
             model=route.model,
             system=shares.prefix.system,
@@ -362,7 +364,7 @@ class ContextBuilder:
             temperature=agent.temperature,
             further=shares.prefix.further,
         )
-        return request, gauge
+        return request, shares.gauge
 
     def options(self, agent: AgentSpec, route: Route, window_tokens: int, *, tools: bool) -> str:
         """What a request asks for beside its messages, as marks have it; `window_tokens` if that was learnt."""
@@ -383,10 +385,6 @@ class ContextBuilder:
     def clean(self, text: str) -> str:
         """The text without secrets, for the journal."""
         return self._executor.redactor.redact(text)
-
-    def gauge(self, run: TurnRun, route: Route) -> Gauge:
-        """What tells the tokens of this model's requests."""
-        return Gauge(self.meter, self._calibration.factor(_readers(run, route)))
 
     def knows_window(self, route: Route) -> bool:
         """Whether the model's window is known, or set in the configuration."""

@@ -64,7 +64,7 @@ from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, Must
 from shoal.tools.offer import unwrapped
 from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
-from shoal.turn.spending import Spending, charge_of
+from shoal.turn.spending import Charge, Spending, charge_of
 from shoal.turn.thread import ThreadView, TurnRun
 
 log = logging.getLogger(__name__)
@@ -256,14 +256,15 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 continue
             if not route.context_tokens and not self.context.knows_window(route):
                 await self.tell_unknown_window(name)
+            charge = charge_of(run, name)
             try:
-                outcome = await self._try_model(run, route, name, tools=tools)
+                outcome = await self._try_model(run, route, charge, tools=tools)
             except InvalidInput as error:
                 outcome = ModelFailed("context_overflow", str(error))
             if isinstance(outcome, LimitReached):
                 return ModelStep(outcome, step(f"model {name}"))
             if isinstance(outcome, ModelDone):
-                spend = self.spending.spend(charge_of(run, name), route, outcome.usage)
+                spend = self.spending.spend(charge, outcome.usage, self.models.usd(route, outcome.usage))
                 instead = INSTEAD.format(model=name, first=names[0], why=WHY[failures[0].kind]) if failures else ""
                 known, calls = set(run.view.open.call_ids), list[ToolCall]()
                 for call in outcome.message.tool_calls if tools else ():  # each id is unique in the turn
@@ -295,28 +296,28 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return ModelStep(self._schedule_retry(run, failures) or failed, step("model failed"))
 
     async def _try_model(
-        self, run: TurnRun, route: Route, name: str, *, tools: bool
+        self, run: TurnRun, route: Route, charge: Charge, *, tools: bool
     ) -> ModelDone | ModelFailed | LimitReached:
         """Ask one model, again where that may help: with less of the conversation, or a little later. Raises
         InvalidInput when nothing can fit."""
         view, attempt = run.view, 0
         await self.compactor.before_call(run, route)
         while True:
-            request, units = self.context.request(run, route, tools=tools)
-            charge, gauge = charge_of(run, name), self.context.gauge(run, route)
+            shares = self.context.shares(run, route)
+            request, units = self.context.request(run, route, shares, tools=tools)
             asked_at = self.clock.monotonic()
             await self.confirm(view.thread)
-            refused = await self.spending.reserve(charge, route, request, gauge)
+            refused = await self.spending.reserve(charge, route, request, shares.gauge)
             if refused:
                 return LimitReached("budget", refused)
             if self.clock.monotonic() - asked_at > CONFIRMED_SECONDS:
                 await self.confirm(view.thread)
-            outcome, _ = await self.spending.stream(charge, route, request, gauge, run.begin_call())
+            outcome, _ = await self.spending.stream(charge, route, request, shares.gauge, run.begin_call())
             if isinstance(outcome, ModelDone):
                 self.context.learn(run, route, units, outcome.usage)
                 return outcome
             if outcome.kind == "context_overflow":
-                if await self.compactor.on_overflow(run, route, outcome.window_tokens, gauge.request(request)):
+                if await self.compactor.on_overflow(run, route, outcome.window_tokens, shares.gauge.request(request)):
                     continue
                 return outcome
             attempt += 1

@@ -156,15 +156,12 @@ class Spending:
                 await self._budget.release(charge.id)
 
     async def record(self, charge: Charge, usage: Usage, usd: float | None) -> None:
-        """Record a call of no model's turn, once by its id; it settles what was set aside."""
+        """Record a call beside a turn's steps, once by its id; it settles what was set aside."""
         with anyio.CancelScope(shield=True):
-            await self._ledger.record(charge.thread, charge.turn, self._spend(charge, usage, usd))
+            await self._ledger.record(charge.thread, charge.turn, self.spend(charge, usage, usd))
 
-    def spend(self, charge: Charge, route: Route, usage: Usage) -> Spend:
-        """The record of a call that was answered; it settles what was set aside."""
-        return self._spend(charge, usage, self._models.usd(route, usage))
-
-    def _spend(self, charge: Charge, usage: Usage, usd: float | None) -> Spend:
+    def spend(self, charge: Charge, usage: Usage, usd: float | None) -> Spend:
+        """The record of a call that took so much; it settles what was set aside."""
         ceilings = self._ceilings_of(charge)
         reservation, user = charge.id if ceilings else "", charge.asker.user
         return Spend(charge.id, charge.agent, user, charge.model, usage, usd, reservation, ceilings)
@@ -194,8 +191,8 @@ class Spending:
         finally:
             was_cut_off = not ended or (isinstance(outcome, ModelFailed) and any(written))
             if was_cut_off:
-                tokens = sum(map(gauge.text, written))
-                spent = self.spend(charge, route, Usage(gauge.request(request), round(tokens)))
+                usage = Usage(gauge.request(request), round(sum(map(gauge.text, written))))
+                spent = self.spend(charge, usage, self._models.usd(route, usage))
                 spent = msgspec.structs.replace(spent, id=f"{charge.id}:cut:{self._clock.new_id()}")
                 with anyio.CancelScope(shield=True):
                     await self._ledger.record(charge.thread, charge.turn, spent)
@@ -216,8 +213,7 @@ class Spending:
         """Make such a call once its cost is set aside."""
         outcome, was_cut_off = await self.stream(charge, route, request, gauge)
         if isinstance(outcome, ModelDone):
-            with anyio.CancelScope(shield=True):
-                await self._ledger.record(charge.thread, charge.turn, self.spend(charge, route, outcome.usage))
+            await self.record(charge, outcome.usage, self._models.usd(route, outcome.usage))
         elif not was_cut_off:
             await self.release(charge)
         return outcome
