@@ -403,8 +403,9 @@ class MarkedFiles:
 
     def _key(self, folder: Path) -> str:
         """The folder, below the home directory where it lies in it, so that it may lie elsewhere on other machines."""
-        home = self._home.root
-        return str(folder.relative_to(home) if folder.is_relative_to(home) else folder)
+        with suppress(ValueError):
+            folder = folder.relative_to(self._home.root)
+        return str(folder)
 
 
 _LISTERS = frozenset({"ls", "find", "tree", "fd", "du", "stat", "pwd", "cd", "test", "["})
