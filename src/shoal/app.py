@@ -67,7 +67,7 @@ from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
 from shoal.store.retention import bookkeeping_days
 from shoal.store.store import Store
-from shoal.tools.executor import Executor, ExecutorSettings, LiveToolServices
+from shoal.tools.executor import Executor, LiveToolServices
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins, any_tool_of
@@ -210,7 +210,6 @@ class App:
         name = adapter.platform
         self.adapters[name] = adapter
         self.standing.gated.add(name)
-        self.voice.know(name, adapter.limits)
         self.senders.add(adapter)
         self.serve_platform(adapter)
 
@@ -337,8 +336,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         pins = Pins(store.settings, store.audit, clock, config.mcp)
         servers, enclosure = config.mcp if role != "serve" else {}, server_enclosure(config.sandbox)
         mcp = McpServers(servers, home, tools, clock, enclosure, pins, notices.tell_owner)
-        bounds = ExecutorSettings.of(config, isolated=sandbox.isolated)
-        executor = Executor(tools, sandbox, store, outlets, home, clock, tainted_files, bounds, everyones_hub)
+        executor = Executor(tools, sandbox, store, outlets, home, clock, prompt_files, config, everyones_hub)
         watch_secrets(config, executor.redactor.learn)
         if config.telemetry.is_on(os.environ):
             await stack.enter_async_context(open_telemetry(config, hub, executor.redactor.redact))
@@ -640,8 +638,8 @@ def _open_voice(
     for one in (hears, speaks):
         if one is not None:
             stack.push_async_callback(one.close)
-    limits = {name: adapter.limits for name, adapter in adapters.items()}
-    return VoiceService(hears, speaks, settings, spending, choices, home, clock, people, limits, folders, outlets.post)
+    post = outlets.post
+    return VoiceService(hears, speaks, settings, spending, choices, home, clock, people, adapters, folders, post)
 
 
 async def _open_sandbox(config: Config, overrides: Overrides, stack: AsyncExitStack) -> tuple[Sandbox, list[str]]:

@@ -31,8 +31,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId, channel_of, thread_address
 from shoal.domain.messages import Attachment, Prompt, Usage
 from shoal.domain.permissions import Asker
-from shoal.domain.ports import Settings, Speech
-from shoal.domain.posts import ChatLimits
+from shoal.domain.ports import ChatAdapter, Settings, Speech
 from shoal.domain.records import NewPost, OutboxRow
 from shoal.domain.speech import (
     VOICE,
@@ -71,8 +70,8 @@ class _Made(msgspec.Struct, frozen=True):
 
 
 class VoiceService:
-    """Hears for the turns, and speaks for the senders, where either is configured. `limits` are those of each platform;
-    `post` puts a message into the outbox. Whether an answer is spoken is asked only where one can be (`can_speak`)."""
+    """Hears for the turns, and speaks for the senders, where either is configured (`can_speak`: the latter is). `post`
+    puts a message into the outbox."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class VoiceService:
         home: Home,
         clock: Clock,
         people: People,
-        limits: Mapping[str, ChatLimits],
+        adapters: Mapping[str, ChatAdapter],
         folders: Folders,
         post: Callable[[NewPost], Awaitable[None]],
     ) -> None:
@@ -97,13 +96,9 @@ class VoiceService:
         self._home = home
         self._clock = clock
         self._people = people
-        self._limits = dict(limits)
+        self._adapters = adapters
         self._folders = folders
         self._post = post
-
-    def know(self, platform: str, limits: ChatLimits) -> None:
-        """Speak on a platform as it takes recordings."""
-        self._limits[platform] = limits
 
     # ---- in ----
 
@@ -241,8 +236,8 @@ class VoiceService:
 
     def _form(self, thread: ThreadId) -> AudioFormat | Literal[""]:
         """In which form the thread's platform takes a spoken answer; empty where it takes none."""
-        limits = self._limits.get(thread_address(thread).platform)
-        return "" if limits is None else limits.voice
+        adapter = self._adapters.get(thread_address(thread).platform)
+        return "" if adapter is None else adapter.limits.voice
 
     # ---- what was paid for ----
 

@@ -52,7 +52,7 @@ from shoal.tools.live_output import LiveOutput
 from shoal.tools.memory_book import MemoryBook
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
-from shoal.tools.tainted_files import KEPT_FOR_PERSON, MarkedFiles, PromptFiles, amended, may_change, secret_below
+from shoal.tools.tainted_files import KEPT_FOR_PERSON, PromptFiles, amended, may_change, secret_below
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,8 @@ VERDICTS: dict[Verdict, str] = {
 }
 PRIVATE = "untrusted content in a private conversation"
 CHANGED = "What was approved is not what would run now, because something it depends on has changed. Ask again."
+CALL_SECONDS_MAX = 900.0
+"""Longest that a call may take."""
 _LOOKERS = frozenset(
     "true false echo printf pwd cd ls cat head tail grep rg wc cut tr nl find stat file du df date diff test [".split()  # noqa: SIM905
 )
@@ -129,31 +131,6 @@ class Admitted(msgspec.Struct, frozen=True):
     content: Content = NOTHING
 
 
-class ExecutorSettings(msgspec.Struct, frozen=True):
-    """Bounds of calls. `ask_commands`: no sandbox isolates commands here, so each is asked for.
-    `commands_fetch`: they reach the network. `page`: its address."""
-
-    ask_expires_seconds: float = 3600.0
-    call_seconds_max: float = 900.0
-    ask_commands: bool = False
-    commands_fetch: bool = False
-    page: str = ""
-    bounds: OutputBounds = OutputBounds()
-    covers: CoverLimits = CoverLimits()
-
-    @classmethod
-    def of(cls, config: Config, *, isolated: bool) -> Self:
-        """[permissions] and [context], with a sandbox that isolates commands or none."""
-        return cls(
-            ask_expires_seconds=config.permissions.ask_expires_seconds,
-            page=config.web.public_url.rstrip("/"),
-            ask_commands=not isolated and config.sandbox.kind == "auto",
-            commands_fetch=not isolated or config.sandbox.network != "off",
-            bounds=OutputBounds(config.context.artifact_chars_min, config.context.artifact_excerpt_chars),
-            covers=CoverLimits(config.permissions.covered_files_max, config.permissions.covered_bytes_max),
-        )
-
-
 class Executor:
     """Admits and runs calls."""
 
@@ -165,28 +142,28 @@ class Executor:
         services: ToolServices,
         home: Home,
         clock: Clock,
-        marked: MarkedFiles,
-        settings: ExecutorSettings,
+        prompt_files: PromptFiles,
+        config: Config,
         hub: LiveHub,
     ) -> None:
         self.registry = registry
         self.sandbox = sandbox
+        self.is_sealed = sandbox.isolated and config.sandbox.network == "off"
+        """Whether commands are kept from this machine and from the network."""
+        self._asks_for_commands = not sandbox.isolated and config.sandbox.kind == "auto"
+        self._ask_expires_seconds = config.permissions.ask_expires_seconds
         self._approvals = store.approvals
-        self._marked = marked
-        self._prompt_files = PromptFiles(self._marked, home)
-        self._content = ContentReader(settings.covers)
+        self._marked = prompt_files.marks
+        self._prompt_files = prompt_files
+        covers = CoverLimits(config.permissions.covered_files_max, config.permissions.covered_bytes_max)
+        self._content = ContentReader(covers)
+        self._bounds = OutputBounds(config.context.artifact_chars_min, config.context.artifact_excerpt_chars)
         self._services = services
         self._home = home
         self._clock = clock
-        self._settings = settings
         self._hub = hub
-        self.page = settings.page
+        self.page = config.web.public_url.rstrip("/")
         self.redactor = Redactor(())
-
-    @property
-    def is_sealed(self) -> bool:
-        """Whether commands are kept from this machine and from the network."""
-        return not self._settings.commands_fetch
 
     async def admit(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
@@ -226,7 +203,7 @@ class Executor:
                 decision = "ask"
                 reason = f"Untrusted content was read in this conversation ({taint.shown}), and {why}."
         raised = decision == "ask" and not asks
-        if decision == "allow" and tool.spec.runs_commands and self._settings.ask_commands:
+        if decision == "allow" and tool.spec.runs_commands and self._asks_for_commands:
             decision, reason = "ask", "No sandbox isolates commands on this machine."
         started = ToolStarted(call.id, call.name, self._named(invocation))
         if decision == "allow":
@@ -305,7 +282,7 @@ class Executor:
             return self._ask(asking, why or "What it runs was changed just now.")
         if output.is_pending:
             return None
-        if len(output.text) <= self._settings.bounds.stored_chars_min:
+        if len(output.text) <= self._bounds.stored_chars_min:
             bounded = self._bound(output)
         else:  # in a thread, so that no other turn waits for it
             bounded = await asyncio.to_thread(self._bound, output)
@@ -333,7 +310,7 @@ class Executor:
         return self.sandbox.inside(mounts[0].host, mounts) == mounts[0].inside
 
     def _fetched(self, actions: Sequence[Action]) -> str:
-        return fetched_by(actions) if self._settings.commands_fetch else ""
+        return "" if self.is_sealed else fetched_by(actions)
 
     async def _read_content(self, actions: Sequence[Action], context: CallContext) -> Content:
         if not any(action.runs or action.runs_more for action in actions):
@@ -361,7 +338,7 @@ class Executor:
         marked = await self._marked.below(touched) if may_touch else {}
         async with AsyncExitStack() as stack:
             stack.callback(live.close)
-            await stack.enter_async_context(self._marked.during(changing, steered_by, self._settings.call_seconds_max))
+            await stack.enter_async_context(self._marked.during(changing, steered_by, CALL_SECONDS_MAX))
             if changes_home:
                 # What others' prompts may name tells nothing of a private conversation.
                 audience = context.purpose.audience
@@ -370,12 +347,10 @@ class Executor:
                 is_for_person = spec.name in KEPT_FOR_PERSON
                 source = PRIVATE if steered_by and person and not is_for_person else steered_by
                 files = amended(spec.name, actions, self._tool_context(admitted.call, context))
-                amending = self._prompt_files.amending(
-                    files, source, self._settings.call_seconds_max, person if is_for_person else ""
-                )
+                amending = self._prompt_files.amending(files, source, CALL_SECONDS_MAX, person if is_for_person else "")
                 await stack.enter_async_context(amending)
             try:
-                async with asyncio.timeout(self._settings.call_seconds_max):
+                async with asyncio.timeout(CALL_SECONDS_MAX):
                     output = await invocation.run()
             except ContentChanged:
                 raise
@@ -384,7 +359,7 @@ class Executor:
             except SandboxError as error:
                 output = ToolOutput(str(error), is_error=True)
             except TimeoutError:
-                limit = self._settings.call_seconds_max
+                limit = CALL_SECONDS_MAX
                 output = ToolOutput(
                     f"The call was ended after {counted(limit, 'second')}, the longest a call may take.", is_error=True
                 )
@@ -402,7 +377,7 @@ class Executor:
         return msgspec.structs.replace(output, tainted_by=output.tainted_by or read)
 
     def _bound(self, output: ToolOutput) -> BoundedOutput:
-        text, bounds = self.redactor.redact(output.text), self._settings.bounds
+        text, bounds = self.redactor.redact(output.text), self._bounds
         if output.is_piece:
             return bound_piece(text, bounds)
         try:
@@ -438,7 +413,7 @@ class Executor:
             digest=asking.digest,
             shown=strip_controls(self.redactor.redact(asking.invocation.shown)),
             asked_by=context.asker.identity,
-            expires_at=self._clock.now() + timedelta(seconds=self._settings.ask_expires_seconds),
+            expires_at=self._clock.now() + timedelta(seconds=self._ask_expires_seconds),
             reason=reason,
             shown_in=context.purpose.caller.root if context.purpose.caller is not None else ThreadId(""),
             call_digest=asking.call_digest,
