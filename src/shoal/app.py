@@ -34,7 +34,6 @@ from shoal.config import Config, default_model, open_catalog, with_ollama
 from shoal.config.secrets import watch_secrets
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
-from shoal.domain.agents import TurnLimits
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
@@ -359,11 +358,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         children = Children(store, backend.engine, agents, models, clock, config.subagents)
         for tool in children.tools():
             tools.add(tool)
-        limits = TurnLimits(
-            **msgspec.structs.asdict(config.turns),
-            outage_seconds=config.model.outage_seconds,
-            trigger_outage_seconds=config.triggers.outage_seconds,
-        )
         loop = TurnLoop(
             models,
             executor,
@@ -371,13 +365,15 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             Compactor(context, spending, clock),
             spending,
             clock,
-            limits,
+            config.turns,
             confirm=backend.engine.confirm,
             stop_children=children.stop,
             push=folders.push,
             checkpoints=open_checkpoints(config.checkpoints, files, home, tainted_files),
             known_models=partial(model_names, models),
             tell_unknown_window=notices.of_window,
+            outage_seconds=config.model.outage_seconds,
+            trigger_outage_seconds=config.triggers.outage_seconds,
         )
 
         # ---- the threads' actors ----

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from shoal.domain.agents import TurnLimits
 from shoal.domain.clock import to_micros
 from shoal.domain.errors import StoreCorrupt, StoreNewer
 from shoal.domain.events import (
@@ -40,6 +39,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import AssistantMessage, Author, ModelMessage, ToolCall, ToolMessage
+from shoal.domain.settings import TurnsSettings
 from shoal.domain.transcript import Transcript
 from shoal.domain.turnstate import TurnState, next_move
 from shoal.permissions.taint import taint_of
@@ -49,7 +49,7 @@ from tests.fuzz.target import Attempt
 
 THREAD = ThreadId("web:lobby:fuzz")
 AT = datetime(2026, 1, 5, tzinfo=UTC)
-LIMITS = TurnLimits(steps_max=3, tool_errors_in_a_row_max=2)
+LIMITS = TurnsSettings(steps_max=3, tool_errors_in_a_row_max=2)
 EVENTS_MAX = 25
 _CALLS = [CallId(name) for name in "abc"]
 

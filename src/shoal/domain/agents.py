@@ -16,7 +16,6 @@ from shoal.domain.markup import duration_text, short_line
 from shoal.domain.messages import Author, Caller
 from shoal.domain.permissions import Audience
 from shoal.domain.records import Report
-from shoal.domain.settings import TurnsSettings
 
 
 class AgentBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,13 +72,6 @@ def as_guest(agent: AgentSpec, thread: ThreadId) -> AgentSpec:
     """The agent for a conversation that strangers may read: it works in a folder of that channel's own."""
     platform, channel, _ = thread.split(":")
     return msgspec.structs.replace(agent, workspace=agent.home / GUESTS / platform / channel)
-
-
-class TurnLimits(TurnsSettings, frozen=True, kw_only=True):
-    """The bounds of one turn: [turns], and how long one waits for a model that is down ([model] and [triggers])."""
-
-    outage_seconds: float = 3600.0
-    trigger_outage_seconds: float = 86_400.0
 
 
 ProcessState: TypeAlias = Literal["running", "exited", "killed", "failed", "lost"]

@@ -23,7 +23,6 @@ from typing import Literal, Self, TypeAlias
 
 import msgspec
 
-from shoal.domain.agents import TurnLimits
 from shoal.domain.events import (
     ApprovalRequested,
     ApprovalSettled,
@@ -44,6 +43,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import CallId, TurnId
 from shoal.domain.messages import Author, Caller, Origin, StopReason, ToolCall, Usage
+from shoal.domain.settings import TurnsSettings
 
 FALLBACK = "fallback"
 """The kind of the note that another model than the first has answered."""
@@ -207,7 +207,7 @@ class TurnState(msgspec.Struct):
         return tuple(call for call in self.calls if call.id not in self.results)
 
 
-def next_move(state: TurnState, limits: TurnLimits) -> Move | None:
+def next_move(state: TurnState, limits: TurnsSettings) -> Move | None:
     """What to do next, from the journal alone; None when the turn has finished."""
     if state.finished is not None:
         return None

@@ -37,7 +37,7 @@ from typing import Literal
 
 import msgspec
 
-from shoal.domain.agents import AgentSpec, TurnLimits
+from shoal.domain.agents import AgentSpec
 from shoal.domain.cards import ANSWERS_AGAIN, GAVE_UP, CardState, card_edit, card_post
 from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.errors import InvalidInput
@@ -58,6 +58,7 @@ from shoal.domain.ids import CallId, ThreadId
 from shoal.domain.messages import RETRYABLE, SILENT, FailureKind, ModelDone, ModelFailed, ToolCall
 from shoal.domain.ports import Models, Route
 from shoal.domain.records import AdmittedCalls, AuditEntry, Commit, NewPost, Spend, Step
+from shoal.domain.settings import TurnsSettings
 from shoal.domain.turnstate import FALLBACK, CallModel, Finish, NoteLimit, RunCalls, TurnState, next_move
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, MustAsk, Refused
@@ -138,7 +139,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     other machines by `push` before its result is journaled, so that whoever goes on with the turn has it. Before the
     first call that may change files, `checkpoints` keep how the workspace is.
     `stop_children` stops the threads that calls of this one began; `known_models` names every model there is;
-    `tell_unknown_window` is told of each model that is asked and whose window is not known.
+    `tell_unknown_window` is told of each model that is asked and whose window is not known. A turn waits for a model
+    that is down for `outage_seconds`, one that a trigger began for `trigger_outage_seconds`.
     """
 
     models: Models
@@ -147,13 +149,15 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     compactor: Compactor
     spending: Spending
     clock: Clock
-    limits: TurnLimits
+    limits: TurnsSettings
     confirm: Callable[[ThreadId], Awaitable[None]]
     stop_children: Callable[[ThreadId], Awaitable[int]]
     push: Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]]
     checkpoints: Checkpoints
     known_models: Callable[[], Sequence[str]]
     tell_unknown_window: Callable[[str], Awaitable[None]]
+    outage_seconds: float
+    trigger_outage_seconds: float
 
     async def run(self, run: TurnRun) -> TurnOutcome:
         """Advance the open turn until it has finished or waits for a person."""
@@ -335,7 +339,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         now = self.clock.now()
         since = min(state.retry.since, now) if state.retry is not None else now
         by_trigger = state.origin == "trigger"
-        seconds = self.limits.trigger_outage_seconds if by_trigger else self.limits.outage_seconds
+        seconds = self.trigger_outage_seconds if by_trigger else self.outage_seconds
         return since + timedelta(seconds=seconds)
 
     def _schedule_retry(self, run: TurnRun, failures: Sequence[ModelFailed]) -> RetryScheduled | None:

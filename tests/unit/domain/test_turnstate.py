@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from tests.unit.domain.journals import AT, PERSON, calls, journals, number, result
 
-from shoal.domain.agents import TurnLimits
 from shoal.domain.events import (
     ApprovalRequested,
     ApprovalSettled,
@@ -25,6 +24,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import ApprovalId, CallId, TurnId
 from shoal.domain.messages import Author, Usage
+from shoal.domain.settings import TurnsSettings
 from shoal.domain.turnstate import (
     CUT_SHORT,
     FALLBACK,
@@ -38,7 +38,7 @@ from shoal.domain.turnstate import (
 )
 
 ASKED_AT = datetime(2026, 1, 5, tzinfo=UTC)
-LIMITS = TurnLimits(steps_max=3, tool_errors_in_a_row_max=2)
+LIMITS = TurnsSettings(steps_max=3, tool_errors_in_a_row_max=2)
 OPEN = (TurnStarted("main", "demo"), UserSaid("hi", PERSON))
 ASKED = AssistantSaid("let me see", calls("a", "b"), "tool_calls")
 BLANK = AssistantSaid(" \n", stop="max_tokens", thinking="hm")
@@ -130,7 +130,7 @@ def test_an_outage_is_counted_once_however_often_it_is_tried_again() -> None:
 
 
 def test_messages_whose_calls_are_cut_off_have_as_many_tries_as_failing_tools() -> None:
-    limits = TurnLimits(tool_errors_in_a_row_max=3)
+    limits = TurnsSettings(tool_errors_in_a_row_max=3)
 
     def move(*data: EventData) -> Move | None:
         return next_move(TurnState.after(TurnId("t1"), number(*OPEN, *data)), limits)
