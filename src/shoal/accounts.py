@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from shoal.actors.access_gate import Links
 from shoal.chat.local import TerminalAdapter, WebAdapter
 from shoal.config import Config
 from shoal.domain.clock import Clock
@@ -19,7 +18,7 @@ from shoal.domain.settings_platforms import (
     WebhookSettings,
 )
 from shoal.extensions import extension_platform
-from shoal.permissions.access import AccessRules, People, Person
+from shoal.permissions.access import AccessRules, Links, People, Person
 
 OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 """Whoever uses the page, the API or this machine's shell is the owner, unless a token was given to somebody else."""

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, platform_owners
-from shoal.actors.access_gate import AccessGate, Admissions, Links, OpenInbox, Pairing
+from shoal.actors.access_gate import AccessGate, Admissions, OpenInbox, Pairing
 from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.actor import ActorServices, ReadableFiles
 from shoal.actors.commands import AgentCommands, CommandRouter
@@ -50,7 +50,7 @@ from shoal.maintenance import (
     watch_health,
 )
 from shoal.notices import Notices
-from shoal.permissions.access import AccessRules, Audiences, People, among
+from shoal.permissions.access import AccessRules, Links, People, among
 from shoal.permissions.profiles import Profiles
 from shoal.providers.catalog import (
     SPEECH_KEYS,
@@ -143,7 +143,6 @@ class App:
     admissions: Admissions
     pairing: Pairing
     tokens: AccessTokens
-    audiences: Audiences
     inbox: OpenInbox
     commands: CommandRouter
     artifacts: Files
@@ -295,7 +294,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 stack.push_async_callback(catalog.close)
         sandbox, notes = trial.result()
         links = links_of(config, adapters, overrides.access)
-        audiences = Audiences(links.rules, links.people)
         pairing = Pairing(store, clock)
         gated = set(adapters.keys() - OWN_PLATFORMS)
         admissions = Admissions(links, pairing, gated)
@@ -397,8 +395,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 attachments=attachments,
                 backfill=Backfill(adapters, admissions.judge, clock, config.context),
                 voice=voice,
-                audiences=audiences,
-                people=links.people,
+                links=links,
                 folders=folders,
                 pause_seconds=config.mailbox.pause_seconds,
                 project=ReadableFiles(home, store.journal).project,
@@ -445,13 +442,13 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             agents,
             snapshots,
             clock,
-            audiences,
+            links,
             AgentCommands(
                 store,
                 agents,
                 lifecycle,
                 editor,
-                audiences,
+                links,
                 may_manage=may_manage,
                 check_keys=partial(key_lines, models),
             ),
@@ -479,7 +476,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             admissions=admissions,
             pairing=pairing,
             tokens=AccessTokens(store, clock, pairing, links, agents.names),
-            audiences=audiences,
             inbox=inbox,
             commands=commands,
             artifacts=artifacts,

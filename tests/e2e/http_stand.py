@@ -9,7 +9,7 @@ from typing import cast
 
 import httpx2
 
-from shoal.actors.access_gate import Links, Pairing
+from shoal.actors.access_gate import Pairing
 from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.commands import AgentCommands
 from shoal.agents.lifecycle import AgentLifecycle, Checks
@@ -45,7 +45,7 @@ from shoal.domain.records import Commit, Opening
 from shoal.domain.settings import BackupSettings, McpServerSettings, WebSettings
 from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.engine.local import LocalEngine
-from shoal.permissions.access import AccessRules, Audiences, People, Person
+from shoal.permissions.access import AccessRules, Links, People, Person
 from shoal.providers.catalog import Catalog
 from shoal.push import make_push
 from shoal.sandbox import processes as host
@@ -132,7 +132,7 @@ class Commands:
             stand.store, stand.home.agent, Rules(accept, accept, accept, lambda *_: False, is_owner), stand.prompt_files
         )
         self._agents = AgentCommands(
-            stand.store, stand.agents, stand.lifecycle, editor, AUDIENCES, may_manage=is_owner, check_keys=no_keys
+            stand.store, stand.agents, stand.lifecycle, editor, LINKS, may_manage=is_owner, check_keys=no_keys
         )
 
     async def command(self, asked: CommandRequest) -> str:
@@ -150,7 +150,7 @@ class Idle:
         """So are signals."""
 
 
-AUDIENCES = Audiences({"web": AccessRules(("owner",))})
+LINKS = Links(rules={"web": AccessRules(("owner",))})
 
 
 def is_owner(asker: Asker) -> bool:

@@ -52,12 +52,10 @@ from shoal.domain.schema import refusal
 from shoal.domain.triggers import NewTrigger
 from shoal.permissions.access import (
     CODE_LENGTH,
-    NO_LINKS,
     STRANGER,
-    AccessRules,
     Admission,
     Bucket,
-    People,
+    Links,
     admit,
     code_digest,
     is_code,
@@ -232,19 +230,6 @@ ASK_FOR_CODE = (
     "I do not know you yet. If you should have access, give this code to my owner, who can let you in with "
     "`shoal pair {code}`. It is good for an hour."
 )
-
-
-class Links(msgspec.Struct, frozen=True):
-    """Who is the same person on several platforms, and the rules of each platform."""
-
-    people: People = NO_LINKS
-    rules: dict[str, AccessRules] = {}
-
-    def become(self, other: "Links") -> None:
-        """Say what `other` says, to everybody who asks this one."""
-        self.people.become(other.people)
-        self.rules.clear()
-        self.rules.update(other.rules)
 
 
 class OpenInbox:

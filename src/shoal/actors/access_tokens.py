@@ -12,12 +12,12 @@ from typing import Annotated
 
 import msgspec
 
-from shoal.actors.access_gate import Links, Pairing
+from shoal.actors.access_gate import Pairing
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.messages import Author
 from shoal.domain.permissions import TOKEN_NAME, TOKEN_SCOPES, AccessToken, TokenScope, parse_expiry
-from shoal.permissions.access import STRANGER, AccessRules, Admission, admit, vouched
+from shoal.permissions.access import STRANGER, AccessRules, Admission, Links, admit, vouched
 from shoal.store.store import Store
 
 PREFIX = "shoal_"

@@ -60,7 +60,7 @@ from shoal.domain.permissions import Audience
 from shoal.domain.ports import LiveHub, SignalKind
 from shoal.domain.records import Commit, NewPost
 from shoal.domain.turnstate import TurnState
-from shoal.permissions.access import Audiences, People
+from shoal.permissions.access import Links
 from shoal.store.journal import SEQ_END, Journal
 from shoal.store.projections import Projections
 from shoal.store.store import Store
@@ -152,8 +152,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     attachments: Attachments
     backfill: Backfill
     voice: VoiceService
-    audiences: Audiences
-    people: People
+    links: Links
     folders: Folders
     pause_seconds: float
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
@@ -398,10 +397,10 @@ class Actor:
             speaks_in = ThreadId(await settings.get(LAST_CHANNEL, agent.name) or "")
         if caller is not None:
             agent = within(agent, caller)
-            asker = services.people.asker(caller.author.asker(chat, direct=caller.direct))
+            asker = services.links.people.asker(caller.author.asker(chat, direct=caller.direct))
             audience = caller.audience
         else:
-            asker = services.people.asker(asked.author.asker(chat, direct=asked.direct))
+            asker = services.links.people.asker(asked.author.asker(chat, direct=asked.direct))
             noted = None
             if asked.origin not in ("person", "api"):
                 noted = await settings.get(AUDIENCE, channel_of(self.thread))
@@ -409,7 +408,7 @@ class Actor:
                 asker = msgspec.structs.replace(asker, kind="direct")
                 audience = _audience.decode(noted)
             else:
-                audience = services.audiences.of(asker, asked.author, self.thread)
+                audience = services.links.audience(asker, asked.author, self.thread)
             everywhere = audience.everywhere and asked.author.trusted and not asked.tainted_by
             audience = msgspec.structs.replace(audience, everywhere=everywhere)
         if audience.guest:

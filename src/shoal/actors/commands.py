@@ -32,7 +32,7 @@ from shoal.domain.permissions import Asker
 from shoal.domain.ports import ONCE
 from shoal.domain.speech import VOICE_MODES
 from shoal.domain.triggers import REMIND_USAGE, NewTrigger, Trigger, parse_reminder, parse_when
-from shoal.permissions.access import Audiences
+from shoal.permissions.access import Links
 from shoal.permissions.profiles import Profile
 from shoal.store.store import Store
 from shoal.tools.file_diffs import changes_text
@@ -77,7 +77,7 @@ FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 class CommandRouter:
     """Answers every slash command.
 
-    `audiences` tells who sees other channels; `add_trigger` schedules a reminder; `check_model` raises InvalidInput;
+    `links` tell who sees other channels; `add_trigger` schedules a reminder; `check_model` raises InvalidInput;
     `known_models` lists models; `processes` tells what an agent's processes do, a line each, for the threads whose ids
     begin with a text; `profile_of` tells by which rules an agent acts for somebody.
     """
@@ -89,7 +89,7 @@ class CommandRouter:
         agents: AgentRegistry,
         snapshots: ConversationSnapshots,
         clock: Clock,
-        audiences: Audiences,
+        links: Links,
         agent_commands: "AgentCommands",
         *,
         add_trigger: Callable[[NewTrigger], Awaitable[Trigger]],
@@ -106,7 +106,7 @@ class CommandRouter:
         self._agents = agents
         self._snapshots = snapshots
         self._clock = clock
-        self._audiences = audiences
+        self._links = links
         self._add_trigger = add_trigger
         self._check_model = check_model
         self._known_models = known_models
@@ -125,7 +125,7 @@ class CommandRouter:
             "undo": self.undo,
             "remind": self.remind,
             "voice": self.voice,
-            "memory": MemoryCommands(memory, store, audiences, partial(agent_here, store, agents), profile_of).memory,
+            "memory": MemoryCommands(memory, store, links, partial(agent_here, store, agents), profile_of).memory,
         }
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
@@ -180,7 +180,7 @@ class CommandRouter:
                 said = f"{counted(await self._store.snapshots.messages(thread), 'message')} in this conversation"
                 line = f"{doing}; {found.queued} waiting. Agent {agent}. {said}, last active {_at(found.updated_at)}."
                 standings = await self._store.budget.standings()
-                if self._audiences.of(asked.asker, asked.author, thread).guest:
+                if self._links.audience(asked.asker, asked.author, thread).guest:
                     own = [one for one in standings if one.scope == f"thread:{thread}"]
                     spent = "\n".join(f"Left here today: {one.left}." for one in own if one.usd_max or one.tokens_max)
                 else:
@@ -403,7 +403,7 @@ class CommandRouter:
 
     def _within(self, asked: CommandRequest) -> str:
         """What the ids of the threads begin with that whoever asks may see."""
-        return self._audiences.of(asked.asker, asked.author, asked.thread).within(asked.thread)
+        return self._links.audience(asked.asker, asked.author, asked.thread).within(asked.thread)
 
     async def _history(self, thread: ThreadId) -> str:
         stored = await self._store.journal.steps(thread)
@@ -473,14 +473,14 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     """/agent and /settings: who there is, who answers where, and with what.
 
     `may_manage` tells who may change agents and settings; `check_keys` checks the providers' keys and returns a line
-    each; `audiences` tells who may know what agents do elsewhere.
+    each; `links` tell who may know what agents do elsewhere.
     """
 
     store: Store
     agents: AgentRegistry
     lifecycle: AgentLifecycle
     editor: SelfEditor
-    audiences: Audiences
+    links: Links
     may_manage: Callable[[Asker], bool]
     check_keys: Callable[[], Awaitable[Sequence[str]]]
 
@@ -616,7 +616,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
 
     def _visible(self, asked: CommandRequest, card: AgentCard) -> AgentCard:
         """The card without how much is at work elsewhere, unless whoever asks may know that."""
-        audience = self.audiences.of(asked.asker, asked.author, asked.thread)
+        audience = self.links.audience(asked.asker, asked.author, asked.thread)
         return card if audience.everywhere else msgspec.structs.replace(card, at_work=0)
 
     def _check_may_manage(self, asked: CommandRequest) -> None:

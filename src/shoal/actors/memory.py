@@ -17,7 +17,7 @@ from shoal.domain.home import MEMORY_SCOPES, entry_key, entry_line, memory_path
 from shoal.domain.ids import ThreadId
 from shoal.domain.permissions import Action, Asker
 from shoal.domain.records import AuditEntry, MemoryChange
-from shoal.permissions.access import Audiences
+from shoal.permissions.access import Links
 from shoal.permissions.profiles import Profile, decide_all
 from shoal.store.store import Store
 from shoal.tools.memory_book import LOOKED_MAX, MemoryBook
@@ -38,13 +38,13 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
 
     book: MemoryBook
     store: Store
-    audiences: Audiences
+    links: Links
     agent_of: Callable[[ThreadId], Awaitable[AgentSpec]]
     profile_of: Callable[[AgentSpec, Asker], Profile]
 
     async def memory(self, asked: CommandRequest) -> str:
         """/memory. Raises InvalidInput, NotFound, Conflict and Forbidden with what to tell, StoreError, OSError."""
-        person = self.audiences.of(asked.asker, asked.author, asked.thread).person
+        person = self.links.audience(asked.asker, asked.author, asked.thread).person
         known = await in_thread(lambda: memory_entries(self.book.home, asked.thread, person))
         verb, _, rest = asked.argument.partition(" ")
         match verb.lower(), rest.strip():

@@ -426,7 +426,7 @@ class Orchestrator:
         found = await self._store.approvals.get(approval)
         if found is None:
             raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
-        by = self._services.people.asker(by)
+        by = self._services.links.people.asker(by)
         if not may_decide(found, by, self._approvers, allow=allow):
             log.warning("somebody tried to decide what is not theirs", extra={"thread_id": found.thread})
             await self._refused(found, by, "not theirs to decide")

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -124,20 +124,26 @@ OWNER = "owner"
 """Whose private memory the owner's is, on whatever platform they write."""
 
 
-class Audiences:
-    """Who reads along where, by the rules of each platform that has people."""
+class Links(msgspec.Struct, frozen=True):
+    """Who is the same person on several platforms, the rules of each platform that has people, and so who reads along
+    where."""
 
-    def __init__(self, rules: Mapping[str, AccessRules], people: People = NO_LINKS) -> None:
-        self._rules = rules
-        self._people = people
+    people: People = NO_LINKS
+    rules: dict[str, AccessRules] = {}
 
-    def of(self, asker: Asker, author: Author, thread: ThreadId) -> Audience:
+    def become(self, other: "Links") -> None:
+        """Say what `other` says, to everybody who asks this one."""
+        self.people.become(other.people)
+        self.rules.clear()
+        self.rules.update(other.rules)
+
+    def audience(self, asker: Asker, author: Author, thread: ThreadId) -> Audience:
         """The audience of what somebody asks in a thread; the author is who they are there, as the rules trust them."""
         platform, channel, _ = msgspec.structs.astuple(thread_address(thread))
         alone = asker.kind == "direct" or platform in OWN_PLATFORMS
-        identities = self._people.asker(asker).identities
-        is_owner = any(f"{there}:{user}" in identities for there, one in self._rules.items() for user in one.owners)
-        rules = self._rules.get(platform, AccessRules())
+        identities = self.people.asker(asker).identities
+        is_owner = any(f"{there}:{user}" in identities for there, one in self.rules.items() for user in one.owners)
+        rules = self.rules.get(platform, AccessRules())
         takes_strangers = EVERYBODY in rules.allow and not rules.trust_everybody
         takes_strangers = takes_strangers and (not rules.channels or channel in rules.channels)
         speaker = OWNER if is_owner else identities[0]

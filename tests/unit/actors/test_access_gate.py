@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.actors.access_gate import MESSAGES_BURST, OWNER_IN, SCOPE, AccessGate, Admissions, Links, Pairing
+from shoal.actors.access_gate import MESSAGES_BURST, OWNER_IN, SCOPE, AccessGate, Admissions, Pairing
 from shoal.domain.agents import Listen
 from shoal.domain.commands import CommandRequest
 from shoal.domain.errors import Conflict, Forbidden, NotFound, StoreError
@@ -19,7 +19,7 @@ from shoal.domain.messages import UNTOLD, Author, Deletion, Inbound, Prompt, Rea
 from shoal.domain.permissions import Asker
 from shoal.domain.records import NewPost
 from shoal.domain.triggers import NewTrigger, Trigger
-from shoal.permissions.access import AccessRules, People, Person, admit, code_digest, is_code, make_code
+from shoal.permissions.access import AccessRules, Links, People, Person, admit, code_digest, is_code, make_code
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock

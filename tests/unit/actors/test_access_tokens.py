@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shoal.actors.access_gate import Links, Pairing
+from shoal.actors.access_gate import Pairing
 from shoal.actors.access_tokens import AccessTokens, NewToken
 from shoal.actors.actor import noted_channel
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId, is_personal, make_thread_id, personal_channel
 from shoal.domain.messages import Author
 from shoal.domain.permissions import Asker, parse_expiry
-from shoal.permissions.access import AccessRules, People, Person, is_among
+from shoal.permissions.access import AccessRules, Links, People, Person, is_among
 from shoal.permissions.redact import Redactor
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store

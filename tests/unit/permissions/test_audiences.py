@@ -6,10 +6,11 @@ from msgspec import structs
 from shoal.domain.ids import make_thread_id
 from shoal.domain.messages import Author
 from shoal.domain.permissions import Asker, Audience
-from shoal.permissions.access import AccessRules, Audiences, People, Person
+from shoal.permissions.access import AccessRules, Links, People, Person
 
 OWNER_EVERYWHERE = Person(("telegram:4711", "slack:U1"))
-AUDIENCES = Audiences(
+LINKS = Links(
+    People([OWNER_EVERYWHERE]),
     {
         "telegram": AccessRules(("4711",), ("*",)),
         "slack": AccessRules((), ("U1", "U2")),
@@ -17,7 +18,6 @@ AUDIENCES = Audiences(
         "discord": AccessRules((), ("*",), channels=("harbour",)),
         "web": AccessRules(("owner",)),
     },
-    People([OWNER_EVERYWHERE]),
 )
 ALL = Audience(everywhere=True, person="owner")
 SHARED, GUESTS = Audience(), Audience(guest=True)
@@ -47,21 +47,21 @@ def test_an_audience_follows_from_who_asks_and_where(
     asker = Asker(
         trust="trusted", user=user, platform=platform, channel="harbour", kind="direct" if kind == "direct" else "group"
     )
-    found = AUDIENCES.of(asker, Author(user, trusted=trusted), thread)
+    found = LINKS.audience(asker, Author(user, trusted=trusted), thread)
     assert structs.replace(found, speaker="") == expected
 
 
 @pytest.mark.parametrize(("user", "speaker"), [("U1", "owner"), ("U2", "slack:U2"), ("", "")])
 def test_somebody_speaks_as_themselves_wherever_others_read_along(user: str, speaker: str) -> None:
     asker = Asker(trust="trusted", user=user, platform="slack", channel="harbour", kind="group")
-    found = AUDIENCES.of(asker, Author(user, trusted=True), make_thread_id("slack", "harbour", "1"))
+    found = LINKS.audience(asker, Author(user, trusted=True), make_thread_id("slack", "harbour", "1"))
     assert (found.person, found.speaker) == ("", speaker)
 
 
 def test_a_channel_that_is_shut_to_strangers_is_none_of_theirs() -> None:
     asker = Asker(trust="untrusted", user="9", platform="discord", kind="group")
     author = Author("9", trusted=True)
-    found = [AUDIENCES.of(asker, author, make_thread_id("discord", name, "1")) for name in ("harbour", "bridge")]
+    found = [LINKS.audience(asker, author, make_thread_id("discord", name, "1")) for name in ("harbour", "bridge")]
     assert [one.guest for one in found] == [True, False]
 
 

@@ -191,7 +191,7 @@ async def picture(
     await app.folders.pull(thread)
     agent = await agent_here(app.store, app.agents, thread)
     guest = as_guest(agent, thread)
-    workers = (guest,) if app.audiences.of(by.asker, by.author, thread).guest else (agent, guest)
+    workers = (guest,) if app.standing.links.audience(by.asker, by.author, thread).guest else (agent, guest)
     profile = app.profiles.of_agent(agent, by.asker)
 
     def read() -> tuple[bytes, str]:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
-from shoal.actors.access_gate import Links, Pairing
+from shoal.actors.access_gate import Pairing
 from shoal.actors.access_tokens import AccessTokens, NewToken
 from shoal.actors.principals import OWNER, OWNER_ON_PAGE
-from shoal.permissions.access import AccessRules
+from shoal.permissions.access import AccessRules, Links
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.surfaces.http.auth import ADDRESSES_MAX, COOKIE_SECONDS, FAILURE_SECONDS, FAILURES_MAX, FailureLimit, Gate
