@@ -236,19 +236,14 @@ class App:
         self.config = config
         self.standing.settle(config, self.adapters)
 
-    def _skill_names(self) -> tuple[str, ...]:
-        default = self.agents.default()
-        if default is None:
-            return ()
-        found = self.context.prompts.skills(default, make_thread_id("web", "lobby", "info")).found
-        return tuple(skill.name for skill in found)
-
     def info(self) -> RuntimeInfo:
         """What is up now."""
+        default, lobby = self.agents.default(), make_thread_id("web", "lobby", "info")
+        skills = self.context.prompts.skills(default, lobby).found if default is not None else ()
         return RuntimeInfo(
             agents=tuple(self.agents.names()),
             tools=self.tools.names(),
-            skills=self._skill_names(),
+            skills=tuple(skill.name for skill in skills),
             model=self.agents.defaults.model,
             providers=tuple(self.config.providers),
             models=len(model_names(self.models)),

@@ -100,8 +100,10 @@ class Transcript:
         match event.data:
             case TurnStarted(context=context, system=system):
                 self._context = context
-                if self._system and system not in ("", self._system):
-                    self._drop_changes()
+                if self._system and system not in ("", self._system):  # it has what of earlier changes still holds
+                    entries = [_without_changes(entry) for entry in self.entries]
+                    if any(new is not old for new, old in zip(entries, self.entries, strict=True)):
+                        self.entries = entries
                 self._system = system or self._system
             case UserSaid(origin="system") as note if not event.turn:
                 # what came from elsewhere meanwhile belongs to the turn it met, after the results of the calls that run
@@ -200,12 +202,6 @@ class Transcript:
         if len(self._results) == len(self._open.tool_calls):
             self.settle()
 
-    def _drop_changes(self) -> None:
-        """Take out what earlier turns were told of changes: a new system text has what of it still holds."""
-        entries = [_without_changes(entry) for entry in self.entries]
-        if any(new is not old for new, old in zip(entries, self.entries, strict=True)):
-            self.entries = entries
-
     def _put_notes(self) -> None:
         notes, self._notes = self._notes, []
         self.entries.extend(notes)
@@ -230,6 +226,7 @@ class Transcript:
 
 
 def _without_changes(entry: TranscriptEntry) -> TranscriptEntry:
+    """A message without what its turn was told of changes; the same object where it was told of none."""
     message = entry.message
     if not isinstance(message, UserMessage) or not message.text.endswith(CONTEXT_TAIL):
         return entry
