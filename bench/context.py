@@ -68,11 +68,11 @@ async def _request() -> tuple[float, int]:
         ) as world:
             run, route, context = await _prepared(world, EVENTS // 4, WORDS)
             spent: list[float] = []
-            request, _ = context.request(run, route, tools=True)
+            request, _ = context.request(run, route, context.shares(run, route), tools=True)
             for number in range(REQUESTS):
                 await run.view.note(UserSaid(f"more {number}", Author("ada", "ada", trusted=True)))
                 began = time.process_time()
-                request, _ = context.request(run, route, tools=True)
+                request, _ = context.request(run, route, context.shares(run, route), tools=True)
                 spent.append((time.process_time() - began) * 1000)
             gate.open()
             return middle(spent), len(request.messages)
