@@ -405,7 +405,10 @@ async def test_a_drain_lets_the_turn_end_and_keeps_what_waits(tmp_path: Path) ->
         await world.ada.says("go")
         await door.entered.wait()
         await world.ada.says("and then?")
+        draining = asyncio.create_task(world.app.drain())
+        await asyncio.sleep(0)
         door.open.set()
+        await draining
     model = FakeModel("then this")
     async with scenario(tmp_path, model, changes=("tools",)) as world:
         await world.ada.sees("then this")
