@@ -38,7 +38,7 @@ from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
 from shoal.domain.ids import OWN_PLATFORMS, make_thread_id
-from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox
+from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox, Tool
 from shoal.extensions import extension_sandbox, extension_tools
 from shoal.maintenance import (
     anchor_audit,
@@ -90,8 +90,8 @@ State = Literal["starting", "running", "draining", "stopped"]
 class Overrides(msgspec.Struct, frozen=True):
     """What a test or an embedding program puts in place of the real parts, or adds to them.
 
-    `on_complete` is awaited with thread, turn and reply of each turn that has finished in this process; what it raises
-    is logged.
+    `tools` are there before turns that were under way go on. `on_complete` is awaited with thread, turn and reply of
+    each turn that has finished in this process; what it raises is logged.
     """
 
     clock: Clock | None = None
@@ -99,6 +99,7 @@ class Overrides(msgspec.Struct, frozen=True):
     sandbox: Sandbox | None = None
     adapters: tuple[ChatAdapter, ...] = ()
     access: Mapping[str, AccessRules] = {}
+    tools: tuple[Tool, ...] = ()
     on_complete: Completion | None = None
     wrap_driver: Callable[[Driver], Driver] | None = None
     file_clock: FileClock = SYSTEM_FILE_CLOCK
@@ -429,7 +430,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         rules = Rules(checks.model, checks.profile, checks.tool, profiles.hides, may_manage)
         cases = CaseChecks(context, spending, executor, store.audit, clock, config.cases, checks.tool)
         editor = SelfEditor(store, home.agent, rules, prompt_files, cases)
-        for tool in self_edit_tools(editor):
+        for tool in (*self_edit_tools(editor), *overrides.tools):
             tools.add(tool)
         commands = CommandRouter(
             orchestrator,

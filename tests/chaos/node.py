@@ -120,10 +120,9 @@ async def live(options: argparse.Namespace) -> None:
     chats = [HttpChat(options.chat, clock, home=home)]
     if options.keyless:
         chats.append(HttpChat(options.keyless, clock, platform="keyless", limits=KEYLESS, home=home))
-    parts = Overrides(clock=clock, adapters=tuple(chats), access={chat.platform: OPEN for chat in chats})
+    tools = note_tool(world), note_tool(world, "guarded")
+    parts = Overrides(clock=clock, adapters=tuple(chats), access={chat.platform: OPEN for chat in chats}, tools=tools)
     async with open_app(config_of(options), parts, options.role) as app, anyio.create_task_group() as background:
-        app.tools.add(note_tool(world))
-        app.tools.add(note_tool(world, "guarded"))
         if options.role != "worker":
             await make_agents(app, Path(options.world) / "agents.lock", options.agents)
         collect_seldom(stays=True)

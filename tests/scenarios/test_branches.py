@@ -4,6 +4,7 @@ The rule: what the model is sent on a branch is what it would be sent had only t
 """
 
 import asyncio
+import contextlib
 import json
 import re
 import sqlite3
@@ -21,11 +22,21 @@ from tests.scenarios.kit import echo, echoes
 
 from shoal.actors.orchestrator import COPIED
 from shoal.agents.snapshots import COPYING
-from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, PlatformError, StoreNewer, StoreUnavailable
+from shoal.domain.errors import (
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    PlatformError,
+    StoreNewer,
+    StoreUnavailable,
+    UnderWay,
+)
 from shoal.domain.events import Branched, Forked, ToolFinished, UserSaid, spans_to
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Attachment, Author, Deletion, Edit, ModelRequest, Prompt, Receipt
 from shoal.domain.permissions import Asker
+from shoal.domain.records import CopyOf, NewPost, OutboxRow
 from shoal.permissions.access import AccessRules
 from shoal.permissions.taint import taint_of
 from shoal.store.driver import Driver, Script
@@ -35,6 +46,7 @@ from shoal.testing.faults import Side, WrappedDriver
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply, Seen, Step
 from shoal.testing.model.script import own_words
 from shoal.testing.scenario import Person, World, scenario
+from shoal.tools.locks import FileLock
 from shoal.turn.replay import replay_thread
 
 T = TypeVar("T")
@@ -477,6 +489,61 @@ async def test_a_fork_in_a_channel_goes_on_in_a_thread_of_its_own(tmp_path: Path
         found = await world.app.store.journal.thread(again)
         assert found is not None
         assert found.title == "Copy of one"
+
+
+async def test_a_copy_at_which_another_process_is_comes_later_and_what_a_dead_one_left_is_in_nobodys_way(
+    tmp_path: Path,
+) -> None:
+    async with scenario(tmp_path, FakeModel(script=counting())) as world:
+        await turn(world, "one")
+        copy = ThreadId("web:lobby:copy")
+        here = world.app.home.thread(copy)
+        left = here.with_name(f"{COPYING}{here.name}")
+        left.mkdir(parents=True)
+        (left / "half").write_text("half")
+        lock = FileLock(left)
+        assert lock.take()
+        with pytest.raises(UnderWay, match="by another process"):
+            await world.app.snapshots.fork(world.ada.thread, copy, "owner")
+        assert (left / "half").exists()
+        lock.release()
+        await world.app.snapshots.fork(world.ada.thread, copy, "owner")
+        assert (await world.types(copy))[-1] == "forked"
+        assert not left.exists()
+
+
+async def test_a_post_that_opened_a_copy_at_which_another_process_is_tries_again(tmp_path: Path) -> None:
+    chat = FakeChat(limits=THREADS)
+    async with scenario(tmp_path, FakeModel(script=counting()), chat=chat) as world:
+        await turn(world, "one")
+        copy = world.person("ada", "fork:late:0").thread
+        here = world.app.home.thread(copy)
+        left = here.with_name(f"{COPYING}{here.name}")
+        left.mkdir(parents=True)
+        lock = FileLock(left)
+        assert lock.take()
+        await chat.says("harbour", "1", "/fork", message_id="late")
+        await world.rests()
+        assert await world.app.store.journal.thread(copy) is None
+        lock.release()
+        await world.happens(copy, "forked")
+        await world.is_quiet()
+        assert not [text for text in chat.texts(copy) if "could not be copied" in text]
+
+
+async def test_a_copy_that_two_processes_open_is_made_once_and_no_failure_is_told(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=counting()), chat=FakeChat(limits=THREADS)) as world:
+        await turn(world, "one")
+        assert await world.ada.asks("/fork") == ""
+        await world.is_quiet()
+        (opened,) = [post for post in world.chat.posted if post.markdown == COPIED]
+        with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as database:
+            ((name,),) = database.execute("select id from outbox where id like '%fork%' or payload like '%copies%'")
+        post = NewPost(name, world.ada.thread, COPIED, "opening", copies=CopyOf(world.ada.thread, 1, "ada"))
+        row = OutboxRow(name, world.ada.thread, post, 0, 0, world.app.clock.now())
+        await world.app.orchestrator.opened(row, opened.post.thread, ())
+        await world.is_quiet()
+        assert not [text for text in world.chat.texts(opened.post.thread) if "could not be copied" in text]
 
 
 async def test_a_copy_that_the_platform_refuses_is_told_where_it_was_asked_for(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ when the engine advances a thread, and dropped when it has been idle.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -26,6 +26,7 @@ from shoal.domain.errors import (
     StoreError,
     StoreNewer,
     StoreUnavailable,
+    UnderWay,
 )
 from shoal.domain.events import Cleared, Event, RetryRequested, Revised, Scope, UserSaid
 from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, is_child, thread_address, unopened
@@ -66,6 +67,8 @@ TURN_EVENTS_MAX = 10_000
 OPENING_EVENTS_MAX = 3
 CHOOSES_NO_MODEL = "Only people whom my owner has let in by name may choose a model."
 STORE_RETRY_SECONDS = 5.0
+UNDER_WAY_SECONDS = 1.0
+"""When a copy is tried again at which another process was."""
 RETRY_CHECK_SECONDS = 2.0
 RETRY_AGAIN_SECONDS = 60.0
 """When a turn is woken once more that was to ask its model again, and of which nothing was heard."""
@@ -386,7 +389,12 @@ class Orchestrator:
                 await self._snapshots.fork(copies.source, thread, copies.by, copies.after, opened_by=row.id)
             except StoreUnavailable:
                 raise
+            except UnderWay as error:
+                at = self._services.clock.now() + timedelta(seconds=UNDER_WAY_SECONDS)
+                await outbox.retry(row, at, str(error), maybe_sent=True)
             except (ShoalError, OSError) as error:
+                if isinstance(error, Conflict) and (fate := await outbox.fate(row.id)) and fate.state == "sent":
+                    return  # another process has made it meanwhile
                 why = f"This machine's disk refused it: {error.strerror}." if isinstance(error, OSError) else str(error)
                 await self._services.senders.post(NewPost(f"{row.id}:failed", thread, NOT_COPIED.format(why=why)))
                 await outbox.fail(row, why)

@@ -24,7 +24,7 @@ import msgspec
 from shoal.agents.registry import AgentRegistry
 from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock
-from shoal.domain.errors import Conflict, InvalidInput, NotFound, ShoalError
+from shoal.domain.errors import Conflict, InvalidInput, NotFound, ShoalError, UnderWay
 from shoal.domain.events import (
     AssistantSaid,
     Cleared,
@@ -196,7 +196,7 @@ class ConversationSnapshots:
         these events name, as tainted as they are. With that the post `opened_by` ends, which has opened the thread.
 
         What was allowed there is not allowed in the copy. Raises NotFound, Conflict where `thread` is there already,
-        InvalidInput for an event that there is not, StoreNewer, OSError.
+        InvalidInput for an event that there is not, StoreNewer, OSError, UnderWay while another process makes it.
         """
         if is_child(source):
             raise InvalidInput("This thread belongs to a subagent. Fork the conversation that started it.")
@@ -232,12 +232,16 @@ class ConversationSnapshots:
         folder = here.with_name(f"{COPYING}{here.name}")
         source_of = await self._files.marks.sources([self._home.attachments(source)])
         lock = FileLock(folder)
+        if folder.is_dir() and lock.take():  # the process that was at it has ended
+            await self._end_fork(folder)
+            lock.release()
         try:
             folder.mkdir(mode=0o700, parents=True)
         except FileExistsError as error:
-            raise Conflict(f"{thread} is being made already.") from error
+            raise UnderWay(f"{thread} is being made by another process. Try again.") from error
+        if not lock.take():
+            raise UnderWay(f"{thread} is being made by another process. Try again.")
         try:
-            lock.take()
             for file in files:
                 await asyncio.to_thread(_copy, there / file, folder / file)
                 if marked := source_of(there / file):

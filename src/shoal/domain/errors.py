@@ -19,7 +19,8 @@ ShoalError
 ├── PlatformError                    a chat platform refused or failed
 ├── Forbidden                        whoever asks may not do this
 └── NotFound, Conflict, Gone         an id that is unknown, already decided, or expired
-    └── FilesDiffer                  a Conflict: files that are to be restored were changed since
+    ├── FilesDiffer                  a Conflict: files that are to be restored were changed since
+    └── UnderWay                     a Conflict: another process is doing just that
 """
 
 
@@ -155,6 +156,10 @@ class Conflict(ShoalError):
 
 class FilesDiffer(Conflict):
     """Files that are to be restored are not as a turn left them; somebody has to say what becomes of those."""
+
+
+class UnderWay(Conflict):
+    """Another process is doing just that."""
 
 
 class Gone(ShoalError):

@@ -250,13 +250,12 @@ async def scenario(
         sandbox=sandbox,
         adapters=(chat,),
         access={chat.platform: access},
+        tools=tuple(tools),
         on_complete=on_complete,
         wrap_driver=watch,
         file_clock=file_clock,
     )
     async with open_app(config, parts) as app:
-        for tool in tools:
-            app.tools.add(tool)
         yield World(app, chat, model, drivers[0])
         if replays:
             await replays_alike(app, changes)
