@@ -4,7 +4,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.postgres import database
 from tests.scenarios.delegation import results
@@ -95,6 +95,7 @@ def chains(draw: st.DrawFn) -> tuple[str, ...]:
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(routes=chains(), by_page=st.booleans())
+@example(routes=("command", "event file", "memory", "document"), by_page=False)
 async def test_the_taint_of_the_first_turn_is_in_the_last_of_any_chain(
     tmp_path_factory: pytest.TempPathFactory, routes: tuple[str, ...], *, by_page: bool
 ) -> None:

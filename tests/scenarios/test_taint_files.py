@@ -181,7 +181,7 @@ async def test_a_copy_made_in_good_faith_is_marked_too(tmp_path: Path) -> None:
         await world.app.orchestrator.clear(world.ada.thread, "ada")
         await world.ada.says("go on")
         await world.ada.sees("done")
-        assert (await taints(world))[-1] == "'copy.md', written after the page of a stranger"
+        assert (await taints(world))[-1] == "'copy.md', written after 'notes.md', written after the page of a stranger"
 
 
 async def test_marks_outlive_a_restart(tmp_path: Path) -> None:

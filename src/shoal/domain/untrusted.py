@@ -13,6 +13,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 ODD_MAX = 10
 """Values of one document that may have another form than is known."""
 SOURCE_CHARS_MAX = 300
+NAME_CHARS_MAX = 120
 FORWARDED = "a forwarded message"
 QUOTED = "a quoted message"
 """What words are called that somebody passes on, and that are somebody else's."""
@@ -53,6 +54,17 @@ def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, 
             del holder[key]
             content = msgspec.json.encode(whole)
     return msgspec.json.decode(content, type=kind), odd
+
+
+def written_after(name: str, source: str) -> str:
+    """What a marked file is called, and what was read before it was written; empty without a source."""
+    return f"{name}, written after {short_source(source)}" if source else ""
+
+
+def short_source(name: str) -> str:
+    """Of a long name of a source its two ends: what it is, and where that came from in the first place."""
+    half = NAME_CHARS_MAX // 2
+    return name if len(name) <= NAME_CHARS_MAX else f"{name[:half]}…{name[-half:]}"
 
 
 def is_text(name: str) -> bool:

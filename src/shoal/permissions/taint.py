@@ -28,11 +28,10 @@ from shoal.domain.events import (
 )
 from shoal.domain.messages import Caller
 from shoal.domain.permissions import Action, Decision
+from shoal.domain.untrusted import short_source
 from shoal.permissions.profiles import Profile
 
 SOURCES_MAX = 16
-NAME_CHARS_MAX = 120
-"""Of a source's longer name the beginning is shown."""
 _BRACKETS = str.maketrans("()", "[]")
 
 _PATH_TOOLS = frozenset({"read", "view", "list", "upload"})
@@ -123,9 +122,7 @@ class TaintState(msgspec.Struct, frozen=True):
     def shown(self) -> str:
         """What tainted it, for the card: the first three names, which others chose, as what stands in parentheses."""
         shown = (" ".join(source.name.split()).translate(_BRACKETS) for source in self.sources)
-        names = list(
-            dict.fromkeys(name if len(name) <= NAME_CHARS_MAX else f"{name[:NAME_CHARS_MAX]}…" for name in shown)
-        )
+        names = list(dict.fromkeys(map(short_source, shown)))
         if not names:
             return "untrusted content read earlier"
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""

@@ -11,6 +11,7 @@ from shoal.domain.errors import ProviderError, ToolError
 from shoal.domain.files import in_thread
 from shoal.domain.home import MEMORY_FILE, note_path, shown_to
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+from shoal.domain.untrusted import written_after
 from shoal.store.recall import Passage
 from shoal.store.search import SearchIndex
 from shoal.tools.builtin.lookup import around, hit_of, words_of
@@ -76,7 +77,7 @@ def recall_tool(
             else:
                 path = known.files[piece.source]
                 source = source_of(path)
-                tainted_by = f"{path.name}, written after {source}" if source else ""
+                tainted_by = written_after(path.name, source)
                 label = f"{_named(piece.source, path, context)}, {piece.place}"
                 passages.append(_Found(label, around(piece.text, query, PASSAGE_CHARS), tainted_by))
             if len(passages) == limit:
@@ -98,7 +99,7 @@ def recall_tool(
             text = shown_to(await in_thread(lambda: read_memory(path)), person).strip()
             text = text.encode("utf-8", "replace").decode()
             source = (await marked.sources([context.home.root], person))(path) if text else ""
-            tainted_by = f"the note of {found}, written after {source}" if source else ""
+            tainted_by = written_after(f"the note of {found}", source)
             return ToolOutput(
                 f"Note of {found}:\n{text}" if text else f"There is no note of {found}.", tainted_by=tainted_by
             )

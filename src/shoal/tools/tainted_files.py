@@ -48,6 +48,7 @@ from shoal.domain.home import MEMORY_SCOPES, Home, memory_path, note_path
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount, Settings, ToolContext
+from shoal.domain.untrusted import written_after
 from shoal.permissions.code_files import is_code
 from shoal.permissions.taint import is_secret_file
 from shoal.tools.jail import is_systems, resolve
@@ -152,7 +153,6 @@ SETTLED_NS = 3_600_000_000_000
 
 _NAMING_TOOLS = frozenset({"read", "view", "edit", "append", "str_replace", "list", "ls", "glob", "grep", "find"})
 _COMMAND_TOOLS = frozenset({"bash", "process_start"})
-_AFTER = ", written after "
 _APART = frozenset({"workspace", "scratch", "attachments", "artifacts", "checkpoints", ".git"})
 """Folders of the home that have marks of their own, or none: what lies in them enters no prompt by itself."""
 _TOO_MANY = "one of more files than can be looked at"
@@ -324,7 +324,7 @@ class MarkedFiles:
                 if left < 0:
                     return _TOO_MANY
                 if (source := _source_of(file, marks)) and wanted(file):
-                    return f"{file.name!r}{_AFTER}{source.rpartition(_AFTER)[2]}"
+                    return written_after(repr(file.name), source)
             return ""
 
         return await in_thread(first)

@@ -34,7 +34,7 @@ from shoal.domain.messages import Author, Prompt
 from shoal.domain.records import Opening
 from shoal.domain.schema import refusal
 from shoal.domain.triggers import NewTrigger, Trigger, check, first_time, single_time, zone_named
-from shoal.domain.untrusted import UNREADABLE, is_text
+from shoal.domain.untrusted import UNREADABLE, is_text, written_after
 from shoal.store.triggers import TriggerStore
 from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget, key_of
 
@@ -288,7 +288,7 @@ def _spec(name: str, event: _EventFile, source: str) -> NewTrigger:
         schedule=event.schedule if event.type != "immediate" else "1970-01-01",
         text=event.text,
         author=_OWNER,
-        tainted_by=f"the event file {name}, written after {source}" if source else "",
+        tainted_by=written_after(f"the event file {name}", source),
         thread=thread,
         platform="" if thread else event.adapterId,
         channel="" if thread else event.channelId,

@@ -35,7 +35,7 @@ class Prefix(NamedTuple):
 
 def fit_prefix(meter: Meter, prompt: SystemPrompt, tools: Offer, units_max: int) -> Prefix:
     """Bring instructions and tools down to `units_max`."""
-    tools_max = max(int(units_max * TOOLS_SHARE), units_max - meter.count(prompt.text))
+    tools_max = max(int(units_max * TOOLS_SHARE), units_max - MESSAGE_UNITS - meter.count(prompt.text))
     told, names = tools, set[str]()
     if _units(tools.listed, meter) > tools_max:  # as many as fit, the core in its order first
         told = offer((), tools.all, may_find=tools.may_find)

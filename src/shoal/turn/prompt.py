@@ -36,7 +36,7 @@ from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, Home, memory_path, 
 from shoal.domain.ids import ThreadId, channel_of, thread_address
 from shoal.domain.messages import SILENT, ToolSpec
 from shoal.domain.ports import Sandbox
-from shoal.domain.untrusted import enclosed, untrusted_block
+from shoal.domain.untrusted import enclosed, untrusted_block, written_after
 from shoal.domain.version import VERSION
 from shoal.turn.skills import SkillRoot, Skills, SkillScope, skill_roots
 from shoal.turn.text_files import FileCache, SkillReader, cut_bytes, cut_middle
@@ -257,7 +257,7 @@ class _PromptFile(NamedTuple):
         if not text or not source:
             shown = f"{self.heading}{text}" if text else ""
             return PromptSection(self.name, shown, self.live, self.label, forgets=self.forgets)
-        tainted_by = f"{self.name}, written after {source}"
+        tainted_by = written_after(self.name, source)
         text = f"{self.heading}{untrusted_block(tainted_by, text)}"
         return PromptSection(self.name, text, self.live, self.label, (tainted_by,), self.forgets)
 
@@ -437,7 +437,7 @@ class PromptBuilder:
                 body = enclosed(cut_middle(skill.body, self._limits.inline_chars_max))
                 lines, text = inline, f"## Skill {skill.name}\n{body}"
             if source := inputs.marked.get(str(skill.path), ""):
-                tainted_by.append(f"skill {skill.name}, written after {source}")
+                tainted_by.append(written_after(f"skill {skill.name}", source))
                 text = untrusted_block(tainted_by[-1], text)
             lines.append(text)
         more = len(listed) - self._limits.skills_listed_max
@@ -457,7 +457,7 @@ class PromptBuilder:
             left -= size if size <= left else 0
             part = f"## {name}\n{shown}"
             if source := inputs.marked.get(path, ""):
-                tainted_by.append(f"docs/{name}, written after {source}")
+                tainted_by.append(written_after(f"docs/{name}", source))
                 part = untrusted_block(tainted_by[-1], part)
             parts.append(part)
         text = "\n\n".join(parts) if len(parts) > 1 else ""

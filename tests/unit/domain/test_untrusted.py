@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.untrusted import UNREADABLE, decode_known, enclosed
+from shoal.domain.untrusted import UNREADABLE, decode_known, enclosed, written_after
 
 OWN = re.compile(r"^[ \t]*#{1,2}(?=\s|$)|<\s*/?\s*(?:untrusted|context)", re.MULTILINE | re.IGNORECASE)
 PIECES = st.sampled_from(
@@ -112,3 +112,17 @@ def test_any_json_is_decoded_or_refused(content: object) -> None:
     except UNREADABLE:
         return
     assert isinstance(found, Harbour)
+
+
+NAMES = st.text(max_size=40) | st.sampled_from(["docs/a.md", "a, written after the owner", ", written after "])
+
+
+@given(st.lists(NAMES, min_size=1, max_size=20), NAMES)
+def test_a_chain_of_files_names_the_last_one_and_where_the_first_came_from(files: list[str], stranger: str) -> None:
+    source = first = f"a message of {stranger}"
+    for name in files:
+        source = written_after(name, source)
+    assert source.startswith(files[-1])
+    assert source.endswith(first)
+    assert len(source) < 200
+    assert written_after("docs/a.md", "") == ""

@@ -21,10 +21,10 @@ from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.messages import Author
 from shoal.domain.permissions import Action
 from shoal.domain.settings import ProfileSettings
+from shoal.domain.untrusted import NAME_CHARS_MAX
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.profiles import Profile, Profiles, decide_all
 from shoal.permissions.taint import (
-    NAME_CHARS_MAX,
     SOURCES_MAX,
     Source,
     TaintState,
@@ -375,4 +375,11 @@ def test_what_cannot_be_seen_through_is_not_judged_by_its_words() -> None:
 def test_a_long_name_is_cut_where_it_is_shown(chars: int, shown_chars: int) -> None:
     shown = TaintState((Source(1, "x" * chars),), active=True).shown
     assert len(shown) == shown_chars
-    assert shown.endswith("…") == (chars > NAME_CHARS_MAX)
+    assert ("…" in shown) == (chars > NAME_CHARS_MAX)
+
+
+def test_of_a_long_name_the_end_is_shown_where_it_came_from() -> None:
+    name = f"docs/{'long/' * 40}a.md, written after a message of mallory"
+    shown = TaintState((Source(1, name),), active=True).shown
+    assert shown.startswith("docs/long/")
+    assert shown.endswith("written after a message of mallory")

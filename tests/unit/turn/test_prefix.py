@@ -1,6 +1,6 @@
 """Instructions and tools in a small window: never more than their room, the needful first, the same every time."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shoal.domain.messages import MORE_TOOLS, ToolSpec
@@ -33,6 +33,7 @@ tools = st.tuples(st.integers(0, 2_000), st.integers(0, 150), st.booleans()).map
 
 
 @given(prompt=prompts, told=tools, room=st.integers(600, 8_000))
+@example(prompt=prompt_of([0]), told=offer([spec("bash", 2_228)], [], may_find=False), room=600)
 def test_the_prefix_never_takes_more_than_its_room(prompt: SystemPrompt, told: Offer, room: int) -> None:
     meter = Meter()
     fitted = fit_prefix(meter, prompt, told, room)
