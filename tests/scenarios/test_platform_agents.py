@@ -15,6 +15,7 @@ from shoal.domain.commands import CommandRequest
 from shoal.domain.events import Steered, UserSaid
 from shoal.domain.ids import make_thread_id
 from shoal.domain.messages import Author
+from shoal.store.driver import query
 from shoal.testing.model import FakeModel, Seen
 
 FOUR = pytest.mark.parametrize("stand", ["fake", "telegram", "discord", "slack"], indirect=True)
@@ -146,7 +147,11 @@ async def test_a_reply_to_a_thread_that_works_reaches_its_turn(tmp_path: Path, s
         await scene.bob.says("sail", to=ready)
         await scene.until(door.entered.is_set)
         await scene.bob.says("and hoist the flags", to=ready)
-        await scene.bob.asks("/tasks")  # what was written before is taken in before
+
+        async def is_taken_in() -> bool:
+            return bool(await scene.app.backend.driver.read(query("inbox_steers", thread=thread)))
+
+        await scene.comes(is_taken_in)
         door.open.set()
         await scene.bob.sees("With flags too.")
         events = await scene.journal(thread)

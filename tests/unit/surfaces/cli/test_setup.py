@@ -6,10 +6,11 @@ import os
 import socket
 import stat
 import subprocess
+import sysconfig
 import tomllib
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -416,7 +417,7 @@ async def test_a_wrong_answer_brings_the_question_again(start: Start, tmp_path: 
         ("server", "Its address", "not a url", "not a url is no address."),
     ):
         await at(terminal, "Number [1]: ", choice)
-        if choice == "local" and find_spec("xllamacpp") is None:
+        if choice == "local" and PathFinder.find_spec("xllamacpp", [sysconfig.get_path("platlib")]) is None:
             await at(terminal, "Install it now", "n")
             continue
         await at(terminal, question, answer)
