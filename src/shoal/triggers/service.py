@@ -14,7 +14,7 @@ it leads into a channel                      sent means: put into the outbox as 
                                              prompt is accepted with that. The outbox notes with the trigger how it
                                              went. If the trigger comes again while the post waits, that one has failed
 an occurrence failed for good                the trigger comes less often for a while; after five in a row it is
-                                             switched off and somebody is told
+                                             switched off and somebody is told, which a full mailbox alone does not do
 a turn that one has started failed           noted with the end of the turn, see store/triggers.py
 """
 
@@ -246,20 +246,24 @@ class TriggerService:
             else:
                 receipt = await self._target.send(prompt)
                 problem = "The conversation's queue is full." if receipt.status == "busy" else ""
-            can_retry = True
+            is_full = bool(problem)
         except StoreError:
             raise
         except ShoalError as error:
-            problem, can_retry = str(error), False
+            problem, is_full = str(error), False
         if not problem:
             log.info("a trigger was sent", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
             return
-        if can_retry and attempt < len(RETRY_SECONDS):
-            now, seconds = self._clock.now(), RETRY_SECONDS[attempt]
+        if is_full:
+            now, seconds = self._clock.now(), RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
             coming = next_after(trigger.spec, now)
-            if coming is None or now + timedelta(seconds=seconds) < coming:
+            if attempt < len(RETRY_SECONDS) and (coming is None or now + timedelta(seconds=seconds) < coming):
                 retry_at = self._clock.monotonic() + seconds
                 heapq.heappush(self._retries, (retry_at, occurrence.key, attempt + 1, occurrence))
+                return
+            if trigger.spec.kind == "periodic":  # a model may be away for hours
+                if trigger.failures + 1 < FAILURES_MAX:
+                    await self._triggers.settle(trigger, error=problem)
                 return
         await self._fail(trigger, problem)
 

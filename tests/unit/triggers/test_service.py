@@ -430,6 +430,20 @@ async def test_a_cron_line_is_not_tried_again_after_it_has_come_anew(stand: Stan
     assert seconds == [150], "what came at 60 s was given up when the next was nearer than its third try"
 
 
+async def test_a_cron_line_outlasts_a_queue_that_is_full_for_long(stand: Stand) -> None:
+    await stand.add("* * * * *")
+    stand.inbox.full = True
+    async with stand.running(stand.service()):
+        await stand.let_pass(6 * 3600)
+        trigger = await stand.one()
+        assert (trigger.state, trigger.failures) == ("active", FAILURES_MAX - 1)
+        stand.inbox.full = False
+        began = len(stand.inbox.fired)
+        await stand.let_pass(3600)
+    assert not stand.told
+    assert len(stand.inbox.fired) > began
+
+
 async def test_of_a_cron_line_whose_platform_is_away_only_the_newest_waits_for_it(stand: Stand) -> None:
     await stand.add("* * * * *", channel="C1")
     stand.inbox.away = True
