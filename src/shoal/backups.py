@@ -215,7 +215,8 @@ class Backups:
         while self.is_scheduled:
             wait = LOOK_SECONDS_MAX
             try:
-                newest = next(iter(await self.listed()), None)
+                now = self._clock.now()  # what is of later was made before the clock was set back
+                newest = next((one for one in await self.listed() if one.at <= now), None)
                 due = newest.at + self._every if newest is not None else self._clock.now()
                 if due <= self._clock.now():
                     due = (await self.make()).at + self._every
@@ -251,7 +252,8 @@ def listed_in(place: BackupPlace) -> list[Backup]:
 
 
 def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, database_url: str) -> Backup:
-    """Make a backup, check it where it is kept, and delete all but the newest `keep`.
+    """Make a backup, check it where it is kept, and delete all but it and the newest others, `keep` in all. Those that
+    are of later than now go first: the clock was wrong when they were made.
 
     Raises OSError, StoreError, InvalidInput; what there was stays then.
     """
@@ -275,7 +277,8 @@ def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, databa
             raise
         size_bytes = read.stat().st_size
     place.rename(unchecked, name)
-    for old in listed_in(place)[keep:]:
+    others = [one for one in listed_in(place) if one.name != name]
+    for old in sorted(others, key=lambda one: one.at <= now, reverse=True)[keep - 1 :]:
         place.remove(old.name)
     return Backup(name, now.replace(microsecond=0), size_bytes)
 

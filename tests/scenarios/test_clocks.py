@@ -15,15 +15,17 @@ from shoal.domain.events import TurnFinished, UserSaid
 from shoal.domain.messages import Author, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.posts import OutboundPost
+from shoal.domain.records import Ceiling, Reservation
 from shoal.domain.triggers import NewTrigger
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import START, ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen
 from shoal.testing.scenario import scenario
 from shoal.triggers.service import POLL_SECONDS
+from shoal.turn.spending import STANDS_SECONDS
 
 HOUR, DAY = 3600.0, 86_400.0
-JUMPS = (-DAY, -HOUR, HOUR, DAY)
+JUMPS = (-40 * DAY, -DAY, -HOUR, HOUR, DAY, 40 * DAY)
 ADA = Author("ada", trusted=True)
 
 
@@ -110,7 +112,7 @@ async def test_a_trigger_comes_once_at_its_time_of_the_clock_that_is(
     tmp_path: Path, settings: dict[str, object], jump: float
 ) -> None:
     clock, model = ManualClock(), FakeModel(script=lambda seen: "heard")
-    settings = {**settings, "triggers": {"catch_up_seconds": 172_800}}
+    settings = {**settings, "triggers": {"catch_up_seconds": int(41 * DAY)}}
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         for kind, schedule in (("one-shot", "2026-01-05T09:10:00+00:00"), ("periodic", "10 9 * * *")):
             await world.app.outlets.add_trigger(NewTrigger(kind, schedule, kind, ADA, "", thread=world.ada.thread))  # pyright: ignore
@@ -124,7 +126,39 @@ async def test_a_trigger_comes_once_at_its_time_of_the_clock_that_is(
         await world.is_quiet()
         said = [event.data.text for event in await world.journal() if isinstance(event.data, UserSaid)]
         came = Counter(text.split()[0] for text in said)
-        assert came == {"one-shot": 1, "periodic": 2 if jump == DAY else 1}, said
+        assert came == {"one-shot": 1, "periodic": 2 if jump >= DAY else 1}, said
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+async def test_a_trigger_whose_turn_failed_comes_again_after_its_pause(
+    tmp_path: Path, settings: dict[str, object], jump: float
+) -> None:
+    clock, model = ManualClock(), FakeModel(Refusal(400), "heard")
+    settings = {**settings, "triggers": {"catch_up_seconds": int(41 * DAY)}}
+    async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
+        spec = NewTrigger("one-shot", "2026-01-05T09:10:00+00:00", "go", ADA, "", thread=world.ada.thread)
+        await world.app.outlets.add_trigger(spec)
+        await clock.advance(600)
+        await world.happens(world.ada.thread, "turn_finished")
+        clock.jump(jump)
+        began = clock.monotonic()
+        await in_time(clock, world.ada.sees("heard"), 5)
+        assert clock.monotonic() - began < HOUR
+
+
+async def test_what_a_killed_process_had_set_aside_stands_no_longer_than_the_clock_was_right(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    clock, model = ManualClock(), FakeModel("hi")
+    settings = {**settings, "budget": {"tokens_total": 30_000}, "model": {"max_output_tokens": 10}}
+    async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
+        ceilings = (Ceiling("total", "", 0.0, 30_000),)
+        clock.jump(40 * DAY)
+        left = Reservation("left", ceilings, 0.0, 29_000, clock.now() + timedelta(seconds=STANDS_SECONDS))
+        assert (await world.app.store.budget.reserve(left)).blocked is None
+        clock.jump(-40 * DAY)
+        await world.ada.says("hello")
+        await in_time(clock, world.ada.sees("hi"), 5)
 
 
 @pytest.mark.parametrize(("jump", "outcome"), [(-DAY, "done"), (-HOUR, "limit"), (HOUR, "limit"), (DAY, "done")])

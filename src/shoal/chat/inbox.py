@@ -160,7 +160,7 @@ class Intake:
         self._store = store
         self._clock = clock
         self._lanes: dict[str, deque[_Event]] = {}
-        self._waiting = self._count = 0
+        self._waiting = self._kept_at = 0
         self._room = asyncio.Event()
         self._writing = asyncio.Lock()
 
@@ -168,6 +168,7 @@ class Intake:
         """Go on with what an earlier process has left, each chat in its order. Raises StoreError."""
         left = await self._store.page(self._scope, limit=WAITING_MAX)
         self._tasks, self._take, self._lanes, self._waiting = tasks, take, {}, 0
+        self._kept_at = max((int(key.partition(".")[0]) for key, _ in left), default=self._kept_at)
         for key, value in left:
             lane, content = msgspec.json.decode(value, type=tuple[str, str])
             self._queue(_Event(lane, content, key))
@@ -234,8 +235,8 @@ class Intake:
         """Write an event down that is not over. Raises StoreError."""
         async with self._writing:
             if not event.is_over.is_set():
-                self._count += 1
-                event.key = f"{to_micros(self._clock.now()):020}.{self._count:09}"
+                self._kept_at = max(self._kept_at + 1, to_micros(self._clock.now()))  # the clock may be set back
+                event.key = f"{self._kept_at:020}"
                 await self._store.put(self._scope, event.key, _kept(event))
 
     async def _forget(self, event: _Event) -> None:

@@ -97,7 +97,7 @@ ASKED_SECONDS_MAX = 1e9
 """Longest wait that is told apart from a longer one."""
 
 _DOUBLINGS_MAX = 30
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+_NUMBERS = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(\s*,\s*[+-]?[0-9]+(\.[0-9]*)?)*")
 
 
 def retry_delay(
@@ -123,13 +123,15 @@ def retry_delay(
 def retry_after(headers: Mapping[str, str], clock: Clock | None = None) -> float | None:
     """Seconds that a response asks to wait: `retry-after-ms`, or `retry-after` as seconds or as an HTTP date.
 
-    `headers` has lower-case names. A date is counted from the response's own `date` where it has one, else from now.
+    `headers` has lower-case names; of several waits, joined by commas, the longest counts. A date is counted from the
+    response's own `date` where it has one, else from now.
     Never negative, at most ASKED_SECONDS_MAX; None when nothing usable is said.
     """
     for name, unit_seconds in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
-        found = _NUMBER.fullmatch(headers.get(name, "").strip())
+        found = _NUMBERS.fullmatch(headers.get(name, "").strip())
         if found is not None:
-            return min(max(0.0, float(found[0]) * unit_seconds), ASKED_SECONDS_MAX)
+            asked = max(float(number) for number in found[0].split(","))
+            return min(max(0.0, asked * unit_seconds), ASKED_SECONDS_MAX)
     at = _http_date(headers.get("retry-after", ""))
     if at is None:
         return None

@@ -41,6 +41,8 @@ from shoal.providers.api_protocol import (
     encode,
     missing_image,
     portable_call_id,
+    portable_call_name,
+    read_event,
 )
 
 VERSION = b"2026-10-21"
@@ -208,7 +210,7 @@ def _image(image: Image, images: Images) -> bytes:
 def _call(call: ToolCall) -> bytes:
     head = b'{"type":"tool_use","id":%b,"name":%b,"input":' % (
         encode(portable_call_id(call.id)),
-        encode(call.written_name),
+        encode(portable_call_name(call.written_name)),
     )
     return head + arguments_object(call.written_arguments) + b"}"
 
@@ -254,7 +256,7 @@ class AnthropicReader(AnswerReader):
 
     def feed(self, data: bytes) -> None:
         """Take in an event; a kind that is not known here says nothing."""
-        event = _event_decoder.decode(data)
+        event = read_event(_event_decoder, data, ("usage", "message.usage"))
         index = event.index
         match event.type:
             case "content_block_delta" if (delta := event.delta) is not None:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 from weakref import ReferenceType, ref
 
 import msgspec
@@ -36,7 +36,7 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
-from shoal.domain.untrusted import UNREADABLE
+from shoal.domain.untrusted import UNREADABLE, decode_known
 
 THREADS_MAX = 256
 """Encoded conversations kept; the least recently used is dropped and encoded anew when it is needed.
@@ -50,12 +50,15 @@ STABLE_MAX = 64
 IMAGE_BYTES_MAX = 20 * 1024 * 1024
 """Largest image sent; a larger one is named in words instead."""
 
+T = TypeVar("T")
 Finish: TypeAlias = StopReason | Literal[""]
 Images: TypeAlias = Mapping[str, bytes]
 """Images of new messages by path, base64; a path that is missing here could not be read."""
 
 _UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX = 64
+_NO_NUMBERS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
+"""Strings of a JSON document, and what some servers write in it that is no JSON."""
 
 encode = msgspec.json.Encoder().encode
 _arguments_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -248,7 +251,7 @@ class ConversationCache:
         for message in new:
             joined.add(self._protocol.encode_message(message, images, native=native), self._protocol)
             if isinstance(message, AssistantMessage):
-                joined.call_ids.update(call.id for call in message.tool_calls)
+                joined.call_ids.update(portable_call_id(call.id) for call in message.tool_calls)
             elif isinstance(message, ToolMessage):
                 joined.found.update((tool.name, tool) for tool in message.found)
         joined.messages += tuple(map(ref, new))
@@ -301,6 +304,11 @@ def portable_call_id(call_id: str) -> str:
     return _UNSAFE_ID.sub("_", call_id)[:_CALL_ID_CHARS_MAX]
 
 
+def portable_call_name(name: str) -> str:
+    """The name of a call in the same alphabet: what a model called may be no name of a tool, or none at all."""
+    return portable_call_id(name) or "_"
+
+
 def arguments_object(arguments: str) -> bytes:
     """A call's arguments as a JSON object; what the model wrote malformed goes back as `{"malformed": text}`."""
     try:
@@ -311,6 +319,21 @@ def arguments_object(arguments: str) -> bytes:
 
 
 # ---- answers ----
+
+
+def read_event(decoder: msgspec.json.Decoder[T], data: bytes, usage: str | tuple[str, ...]) -> T:
+    """One event of a stream. What stands below `usage` may have any form, and NaN is null: neither costs an answer, of
+    which nothing else may be missing. Raises UNREADABLE."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError:
+        pass
+    except msgspec.DecodeError:
+        data = _NO_NUMBERS.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", data)
+    event, odd = decode_known(data, decoder.type)
+    if any(not name.startswith(usage) for name in odd):
+        raise msgspec.ValidationError(f"of another form: {', '.join(odd)}")
+    return event
 
 
 class AnswerContext(msgspec.Struct, frozen=True):
@@ -363,6 +386,12 @@ class AnswerReader:
 
         return failure_in_stream(data, self.context.provider)
 
+    def complaint_in(self, data: bytes) -> ModelFailed | None:
+        """The failure, where an event without a part of an answer tells of an error in another form."""
+        from shoal.providers.failures import is_complaint
+
+        return self.failure_in(data) if is_complaint(data) else None
+
     @property
     def pieces(self) -> int:
         """How many pieces of an answer have come, so that it can be told from a connection that is only kept open."""
@@ -380,8 +409,8 @@ class AnswerReader:
         return out
 
     def result(self) -> ModelDone | ModelFailed:
-        """The answer, once the stream has ended. A call whose id is missing or taken already gets a new one; arguments
-        that never came are an empty object."""
+        """The answer, once the stream has ended. A call gets a new id where it has none, or one that is taken in the
+        form in which it is sent back; arguments that never came are an empty object."""
         if self.failure is not None:
             return self.failure
         provider = self.context.provider
@@ -389,9 +418,10 @@ class AnswerReader:
         calls: list[ToolCall] = []
         seen: set[str] = set()
         for call in self.calls:
-            if not call.id or call.id in seen or call.id in self.context.call_ids:
-                call.id = f"call_{self.context.new_id()}"
-            seen.add(call.id)
+            sent = portable_call_id(call.id)
+            if not sent or sent in seen or sent in self.context.call_ids:
+                call.id = sent = f"call_{self.context.new_id()}"
+            seen.add(sent)
             calls.append(ToolCall(CallId(call.id), call.name, "".join(call.arguments) or "{}"))
         if not self.stop and not (self.complete and (text or calls or self.thoughts)):
             return ModelFailed("dropped", f"The connection to {provider} ended before the answer was complete.")

@@ -41,10 +41,31 @@ class _LooseError(msgspec.Struct):
     type: str | None = None
 
 
+_NULL = msgspec.Raw(b"null")
+
+
 class _ErrorBody(msgspec.Struct):
-    error: msgspec.Raw = msgspec.Raw(b"null")
-    message: msgspec.Raw = msgspec.Raw(b"null")
-    detail: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = _NULL
+    message: msgspec.Raw = _NULL
+    detail: msgspec.Raw = _NULL
+
+
+class _Whole(_ErrorBody):
+    """A document in place of a stream: what tells of an error in it, and what of an answer."""
+
+    errors: msgspec.Raw = _NULL
+    object: msgspec.Raw = _NULL
+    choices: msgspec.Raw = msgspec.Raw(b"")
+    candidates: msgspec.Raw = msgspec.Raw(b"")
+    output: msgspec.Raw = msgspec.Raw(b"")
+    content: msgspec.Raw = msgspec.Raw(b"")
+
+    @property
+    def is_error(self) -> bool:
+        if any(bytes(one) != b"null" for one in (self.error, self.errors)) or bytes(self.object) == b'"error"':
+            return True
+        is_answer = any(map(bytes, (self.choices, self.candidates, self.output, self.content)))
+        return not is_answer and (bytes(self.message)[:1] == b'"' or bytes(self.detail) != b"null")
 
 
 class _Complaint(NamedTuple):
@@ -66,7 +87,8 @@ _STATUS_OF_CODE = {
 }  # fmt: skip
 _KIND_OF_STATUS: dict[int, FailureKind] = {
     302: "unreachable", 303: "unreachable", 307: "unreachable", 401: "auth", 402: "quota", 403: "auth",
-    408: "timeout", 409: "overloaded", 425: "overloaded", 429: "rate_limited", 504: "timeout", 522: "timeout",
+    408: "timeout", 409: "overloaded", 425: "overloaded", 429: "rate_limited", 498: "overloaded", 499: "overloaded",
+    504: "timeout", 522: "timeout",
     524: "timeout",
 }  # fmt: skip
 _STATUS = re.compile(r"[1-5][0-9][0-9]")
@@ -171,12 +193,37 @@ def failure_in_stream(body: bytes, provider: str, secrets: Iterable[str] = ()) -
     return _failure(complaint, status, provider, complaint.retry_after_seconds, secrets)
 
 
-def holds_error(body: bytes) -> bool:
-    """Whether this is a JSON document that tells of an error."""
+def is_complaint(body: bytes) -> bool:
+    """Whether this is a JSON document that tells of an error, in any of the forms that servers give one."""
     try:
-        return bytes(msgspec.json.decode(body, type=_ErrorBody).error) != b"null"
+        return msgspec.json.decode(_first(body), type=_Whole).is_error
     except UNREADABLE:
         return False
+
+
+def failure_in_document(body: bytes, provider: str, secrets: Iterable[str] = ()) -> ModelFailed:
+    """The failure that a JSON document in place of a stream means."""
+    if is_complaint(body):
+        return failure_in_stream(body, provider, secrets)
+    try:
+        holds_something = bool(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+    except msgspec.ValidationError:
+        holds_something = False
+    except UNREADABLE:
+        return ModelFailed("dropped", f"{provider} sent only part of an answer.")
+    if holds_something:
+        return ModelFailed("invalid_request", f"{provider} answered without streaming. Check base_url.")
+    words = redact(body[: 4 * WORDS_CHARS_MAX].decode("utf-8", "replace"), secrets)
+    return ModelFailed("dropped", f"{provider} sent something that is not an answer: {words}")
+
+
+def _first(body: bytes) -> bytes:
+    """A document, or the first of a list of documents. Raises UNREADABLE."""
+    raw = body.strip()
+    if raw[:1] == b"[":
+        documents = msgspec.json.decode(raw, type=list[msgspec.Raw])
+        return bytes(documents[0]) if documents else b"{}"
+    return raw
 
 
 def _failure(
@@ -208,11 +255,8 @@ def redact(words: str, secrets: Iterable[str] = ()) -> str:
 
 def _read_complaint(body: bytes) -> _Complaint:
     """Read an error document: the providers' own forms, bare messages, lists of one, or no JSON at all."""
-    raw = body.strip()
     try:
-        if raw[:1] == b"[":
-            documents = msgspec.json.decode(raw, type=list[msgspec.Raw])
-            raw = bytes(documents[0]) if documents else b"{}"
+        raw = _first(body)
         document = msgspec.json.decode(raw, type=_ErrorBody)
     except UNREADABLE:
         error = None

@@ -30,6 +30,8 @@ from shoal.providers.api_protocol import (
     encode,
     missing_image,
     portable_call_id,
+    portable_call_name,
+    read_event,
 )
 
 _NO_CALLS = b',"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}'
@@ -155,7 +157,7 @@ class GeminiContents(ApiProtocol):
             case ToolMessage(call_id=call_id, text=text, images=shown, is_error=is_error):
                 body = b'{"functionResponse":{"id":%b,"name":%b,"response":{"%b":%b}}}' % (
                     encode(portable_call_id(call_id)),
-                    encode(message.written_name),
+                    encode(portable_call_name(message.written_name)),
                     b"error" if is_error else b"output",
                     encode(text),
                 )
@@ -174,7 +176,7 @@ class GeminiContents(ApiProtocol):
                         b'{"functionCall":{"id":%b,"name":%b,"args":%b}%b}'
                         % (
                             encode(portable_call_id(call.id)),
-                            encode(call.written_name),
+                            encode(portable_call_name(call.written_name)),
                             arguments_object(call.written_arguments),
                             signed,
                         )
@@ -221,10 +223,12 @@ class GeminiReader(AnswerReader):
 
     def feed(self, data: bytes) -> None:
         """Take in a chunk. There is no event that ends a stream here; the connection's end does."""
-        chunk = _chunk_decoder.decode(data)
+        chunk = read_event(_chunk_decoder, data, "usageMetadata")
         if chunk.error is not _NOTHING and bytes(chunk.error) != b"null":
             self.failure = self.failure_in(data)
             return
+        if chunk.candidates is None and chunk.usage_metadata is None:
+            self.failure = self.complaint_in(data)
         if chunk.candidates:
             candidate = chunk.candidates[0]
             for part in (candidate.content.parts if candidate.content is not None else None) or ():

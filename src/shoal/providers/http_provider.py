@@ -8,15 +8,13 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
-import msgspec
-
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
 from shoal.domain.messages import RETRYABLE, ModelEvent, ModelFailed, ModelInfo, ModelRequest
 from shoal.domain.secret import Secret
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.api_protocol import AnswerContext, AnswerReader, ApiProtocol, Images, Quirks, learn, load_images
-from shoal.providers.http import HttpClient, HttpFailed, HttpResponse, read_whole
+from shoal.providers.http import HttpClient, HttpFailed, HttpResponse, compressed, read_whole
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +28,8 @@ EVENT_SECONDS_MAX = 30.0
 EVENT_BYTES_PER_SECOND = 1024
 """Time allowed for one event: EVENT_SECONDS_MAX, and more for a large one. Servers write each event at once; one that
 lets it drip is taken as not answering."""
+ANSWER_BYTES_PER_TOKEN = 2048
+"""Longest answer taken, for each token that it may have; what stands around them is a few hundred bytes a token."""
 SILENCES_MAX = 5
 """How many times the longest silence a server may keep a connection open, by comments or pings, and say nothing."""
 DRAIN_SECONDS = 0.5
@@ -105,7 +105,7 @@ class ApiKey:
 
 
 class EventTooLarge(Exception):
-    """An event grew beyond EVENT_BYTES_MAX."""
+    """An event grew beyond EVENT_BYTES_MAX, or an answer beyond all that was asked for."""
 
 
 class EventParser:
@@ -203,9 +203,13 @@ class HttpProvider:
         reader = self._protocol.reader(AnswerContext(self._name, self._opaque_kind, call_ids, self._clock.new_id))
         parser = EventParser()
         chunks = response.chunks()
+        left = EVENT_BYTES_MAX + ANSWER_BYTES_PER_TOKEN * request.max_output_tokens
         pace = _Pace(self._name, self._silence_seconds * SILENCES_MAX)
         try:
             async for chunk in chunks:
+                left -= len(chunk)
+                if left < 0:
+                    raise EventTooLarge
                 self._feed(reader, events := parser.feed(chunk))
                 reader.failure = reader.failure or pace.failure(parser, reader, bool(events))
                 for delta in reader.deltas():
@@ -220,7 +224,7 @@ class HttpProvider:
         except HttpFailed as error:
             reader.failure = reader.failure or ModelFailed(error.kind, str(error))
         except EventTooLarge:
-            reader.failure = ModelFailed("invalid_request", f"{self._name} sent an event too large to be an answer.")
+            reader.failure = ModelFailed("invalid_request", f"{self._name} sent more than an answer can be.")
         finally:
             await chunks.aclose()
             await response.close()
@@ -267,9 +271,10 @@ class HttpProvider:
             key, headers = await self._headers()
             response = await self._http.request("POST", path, headers, body.content, asked_at)
             media_type = response.headers.get("content-type", "")
-            if response.status == 200 and "json" not in media_type and "html" not in media_type:
+            is_packed = compressed(response)
+            if response.status == 200 and not is_packed and "json" not in media_type and "html" not in media_type:
                 return response, body.call_ids
-            from shoal.providers.failures import failure_in_stream, failure_of, holds_error
+            from shoal.providers.failures import failure_in_document, failure_of
 
             try:
                 content = await read_whole(response)
@@ -278,17 +283,13 @@ class HttpProvider:
             if response.status != 200:
                 secrets = (key,)
                 failed = failure_of(response.status, content, response.headers, self._name, secrets, self._clock)
+            elif is_packed:
+                told = f"{self._name} sent its answer compressed, which it was not asked for. Check base_url."
+                failed = ModelFailed("dropped", told)
             elif "html" in media_type:
                 failed = ModelFailed("dropped", f"{self._name} sent a web page, not an answer. Check base_url.")
-            elif holds_error(content):
-                failed = failure_in_stream(content, self._name, (key,))
             else:
-                try:
-                    msgspec.json.decode(content, type=msgspec.Raw)
-                    told = f"{self._name} answered without streaming. Check base_url."
-                    failed = ModelFailed("invalid_request", told)
-                except UNREADABLE:
-                    failed = ModelFailed("dropped", f"{self._name} sent only part of an answer.")
+                failed = failure_in_document(content, self._name, (key,))
             learned = learn(quirks, failed.message) if failed.kind == "invalid_request" else None
             if learned is not None:
                 self._learned[model] = learned
@@ -306,16 +307,19 @@ class HttpProvider:
 
     def _feed(self, reader: AnswerReader, events: Iterable[bytes]) -> None:
         for data in events:
-            if reader.failure is not None:
+            if reader.failure is not None or reader.complete:
                 return
             try:
                 reader.feed(data)
             except UNREADABLE as error:
+                if data.strip() == b"[DONE]":  # some servers end the stream of any protocol with it
+                    continue
                 _log.warning("provider sent an unreadable event", extra={"provider": self._name, "error": str(error)})
                 from shoal.providers.failures import redact
 
                 words = redact(data.decode("utf-8", "replace"))
-                reader.failure = ModelFailed("dropped", f"{self._name} sent something that is not an answer: {words}")
+                told = f"{self._name} sent something that is not an answer: {words}"
+                reader.failure = reader.complaint_in(data) or ModelFailed("dropped", told)
 
 
 class _Pace:

@@ -50,7 +50,7 @@ class ProxiedClient:
                 verify = default_tls() if self._base.secure else False
                 self._transport = httpx2.AsyncHTTPTransport(verify=verify, limits=pool, proxy=self._proxy)
             url = httpx2.URL(self._base_url + path)
-            sized = [(b"host", url.netloc), *headers]
+            sized = [(b"host", url.netloc), (b"accept-encoding", b"identity"), *headers]
             if body:
                 sized.append((b"content-length", b"%d" % len(body)))
             request = httpx2.Request(method, url, headers=sized, content=body, extensions={"timeout": limits})

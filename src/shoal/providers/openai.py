@@ -12,7 +12,6 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
-from shoal.domain.untrusted import decode_known
 from shoal.providers.api_protocol import (
     AnswerContext,
     AnswerReader,
@@ -28,6 +27,8 @@ from shoal.providers.api_protocol import (
     encode,
     missing_image,
     portable_call_id,
+    portable_call_name,
+    read_event,
 )
 
 _FINISH: dict[str, Finish] = {
@@ -36,6 +37,10 @@ _FINISH: dict[str, Finish] = {
     "tool_calls": "tool_calls", "function_call": "tool_calls", "tool_use": "tool_calls",
     "content_filter": "refusal", "refusal": "refusal",
 }  # fmt: skip
+
+
+_BROKEN = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource"})
+"""Ends that the model did not choose; trying again may help."""
 
 
 class _ThinkingText(msgspec.Struct):
@@ -189,7 +194,7 @@ class OpenAiChat(ApiProtocol):
                         call_template
                         % (
                             encode(portable_call_id(call.id)),
-                            encode(call.written_name),
+                            encode(portable_call_name(call.written_name)),
                             encode(arguments_object(call.written_arguments).decode()),
                         )
                         for call in calls
@@ -250,22 +255,17 @@ class OpenAiReader(AnswerReader):
 
     def feed(self, data: bytes) -> None:
         """Take in a chunk: text, thoughts, pieces of calls, the reason of the end, and the usage in whichever comes."""
-        if data == b"[DONE]":
+        if data.strip() == b"[DONE]":
             self.complete = True
             return
-        try:
-            chunk = _chunk_decoder.decode(data)
-        except msgspec.ValidationError:
-            chunk, odd = decode_known(data, _ChatChunk)
-            if not all(name.startswith("usage") for name in odd):  # of an answer nothing may be missing
-                raise
+        chunk = read_event(_chunk_decoder, data, "usage")
         if chunk.choices:
             choice = chunk.choices[0]
             if choice.delta is not None:
                 self._add(choice.delta)
             reason = choice.finish_reason
             if reason and self.stop != "refusal":
-                if reason in ("error", "insufficient_system_resource"):
+                if reason in _BROKEN:
                     self.failure = self.failure_in(b'{"error":{"code":503}}')
                 else:
                     self.stop = _FINISH.get(reason, "end")
@@ -280,6 +280,8 @@ class OpenAiReader(AnswerReader):
             )
         if chunk.error is not _NOTHING and bytes(chunk.error) != b"null":
             self.failure = self.failure_in(data)
+        elif chunk.choices is None and chunk.usage is None:
+            self.failure = self.complaint_in(data)
         if not self.model and chunk.model:
             self.model = chunk.model
 

@@ -18,6 +18,7 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
+from shoal.domain.untrusted import decode_known
 from shoal.providers.api_protocol import (
     AnswerContext,
     AnswerReader,
@@ -33,6 +34,8 @@ from shoal.providers.api_protocol import (
     encode,
     missing_image,
     portable_call_id,
+    portable_call_name,
+    read_event,
 )
 from shoal.providers.openai import OpenAiChat, openai_models
 
@@ -95,6 +98,15 @@ class _OtherEvent(msgspec.Struct):
 
 
 _INCOMPLETE: dict[str | None, Finish] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
+_FAILED = frozenset({"response.failed", "error"})
+_SAYS = frozenset(
+    {
+        "response.output_text.delta", "response.refusal.delta", "response.function_call_arguments.delta",
+        "response.output_item.added", "response.output_item.done", "response.completed", "response.incomplete",
+        "response.done",
+    }
+)  # fmt: skip
+"""Events without which an answer would not be whole."""
 _CALL = b'{"type":"function_call","call_id":%b,"name":%b,"arguments":%b}'
 _SEARCH = b'{"type":"tool_search_call","execution":"client","call_id":%b,"status":"completed","arguments":%b}'
 _SEARCHED = b'{"type":"tool_search_output","execution":"client","call_id":%b,"status":"completed","tools":[%b]}'
@@ -106,7 +118,6 @@ _SEARCH_TOOL = (
 )
 _event_decoder = msgspec.json.Decoder(_ResponsesEvent)
 _other_decoder = msgspec.json.Decoder(_OtherEvent)
-_item_decoder = msgspec.json.Decoder(_OutputItem)
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -168,11 +179,12 @@ class OpenAiResponses(ApiProtocol):
                     part = b'{"type":"output_text","text":' + encode(text) + b"}"
                     items.append(b'{"type":"message","role":"assistant","content":[' + part + b"]}")
                 for call in calls:
-                    call_id, arguments = encode(portable_call_id(call.id)), arguments_object(call.written_arguments)
+                    call_id, name = encode(portable_call_id(call.id)), encode(portable_call_name(call.written_name))
+                    arguments = arguments_object(call.written_arguments)
                     if native and call.name == MORE_TOOLS:
                         items.append(_SEARCH % (call_id, arguments))
                     else:
-                        items.append(_CALL % (call_id, encode(call.written_name), encode(arguments.decode())))
+                        items.append(_CALL % (call_id, name, encode(arguments.decode())))
                 return EncodedMessage("item", b",".join(items))
 
     def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
@@ -202,6 +214,14 @@ def _input_image(image: Image, images: Images) -> bytes:
     return b'{"type":"input_image","detail":"auto","image_url":' + data_url(image, data) + b"}"
 
 
+def _read_item(data: msgspec.Raw) -> _OutputItem:
+    """An item. Of kinds that say nothing here, other fields may have any form. Raises UNREADABLE."""
+    item, odd = decode_known(data, _OutputItem)
+    if odd and item.type in ("function_call", "message"):
+        raise msgspec.ValidationError(f"an item of another form: {', '.join(odd)}")
+    return item
+
+
 class ResponsesReader(AnswerReader):
     """One answer's events."""
 
@@ -212,11 +232,15 @@ class ResponsesReader(AnswerReader):
         self._spoken: set[int] = set()
 
     def feed(self, data: bytes) -> None:
-        """Take in an event. A kind that is not known here, or of another shape, says nothing."""
+        """Take in an event. A kind that is not known here, of whatever shape, says nothing."""
         try:
-            event = _event_decoder.decode(data)
+            event = read_event(_event_decoder, data, "response.usage")
         except msgspec.ValidationError:
-            _other_decoder.decode(data)
+            kind = _other_decoder.decode(data).type
+            if kind in _FAILED:
+                self.failure = self.failure_in(data)
+            elif kind in _SAYS:  # of an answer nothing may be missing
+                raise
             return
         index = event.output_index
         match event.type:
@@ -231,12 +255,12 @@ class ResponsesReader(AnswerReader):
             case "response.function_call_arguments.delta":
                 self._open.setdefault(index, CallParts()).arguments.append(event.delta)
             case "response.output_item.added":
-                item = _item_decoder.decode(event.item)
+                item = _read_item(event.item)
                 if item.type == "function_call":
                     call = self._open[index] = CallParts(item.call_id, item.name)
                     self.calls.append(call)
             case "response.output_item.done":
-                item = _item_decoder.decode(event.item)
+                item = _read_item(event.item)
                 match item.type:
                     case "reasoning":
                         self._reasoning.append(bytes(event.item).decode())
@@ -273,9 +297,11 @@ class ResponsesReader(AnswerReader):
                     self.stop = _INCOMPLETE[reason]
                 elif not self.stop:
                     self.stop = "end"
-            case "response.failed" | "error":
+            case kind if kind in _FAILED:
                 error = bytes(event.response.error) if event.response is not None else b"null"
                 self.failure = self.failure_in(data if error == b"null" else b'{"error":' + error + b"}")
+            case kind if not kind.startswith("response."):
+                self.failure = self.complaint_in(data)
             case _:
                 pass
 

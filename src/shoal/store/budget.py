@@ -34,7 +34,8 @@ class BudgetStore(StorePart):
     def reserve(self, at: datetime, wanted: Reservation) -> Script[Reserved]:
         """Set a call's cost aside under all its ceilings, or under none when one would break, in one transaction."""
         own = yield from query("reservation_take", id=wanted.id)
-        lapsed = yield from query("reservations_lapsed", now=at, limit=LAPSED_MAX)
+        latest = wanted.expires_at + (wanted.expires_at - at)  # clocks of machines differ by less
+        lapsed = yield from query("reservations_lapsed", now=at, latest=latest, limit=LAPSED_MAX)
         given: dict[BudgetKey, tuple[float, int]] = {}
         for row in (*own, *lapsed):
             for key in _keys.decode(text(row[0])):

@@ -76,6 +76,14 @@ class TriggerStore(StorePart):
         taken = yield from query("occurrence_insert", **row)
         return occurrence if taken else None
 
+    async def was_missed(self, key: str) -> bool:
+        """Whether an occurrence was recorded as missed."""
+        return bool(await self._read("occurrence_missed", key=key))
+
+    async def sooner(self, trigger: Trigger, next_at: datetime) -> None:
+        """Have it come at that time already."""
+        await self._write("trigger_sooner", id=trigger.id, next_at=next_at, before=trigger.next_at)
+
     async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
         await self._write("trigger_settle", id=trigger.id, error=error, disable=disable)
 

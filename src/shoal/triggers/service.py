@@ -7,20 +7,22 @@ what was found                               what happens
 due, or late by less than catch_up_seconds   advanced and claimed, then sent with the occurrence's key
 a single time, later than that               recorded as missed
 a cron line that missed several              one is sent if the last of them is not too late, else all are missed
+to come by a clock that was set back since   comes at its next time by the clock that is, but none a second time
 claimed, but the process died before         sent again at the next start; the key makes it one message
 the mailbox is full                          tried again after 30 s, 2 min, 10 min, unless it comes again sooner
 it leads into a channel                      sent means: put into the outbox as a post that opens a thread, where its
                                              prompt is accepted with that. The outbox notes with the trigger how it
                                              went. If the trigger comes again while the post waits, that one has failed
 an occurrence failed for good                the trigger comes less often for a while; after five in a row it is
-                                             switched off and somebody is told
+                                             switched off and somebody is told, which a full mailbox alone does not do
 a turn that one has started failed           noted with the end of the turn, see store/triggers.py
 """
 
 import asyncio
+import contextlib
 import heapq
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -66,6 +68,8 @@ class Alarm:
 
 POLL_SECONDS = 60.0
 """Longest sleep: how late a trigger that another process added, or one after the machine was suspended, may come."""
+SET_BACK_SECONDS = 1.0
+"""Less is a clock that is kept right."""
 LATE_SECONDS_MIN = 120.0
 """An occurrence this late is still on time, whatever catch_up_seconds says."""
 LATE_TOLD_SECONDS = 300.0
@@ -125,6 +129,7 @@ class TriggerService:
         self._tell = tell or _log
         self._judge = judge
         self._alarm = alarm or Alarm(clock)
+        self._wall_ahead_seconds = 0.0
         self._retries: list[tuple[float, str, int, Occurrence]] = []
         """What is to be tried again, by the monotonic clock."""
 
@@ -136,6 +141,10 @@ class TriggerService:
         """Serve until cancelled. A store that fails ends it with a StoreError."""
         await self.recover()
         while True:
+            ahead, before = self._wall_ahead(), self._wall_ahead_seconds
+            self._wall_ahead_seconds = ahead
+            if before - ahead > SET_BACK_SECONDS:
+                await self._come_sooner(await self._triggers.all())
             await self.fire_due()
             seconds = [self._poll_seconds]
             if self._retries:
@@ -147,13 +156,38 @@ class TriggerService:
 
     async def recover(self) -> None:
         """Send again what was claimed shortly before the process ended; what had been sent is a duplicate and drops."""
-        now = self._clock.now()
-        for trigger in await self._triggers.all():
+        now, triggers = self._clock.now(), await self._triggers.all()
+        self._wall_ahead_seconds = self._wall_ahead()
+        await self._come_sooner(triggers)
+        for trigger in triggers:
             claimed_at = trigger.last_at
             if claimed_at is None or trigger.state not in ("active", "done"):
                 continue
+            key = key_of(trigger, claimed_at)
+            if claimed_at > now and await self._triggers.was_missed(key):  # by a clock that ran ahead: it is to come
+                continue
             if now - claimed_at < self._late_max:
-                await self._deliver(Occurrence(trigger, claimed_at, key_of(trigger, claimed_at)), attempt=0)
+                await self._deliver(Occurrence(trigger, claimed_at, key), attempt=0)
+
+    def _wall_ahead(self) -> float:
+        """By how many seconds the wall clock is ahead of the one that nobody sets."""
+        return self._clock.now().timestamp() - self._clock.monotonic()
+
+    async def _come_sooner(self, triggers: Sequence[Trigger]) -> None:
+        """Have each come as soon as it would if its next time were computed now: that was computed by a clock which may
+        have been set back since. None comes before it was made, and no occurrence is taken again."""
+        now = self._clock.now()
+        for trigger in triggers:
+            if trigger.state != "active" or trigger.next_at is None:
+                continue
+            latest: datetime | None = None
+            if trigger.spec.kind == "periodic":
+                with contextlib.suppress(InvalidInput):  # told when it is due
+                    latest = next_after(trigger.spec, max(now + _backoff(trigger), trigger.created_at))
+            elif trigger.failures:
+                latest = now + timedelta(seconds=RETRY_SECONDS[min(trigger.failures, len(RETRY_SECONDS)) - 1])
+            if latest is not None and latest < trigger.next_at:
+                await self._triggers.sooner(trigger, latest)
 
     async def fire_due(self) -> None:
         """Claim and send everything that is due now, first what is to be tried again."""
@@ -170,8 +204,7 @@ class TriggerService:
                         await self._fail(trigger, kept_by)
                         trigger = replace(trigger, failures=trigger.failures + 1)
                 try:
-                    backoff = min(60.0 * 2**trigger.failures, BACKOFF_SECONDS_MAX) if trigger.failures else 0.0
-                    next_at = next_after(trigger.spec, now + timedelta(seconds=backoff))
+                    next_at = next_after(trigger.spec, now + _backoff(trigger))
                     earliest = now - self._late_max
                     is_late = trigger.next_at is not None and trigger.next_at <= earliest
                     if is_late and trigger.spec.kind == "periodic":  # unless it has come again since, in time
@@ -213,20 +246,24 @@ class TriggerService:
             else:
                 receipt = await self._target.send(prompt)
                 problem = "The conversation's queue is full." if receipt.status == "busy" else ""
-            can_retry = True
+            is_full = bool(problem)
         except StoreError:
             raise
         except ShoalError as error:
-            problem, can_retry = str(error), False
+            problem, is_full = str(error), False
         if not problem:
             log.info("a trigger was sent", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
             return
-        if can_retry and attempt < len(RETRY_SECONDS):
-            now, seconds = self._clock.now(), RETRY_SECONDS[attempt]
+        if is_full:
+            now, seconds = self._clock.now(), RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
             coming = next_after(trigger.spec, now)
-            if coming is None or now + timedelta(seconds=seconds) < coming:
+            if attempt < len(RETRY_SECONDS) and (coming is None or now + timedelta(seconds=seconds) < coming):
                 retry_at = self._clock.monotonic() + seconds
                 heapq.heappush(self._retries, (retry_at, occurrence.key, attempt + 1, occurrence))
+                return
+            if trigger.spec.kind == "periodic":  # a model may be away for hours
+                if trigger.failures + 1 < FAILURES_MAX:
+                    await self._triggers.settle(trigger, error=problem)
                 return
         await self._fail(trigger, problem)
 
@@ -247,6 +284,11 @@ async def tell_switched_off(triggers: TriggerStore, tell: Tell, id: str) -> None
 def key_of(trigger: Trigger, due_at: datetime) -> str:
     """The key of an occurrence, as the store makes it."""
     return f"{trigger.id}@{to_micros(due_at)}"
+
+
+def _backoff(trigger: Trigger) -> timedelta:
+    """How much later one that failed comes."""
+    return timedelta(seconds=min(60.0 * 2**trigger.failures, BACKOFF_SECONDS_MAX) if trigger.failures else 0.0)
 
 
 def _is_last(trigger: Trigger) -> bool:

@@ -132,6 +132,23 @@ async def test_a_restart_makes_none_before_it_is_due(home: Home, store: Store, t
     assert len(await schedule.backups.listed()) == 1
 
 
+@pytest.mark.parametrize("keep", [1, 3])
+async def test_a_clock_that_ran_ahead_puts_off_no_backup_and_costs_none(
+    home: Home, store: Store, tmp_path: Path, keep: int
+) -> None:
+    place = DirectoryPlace(tmp_path / "kept")
+    schedule = Schedule(home, place, store, keep=keep)
+    began = schedule.clock.now()
+    schedule.clock.jump(40 * DAY_SECONDS)
+    await schedule.run_for(2.5)
+    schedule.clock.jump(-40 * DAY_SECONDS)
+    await schedule.run_for(4)
+    listed = await schedule.backups.listed()
+    assert len(listed) == keep
+    assert all(one.at - began < timedelta(days=7) for one in listed)
+    assert listed[0].at - began >= timedelta(days=6)
+
+
 async def test_a_failure_is_told_once_and_leaves_what_there_is(home: Home, store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     schedule = Schedule(home, DirectoryPlace(folder), store, keep=1)

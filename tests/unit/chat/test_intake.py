@@ -84,6 +84,21 @@ async def test_what_waits_outlives_the_process_in_its_order() -> None:
         assert not chats.waiting
 
 
+async def test_a_clock_that_is_set_back_does_not_change_the_order_of_what_waits() -> None:
+    chats = Chats()
+    async with chats.running() as tasks:
+        await chats.put_slowly(tasks, "ada", "first")
+        chats.clock.jump(-3600)
+        await chats.intake.put("ada", "second")
+    chats.clock.jump(-3600)
+    async with chats.running():
+        await chats.intake.put("ada", "third")
+    chats.slow["first"].set()
+    async with chats.running():
+        await chats.clock.advance(0)
+        assert chats.taken == ["first", "second", "third"]
+
+
 @pytest.mark.parametrize("error", [PlatformError("Not now."), StoreError("The disk is full.")])
 async def test_what_goes_wrong_at_once_is_for_the_platform_to_deliver_again(error: PlatformError | StoreError) -> None:
     chats = Chats()

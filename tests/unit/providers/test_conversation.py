@@ -2,6 +2,7 @@
 
 import base64
 import gc
+import re
 import weakref
 from pathlib import Path
 
@@ -234,6 +235,18 @@ def test_reasoning_of_another_provider_is_left_out() -> None:
 @given(st.text())
 def test_arguments_sent_back_are_always_an_object(arguments: str) -> None:
     assert isinstance(msgspec.json.decode(arguments_object(arguments.encode("utf-8", "replace").decode())), dict)
+
+
+@pytest.mark.parametrize("kind", PROTOCOLS)
+@pytest.mark.parametrize("name", ["", "my tool<|x|>", "x" * 300, "名前"])
+def test_whatever_a_model_called_is_sent_back_under_a_name_everybody_takes(kind: type[ApiProtocol], name: str) -> None:
+    """Else that call would have every later request of the conversation refused."""
+    call = ToolCall(CallId("c1"), name, "{}")
+    messages = (UserMessage("hi"), AssistantMessage("", (call,)), ToolMessage(CallId("c1"), name, "?", is_error=True))
+    sent = kind().encode(request(messages), Quirks(), {}).content
+    names = re.findall(rb'"name":"([^"]*)"', sent.split(b'"hi"', 1)[1])
+    assert names
+    assert all(re.fullmatch(rb"[A-Za-z0-9_-]{1,64}", found) for found in names)
 
 
 @given(st.text(min_size=1))

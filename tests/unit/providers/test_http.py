@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import itertools
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -12,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from shoal.domain.clock import SystemClock
-from shoal.domain.messages import FailureKind, ModelFailed, ModelRequest, UserMessage
+from shoal.domain.messages import FailureKind, ModelDone, ModelEvent, ModelFailed, ModelRequest, UserMessage
 from shoal.domain.network import default_tls
 from shoal.domain.secret import Secret
 from shoal.domain.settings import ProviderSettings
-from shoal.providers import http
+from shoal.providers import http, http_provider
 from shoal.providers.catalog import build_provider
 from shoal.providers.http import (
     ConnectionSilent,
@@ -151,7 +152,8 @@ async def test_the_request_is_written_as_http_wants_it() -> None:
         await fetch(one)
         await one.close()
     assert seen == [
-        b"POST /v1/x HTTP/1.1\r\nhost: 127.0.0.1:%d\r\na: b\r\ncontent-length: 2\r\n\r\n{}" % port,
+        b"POST /v1/x HTTP/1.1\r\nhost: 127.0.0.1:%d\r\naccept-encoding: identity\r\na: b\r\n" % port
+        + b"content-length: 2\r\n\r\n{}",
     ]
 
 
@@ -250,6 +252,13 @@ async def test_an_event_that_drips_is_a_timeout(monkeypatch: pytest.MonkeyPatch,
 
 async def failure(port: int, kind: str = "openai", timeout_seconds: float = IDLE_SECONDS) -> ModelFailed:
     """What comes of asking the model of that server, which has nothing to say."""
+    (failed,) = await events(port, kind, timeout_seconds)
+    assert isinstance(failed, ModelFailed)
+    return failed
+
+
+async def events(port: int, kind: str, timeout_seconds: float = IDLE_SECONDS) -> list[ModelEvent]:
+    """The events of an answer of that server."""
     settings = ProviderSettings(
         kind=kind,
         base_url=f"http://127.0.0.1:{port}/v1",
@@ -257,10 +266,9 @@ async def failure(port: int, kind: str = "openai", timeout_seconds: float = IDLE
         timeout_seconds=timeout_seconds,
     )
     provider = build_provider("mine", settings, SystemClock(), {})
-    (failed,) = [one async for one in provider.stream(ModelRequest("m", "", (UserMessage("hi"),), ()))]
+    found = [one async for one in provider.stream(ModelRequest("m", "", (UserMessage("hi"),), ()))]
     await provider.close()
-    assert isinstance(failed, ModelFailed)
-    return failed
+    return found
 
 
 @pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini"])
@@ -291,6 +299,12 @@ NO_ANSWERS: dict[str, tuple[bytes, FailureKind]] = {
     "sent elsewhere for now": (b"HTTP/1.1 302 Found\r\nlocation: /v1/x\r\ncontent-length: 0\r\n\r\n", "unreachable"),
     "moved for good": (b"HTTP/1.1 308 Moved\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n", "invalid_request"),
     "an error in its end": (_json(b'{"id":"%b","error":{"code":503,"message":"busy"}}' % (b"x" * 300)), "overloaded"),
+    "a list of one error": (_json(b'[{"error":{"code":503,"status":"UNAVAILABLE","message":"?"}}]'), "overloaded"),
+    "an error by its message": (_json(b'{"message":"no","code":401}'), "auth"),
+    "an error by its object": (_json(b'{"object":"error","message":"no","code":400}'), "invalid_request"),
+    "an error by its detail": (_json(b'{"detail":"Internal error"}'), "overloaded"),
+    "a word": (_json(b'"starting"'), "dropped"),
+    "nothing": (_json(b"{}"), "dropped"),
     "null for an error": (_json(b'{"error":null,"choices":[]}'), "invalid_request"),
 }
 
@@ -300,6 +314,74 @@ async def test_what_is_no_answer_has_the_kind_of_its_cause(name: str) -> None:
     said, kind = NO_ANSWERS[name]
     async with server(saying(*[[said]] * 4)) as port:
         assert (await failure(port)).kind == kind
+
+
+COMPRESSED = gzip.compress(b'data: {"error":{"message":"Overloaded"}}\n\n' * 1000)
+
+
+@pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini"])
+async def test_what_was_compressed_unasked_is_told_and_not_shown(kind: str) -> None:
+    head = b"\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(COMPRESSED)
+    answers = [b"HTTP/1.1 " + status + head + COMPRESSED for status in (b"200 OK", b"429 Slow")]
+    found: list[ModelFailed] = []
+    for answer in answers:
+        async with server(saying([answer])) as port:
+            found.append(await failure(port, kind))
+    assert [one.kind for one in found] == ["dropped", "rate_limited"]
+    assert "compressed" in found[0].message
+    assert found[1].message.isascii()
+
+
+OTHER_ERRORS: dict[str, FailureKind] = {
+    '{"error":{"type":"authentication_error","message":"no"}}': "auth",
+    '{"error":"busy"}': "overloaded",
+    '{"object":"error","type":"BadRequestError","message":"no","code":400}': "invalid_request",
+    '{"message":"busy","code":503}': "overloaded",
+    '{"detail":"Not authenticated","code":401}': "overloaded",
+}
+"""Errors in a stream, as servers in front of a provider send them in the form of another protocol."""
+
+
+@pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini"])
+@pytest.mark.parametrize("said", OTHER_ERRORS)
+async def test_an_error_of_another_protocol_has_the_kind_of_its_cause(kind: str, said: str) -> None:
+    stream = OK + b"content-type: text/event-stream\r\n\r\ndata: " + said.encode() + b"\n\n"
+    async with server(saying([stream], then_close=True)) as port:
+        assert (await failure(port, kind)).kind == OTHER_ERRORS[said]
+
+
+WHOLE = {
+    "openai": '{"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}',
+    "openai-responses": '{"type":"response.completed","response":{"status":"completed"}}',
+    "anthropic": '{"type":"message_delta","delta":{"stop_reason":"end_turn"}}\n\ndata: {"type":"message_stop"}',
+    "gemini": '{"candidates":[{"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}]}',
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+async def test_what_follows_the_last_event_costs_no_answer(kind: str) -> None:
+    after = b"\n\ndata: [DONE]\n\n" if kind == "gemini" else b"\n\ndata: [DONE]\n\ndata: half\n\n"
+    stream = OK + b"content-type: text/event-stream\r\n\r\ndata: " + WHOLE[kind].encode() + after
+    async with server(saying([stream], then_close=True)) as port:
+        assert isinstance((await events(port, kind))[-1], ModelDone)
+
+
+@pytest.mark.parametrize("kind", ["openai", "gemini"])
+async def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(http_provider, "EVENT_BYTES_MAX", 1000)
+    said = b"data: " + WHOLE[kind].replace("stop", "").replace("STOP", "").encode() + b"\n\n"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await take(reader)
+        writer.write(OK + b"content-type: text/event-stream\r\n\r\n")
+        while True:
+            writer.write(said * 100)
+            await writer.drain()
+
+    async with server(serve) as port:
+        failed = (await events(port, kind))[-1]
+    assert isinstance(failed, ModelFailed)
+    assert failed.kind == "invalid_request"
 
 
 class Timers:

@@ -127,6 +127,10 @@ class TestOpenAi:
         answer = done(OpenAiChat(), chunk({"content": "Hi"}, "stop"), {"choices": [], "usage": usage})
         assert (answer.message.text, answer.usage) == ("Hi", Usage(0, 2))
 
+    @pytest.mark.parametrize("reason", ["error", "abort", "cancelled"])
+    def test_an_end_that_the_model_did_not_choose_is_no_answer(self, reason: str) -> None:
+        assert failed(OpenAiChat(), chunk({"content": "Hi"}), chunk({}, reason)).kind == "overloaded"
+
     def test_an_error_object_in_the_stream_fails(self) -> None:
         error = {"error": {"code": 502, "message": "Upstream broke"}, "choices": [{"finish_reason": "error"}]}
         assert failed(OpenAiChat(), chunk({"content": "Hi"}), error).kind == "overloaded"
@@ -324,6 +328,72 @@ class TestGemini:
         ]
         found = GeminiContents().models(msgspec.json.encode({"models": rows}))
         assert [(model.id, model.context_tokens) for model in found] == [("a", 9)]
+
+
+ANSWERS: dict[type[ApiProtocol], list[object]] = {
+    OpenAiChat: [
+        {"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": "?"}},
+        "[DONE]",
+    ],
+    OpenAiResponses: [
+        {"type": "response.output_text.delta", "delta": "Hi"},
+        {"type": "response.completed", "response": {"usage": {"input_tokens": "?"}}},
+    ],
+    AnthropicMessages: [
+        {"type": "message_start", "message": {"model": "m", "usage": {"input_tokens": "?"}}},
+        {"type": "content_block_start", "content_block": {"type": "text", "text": "Hi"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": "?"}},
+        {"type": "message_stop"},
+    ],
+    GeminiContents: [
+        {
+            "candidates": [{"content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}],
+            "usageMetadata": {"promptTokenCount": "?"},
+        }
+    ],
+}
+"""The same answer of each protocol; "?" stands for what it says of its use."""
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+@pytest.mark.parametrize("said", ["null", "12.0", "1.5", '"12"', "[1]", "{}", "NaN", "-Infinity", "true"])
+def test_no_form_of_usage_costs_an_answer(kind: type[ApiProtocol], said: str) -> None:
+    reader = kind().reader(AnswerContext("mine", "", frozenset(), lambda: "new"))
+    for event in ANSWERS[kind]:
+        reader.feed(b"[DONE]" if event == "[DONE]" else json.dumps(event).replace('"?"', said).encode())
+    answer = reader.result()
+    assert isinstance(answer, ModelDone), answer
+    assert (answer.message.text, answer.usage) == ("Hi", Usage())
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+@pytest.mark.parametrize("said", ["5", '{"a":"b"}', "NaNsense"])
+def test_no_text_is_left_out_of_an_answer(kind: type[ApiProtocol], said: str) -> None:
+    reader = kind().reader(AnswerContext("mine", "", frozenset(), lambda: "new"))
+    (event,) = (found for event in ANSWERS[kind] if '"Hi"' in (found := json.dumps(event)))
+    with pytest.raises(UNREADABLE):
+        reader.feed(event.replace('"Hi"', said).encode())
+
+
+def test_a_text_about_numbers_stays_as_it_is() -> None:
+    said = json.dumps(chunk({"content": 'NaN, "-Infinity" and \\'}, "stop", usage={"prompt_tokens": float("nan")}))
+    reader = OpenAiChat().reader(AnswerContext("mine", "", frozenset(), lambda: "new"))
+    reader.feed(said.encode())
+    answer = reader.result()
+    assert isinstance(answer, ModelDone)
+    assert answer.message.text == 'NaN, "-Infinity" and \\'
+
+
+def test_an_item_that_says_nothing_here_may_have_any_form() -> None:
+    search = {"type": "tool_search_call", "call_id": None, "arguments": None, "name": 7}
+    events = [{"type": "response.output_item.done", "output_index": 0, "item": search}, *ANSWERS[OpenAiResponses]]
+    assert done(OpenAiResponses(), *events).message.text == "Hi"
+
+
+@pytest.mark.parametrize("ids", [("a" * 64 + "1", "a" * 64 + "2"), ("a.b", "a_b")])
+def test_calls_are_told_apart_in_the_form_in_which_they_are_sent_back(ids: tuple[str, str]) -> None:
+    answer = done(OpenAiChat(), *(chunk(piece(index, one, "bash")) for index, one in enumerate(ids)), chunk({}, "stop"))
+    assert [call.id for call in answer.message.tool_calls] == [ids[0], "call_new1"]
 
 
 @pytest.mark.parametrize("arguments", ['{"a": ' + "[" * 5000, "[" * 100_000, '{"a": ' + "[" * 5000 + "]" * 5000 + "}"])

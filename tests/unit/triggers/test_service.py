@@ -202,6 +202,28 @@ async def test_a_week_over_two_zones_that_change_their_clocks(stand: Stand) -> N
     assert sorted(stand.inbox.fired) == sorted(expected)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_clock_that_ran_ahead_and_was_set_right_puts_nothing_off_and_repeats_nothing(
+    stand: Stand, *, restarts: bool
+) -> None:
+    await stand.add("0 9 * * *", "daily")
+    days = 40 * 86_400
+    async with stand.running(stand.service()):
+        await stand.let_pass(86_400)
+        stand.clock.jump(days)
+        await stand.let_pass(120)
+        if not restarts:
+            stand.clock.jump(-days)
+            await stand.let_pass(2 * 86_400)
+    if restarts:
+        stand.clock.jump(-days)
+        async with stand.running(stand.service()):
+            await stand.let_pass(2 * 86_400)
+    fired = [at for at, _ in stand.inbox.fired]
+    right = [at for at in fired if at - fired[0] < timedelta(days=30)]
+    assert [at.day for at in right] == [25, 26, 27]
+
+
 async def test_two_workers_fire_each_occurrence_once(stand: Stand) -> None:
     await stand.add("*/10 * * * *")
     await stand.add("*/10 * * * *", channel="C1")
@@ -406,6 +428,20 @@ async def test_a_cron_line_is_not_tried_again_after_it_has_come_anew(stand: Stan
         await stand.let_pass(170 - 125)
     seconds = [(at - START).total_seconds() for at, _ in stand.inbox.fired]
     assert seconds == [150], "what came at 60 s was given up when the next was nearer than its third try"
+
+
+async def test_a_cron_line_outlasts_a_queue_that_is_full_for_long(stand: Stand) -> None:
+    await stand.add("* * * * *")
+    stand.inbox.full = True
+    async with stand.running(stand.service()):
+        await stand.let_pass(6 * 3600)
+        trigger = await stand.one()
+        assert (trigger.state, trigger.failures) == ("active", FAILURES_MAX - 1)
+        stand.inbox.full = False
+        began = len(stand.inbox.fired)
+        await stand.let_pass(3600)
+    assert not stand.told
+    assert len(stand.inbox.fired) > began
 
 
 async def test_of_a_cron_line_whose_platform_is_away_only_the_newest_waits_for_it(stand: Stand) -> None:

@@ -23,7 +23,7 @@ insert into reservations (id, keys, usd, tokens, expires_at) values (:id, :keys,
 delete from reservations where id = :id returning keys, usd, tokens;
 
 -- name: reservations_lapsed
--- End reservations that nobody settled.
+-- End reservations that nobody settled, also such as were made before the clock was set back.
 delete from reservations where id in (
-    select id from reservations where expires_at <= :now order by expires_at limit :limit /*pg: for update skip locked */)
+    select id from reservations where expires_at <= :now or expires_at > :latest order by expires_at limit :limit /*pg: for update skip locked */)
 returning keys, usd, tokens;

@@ -84,11 +84,20 @@ update triggers set next_at = :next_at, last_at = :due_at,
 where id = :id and next_at = :due_at and state = 'active'
 returning id;
 
+-- name: trigger_sooner
+-- Have a trigger come sooner than it was to; nothing when another worker has moved it meanwhile.
+update triggers set next_at = :next_at where id = :id and next_at = :before and state = 'active' returning id;
+
 -- name: occurrence_insert
--- Take an occurrence, once.
+-- Take an occurrence, once; one that was missed by a clock that ran ahead can still be taken.
 insert into occurrences (key, trigger_id, due_at, state, at) values (:key, :trigger, :due_at, :state, :now)
-on conflict (key) do nothing
+on conflict (key) do update set state = excluded.state, at = excluded.at
+    where occurrences.state = 'missed' and excluded.state <> 'missed'
 returning key;
+
+-- name: occurrence_missed
+-- Whether an occurrence was missed.
+select 1 from occurrences where key = :key and state = 'missed';
 
 -- name: trigger_settle
 -- Note how an occurrence went.
