@@ -111,7 +111,7 @@ def main() -> int:
     adopt()
     load = Load(
         options.threads, TURNS_MAX, options.seed, options.seconds,
-        trouble=0.0, latency_ms=50.0, alone=True, mixed=True, people_pause_seconds=2 * options.threads / options.rate,
+        trouble=0.0, latency_ms=50.0, alone=True, mixed=True, people_pause_seconds=options.threads / options.rate,
         context_tokens=CONTEXT_TOKENS,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="shoal-soak-") as folder:
