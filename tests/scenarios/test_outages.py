@@ -63,20 +63,24 @@ async def test_a_full_conversation_is_summarised_by_the_model_that_answers(tmp_p
             return "much was said" if summarises else DOWN
         return f"noted: {PARAGRAPH}"
 
-    settings = {"model": {"name": "first", "fallback": fallback, "context_tokens_max": 16_000}}
+    settings = {
+        "model": {"name": "first", "fallback": fallback, "context_tokens_max": 16_000, "outage_seconds": 86_400}
+    }
     async with scenario(tmp_path, FakeModel(script=script), clock=clock, settings=settings) as world:
         for number in range(1, 4):
             await world.ada.says(f"part {number}: {PARAGRAPH}")
             await in_time(clock, finished(world, number), 1)
+        await world.rests()  # the summary in the background
         down, summarises = True, True
         await world.ada.says(f"part 4: {PARAGRAPH}")
         if not fallback:
-            await in_time(clock, world.happens(world.ada.thread, "retry_scheduled", 5), 5)
+            await in_time(clock, world.happens(world.ada.thread, "retry_scheduled", 2), 1)
             down = False
         await in_time(clock, finished(world, 4), 5)
         types = await world.types()
-        assert types[-4:].count("compacted") == 1
-        (summary,) = (one.data.summary for one in await world.journal() if isinstance(one.data, Compacted))
+        answered = len(types) - types[::-1].index("assistant_message")
+        assert types[:answered].count("compacted") == 1
+        summary, *_ = (one.data.summary for one in await world.journal() if isinstance(one.data, Compacted))
         assert summary.startswith("much was said")
         notes = [one.data.kind for one in await world.journal() if isinstance(one.data, Failed)]
         assert "compaction" not in notes
