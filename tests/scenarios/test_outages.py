@@ -11,7 +11,7 @@ from tests.scenarios.kit import in_time
 
 from shoal.chat.inbox import press
 from shoal.domain.errors import InvalidInput
-from shoal.domain.events import Failed, RetryScheduled, TurnFinished
+from shoal.domain.events import Compacted, Failed, RetryScheduled, TurnFinished
 from shoal.domain.messages import Author
 from shoal.domain.ports import Route
 from shoal.domain.triggers import NewTrigger
@@ -25,6 +25,7 @@ ADA = Author("ada", trusted=True)
 PEOPLE, TRIGGERS = 50, 20
 OUTAGE_SECONDS = 600
 RECOVERY_SECONDS_MAX = 60
+PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " * 60
 
 
 async def finished(world: World, count: int = 1) -> list[TurnFinished]:
@@ -49,6 +50,55 @@ async def test_an_outage_of_twenty_minutes_is_waited_out_and_told_once(tmp_path:
         assert [text for text in world.chat.texts(world.ada.thread) if "answers again" in text] == [
             "The model answers again."
         ]
+
+
+@pytest.mark.parametrize("fallback", [[], ["second"]])
+async def test_a_full_conversation_is_summarised_by_the_model_that_answers(tmp_path: Path, fallback: list[str]) -> None:
+    clock, down, summarises = ManualClock(), False, False
+
+    def script(seen: Seen) -> Refusal | str:
+        if down and seen.model == "first":
+            return DOWN
+        if "Write the summary now." in seen.user_text:
+            return "much was said" if summarises else DOWN
+        return f"noted: {PARAGRAPH}"
+
+    settings = {
+        "model": {"name": "first", "fallback": fallback, "context_tokens_max": 16_000, "outage_seconds": 86_400}
+    }
+    async with scenario(tmp_path, FakeModel(script=script), clock=clock, settings=settings) as world:
+        for number in range(1, 4):
+            await world.ada.says(f"part {number}: {PARAGRAPH}")
+            await in_time(clock, finished(world, number), 1)
+        await world.rests()  # the summary in the background
+        down, summarises = True, True
+        await world.ada.says(f"part 4: {PARAGRAPH}")
+        if not fallback:
+            await in_time(clock, world.happens(world.ada.thread, "retry_scheduled", 2), 1)
+            down = False
+        await in_time(clock, finished(world, 4), 5)
+        types = await world.types()
+        answered = len(types) - types[::-1].index("assistant_message")
+        assert types[:answered].count("compacted") == 1
+        summary, *_ = (one.data.summary for one in await world.journal() if isinstance(one.data, Compacted))
+        assert summary.startswith("much was said")
+        notes = [one.data.kind for one in await world.journal() if isinstance(one.data, Failed)]
+        assert "compaction" not in notes
+
+
+async def test_an_answer_without_a_summary_that_failed_says_so_once(tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    def script(seen: Seen) -> Refusal | str:
+        return DOWN if "Write the summary now." in seen.user_text else f"noted: {PARAGRAPH}"
+
+    settings = {"model": {"context_tokens_max": 16_000}}
+    async with scenario(tmp_path, FakeModel(script=script), clock=clock, settings=settings) as world:
+        for number in range(1, 5):
+            await world.ada.says(f"part {number}: {PARAGRAPH}")
+            await in_time(clock, finished(world, number), 1)
+        types = await world.types()
+        assert types[-5:] == ["turn_started", "user_message", "error", "assistant_message", "turn_finished"]
 
 
 async def test_what_comes_meanwhile_is_queued_and_answered_in_order(tmp_path: Path) -> None:

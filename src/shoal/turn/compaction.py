@@ -37,6 +37,7 @@ from shoal.domain.errors import InvalidInput, StoreError
 from shoal.domain.events import Compacted, Failed
 from shoal.domain.ids import ThreadId, is_child
 from shoal.domain.messages import (
+    RETRYABLE,
     AssistantMessage,
     ModelDone,
     ModelFailed,
@@ -258,9 +259,15 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
     clock: Clock
 
     async def before_call(self, run: TurnRun, route: Route) -> None:
-        """Summarise in line when the conversation no longer fits; tried once a turn."""
+        """Summarise in line when the conversation no longer fits; tried once a turn, or until a model is there."""
         if self._urgency(run, route) == "now" and run.first_compaction():
             await self._compact(run, route, "full")
+
+    async def before_answer(self, run: TurnRun) -> None:
+        """Tell of a summary that no model was there for, since the answer was given without it."""
+        if run.unsummarised:
+            await self._note_failure(run, run.unsummarised)
+            run.unsummarised = ""
 
     async def on_overflow(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
         """Make room after the provider refused a request of so many tokens, and stated its window (0: did not); False
@@ -332,11 +339,18 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
                 if await _still_has(view, plan):
                     tainted_by = view.taint.summarised(plan.upto_seq)
                     await view.commit(compacted(plan, done.message.text, reason, tainted_by))
+                run.unsummarised = ""
                 return True
             why = done.message if isinstance(done, ModelFailed) else "the summary was empty"
-        log.warning("a conversation could not be summarised", extra={"thread_id": view.thread, "why": why})
-        await view.commit(Failed("compaction", NOT_SUMMARISED, self.context.clean(why), fatal=False))
+            if isinstance(done, ModelFailed) and done.kind in RETRYABLE and reason == "full":
+                run.compacted, run.unsummarised = False, why  # whoever is asked next, or later, does it
+                return False
+        await self._note_failure(run, why)
         return False
+
+    async def _note_failure(self, run: TurnRun, why: str) -> None:
+        log.warning("a conversation could not be summarised", extra={"thread_id": run.view.thread, "why": why})
+        await run.view.commit(Failed("compaction", NOT_SUMMARISED, self.context.clean(why), fatal=False))
 
     async def _summary(self, run: TurnRun, route: Route, plan: Plan) -> ModelDone | ModelFailed:
         shares = self.context.shares(run, route)

@@ -319,6 +319,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             outcome, _ = await self.spending.stream(charge, route, request, shares.gauge, run.begin_call())
             if isinstance(outcome, ModelDone):
                 self.context.learn(run, route, units, outcome.usage)
+                await self.compactor.before_answer(run)
                 return outcome
             if outcome.kind == "context_overflow":
                 if await self.compactor.on_overflow(run, route, outcome.window_tokens, shares.gauge.request(request)):

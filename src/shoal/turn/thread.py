@@ -537,6 +537,7 @@ class TurnRun(msgspec.Struct, eq=False):
     `system` and `tools` are what the model is told, settled as the turn began. `streamed` is the text of the model call
     under way, so that an abort can keep it, and `asked` the mark of its request. After an overflow, `squeezed_to` are
     the units that the conversation may take, and `window_tokens` is what the model's window is taken for.
+    `compacted` says that a summary in line was tried, and `unsummarised` why no model was there for it.
     `visible_threads` is what the ids of the threads begin with that this turn may know of.
     """
 
@@ -550,6 +551,7 @@ class TurnRun(msgspec.Struct, eq=False):
     squeezed_to: int = 0
     window_tokens: int = 0
     compacted: bool = False
+    unsummarised: str = ""
     overflows: int = 0
     visible_threads: str = ""
 
