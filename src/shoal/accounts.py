@@ -56,7 +56,6 @@ def platform_owners(config: Config) -> tuple[str, ...]:
 
 
 def account_agents(config: Config) -> dict[str, str]:
-    """The agent of each account that names one."""
     return {name: account.agent for name, account in accounts_of(config).items() if account.agent}
 
 

@@ -184,12 +184,10 @@ class App:
 
     @property
     def engine(self) -> Engine:
-        """Runs the threads' work."""
         return self.backend.engine
 
     @cached_property
     def push(self) -> WebPush:
-        """Tells browsers."""
         return make_push(self.config.web, self.store, self.tokens, self.home, self.clock, self.hub)
 
     async def drain(self) -> None:

@@ -86,13 +86,9 @@ class BackupPlace(Protocol):
         """Copy one out. Raises FileNotFoundError."""
         ...
 
-    def rename(self, old: str, new: str) -> None:
-        """Give one another name."""
-        ...
+    def rename(self, old: str, new: str) -> None: ...
 
-    def remove(self, name: str) -> None:
-        """Delete one."""
-        ...
+    def remove(self, name: str) -> None: ...
 
 
 class DirectoryPlace:
@@ -120,7 +116,6 @@ class DirectoryPlace:
             os.fsync(target.fileno())
 
     def fetch(self, name: str, file: Path) -> None:
-        """Copied."""
         shutil.copyfile(self._folder / name, file)
 
     def rename(self, old: str, new: str) -> None:
@@ -133,7 +128,6 @@ class DirectoryPlace:
             os.close(folder)
 
     def remove(self, name: str) -> None:
-        """At once."""
         (self._folder / name).unlink(missing_ok=True)
 
 

@@ -97,9 +97,7 @@ def collect_seldom(*, stays: bool) -> None:
 class Expiring(Protocol):
     """What settles questions that nobody answered."""
 
-    async def expire_approvals(self) -> None:
-        """Settle those whose time is up."""
-        ...
+    async def expire_approvals(self) -> None: ...
 
 
 async def watch_approvals(orchestrator: Expiring, clock: Clock, ask_expires_seconds: float) -> None:

@@ -260,7 +260,6 @@ class WebPush:
 
 
 def make_push(settings: WebSettings, store: Store, tokens: AccessTokens, home: Home, clock: Clock, hub: Hub) -> WebPush:
-    """The one of a running Shoal."""
     nearby = GuardedFetcher(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
     return WebPush(settings, store, tokens, home, clock, hub, GuardedFetcher(), nearby)
 

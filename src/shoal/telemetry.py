@@ -414,5 +414,4 @@ async def telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> A
 
 
 def _id(length: int, *names: str) -> int:
-    """The first bytes of a digest."""
     return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:length])

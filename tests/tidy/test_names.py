@@ -17,7 +17,7 @@ from tests.tidy.source import GROUP, PACKAGE, RATCHETS, Function, nodes, python_
 pytestmark = pytest.mark.xdist_group(GROUP)
 
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-UNDOCUMENTED_STATEMENTS_MAX = 1  # a method of one statement may speak for itself
+UNDOCUMENTED_LINES_MAX = 9  # a function or record this short may speak for itself, by its names and types
 
 
 def words(name: str) -> set[str]:
@@ -77,17 +77,15 @@ def public_definitions(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[
 
 
 def needs_no_docstring(name: str, node: Function | ast.ClassDef) -> bool:
-    """Overloads, methods a Protocol documents, methods of one statement, and tests, whose names are the rules."""
+    """Short functions and plain records, overloads, methods that a Protocol documents, and tests, named as rules."""
+    is_short = (node.end_lineno or node.lineno) - node.lineno < UNDOCUMENTED_LINES_MAX
     if isinstance(node, ast.ClassDef):
-        return False
-    if node.name.startswith("test_"):
+        return is_short and not any(isinstance(part, type_of_function) for part in node.body)
+    if is_short or node.name.startswith("test_"):
         return True
     decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
-    is_method = "." in name
-    is_short = is_method and len(node.body) <= UNDOCUMENTED_STATEMENTS_MAX
-    return (
-        is_short or bool(decorators & {"overload", "override", "setter"}) or (is_method and node.name in port_methods())
-    )
+    is_documented_by_port = "." in name and node.name in port_methods()
+    return bool(decorators & {"overload", "override", "setter"}) or is_documented_by_port
 
 
 def test_what_others_call_has_a_docstring() -> None:

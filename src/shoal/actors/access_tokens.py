@@ -99,7 +99,6 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return await self.store.tokens.by_name(name) if TOKEN_NAME.fullmatch(name) else None
 
     def has_expired(self, token: AccessToken) -> bool:
-        """Whether its time is up."""
         return token.expires_at is not None and token.expires_at <= self.clock.now()
 
     async def note_use(self, token: AccessToken) -> None:

@@ -457,7 +457,6 @@ class Orchestrator:
         await self._store.audit.record(found.thread, [entry])
 
     async def expire_approvals(self) -> None:
-        """Expire the approvals that nobody answered in time."""
         for settlement in await self._store.approvals.expire():
             await self._announce(settlement)
 

@@ -71,7 +71,6 @@ class _Download:
         self.result: Attachment | None = None
 
     def finish(self, result: Attachment) -> None:
-        """It is there, or says why not."""
         self.result = result
         self.done.set()
 

@@ -147,7 +147,6 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: Config, model: str) -> Self:
-        """As configured."""
         return cls(
             agent=config.agents.default_agent,
             model=model,
@@ -189,7 +188,6 @@ class AgentRegistry:
         return sorted({name for name in found if NAME.fullmatch(name)} | {self.defaults.agent})
 
     def exists(self, name: str) -> bool:
-        """Whether there is such an agent."""
         return name == self.defaults.agent or bool(NAME.fullmatch(name) and self._home.agent(name).is_dir())
 
     async def meant(self, thread: ThreadId, name: str) -> str:

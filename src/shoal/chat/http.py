@@ -33,8 +33,6 @@ Upload: TypeAlias = tuple[str, BinaryIO] | tuple[str, BinaryIO, str]
 
 
 class RequestParts(TypedDict, total=False):
-    """What a request may carry."""
-
     headers: Mapping[str, str]
     params: Mapping[str, str] | None
     content: bytes
@@ -44,8 +42,6 @@ class RequestParts(TypedDict, total=False):
 
 
 class Download(NamedTuple):
-    """A fetched file."""
-
     body: bytes
     media_type: str
 
@@ -127,7 +123,6 @@ class PlatformHttp:
             raise PlatformError(reason, outcome_unknown=True) from error
 
     async def close(self) -> None:
-        """Close connections."""
         http, self._http = self._http, None
         if http is not None:
             await http.aclose()

@@ -130,7 +130,6 @@ def place_of(platform: str, call: Call) -> ThreadId:
 
 
 def author_of(person: WebhookPerson) -> Author:
-    """Who, for the core."""
     return Author(person.id, person.name, person.roles, person.is_bot, trusted=False)
 
 

@@ -79,7 +79,6 @@ def without_secrets(text: str) -> str | None:
 
 
 def _secrets(value: object, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """The secrets written out anywhere below."""
     table: Table | None = as_table(value)
     items = as_list(value)
     if table is not None:

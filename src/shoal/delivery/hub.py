@@ -82,19 +82,16 @@ class Hub:
                 del self._watchers[thread]
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Journal events that are now durable."""
         for event in events:
             for count in self._taps:
                 count(event)
             self._put(event.thread, event)
 
     def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
-        """A live event; nothing is built when nobody watches."""
         if self.watched(thread):
             self._put(thread, LiveEvent(thread, turn, data))
 
     def watched(self, thread: ThreadId) -> bool:
-        """Whether anybody watches this thread."""
         return bool(self._watchers) and (thread in self._watchers or None in self._watchers)
 
     def lose(self) -> None:

@@ -120,7 +120,6 @@ class _Preview(msgspec.Struct, eq=False):
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
     def end(self) -> None:
-        """No further edits."""
         self.over = True
         self.changed.set()
 
@@ -139,7 +138,6 @@ class Previews:
         self._begun = GracePeriod()
 
     async def run(self, pacer: Pacer) -> None:
-        """Show previews until cancelled."""
         self._begun = GracePeriod()
         async with anyio.create_task_group() as tasks:
             with self._begun.watched():

@@ -142,23 +142,19 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     files: dict[str, Text] = {}
 
     def conversation(self) -> list[ModelMessage]:
-        """The messages as a model is sent them."""
         return [model_message(one) for one in self.messages]
 
     def result_of(self, call: ToolCall) -> CaseResult | None:
-        """What is recorded for this call."""
         wanted = plain(call.arguments)
         found = (one for one in self.results if one.tool == call.name and plain(one.arguments) == wanted)
         return next(found, None)
 
 
 def same_value(one: object, other: object) -> bool:
-    """Whether two values are the same JSON."""
     return plain(json.dumps(one, default=str)) == plain(json.dumps(other, default=str))
 
 
 def model_message(one: CaseMessage) -> ModelMessage:
-    """A message as a model is sent it."""
     if one.role == "user":
         return UserMessage(one.text)
     if one.role == "tool":

@@ -54,8 +54,6 @@ def decode_stored(
 
 
 def decode_trigger(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) -> _Record:
-    """The same for a trigger."""
-
     def complete(record: _Fields) -> None:
         is_event_file = str(record.get("name", "")).startswith("file:") and not record.get("created_by")
         record.setdefault("author", {"id": "shoal"} if is_event_file else None)
@@ -65,8 +63,6 @@ def decode_trigger(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) 
 
 
 def decode_process(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) -> _Record:
-    """The same for a process."""
-
     def complete(record: _Fields) -> None:
         record.setdefault("tainted_by", "")
         record.setdefault("author", {"id": record.get("user") or "shoal", "trusted": not record["tainted_by"]})
@@ -456,7 +452,6 @@ _decoders: dict[str, "msgspec.json.Decoder[EventData]"] = {
 
 
 def encode_data(data: EventData) -> bytes:
-    """The `data` of an event as JSON."""
     return _encoder.encode(data)
 
 
@@ -483,7 +478,6 @@ def encode_event(event: Event) -> bytes:
 
 
 def last_seq(events: Sequence[Event], default: int = 0) -> int:
-    """The sequence number of the last event."""
     return events[-1].seq if events else default
 
 

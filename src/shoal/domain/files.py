@@ -39,9 +39,7 @@ class Files(Protocol):
         """The same into a file, of any size; the file appears whole or not at all."""
         ...
 
-    def has(self, digest: str) -> bool:
-        """Whether it is there."""
-        ...
+    def has(self, digest: str) -> bool: ...
 
     def remove(self, digest: str, *, at_once: bool = False) -> bool:
         """Delete it unless it was stored or asked for lately and need not go `at_once`; False when it stays."""
@@ -101,7 +99,6 @@ def relocated(data: EventData, here: Callable[[str], str]) -> EventData:
 
 
 def digest_of(content: bytes) -> str:
-    """The name of a content."""
     return hashlib.sha256(content).hexdigest()[:DIGEST_CHARS]
 
 

@@ -56,7 +56,6 @@ def encode_part(text: str) -> str:
 
 
 def decode_part(text: str) -> str:
-    """Invert `encode_part`."""
     return _ESCAPE.sub(lambda found: chr(int(found.group(1), 16)), text)
 
 
@@ -112,13 +111,11 @@ def parse_thread_id(text: str) -> ThreadId:
 
 @lru_cache(KNOWN_MAX)
 def thread_address(thread: ThreadId) -> ThreadAddress:
-    """Split a valid thread id into its decoded parts."""
     platform, channel, name = thread.split(":")
     return ThreadAddress(decode_part(platform), decode_part(channel), decode_part(name))
 
 
 def platform_of(thread: str) -> str:
-    """The platform of a thread or a channel."""
     return thread.split(":", 1)[0]
 
 

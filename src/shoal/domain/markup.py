@@ -52,12 +52,10 @@ _MARKDOWN_START = re.compile(r"^(\s*)([>#-])", re.MULTILINE)
 
 
 def around(mark: str, end: str = "") -> Wrap:
-    """Text between two marks."""
     return lambda inner: f"{mark}{inner}{end or mark}"
 
 
 def before_lines(mark: str) -> Wrap:
-    """Text with a mark before each line."""
     return lambda inner: "\n".join(f"{mark}{line}" for line in inner.split("\n"))
 
 
@@ -67,7 +65,6 @@ def escaped(special: re.Pattern[str], text: str) -> str:
 
 
 def escaped_markdown(text: str) -> str:
-    """Text that Markdown shows as it is written."""
     return _MARKDOWN_START.sub(r"\1\\\2", escaped(_MARKDOWN, text))
 
 
@@ -88,7 +85,6 @@ def short_line(text: str, chars_max: int = 80) -> str:
 
 
 def duration_text(milliseconds: int) -> str:
-    """How long something took, for people."""
     seconds = milliseconds / 1000
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
@@ -118,12 +114,10 @@ def is_link(url: str) -> bool:
 
 
 def plain_link(label: str, url: str) -> str:
-    """A link as text."""
     return url if label == url else f"{label} ({url})"
 
 
 def joined(blocks: Sequence[str], tight: bool) -> str:
-    """Blocks below one another."""
     return ("\n" if tight else "\n\n").join(block for block in blocks if block)
 
 
@@ -192,7 +186,6 @@ def _math(state: "StateInline", silent: bool) -> bool:
 
 
 def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
-    """A formula on lines of its own."""
     if state.is_code_block(start) or not state.src.startswith(("$$", "\\["), state.bMarks[start] + state.tShift[start]):
         return False
     end = min(end, start + MATH_LINES_MAX)
@@ -510,7 +503,6 @@ def _address_end(block: str, at: int) -> int:
 
 
 def _unlinked(block: str, opened: int, end: int) -> str:
-    """The words of a link alone."""
     before = block[:opened]
     is_image = _IMAGE.search(before) is not None
     return before[: opened - is_image] + block[opened + 1 : end]

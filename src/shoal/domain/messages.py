@@ -482,14 +482,10 @@ RETRYABLE: frozenset[FailureKind] = frozenset({"rate_limited", "overloaded", "un
 
 
 class TextDelta(msgspec.Struct, frozen=True):
-    """A piece of the answer's text."""
-
     text: str
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True):
-    """A piece of the model's visible reasoning."""
-
     text: str
 
 

@@ -126,7 +126,6 @@ def preview_key(turn: TurnId) -> str:
 
 
 def reply_key(turn: TurnId) -> str:
-    """The id of a turn's reply."""
     return f"{turn}:reply"
 
 

@@ -53,7 +53,6 @@ class BudgetStatus(msgspec.Struct, frozen=True):
 
     @property
     def left(self) -> str:
-        """What is left, for people."""
         parts: list[str] = []
         if self.usd_max:
             digits = 2 if self.usd_max >= 1 else 4
@@ -64,7 +63,6 @@ class BudgetStatus(msgspec.Struct, frozen=True):
 
     @property
     def what(self) -> str:
-        """Whose ceiling it is, for people."""
         kind = self.scope.partition(":")[0]
         named = {"day": "all together today", "total": "in all", "check": "this check"}
         return named.get(kind, f"this {kind}{' today' if self.day else ''}")
@@ -511,7 +509,6 @@ class BrokenChain(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """A sentence for a person."""
         if self.at is not None:
             return f"{self.chain}, entry {self.number} of {iso(self.at)} was changed: {self.action[:200]}"
         if self.reason == "missing":

@@ -53,8 +53,6 @@ CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at 
 
 
 class CallModel(msgspec.Struct, frozen=True):
-    """Ask the model for the next step."""
-
     tools: bool
 
 
@@ -66,14 +64,10 @@ class RunCalls(msgspec.Struct, frozen=True):
 
 
 class NoteLimit(msgspec.Struct, frozen=True):
-    """Record that a bound was met."""
-
     limit: Literal["steps", "tool_errors", "output_tokens"]
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """End the turn with this reply."""
-
     outcome: Outcome
     reply: str
 
@@ -129,7 +123,6 @@ class TurnState(msgspec.Struct):
 
     @classmethod
     def after(cls, turn: TurnId, events: Iterable[Event]) -> Self:
-        """The state of a turn after these events."""
         state = cls(turn)
         for event in events:
             state.apply(event)

@@ -44,9 +44,7 @@ EVENTS_READ_MAX = 1000
 class Watched(LiveHub, Protocol):
     """The hub of this process."""
 
-    def lose(self) -> None:
-        """Tell every watcher to read the journal again."""
-        ...
+    def lose(self) -> None: ...
 
 
 class _Journaled(msgspec.Struct, tag="e", array_like=True):

@@ -43,7 +43,6 @@ class Admission(msgspec.Struct, frozen=True):
 
     @property
     def trust(self) -> Trust:
-        """How far they are trusted."""
         return "owner" if self.owner else "trusted" if self.trusted else "untrusted"
 
 
@@ -209,7 +208,6 @@ class Bucket:
         self._at = now
 
     def take(self, now: float) -> bool:
-        """Take one, if there is one."""
         self._left = min(self._burst, self._left + max(0.0, now - self._at) / self._seconds)
         self._at = now
         if self._left < 1.0:

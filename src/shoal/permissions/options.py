@@ -76,11 +76,9 @@ class Reading(msgspec.Struct):
     unsure: bool = False
 
     def values(self, *names: str) -> list[Word]:
-        """The values given to options of these names."""
         return [word for name, _, word in self.options if name in names and word is not None]
 
     def has(self, *names: str) -> bool:
-        """Whether an option of these names is given."""
         return any(name in names for name, _, _ in self.options)
 
 

@@ -281,7 +281,6 @@ class Profiles:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that can be used, sorted."""
         return tuple(sorted({*BUILTIN_PROFILES, *self._profiles}))
 
     def get(self, name: str) -> Profile:

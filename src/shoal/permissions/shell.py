@@ -542,7 +542,6 @@ class ShellReader:
             self.parts[place] = replace(self.parts[place], moves=len(self._moves), sure=())
 
     def lone_redirection(self, node: "Node") -> None:
-        """A redirection without a command."""
         if self.redirection(node):
             raise Unreadable("words after a redirection that belong to no command")
 

@@ -144,7 +144,6 @@ class ApiProtocol:
         raise NotImplementedError
 
     def reader(self, context: "AnswerContext") -> "AnswerReader":
-        """A collector for one answer."""
         raise NotImplementedError
 
     def models(self, body: bytes) -> list[ModelInfo]:

@@ -382,7 +382,6 @@ class Catalog:
         return found
 
     async def close(self) -> None:
-        """Close every provider."""
         for provider in (*self.providers.values(), *self._replaced):
             await provider.close()
 

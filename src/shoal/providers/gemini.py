@@ -262,7 +262,6 @@ class GeminiReader(AnswerReader):
             self.model = chunk.model_version
 
     def opaque(self) -> str:
-        """The signatures, if there are any."""
         signed = self._text_signature or any(self._call_signatures)
         return encode(_KeptSignatures(self._text_signature, self._call_signatures)).decode() if signed else ""
 

@@ -175,12 +175,10 @@ class HttpConnection(asyncio.Protocol):
     # ---- called by the event loop ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Keep it for `read`."""
         self._buffer += data
         if len(self._buffer) > BUFFER_BYTES_MAX and self._transport is not None and not self._paused:
             self._transport.pause_reading()
@@ -216,7 +214,6 @@ class HttpConnection(asyncio.Protocol):
         return self._keep and self._body == "none" and self.usable
 
     def close(self) -> None:
-        """Close it at once."""
         self._stop_timer()
         if self._transport is not None:
             self._transport.abort()
@@ -495,7 +492,6 @@ class DirectResponse:
         self._client = client
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """The body's bytes as they arrive."""
         connection = self._connection
         if connection is None:
             return

@@ -403,5 +403,4 @@ class ModelEndpoint:
         return ProviderDown(f"{self.provider} did not answer with {what}. Check base_url and the model {self.model!r}.")
 
     async def close(self) -> None:
-        """Close connections."""
         await self._http.close()

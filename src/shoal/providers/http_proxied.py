@@ -74,7 +74,6 @@ class ProxiedResponse:
         self._label = label
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """The body's bytes as they arrive."""
         with _translated(self._label):
             async for chunk in self._stream:
                 yield chunk

@@ -71,7 +71,6 @@ class LocalServer:
             return self._connection
 
     async def close(self) -> None:
-        """Unload the model."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection[0].close()
@@ -106,7 +105,6 @@ class LocalProvider:
         return [ModelInfo(self._server.file.stem, LOCAL_CONTEXT_TOKENS)]
 
     async def close(self) -> None:
-        """Unload the model."""
         self._inner = None
         await self._server.close()
 
@@ -129,7 +127,6 @@ class LocalEmbeddings:
         return await HttpEmbeddings(endpoint).embed([text[:EMBEDDED_CHARS_MAX] for text in texts])
 
     async def close(self) -> None:
-        """Unload the model."""
         await self._server.close()
 
 

@@ -116,7 +116,6 @@ PRICED_AS = {"anthropic": "anthropic", "openai": "openai", "openai-responses": "
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
 def model_row(model: str) -> ModelRow | None:
-    """What is known of a model."""
     name = model.rpartition("/")[2].lower().replace(".", "-")
     for row in MODELS:
         begin = row.pattern.partition("*")[0].partition("[")[0]

@@ -461,7 +461,6 @@ class _CheckedWatch:
         self._has_begun = False
 
     def started(self, pid: int) -> None:
-        """The check runs."""
         self._pid = pid
 
     def output(self, data: bytes) -> None:

@@ -343,7 +343,6 @@ class DockerApi:
         return msgspec.json.decode(answer, type=_Answer).id
 
     async def exit_code(self, process: str) -> int | None:
-        """The exit code of a process that has ended."""
         return msgspec.json.decode(await self._call("GET", f"/exec/{process}/json"), type=_Answer).exit_code
 
     @asynccontextmanager
@@ -364,7 +363,6 @@ class DockerApi:
             raise self._away(error) from error
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None

@@ -142,7 +142,6 @@ class _OutputPipe:
             self._loop.call_later(PAUSE_SECONDS, resume)
 
     def stop(self) -> None:
-        """Read no more."""
         if self.open:
             self.open = False
             self._loop.remove_reader(self.fd)
@@ -248,7 +247,6 @@ class _RunningProcess:
         self._process.wait()
 
     def ended(self, timed_out: bool) -> CommandResult:
-        """The result, once closed."""
         code = self._process.returncode
         return CommandResult(
             stdout=b"".join(self._out.chunks),
@@ -272,8 +270,6 @@ class ProcessTree(NamedTuple):
 
 
 class ProcessEntry(NamedTuple):
-    """A line of the process table."""
-
     pid: int
     parent: int
     group: int
@@ -435,7 +431,6 @@ def identity_of(pid: int) -> str:
 
 
 def is_alive(identity: str) -> bool:
-    """Whether the process of that identity still runs."""
     pid = identity.partition(" ")[0]
     return pid.isdigit() and identity_of(int(pid)) == identity
 

@@ -67,7 +67,6 @@ class AllowedHosts:
             table[key] = (*table.get(key, ()), *ports)
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether the list names this host with this port."""
         name = host.lower().rstrip(".")
         if port in self._exact.get(name, ()):
             return True
@@ -119,7 +118,6 @@ class ProxiedNetwork:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop, dropping what is still connected."""
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()

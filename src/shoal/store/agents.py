@@ -87,7 +87,6 @@ class AgentStore(StorePart):
         return bool(await self._write("binding_delete", platform=platform, channel=channel))
 
     async def bindings(self, limit: int = 10_000) -> list[Binding]:
-        """The bindings, by platform and channel."""
         return [_binding(row) for row in await self._read("bindings_all", limit=limit)]
 
     async def at_work(self, agent: str = "", limit: int = 100, *, within: str = "") -> list[Work]:
@@ -322,7 +321,6 @@ class MemoryHistory(StorePart):
         await self._write("memory_insert", **row)
 
     async def drop(self, change: MemoryChange) -> None:
-        """It was not made after all."""
         await self._write("memory_drop", id=change.id)
 
     async def get(self, id: str) -> MemoryChange | None:
@@ -333,5 +331,4 @@ class MemoryHistory(StorePart):
         return [_change(row) for row in await self._read("memory_changes", below=below or _LAST, limit=limit)]
 
     async def note_undone(self, change: MemoryChange) -> None:
-        """It was taken back."""
         await self._write("memory_undone", id=change.id)

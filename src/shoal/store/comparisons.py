@@ -39,7 +39,6 @@ class ComparisonStore(StorePart):
         return await self._one(_comparison, "comparison_one", id=comparison)
 
     async def newest(self) -> list[Comparison]:
-        """The newest first."""
         return [_comparison(row) for row in await self._read("comparisons_newest", limit=LISTED_MAX)]
 
     async def answers(self, comparison: str) -> dict[AnswerKey, ModelAnswer]:

@@ -152,7 +152,6 @@ _encoder = msgspec.json.Encoder()
 
 
 def dump(record: object) -> str:
-    """A record as JSON text."""
     return _encoder.encode(record).decode()
 
 
@@ -179,7 +178,6 @@ def reader(record: type[R], columns: str, **decoders: Callable[[str], object]) -
 
 
 def text(value: Value) -> str:
-    """A text column."""
     assert isinstance(value, str)
     return value
 
@@ -190,12 +188,10 @@ def number(value: Value) -> int:
 
 
 def time(value: Value) -> datetime:
-    """A time column."""
     return from_micros(number(value))
 
 
 def moment(value: Value) -> datetime | None:
-    """A nullable time column."""
     return None if value is None else from_micros(number(value))
 
 

@@ -92,7 +92,6 @@ def new_file(path: Path) -> Generator[Path]:
 
 
 def check_digest(path: Path, digest: str) -> None:
-    """Raise OSError unless the file's content has this digest."""
     if digest_of_file(path) != digest:
         raise damaged(digest)
 

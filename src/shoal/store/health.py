@@ -302,7 +302,6 @@ class FileHealth(Health):
             self._used.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Let the files go."""
         if self._guard is not None:
             self._guard.close()
         while self._files:

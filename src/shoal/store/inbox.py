@@ -45,7 +45,6 @@ _inbound = msgspec.json.Decoder(Prompt | Steer | FollowUp)
 
 
 def inbound(value: Value) -> Prompt | Steer | FollowUp:
-    """A mailbox payload."""
     return decode_stored(_inbound, text(value))
 
 

@@ -237,7 +237,6 @@ class Outbox(StorePart):
         return bool(await self._read("posted_any", platform=platform, message_id=message_id))
 
     async def depth(self) -> int:
-        """How many posts are on their way, for metrics."""
         return number((await self._read("outbox_depth"))[0][0])
 
 

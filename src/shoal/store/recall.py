@@ -32,16 +32,12 @@ class Passage(msgspec.Struct, frozen=True):
 
 
 class NewPassage(NamedTuple):
-    """A passage as it was read."""
-
     place: str
     text: str
     person: str = ""
 
 
 class StoredVector(NamedTuple):
-    """A vector, and what it is of."""
-
     number: int
     piece: int
     source: str
@@ -85,14 +81,12 @@ class RecallStore(StorePart):
 
     @writes
     def add(self, source: str, stamp: str, places: Sequence[str]) -> Script[None]:
-        """More messages of a thread."""
         for place in places:
             yield from query("recall_insert", source=source, place=place, text="", person="")
         yield from query("recall_source_put", source=source, stamp=stamp, problem="")
 
     @writes
     def drop(self, source: str) -> Script[None]:
-        """Forget a source that is gone."""
         while rows := (yield from query("recall_pieces_of", source=source, limit=PIECES_MAX)):
             yield from _delete(rows)
         yield from query("recall_source_drop", source=source)

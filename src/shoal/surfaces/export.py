@@ -98,7 +98,6 @@ class ConversationWriter(ABC):
         """Something that happened."""
 
     def tail(self) -> str:
-        """The end."""
         return ""
 
 
@@ -136,7 +135,6 @@ class HtmlWriter(ConversationWriter):
         )
 
     def head(self) -> str:
-        """The title, and how it looks."""
         title = escape(self.title or self.thread)
         return (
             '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'

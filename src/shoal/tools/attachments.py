@@ -54,8 +54,6 @@ HALVINGS_MAX = 5
 
 
 class FittedImage(NamedTuple):
-    """An image as it is shown."""
-
     content: bytes
     media_type: str
 

@@ -75,7 +75,6 @@ class Checkpoints:
 
     @asynccontextmanager
     async def alone(self, workspace: str) -> AsyncGenerator[None]:
-        """Nobody else takes a checkpoint of it, or restores it, among all processes with this home."""
         lock = self._locks.setdefault(workspace, asyncio.Lock())
         async with lock, lock_file(self._lock(workspace)):
             yield
@@ -144,7 +143,6 @@ class Checkpoints:
 
 
 def may_write(spec: ToolSpec, actions: Sequence[Action]) -> bool:
-    """Whether a call may change files of a workspace."""
     return not (spec.read_only or spec.name in _ELSEWHERE or (spec.runs_commands and all(map(is_look, actions))))
 
 

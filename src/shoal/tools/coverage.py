@@ -372,7 +372,6 @@ class _TooMuchError(OSError):
 
 @contextmanager
 def _closed(file: int) -> Generator[int]:
-    """The descriptor, closed afterwards."""
     try:
         yield file
     finally:

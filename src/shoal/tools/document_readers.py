@@ -163,7 +163,6 @@ def sheet_rows(office: OfficeArchive) -> Iterator[DocumentPart]:
 
 
 def slides_of(office: OfficeArchive) -> Iterator[DocumentPart]:
-    """The text of slides."""
     names = [(int(found[1]), name) for name in office.names if (found := _SLIDE.fullmatch(name))]
     for number, name in sorted(names):
         lines: list[str] = []

@@ -493,7 +493,6 @@ class LiveToolServices:
         self.memory = MemoryBook(self.home, self.store, self.clock, self.files)
 
     async def post(self, post: NewPost) -> None:
-        """Put a message or file into the outbox."""
         await self.send(post)
 
     async def add_trigger(self, trigger: NewTrigger) -> Trigger:

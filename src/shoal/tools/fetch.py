@@ -74,7 +74,6 @@ class GuardedFetcher:
         self._tls = tls
 
     async def fetch(self, request: FetchRequest) -> Fetched:
-        """See `domain.web.Fetcher`."""
         try:
             async with asyncio.timeout(request.seconds_max):
                 target = parse_target(request.url)

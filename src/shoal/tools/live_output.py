@@ -118,7 +118,6 @@ class _Stream:
         self._lost = chars
 
     def feed(self, data: bytes) -> None:
-        """Take in a piece."""
         text = self._decoder.decode(data)
         if self._lost:
             end = text.find("\n", self._lost - 1)

@@ -92,7 +92,6 @@ class FileLock:
         return False
 
     def release(self) -> None:
-        """Give it back, if it was taken."""
         if self._held >= 0:
             os.close(self._held)
             self._held = -1

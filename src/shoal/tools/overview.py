@@ -181,6 +181,5 @@ def _told(turn: Sequence[Event]) -> tuple[str, str, str] | None:
 
 
 def short(text: str) -> str:
-    """A line of a text's words."""
     words = " ".join(text.split())
     return words if len(words) <= TEXT_CHARS_MAX else f"{words[: TEXT_CHARS_MAX - 1]}…"

@@ -113,13 +113,11 @@ def tail(path: Path, lines_max: int, chars_max: int) -> str:
 
 
 def remove_log(path: Path) -> None:
-    """Delete all of a log's files."""
     for file in (*_files(path), _marker(path)):
         file.unlink(missing_ok=True)
 
 
 def _gone(path: Path) -> int:
-    """How many bytes of the beginning are gone."""
     try:
         return int(_marker(path).read_text("ascii"))
     except (FileNotFoundError, ValueError):

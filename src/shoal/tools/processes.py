@@ -131,7 +131,6 @@ def ending_of(process: Process) -> str:
 
 
 def lasted(process: Process, until: datetime | None) -> str:
-    """How long it has run."""
     seconds = int(((until or process.seen_at) - process.started_at).total_seconds())
     if seconds < 120:
         return f"{seconds} s"
@@ -242,8 +241,6 @@ Send = Callable[[Inbound], Awaitable[Receipt]]
 
 
 class ProcessTable(NamedTuple):
-    """What this machine knows of its processes."""
-
     identity_of: Callable[[int], str]
     """What a process is known again by; empty when there is none."""
     is_alive: Callable[[str], bool]
@@ -260,7 +257,6 @@ class ProcessSettings(msgspec.Struct, frozen=True):
 
     @property
     def host(self) -> str:
-        """This machine."""
         return self.owner.partition(" ")[0]
 
 

@@ -150,7 +150,6 @@ def _key(piece: Passage) -> tuple[str, ...]:
 
 
 def _named(source: str, path: Path, context: ToolContext) -> str:
-    """A file as the agent knows it."""
     home = context.home
     if path.name == MEMORY_FILE:
         depth = len(PurePosixPath(source).parts)

@@ -77,7 +77,6 @@ class Registry:
         return tuple(sorted(self._tools))
 
     def every(self) -> tuple[ToolSpec, ...]:
-        """All tools as they are described, hidden ones too."""
         return tuple(tool.spec for tool in self._tools.values())
 
     def offer(self, wanted: tuple[str, ...], is_hidden: Callable[[str], bool]) -> Offer:

@@ -136,7 +136,6 @@ def planned_span(began: int, seconds: float, source: str, person: str = "", slac
 
 
 def encode_marks(marks: Marks) -> str:
-    """As JSON."""
     return msgspec.json.encode(marks).decode()
 
 

@@ -266,7 +266,6 @@ class Trees:
 
 
 def entry_of(name: str, status: os.stat_result, source: str = "") -> TreeEntry:
-    """An entry without its content."""
     kind = _KINDS.get(stat.S_IFMT(status.st_mode), "device")
     mode = 0 if kind == "link" else stat.S_IMODE(status.st_mode)
     size, modified = (status.st_size, status.st_mtime_ns) if kind == "file" else (0, 0)

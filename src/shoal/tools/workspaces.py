@@ -253,8 +253,6 @@ Entries = Mapping[str, ManifestEntry]
 
 
 class _State(msgspec.Struct):
-    """What this machine remembers of one directory."""
-
     base: dict[str, ManifestEntry] = {}
     seen: dict[str, Seen] = {}
     newest: str = ""
@@ -548,7 +546,6 @@ class SyncedFolders(Folders):
         await self._sync.forget(folder.name)
 
     def here(self, thread: ThreadId, path: str) -> str:
-        """The path below this machine's home."""
         root = self._home.thread(thread)
         inside = path.partition(f"/data/{thread.replace(':', '/')}/")[2]
         return str(root / inside) if inside and not path.startswith(f"{root}/") else path

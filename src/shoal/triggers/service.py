@@ -61,7 +61,6 @@ class Alarm:
         self._rung.set()
 
     async def wait(self, seconds: float) -> None:
-        """Sleep this long, or until rung."""
         await self._clock.wait(self._rung, seconds)
         self._rung.clear()
 

@@ -127,7 +127,6 @@ class Gauge(NamedTuple):
     factor: float = 1.0
 
     def request(self, request: ModelRequest) -> int:
-        """Its input tokens."""
         units = self.meter.prefix(request.system, request.tools)
         return round((units + sum(self.meter.message(one) for one in request.messages)) * self.factor)
 

@@ -84,8 +84,6 @@ SystemChange = Callable[[SystemPrompt], SystemPrompt]
 
 
 class CaseFailure(msgspec.Struct, frozen=True):
-    """What had to hold, and what there was instead."""
-
     expected: str
     got: str
 
@@ -325,8 +323,6 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
 
 
 class _CaseRun:
-    """One case while it runs."""
-
     def __init__(self, parts: CaseChecks) -> None:
         self._parts = parts
         self._spent: list[float | None] = []
@@ -342,7 +338,6 @@ class _CaseRun:
         asker: Asker,
         ceiling: Ceiling | None,
     ) -> CaseOutcome:
-        """Play it, and look what holds."""
         began, clean, answer, error = self._parts.clock.monotonic(), self._parts.context.clean, "", ""
         failures: list[CaseFailure] = []
         turn = TurnId(self._parts.clock.new_id())

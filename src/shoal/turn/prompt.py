@@ -89,7 +89,6 @@ class TurnPrompts(msgspec.Struct, frozen=True, eq=False):
 
 
 def assemble(sections: Iterable[PromptSection]) -> SystemPrompt:
-    """Join sections into a prompt."""
     kept = tuple(sections)
     digest = hashlib.blake2b(_encoder.encode(kept), digest_size=16).hexdigest()
     return SystemPrompt("\n\n".join(section.text for section in kept if section.text), digest, kept)

@@ -156,8 +156,6 @@ _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 class SkillRoot(msgspec.Struct, frozen=True):
-    """A directory that holds a directory for each skill."""
-
     scope: SkillScope
     path: Path
 

@@ -92,7 +92,6 @@ def digest_of(content: bytes) -> str:
 
 
 def message_digest(message: ModelMessage) -> str:
-    """The digest of a message."""
     if not isinstance(message, AssistantMessage) and message.images:
         images = tuple(Image(image.path.rpartition("/")[2], image.media_type) for image in message.images)
         message = msgspec.structs.replace(message, images=images)
@@ -170,7 +169,6 @@ class RequestDigests:
         )
 
     def digest(self, messages: tuple[ModelMessage, ...]) -> str:
-        """The digest of a request's messages."""
         known = len(self._messages)
         if messages[:known] != self._messages:
             known, self._hash = 0, hashlib.blake2b(digest_size=DIGEST_BYTES)
@@ -269,13 +267,11 @@ class ThreadView:
 
     @property
     def open(self) -> TurnState:
-        """The open turn's state."""
         assert self.state is not None, "no turn is open"
         return self.state
 
     @property
     def turn(self) -> TurnId:
-        """The open turn's id."""
         return self.open.turn
 
     @property
@@ -369,7 +365,6 @@ class ThreadView:
         ]
 
     def _take(self, events: Sequence[Event]) -> None:
-        """Take journaled events into memory."""
         if self.lease.open_turn and (self.state is None or self.state.turn != self.lease.open_turn):
             self.state = TurnState(self.lease.open_turn)
         for event in events:

@@ -521,7 +521,6 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         await self._change("PATCH", thread, message_id, message_body(markdown, buttons))
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a message of ours. Raises PlatformError."""
         await self._change("DELETE", thread, message_id)
 
     async def typing(self, thread: ThreadId, status: str) -> None:

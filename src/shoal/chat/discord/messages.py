@@ -59,7 +59,6 @@ class DiscordPlace(msgspec.Struct, frozen=True):
         return not self.guild
 
     def thread(self, platform: str) -> ThreadId:
-        """The thread that the place is by itself."""
         return make_thread_id(platform, self.channel, self.topic)
 
 

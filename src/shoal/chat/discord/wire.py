@@ -80,8 +80,6 @@ class _DiscordError(msgspec.Struct, frozen=True):
 
 
 class DiscordUser(msgspec.Struct, frozen=True):
-    """A person or a bot."""
-
     id: str
     username: str = ""
     global_name: str | None = None
@@ -97,8 +95,6 @@ class DiscordMember(msgspec.Struct, frozen=True):
 
 
 class DiscordFile(msgspec.Struct, frozen=True):
-    """An attachment on Discord's servers."""
-
     id: str
     filename: str
     url: str
@@ -146,8 +142,6 @@ class _EmbedPart(msgspec.Struct, frozen=True):
 
 
 class _Embed(msgspec.Struct, frozen=True):
-    """A card that a bot or a link shows."""
-
     author: _EmbedPart | None = None
     title: str | None = None
     description: str | None = None
@@ -208,8 +202,6 @@ class DiscordMessage(RepliedMessage, frozen=True, kw_only=True):
 
 
 class DeletedMessages(msgspec.Struct, frozen=True):
-    """One or more messages were deleted."""
-
     channel_id: str
     id: str = ""
     ids: tuple[str, ...] = ()
@@ -217,8 +209,6 @@ class DeletedMessages(msgspec.Struct, frozen=True):
 
 
 class ReactionAdded(msgspec.Struct, frozen=True):
-    """An emoji that somebody put on a message."""
-
     user_id: str
     channel_id: str
     message_id: str
@@ -238,8 +228,6 @@ class DiscordChannel(msgspec.Struct, frozen=True):
 
 
 class Guild(msgspec.Struct, frozen=True):
-    """A server, as it is told after connecting."""
-
     id: str
     channels: tuple[DiscordChannel, ...] = ()
     threads: tuple[DiscordChannel, ...] = ()
@@ -470,7 +458,6 @@ class Gateway:
         await socket.close(KEEP_SESSION)
 
     async def _listen(self, socket: "ClientConnection", session: GatewaySession, take: TakeEvent) -> SessionEnd:
-        """Take frames until the connection ends."""
         while True:
             frame = await self._frame(socket)
             if frame is None:

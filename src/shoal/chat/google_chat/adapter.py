@@ -208,7 +208,6 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 self._not_understood(kind or "event without a type")
 
     def _action_prompt(self, event: ChatEvent, thread: ThreadId, text: str) -> Prompt:
-        """What somebody did, as a prompt."""
         when = event.event_time or hashlib.sha256(msgspec.json.encode(event)).hexdigest()
         key = f"{event.type}/{when}/{event.user.name}"
         return Prompt(thread, key, text, author_of(event.user), self._clock.now(), direct=is_direct(event.space))
@@ -350,7 +349,6 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         await self._api.resource("PATCH", message_id, SpaceMessage, content_of(markdown, buttons, self._function), mask)
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a message of ours. Raises PlatformError."""
         await self._api.resource("DELETE", message_id, msgspec.Raw)
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:

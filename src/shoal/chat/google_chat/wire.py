@@ -135,8 +135,6 @@ class _AppCommand(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ChatEvent(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that somebody did with the app."""
-
     type: str = ""
     event_time: str = ""
     space: ChatSpace = ChatSpace()
@@ -174,7 +172,6 @@ class SpaceChanges(msgspec.Struct, frozen=True):
     reactions: tuple[_BatchEntry, ...] = ()
 
     def found(self) -> tuple[Sequence[SpaceMessage], Sequence[_ReactionEvent]]:
-        """All messages and all reactions, single or batched."""
         ones = (_BatchEntry(self.message, self.reaction), *self.messages, *self.reactions)
         return (
             [one.message for one in ones if one.message is not None],
@@ -306,8 +303,6 @@ def references_of(message: SpaceMessage) -> list[Reference]:
 
 
 class _AddonMessage(msgspec.Struct, frozen=True, rename="camel"):
-    """What one kind of event of an add-on tells."""
-
     message: SpaceMessage | None = None
     space: ChatSpace = ChatSpace()
     app_command_metadata: _AppCommand | None = None

@@ -471,7 +471,6 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         await self._send(target_of(thread).room, self._clock.new_id(), content)
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a message of ours. Raises PlatformError."""
         path = path_of("rooms", target_of(thread).room, "redact", message_id, self._clock.new_id())
         await self._api.call("PUT", path, _SentEvent, {})
 

@@ -91,7 +91,6 @@ def target_of(thread: ThreadId) -> MatrixTarget:
 
 
 def transaction_of(key: str) -> str:
-    """The idempotency key as a transaction id."""
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 

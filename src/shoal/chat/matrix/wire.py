@@ -65,7 +65,6 @@ def path_of(*parts: str, base: str = CLIENT) -> str:
 
 
 def media_type_of(path: Path) -> str:
-    """The media type that a file's name promises."""
     return mimetypes.guess_type(path.name)[0] or "application/octet-stream"
 
 
@@ -191,8 +190,6 @@ class MatrixApi(PlatformHttp):
 
 
 class InReplyTo(msgspec.Struct, frozen=True):
-    """The message that is answered."""
-
     event_id: str = ""
 
 
@@ -207,8 +204,6 @@ class EventRelation(msgspec.Struct, frozen=True):
 
 
 class MatrixMentions(msgspec.Struct, frozen=True):
-    """The people whom a message mentions."""
-
     user_ids: tuple[str, ...] = ()
 
 
@@ -273,8 +268,6 @@ class _Unsigned(msgspec.Struct, frozen=True):
 
 
 class MatrixEvent(msgspec.Struct, frozen=True):
-    """Something that happened in a room."""
-
     type: str
     sender: str = ""
     event_id: str = ""
@@ -294,8 +287,6 @@ class _Timeline(msgspec.Struct, frozen=True):
 
 
 class JoinedRoom(msgspec.Struct, frozen=True):
-    """What is new in a room we are in."""
-
     timeline: _Timeline = _Timeline()
 
 
@@ -313,8 +304,6 @@ class _SyncedRooms(msgspec.Struct, frozen=True):
 
 
 class SyncResult(msgspec.Struct, frozen=True):
-    """What is new since the last sync."""
-
     next_batch: str
     rooms: _SyncedRooms = _SyncedRooms()
 
@@ -389,7 +378,6 @@ class MatrixPlace(msgspec.Struct, frozen=True):
     direct: bool = False
 
     def thread(self, platform: str) -> ThreadId:
-        """The thread that the room is by itself."""
         return make_thread_id(platform, self.room, WHOLE)
 
 

@@ -570,7 +570,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             await self._change(place_of(thread)[0], message_id, markdown, buttons)
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a message of ours. Raises PlatformError."""
         await self._streams.end(message_id)
         await self._api.call("chat.delete", Ok, {"channel": place_of(thread)[0], "ts": message_id})
 

@@ -138,8 +138,6 @@ def key_in(message: SlackMessage) -> str:
 
 
 class SlackChannel(msgspec.Struct, frozen=True):
-    """A channel, or a conversation with people."""
-
     id: str = ""
     is_private: bool = False
     is_archived: bool = False

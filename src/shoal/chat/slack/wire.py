@@ -203,8 +203,6 @@ class SlackFileInfo(msgspec.Struct, frozen=True):
 
 
 class SlackPosted(msgspec.Struct, frozen=True):
-    """What a call that posts answers."""
-
     ts: str = ""
     message_ts: str = ""
     channel: str = ""
@@ -268,8 +266,6 @@ class SlashCommand(msgspec.Struct, frozen=True):
 
 
 class SlackBot(msgspec.Struct, frozen=True):
-    """Who the bot is, by auth.test."""
-
     user_id: str = ""
     bot_id: str = ""
     team_id: str = ""
@@ -620,7 +616,6 @@ def is_place(channel: str, ts: str, thread_ts: str) -> bool:
 
 
 def is_addressed(message: SlackMessage, me: SlackBot) -> bool:
-    """Whether it mentions the bot."""
     text = message.text or ""
     return f"<@{me.user_id}>" in text or f"<@{me.user_id}|" in text
 

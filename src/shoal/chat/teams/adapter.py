@@ -357,7 +357,6 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         await self._api.call_thread("PUT", thread, {**content, "id": message_id}, message_id)
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a message of ours. Raises PlatformError."""
         await self._api.call_thread("DELETE", thread, None, message_id)
 
     async def typing(self, thread: ThreadId, status: str) -> None:

@@ -55,8 +55,6 @@ _DIRECT, _CHANNEL = "personal", "channel"
 
 
 class TeamsAccount(msgspec.Struct, frozen=True, rename="camel"):
-    """A person or a bot."""
-
     id: str = ""
     name: str | None = None
     aad_object_id: str | None = None
@@ -162,8 +160,6 @@ class UploadInfo(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class FileConsent(msgspec.Struct, frozen=True, rename="camel"):
-    """What somebody answered when a file was offered."""
-
     action: str = ""
     context: _ButtonData = _ButtonData()
     upload_info: UploadInfo | None = None
@@ -226,7 +222,6 @@ def author_of(account: TeamsAccount) -> Author:
 
 
 def is_addressed(activity: TeamsActivity) -> bool:
-    """Whether the message mentions this bot."""
     return any(_names(entity, activity.recipient.id) for entity in activity.entities or ())
 
 
@@ -402,7 +397,6 @@ def pressed_in(activity: TeamsActivity) -> str:
 
 
 def consent_in(activity: TeamsActivity) -> FileConsent | None:
-    """What somebody answered when a file was offered."""
     try:
         return msgspec.json.decode(activity.value, type=FileConsent)
     except UNREADABLE:

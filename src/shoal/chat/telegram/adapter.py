@@ -349,7 +349,6 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 raise
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a message of ours. Raises PlatformError."""
         chat = self._place(thread)["chat_id"]
         await self._api.call("deleteMessage", bool, {"chat_id": chat, "message_id": int(message_id)})
 

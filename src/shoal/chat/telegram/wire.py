@@ -117,8 +117,6 @@ class TelegramApi(PlatformHttp):
 
 
 class TelegramUser(msgspec.Struct):
-    """A person or a bot."""
-
     id: int
     is_bot: bool = False
     first_name: str = ""
@@ -145,8 +143,6 @@ class _TelegramEntity(msgspec.Struct):
 
 
 class TelegramFile(msgspec.Struct):
-    """A file on Telegram's servers."""
-
     file_id: str
     file_unique_id: str = ""
     file_name: str = ""
@@ -192,8 +188,6 @@ class _Dice(msgspec.Struct):
 
 
 class _Titled(msgspec.Struct):
-    """A game or an invoice."""
-
     title: str = ""
 
 
@@ -219,8 +213,6 @@ class _Story(msgspec.Struct):
 
 
 class _TextQuote(msgspec.Struct):
-    """The part of a message that an answer quotes."""
-
     text: str = ""
 
 
@@ -309,8 +301,6 @@ class TelegramMessage(_Content):
 
 
 class CallbackQuery(msgspec.Struct):
-    """A button was pressed."""
-
     id: str
     sender: TelegramUser = field(name="from")
     message: TelegramMessage | None = None
@@ -470,7 +460,6 @@ def _all_said(content: _Content, text: str = "") -> str:
 
 
 def is_of(message: TelegramMessage, user: TelegramUser) -> bool:
-    """Whether this user sent it."""
     return message.sender is not None and message.sender.id == user.id
 
 

@@ -38,8 +38,6 @@ SHELL_TOOL = "bash"
 
 
 class ShellDecision(msgspec.Struct, frozen=True):
-    """The answer to a whole shell command."""
-
     decision: Decision
     parts: tuple[Ruling, ...]
 

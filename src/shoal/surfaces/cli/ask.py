@@ -165,7 +165,6 @@ class _Turn:
         return None
 
     def result(self, outcome: Literal["failed", "waiting"], *approvals: WaitingApproval) -> AskResult:
-        """The result of a turn that has not ended."""
         return AskResult(self.thread, self.turn, "", self.steps, self.usage, outcome, approvals)
 
     async def take(self, item: Event | LiveEvent) -> AskResult | None:

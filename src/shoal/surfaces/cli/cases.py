@@ -289,7 +289,6 @@ def means(steps: Sequence[ComparedStep], of: Callable[[ComparedAnswer], float | 
 
 
 def cost_of(steps: Sequence[ComparedStep]) -> float | None:
-    """What the answers cost for one run."""
     return total(
         one.answer.usd / len(step.answers) if one.answer.usd is not None else None
         for step in steps

@@ -133,7 +133,6 @@ class ChatScreen:
     """Where the chat is shown: this one, over a pipe, prints finished lines and nothing else."""
 
     def line(self, text: str) -> None:
-        """Show finished lines."""
         print(text, flush=True)
 
     def said(self, markdown: str) -> None:
@@ -141,7 +140,6 @@ class ChatScreen:
         print(markdown.removesuffix("\n"), flush=True)
 
     def told(self, markdown: str) -> None:
-        """Show a message of Shoal's own."""
         tell(markdown)
 
     def finished(self, markdown: str) -> int:
@@ -149,7 +147,6 @@ class ChatScreen:
         return markdown.rfind("\n") + 1
 
     def asked(self, call: ToolCall) -> None:
-        """Show that the agent wants a call."""
         print(f"→ {call_line(call)}", flush=True)
 
     def wants(self, request: ApprovalRequested) -> None:
@@ -158,7 +155,6 @@ class ChatScreen:
             print(line, flush=True)
 
     def ended(self, result: ToolFinished, label: str, seconds: float) -> None:
-        """Show how a call ended."""
         for line in result_lines(result):
             print(line, flush=True)
 
@@ -482,7 +478,6 @@ class StreamedAnswer:
         self.cut()
 
     def cut(self) -> None:
-        """Show what is left."""
         if (rest := self.unfinished.rstrip()).strip():
             self._screen.said(rest)
         self._streamed, self._shown = "", 0

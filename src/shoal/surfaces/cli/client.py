@@ -188,7 +188,6 @@ def as_usage() -> Generator[None]:
 
 
 def path_part(text: str) -> str:
-    """A piece of a path, quoted."""
     return quote(text, safe="")
 
 

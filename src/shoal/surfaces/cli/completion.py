@@ -81,7 +81,6 @@ def complete_agents(click_context: click.Context, _: click.Parameter, begun: str
 
 
 def agent_option(help: str, default: str = "") -> "Callable[[F], F]":
-    """The option --agent of a command."""
     return click.option(
         "--agent", default=default, show_default=bool(default), shell_complete=complete_agents, help=help
     )

@@ -26,7 +26,6 @@ class CommandContext:
 
     @property
     def home(self) -> "Home":
-        """Its layout."""
         from shoal.domain.home import Home
 
         return Home(self.root)

@@ -92,8 +92,6 @@ def _decide(context: CommandContext, id: str, body: dict[str, str], done: str) -
 
 
 class TriggerTime(msgspec.Struct, frozen=True):
-    """A time at which a trigger fires."""
-
     at: datetime
     id: str
     name: str

@@ -55,17 +55,14 @@ class DoctorFinding(msgspec.Struct, frozen=True):
 
 
 def ok(check: str, message: str) -> DoctorFinding:
-    """Nothing is wrong."""
     return DoctorFinding(check, "ok", message)
 
 
 def warn(check: str, message: str, todo: str) -> DoctorFinding:
-    """It works, but something should be done."""
     return DoctorFinding(check, "warn", message, todo)
 
 
 def fail(check: str, message: str, todo: str) -> DoctorFinding:
-    """It does not work until something is done."""
     return DoctorFinding(check, "fail", message, todo)
 
 
@@ -93,7 +90,6 @@ def doctor(context: CommandContext, as_json: bool) -> int:
 
 
 def next_step(context: CommandContext, findings: list[DoctorFinding]) -> str:
-    """The one thing to do now."""
     failed = next((one for one in findings if one.status == "fail"), None)
     if failed is not None:
         return f"Next: {failed.check}: {failed.todo}"

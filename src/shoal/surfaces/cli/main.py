@@ -85,7 +85,6 @@ class Subcommands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one."""
         from importlib import import_module
 
         entry = COMMANDS.get(cmd_name)

@@ -116,7 +116,6 @@ class OfflineApp:
 
     @cached_property
     def editor(self) -> SelfEditor:
-        """Takes changes of agents back."""
         checks = self.lifecycle.checks
         rules = Rules(checks.model, checks.profile, checks.tool, self.profiles.hides, lambda by: by.trust == "owner")
         return SelfEditor(self.store, self.home.agent, rules, self._prompt_files)
@@ -183,7 +182,6 @@ class OfflineApp:
 
 
 def agent_checks(config: Config, catalog: Catalog) -> Checks:
-    """What the settings of agents may name."""
     profiles = Profiles(config.permissions.profiles, config.permissions.overrides)
     return Checks(partial(existing_model, catalog), profiles.check, partial(tool_names, config))
 

@@ -184,7 +184,6 @@ def request_lines(request: ApprovalRequested) -> Iterator[str]:
 
 
 def limit_words(limit: str, detail: str) -> str:
-    """What a turn met, as a sentence."""
     return printable(sentence(f"A limit was reached: {detail or limit.replace('_', ' ')}"))
 
 
@@ -241,7 +240,6 @@ def call_line(call: ToolCall) -> str:
 
 
 def result_lines(result: ToolFinished) -> Iterator[str]:
-    """The start of a tool's result."""
     lines = printable(result.for_people).rstrip().splitlines()
     took = f", {span(result.duration_ms / 1000)}" if result.duration_ms else ""
     ending = ", interrupted, outcome unknown" if result.is_interrupted else ", stopped" if result.stopped else ""
@@ -252,7 +250,6 @@ def result_lines(result: ToolFinished) -> Iterator[str]:
 
 
 def ending_mark(result: ToolFinished) -> str:
-    """How a call ended, in a character."""
     if result.stopped or result.is_interrupted:
         return "■" if result.stopped else "?"
     return "✗" if result.is_error else "✓"

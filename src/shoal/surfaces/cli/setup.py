@@ -533,7 +533,6 @@ class Setup:
         tell(last)
 
     def next_step(self) -> str:
-        """What to do now, in one sentence."""
         config = self._context.config()
         chats = [CHATS[name] for name in QUESTIONS if any(one.enabled for one in getattr(config.platforms, name))]
         where = f"write to your bot on {chats[0]}" if chats else 'open the page, or try `shoal ask "Hello"`'

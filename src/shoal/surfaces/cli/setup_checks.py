@@ -51,7 +51,6 @@ def not_usable(root: Path) -> str:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

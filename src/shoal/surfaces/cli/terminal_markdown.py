@@ -103,7 +103,6 @@ def _ended(active: dict[str, str]) -> str:
 
 
 def styled_width(line: str) -> int:
-    """How many columns a styled line takes."""
     return get_cwidth(_STYLE.sub("", line))
 
 

@@ -154,7 +154,6 @@ class TerminalScreen(ChatScreen):
         self.said(printable(as_typed(markdown)))
 
     def finished(self, markdown: str) -> int:
-        """Whole blocks."""
         return whole_blocks(markdown)
 
     def asked(self, call: ToolCall) -> None:
@@ -191,7 +190,6 @@ class TerminalScreen(ChatScreen):
     # ---- what goes on ----
 
     def changed(self) -> None:
-        """Draw what goes on anew."""
         self._changed.set()
         self._session.app.invalidate()
 
@@ -252,7 +250,6 @@ def _frame() -> str:
 
 
 def _question(request: ApprovalRequested) -> str:
-    """Which keys answer."""
     keys = ["[y] once", *([] if request.covers.uncovered else ["[t] in this thread"]), "[n] no"]
     return f"Allow {printable(request.tool)}?  {'  '.join(keys)}"
 

@@ -59,7 +59,6 @@ class FailureLimit:
         return max(left, 0.0) if count >= FAILURES_MAX else 0.0
 
     def add(self, address: str) -> None:
-        """Count a wrong token."""
         now = self._clock.monotonic()
         since, count = self._failures.pop(address, (now, 0))
         self._failures[address] = (since, count + 1) if now < since + FAILURE_SECONDS else (now, 1)

@@ -329,5 +329,4 @@ def checked_text(text: str, field: str = "text") -> str:
 
 
 def wants_event_stream(request: Request) -> bool:
-    """Whether the client asks for server-sent events."""
     return request.method == "GET" and "text/event-stream" in request.headers.get("accept", "").lower()

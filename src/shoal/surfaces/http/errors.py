@@ -78,7 +78,6 @@ _HTTP_TEXTS = {
 
 
 def compat_body(status: int, code: str, message: str) -> CompatBody:
-    """An error in OpenAI's form."""
     kind = "invalid_request_error" if status < 500 else "api_error"
     return CompatBody(CompatDetail(message, "rate_limit_error" if status == 429 else kind, code))
 

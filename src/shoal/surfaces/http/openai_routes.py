@@ -117,7 +117,6 @@ class CompatMessage(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> Line:
-        """Its role and text."""
         if isinstance(self.content, list):
             texts = [part.text for part in self.content if part.type in ("text", "input_text", "output_text")]
             return Line(self.role, "\n".join(texts))

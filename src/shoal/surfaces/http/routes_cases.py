@@ -80,7 +80,6 @@ class CheckBegun(msgspec.Struct, frozen=True):
 
 
 def comparisons_of(web: WebContext) -> Comparisons:
-    """The comparisons of the running app."""
     app = web.app
 
     def spec_of(name: str) -> AgentSpec:

@@ -96,7 +96,6 @@ class OpenFile(msgspec.Struct, frozen=True):
 
 
 def media_type_of(name: str) -> str:
-    """The media type by the name's extension."""
     return mimetypes.guess_type(name, strict=False)[0] or _DEFAULT_TYPE
 
 

@@ -167,7 +167,6 @@ async def all_frames(app: "App", streams: LiveStreams) -> AsyncGenerator[bytes, 
 
 
 def frame(item: Item, clock: Clock, *, numbered: bool = True) -> bytes:
-    """One item as a server-sent event."""
     match item:
         case Event(seq=seq):
             head = b"id: %d\n" % seq if numbered else b""

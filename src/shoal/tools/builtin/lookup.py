@@ -113,7 +113,6 @@ def _prepared(name: str, query: str, limit: int, within: str, work: Callable[[],
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text."""
     return _WORD.findall(text)
 
 

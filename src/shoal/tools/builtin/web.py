@@ -31,15 +31,11 @@ _CHARSET = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})")
 
 
 class SearchAddresses(msgspec.Struct, frozen=True):
-    """Where searches go."""
-
     brave: str = "https://api.search.brave.com/res/v1/web/search"
     duckduckgo: str = "https://html.duckduckgo.com/html/"
 
 
 class WebResult(msgspec.Struct, frozen=True):
-    """One result of a search."""
-
     title: str
     url: str
     text: str = ""
@@ -177,7 +173,6 @@ def _shown(url: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A result's text without its tags."""
     import turbohtml
 
     return " ".join(turbohtml.parse(text).text.split()) if "<" in text or "&" in text else " ".join(text.split())

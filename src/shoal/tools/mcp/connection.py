@@ -194,7 +194,6 @@ class McpState(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> str:
-        """In one line for a person."""
         waiting = f", {self.waiting} changed or new (`shoal mcp list`)" if self.waiting else ""
         return f"{self.server}: {self.status}, {counted(len(self.tools), 'tool')}{waiting}" + (
             f"; {self.why}" if self.why else ""
@@ -451,7 +450,6 @@ class McpServers:
 
     @property
     def up(self) -> frozenset[str]:
-        """The names of those that are connected."""
         return frozenset(one.server.name for one in self.connections if one.state.status == "up")
 
     async def wait_ready(self, seconds: float = START_SECONDS) -> None:

@@ -201,7 +201,6 @@ class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def waits(self) -> bool:
-        """Whether the owner has to decide."""
         return self.state in ("new", "changed")
 
     @property
@@ -225,7 +224,6 @@ class ServerPins(msgspec.Struct, frozen=True):
 
     @property
     def waiting(self) -> list[Pin]:
-        """The tools that the owner has to decide on."""
         return [pin for pin in self.tools.values() if pin.waits]
 
 

@@ -380,7 +380,6 @@ def json5(text: str, where: Path) -> Json:
 
 
 def dotenv(text: str) -> dict[str, str]:
-    """The variables of a .env file."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         match = re.fullmatch(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*", line)

@@ -201,7 +201,6 @@ def _digest(text: str) -> str:
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """A number with its noun."""
     return f"{number} {one if number == 1 else many}"
 
 
