@@ -247,6 +247,7 @@ async def test_the_outage_of_a_subagent_is_told_where_it_was_called_and_waited_o
         await in_time(clock, world.ada.sees("answers again"), 5)
         await in_time(clock, world.ada.sees("the plan is done"), 1)
         assert [one.outcome for one in await finished(world)] == ["done"]
+        await in_time(clock, world.happens(child, "turn_finished"), 1)
         ended = [event.data for event in await world.journal(child) if isinstance(event.data, TurnFinished)]
         assert [one.reply for one in ended] == ["the leaf is done"]
 
