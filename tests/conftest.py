@@ -2,6 +2,7 @@
 
 import gc
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -9,6 +10,9 @@ from hypothesis import settings
 pytest.register_assert_rewrite("shoal.testing.contracts")  # so that these suites say what they compared
 
 NAME_LENGTH_MAX = 200
+HERE = Path(__file__).parent
+CHECKED = ("unit", "tidy")
+"""What `make check` runs, but for what is marked slow."""
 
 settings.register_profile("shoal", deadline=None)
 settings.load_profile("shoal")
@@ -29,6 +33,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--beyond-check", action="store_true", help="leave out the tests that `make check` runs")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What `make check` has run whole is not even read again."""
+    if not config.getoption("--beyond-check") or not collection_path.match("test_*.py"):
+        return None
+    is_checked = collection_path.relative_to(HERE).parts[0] in CHECKED
+    return (is_checked and "pytest.mark.slow" not in collection_path.read_text("utf-8")) or None
+
+
 def pytest_collection() -> None:
     """Look for no garbage while thousands of tests are collected."""
     gc.disable()
@@ -47,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     checked = [
         item
         for item in items
-        if item.nodeid.startswith(("tests/unit/", "tests/tidy/")) and item.get_closest_marker("slow") is None
+        if item.path.relative_to(HERE).parts[0] in CHECKED and item.get_closest_marker("slow") is None
     ]
     left_out = set(checked)
     items[:] = [item for item in items if item not in left_out]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx2
 import msgspec
-import openai
+import pytest
 from tests.e2e.http_stand import TOKEN
 
 from shoal.domain.clock import Clock
@@ -164,7 +164,10 @@ async def test_a_trigger_that_never_comes_is_refused(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_input")
 
 
+@pytest.mark.xdist_group("openai")
 async def test_openais_client_talks_to_an_agent_that_uses_tools(tmp_path: Path) -> None:
+    import openai
+
     model = FakeModel(Reply("Looking. ", calls=(Call("bash", '{"command": "echo tide"}'),)), "The tide is in.")
     async with site(tmp_path, model) as found:
         base_url = str(found.client.base_url).rstrip("/") + "/v1"

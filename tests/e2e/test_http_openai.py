@@ -5,8 +5,8 @@ import base64
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import openai
 import pytest
 from tests.e2e.http_stand import TOKEN, Served, served
 
@@ -15,6 +15,10 @@ from shoal.domain.ids import CallId
 from shoal.domain.messages import Abort, Author, Prompt, ToolCall
 from shoal.surfaces.http.server import WebOptions
 
+if TYPE_CHECKING:  # its 1,200 models take a second that collecting the tests need not wait for
+    import openai
+
+pytestmark = pytest.mark.xdist_group("openai")
 PIXEL = base64.b64encode(b"pixels").decode()
 
 
@@ -26,7 +30,9 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 @pytest.fixture
-async def client(shoal: Served) -> AsyncIterator[openai.AsyncOpenAI]:
+async def client(shoal: Served) -> AsyncIterator["openai.AsyncOpenAI"]:
+    import openai
+
     async with openai.AsyncOpenAI(base_url=f"{shoal.address}/v1", api_key=TOKEN, max_retries=2, timeout=20) as found:
         yield found
 
@@ -36,7 +42,7 @@ def prompts(shoal: Served) -> list[Prompt]:
     return [message for message in shoal.orchestrator.received if isinstance(message, Prompt)]
 
 
-async def chat(client: openai.AsyncOpenAI, *texts: str, **more: str) -> str:
+async def chat(client: "openai.AsyncOpenAI", *texts: str, **more: str) -> str:
     """One call with a conversation whose user speaks first; returns the answer."""
     roles = ("user", "assistant")
     messages = [{"role": roles[place % 2], "content": text} for place, text in enumerate(texts)]
@@ -44,12 +50,12 @@ async def chat(client: openai.AsyncOpenAI, *texts: str, **more: str) -> str:
     return done.choices[0].message.content or ""
 
 
-async def test_the_agents_are_the_models(client: openai.AsyncOpenAI) -> None:
+async def test_the_agents_are_the_models(client: "openai.AsyncOpenAI") -> None:
     assert [model.id async for model in client.models.list()] == ["main"]
     assert (await client.models.retrieve("main")).owned_by == "shoal"
 
 
-async def test_a_completion(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_a_completion(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     done = await client.chat.completions.create(model="main", messages=[{"role": "user", "content": "hello"}])
     assert done.choices[0].message.content == "You said: hello"
     assert done.choices[0].finish_reason == "stop"
@@ -59,7 +65,7 @@ async def test_a_completion(shoal: Served, client: openai.AsyncOpenAI) -> None:
     assert prompts(shoal)[0].agent == "main"
 
 
-async def test_a_completion_streams(client: openai.AsyncOpenAI) -> None:
+async def test_a_completion_streams(client: "openai.AsyncOpenAI") -> None:
     stream = await client.chat.completions.create(
         model="main",
         messages=[{"role": "user", "content": "hello"}],
@@ -75,7 +81,7 @@ async def test_a_completion_streams(client: openai.AsyncOpenAI) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-async def test_a_conversation_stays_in_its_thread(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_a_conversation_stays_in_its_thread(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     first = await chat(client, "hello")
     second = await chat(client, "hello", first, "and now?")
     await chat(client, "hello", first, "and now?", second, "and then?")
@@ -83,7 +89,7 @@ async def test_a_conversation_stays_in_its_thread(shoal: Served, client: openai.
     assert [prompt.text for prompt in prompts(shoal)] == ["hello", "and now?", "and then?"]
 
 
-async def test_a_streamed_conversation_stays_in_its_thread(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_a_streamed_conversation_stays_in_its_thread(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     stream = await client.chat.completions.create(
         model="main", messages=[{"role": "user", "content": "hello"}], stream=True
     )
@@ -92,20 +98,20 @@ async def test_a_streamed_conversation_stays_in_its_thread(shoal: Served, client
     assert len({prompt.thread for prompt in prompts(shoal)}) == 1
 
 
-async def test_conversations_that_begin_alike_are_apart(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_conversations_that_begin_alike_are_apart(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     for _ in range(2):
         await chat(client, "hello")
     assert len({prompt.thread for prompt in prompts(shoal)}) == 2
 
 
-async def test_a_conversation_from_elsewhere_brings_its_past(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_a_conversation_from_elsewhere_brings_its_past(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     await chat(client, "my name is Kelp", "Noted.", "what is my name?")
     (prompt,) = prompts(shoal)
     assert "user: my name is Kelp\nassistant: Noted." in prompt.text
     assert prompt.text.endswith("what is my name?")
 
 
-async def test_instructions_come_first(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_instructions_come_first(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     system = {"role": "system", "content": "Answer in French."}
     await client.chat.completions.create(model="main", messages=[system, {"role": "user", "content": "hi"}])  # pyright: ignore
     assert prompts(shoal)[0].text == "[Instructions of the calling program]\nAnswer in French.\n\nhi"
@@ -122,14 +128,14 @@ async def test_instructions_come_first(shoal: Served, client: openai.AsyncOpenAI
     ],
 )
 async def test_the_caller_may_choose_the_thread(
-    shoal: Served, client: openai.AsyncOpenAI, more: dict[str, str], thread: str
+    shoal: Served, client: "openai.AsyncOpenAI", more: dict[str, str], thread: str
 ) -> None:
     await chat(client, "hello", **more)
     await chat(client, "another beginning", **more)
     assert [prompt.thread for prompt in prompts(shoal)] == [thread] * 2
 
 
-async def test_images_are_stored_with_the_message(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_images_are_stored_with_the_message(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     parts = [
         {"type": "text", "text": "what is this?"},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
@@ -140,7 +146,7 @@ async def test_images_are_stored_with_the_message(shoal: Served, client: openai.
     assert Path(attachment.path).read_bytes() == b"pixels"
 
 
-async def test_text_between_tool_calls_is_streamed_too(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_text_between_tool_calls_is_streamed_too(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     async def work(prompt: Prompt) -> None:
         turn = await shoal.open(prompt)
         shoal.hub.show(prompt.thread, turn, TextStreamed("Let me look.", 1))
@@ -165,7 +171,9 @@ async def fail(shoal: Served, prompt: Prompt) -> None:
     await shoal.finish(prompt.thread, turn, "The model is busy.", "failed")
 
 
-async def test_a_failed_turn_is_an_error_and_not_tried_again(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_a_failed_turn_is_an_error_and_not_tried_again(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+    import openai
+
     shoal.orchestrator.on_prompt = lambda prompt: fail(shoal, prompt)
     with pytest.raises(openai.InternalServerError, match="The model is busy"):
         await chat(client, "hello")
@@ -186,8 +194,10 @@ def away(shoal: Served, *, after: AssistantSaid | None = None) -> RetryScheduled
 
 
 async def test_a_model_that_is_away_is_told_at_once_and_the_turn_ended(
-    shoal: Served, client: openai.AsyncOpenAI
+    shoal: Served, client: "openai.AsyncOpenAI"
 ) -> None:
+    import openai
+
     waits = away(shoal)
     with pytest.raises(openai.InternalServerError, match="The model is overloaded right now") as raised:
         await client.with_options(max_retries=1).responses.create(model="main", input="hello")
@@ -200,15 +210,19 @@ async def test_a_model_that_is_away_is_told_at_once_and_the_turn_ended(
 
 
 async def test_a_turn_that_has_done_something_is_not_repeated_when_its_model_is_away(
-    shoal: Served, client: openai.AsyncOpenAI
+    shoal: Served, client: "openai.AsyncOpenAI"
 ) -> None:
+    import openai
+
     away(shoal, after=AssistantSaid("", (ToolCall(CallId("c"), "bash", "{}"),), "tool_calls"))
     with pytest.raises(openai.InternalServerError, match="overloaded"):
         await chat(client, "hello")
     assert len(prompts(shoal)) == 1
 
 
-async def test_a_failed_turn_ends_its_stream_with_an_error(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_a_failed_turn_ends_its_stream_with_an_error(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+    import openai
+
     shoal.orchestrator.on_prompt = lambda prompt: fail(shoal, prompt)
     stream = await client.chat.completions.create(
         model="main", messages=[{"role": "user", "content": "hello"}], stream=True
@@ -218,7 +232,9 @@ async def test_a_failed_turn_ends_its_stream_with_an_error(shoal: Served, client
             pass
 
 
-async def test_a_stopped_turn_is_an_error(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_a_stopped_turn_is_an_error(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+    import openai
+
     async def stop(prompt: Prompt) -> None:
         turn = await shoal.open(prompt)
         await shoal.store.inbox.abort(Abort(prompt.thread, Author("owner", trusted=True)))
@@ -231,6 +247,8 @@ async def test_a_stopped_turn_is_an_error(shoal: Served, client: openai.AsyncOpe
 
 
 async def test_a_message_taken_out_of_the_queue_is_an_error(tmp_path: Path) -> None:
+    import openai
+
     async with served(tmp_path, WebOptions(token=TOKEN, port=0, heartbeat_seconds=0.01)) as stand:
         stand.orchestrator.on_prompt = lambda prompt: stand.store.inbox.abort(
             Abort(prompt.thread, Author("o", trusted=True), True)
@@ -241,6 +259,8 @@ async def test_a_message_taken_out_of_the_queue_is_an_error(tmp_path: Path) -> N
 
 
 async def test_a_repeated_call_whose_message_was_taken_out_is_an_error_too(tmp_path: Path) -> None:
+    import openai
+
     async with served(tmp_path, WebOptions(token=TOKEN, port=0, heartbeat_seconds=0.01)) as stand:
         stand.orchestrator.on_prompt = stand.echo
         async with openai.AsyncOpenAI(base_url=f"{stand.address}/v1", api_key=TOKEN) as client:
@@ -254,7 +274,7 @@ async def test_a_repeated_call_whose_message_was_taken_out_is_an_error_too(tmp_p
     assert [type(end) for end in ends] == [openai.ConflictError] * 2
 
 
-async def test_a_call_repeated_under_its_key_is_the_same_message(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_a_call_repeated_under_its_key_is_the_same_message(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     keyed = client.with_options(default_headers={"Idempotency-Key": "k1"})
     assert await chat(keyed, "hello") == await chat(keyed, "hello") == "You said: hello"
     events = (await shoal.client.get(f"/api/threads/{prompts(shoal)[0].thread}/events")).json()
@@ -262,6 +282,8 @@ async def test_a_call_repeated_under_its_key_is_the_same_message(shoal: Served, 
 
 
 async def test_the_token_is_the_api_key(shoal: Served) -> None:
+    import openai
+
     async with openai.AsyncOpenAI(base_url=f"{shoal.address}/v1", api_key="wrong") as client:
         with pytest.raises(openai.AuthenticationError):
             await chat(client, "hello")
@@ -289,14 +311,16 @@ async def test_what_cannot_be_answered_is_refused_in_openais_form(
     assert prompts(shoal) == []
 
 
-async def test_a_full_mailbox_is_a_rate_limit(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_a_full_mailbox_is_a_rate_limit(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+    import openai
+
     shoal.orchestrator.on_prompt = None
     shoal.orchestrator.prompts_max = 0
     with pytest.raises(openai.RateLimitError):
         await chat(client.with_options(max_retries=0), "hello")
 
 
-async def test_a_response(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_a_response(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     done = await client.responses.create(model="main", input="hello", instructions="Be brief.")
     assert done.output_text == "You said: [Instructions of the calling program]\nBe brief.\n\nhello"
     assert done.status == "completed"
@@ -307,7 +331,7 @@ async def test_a_response(shoal: Served, client: openai.AsyncOpenAI) -> None:
     assert len({prompt.thread for prompt in prompts(shoal)}) == 1
 
 
-async def test_a_response_streams(client: openai.AsyncOpenAI) -> None:
+async def test_a_response_streams(client: "openai.AsyncOpenAI") -> None:
     async with client.responses.stream(model="main", input="hello") as stream:
         kinds = [event.type async for event in stream]
         done = await stream.get_final_response()
@@ -317,7 +341,7 @@ async def test_a_response_streams(client: openai.AsyncOpenAI) -> None:
     assert "response.output_text.delta" in kinds
 
 
-async def test_a_response_takes_a_list_of_messages(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_a_response_takes_a_list_of_messages(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     parts = [
         {"type": "input_text", "text": "what is this?"},
         {"type": "input_image", "image_url": f"data:image/jpeg;base64,{PIXEL}"},
@@ -327,7 +351,7 @@ async def test_a_response_takes_a_list_of_messages(shoal: Served, client: openai
     assert prompts(shoal)[0].attachments[0].media_type == "image/jpeg"
 
 
-async def test_a_failed_response_says_so_in_its_stream(shoal: Served, client: openai.AsyncOpenAI) -> None:
+async def test_a_failed_response_says_so_in_its_stream(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     shoal.orchestrator.on_prompt = lambda prompt: fail(shoal, prompt)
     stream = await client.responses.create(model="main", input="hello", stream=True)
     last = [event async for event in stream][-1]

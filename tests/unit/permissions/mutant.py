@@ -18,7 +18,7 @@ from _pytest.runner import runtestprotocol
 from hypothesis import Phase, settings
 
 EXAMPLES = 30
-NO_PLUGINS = tuple(f"-pno:{name}" for name in ("cacheprovider", "xdist", "xdist.looponfail", "schemathesis"))
+NO_PLUGINS = tuple(f"-pno:{name}" for name in ("cacheprovider", "xdist", "xdist.looponfail"))
 
 SWAPS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
     ast.Eq: (ast.NotEq,),
