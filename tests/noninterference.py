@@ -605,13 +605,18 @@ async def _played(folder: Path, talks: Sequence[Talk], run: int, selector: IdleS
 def holds(folder: Path, talks: Sequence[Talk]) -> None:
     """Play the talks with the one and with the other words; nothing on the stranger's side may differ.
 
-    Raises AssertionError, of the first talk that fails by itself if there is one.
+    Raises AssertionError, of the first talk that fails by itself if there is one; or says that not even the same words
+    are the same play, where a difference says nothing.
     """
     try:
         _holds(folder, talks)
     except AssertionError:
         for talk in talks if len(talks) > 1 else ():
             _holds(folder, [talk])
+        try:
+            _holds(folder, [Talk(talk.acts, (talk.words[0],) * 2) for talk in talks])
+        except AssertionError as error:
+            raise AssertionError("the same words are not the same play") from error
         raise
 
 

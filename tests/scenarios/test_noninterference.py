@@ -93,11 +93,6 @@ async def test_whoever_speaks_uses_every_tool_and_gives_every_command(tmp_path: 
     assert {who: wanted - found for who, found in spoken.items() if who in people} == {who: set() for who in people}
 
 
-def test_the_same_words_are_the_same_play(tmp_path: Path) -> None:
-    """Else a difference would say nothing."""
-    holds(tmp_path / "play", [Talk(ACTS, ("tide", "tide"))])
-
-
 def test_what_taints_a_private_line_marks_no_strangers_prompt(tmp_path: Path) -> None:
     """The first words are remembered for the platform already, so that only the other ones are written."""
     acts = [

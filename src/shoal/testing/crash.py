@@ -7,6 +7,7 @@ when all of them are answered, or by SIGKILL at the ordered write. What the outs
 """
 
 import asyncio
+import gc
 import json
 import os
 import random
@@ -173,6 +174,7 @@ async def live(order: Order) -> int:
 
 def serve_forked(kind: type[T], live: Callable[[T], Coroutine[object, object, int]]) -> None:
     """Serve orders of a kind until standard input ends: each is lived in a forked child, whose end is told."""
+    gc.freeze()  # else each child looks through all that was imported for garbage, and copies its pages for that
     for line in sys.stdin:
         order = msgspec.json.decode(line, type=kind)
         receive, send = os.pipe()
