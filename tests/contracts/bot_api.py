@@ -30,7 +30,7 @@ def _unknown(name: str, model: Any, given: Mapping[str, Any]) -> list[str]:
     try:
         made = model.model_validate(given)
     except ValueError as error:
-        return [f"{name}: {error}"]
+        return [f"{name}: {error}".replace("\n", " ")]
     return [f"{name}: {path} is unknown" for path in _extra(made)]
 
 

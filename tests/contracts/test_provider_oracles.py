@@ -13,8 +13,10 @@ from shoal.testing.contracts.provider import TOOLS, answer, request
 from shoal.testing.contracts.provider_frames import frames_of
 from shoal.testing.model import Call, FakeModel, Recorded, Reply
 
-# The Gemini package subclasses what aiohttp would rather not have subclassed.
-pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning"),  # the Gemini package does that
+    pytest.mark.xdist_group("providers-clients"),
+]
 
 STREAMS_DIRECTORY = Path(__file__).parent / "streams"
 STREAMS = sorted(STREAMS_DIRECTORY.glob("*.sse"))

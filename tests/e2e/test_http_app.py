@@ -164,7 +164,7 @@ async def test_a_trigger_that_never_comes_is_refused(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_input")
 
 
-@pytest.mark.xdist_group("openai")
+@pytest.mark.xdist_group("providers-clients")
 async def test_openais_client_talks_to_an_agent_that_uses_tools(tmp_path: Path) -> None:
     import openai
 

@@ -18,7 +18,7 @@ from shoal.surfaces.http.server import WebOptions
 if TYPE_CHECKING:  # its 1,200 models take a second that collecting the tests need not wait for
     import openai
 
-pytestmark = pytest.mark.xdist_group("openai")
+pytestmark = pytest.mark.xdist_group("providers-clients")
 PIXEL = base64.b64encode(b"pixels").decode()
 
 
