@@ -22,7 +22,7 @@ from shoal.surfaces.http.server import API
 FOREIGN = "web:lobby:private"
 CANARY = "canary-of-the-owners"
 EXAMPLES = 5
-"""Chosen ones for each call, beside all at the edges of its schema, and the same in each run: `make fuzz` tries others."""
+"""Of each call, the same in each run, beside all at the edges of its schema; `make fuzz` tries others."""
 
 DOCUMENT = msgspec.json.decode(make_document(API, "0"))
 CALLS = [f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item if path != ENDLESS]
