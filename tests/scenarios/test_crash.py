@@ -81,8 +81,7 @@ def check_after(order: Order, before: Journal, seen_models: int, seen_tools: int
     assert not again, "no started call of a tool that is not idempotent runs again"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize(("side", "seed"), [("before", 1), ("after", 2)])
 def test_a_kill_at_every_durable_write_loses_and_repeats_nothing(
     server: ForkServer[Order], tmp_path: Path, side: str, seed: int
 ) -> None:

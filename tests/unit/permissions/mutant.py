@@ -127,23 +127,32 @@ class Loop:
         self._numbers = numbers
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Make each change in a child, where plain tests come before those that try many examples."""
-        session.items.sort(key=lambda item: hasattr(getattr(item, "obj", None), "hypothesis"))
+        """Make each change in a child. Plain tests come before those that try many examples, and what has noticed one
+        change comes first for the next, which is near it."""
+        items = sorted(session.items, key=lambda item: hasattr(getattr(item, "obj", None), "hypothesis"))
         for number in self._numbers:
             sys.stdout.flush()
+            receive, send = os.pipe()
             child = os.fork()
             if child == 0:
                 where = exchange(self._path, number)
-                os.write(1, f"{int(self._is_noticed(session.items))} {self._path.name} {where}\n".encode())
+                place = self._noticed_by(items)
+                os.write(1, f"{int(place is not None)} {self._path.name} {where}\n".encode())
+                os.write(send, str(place or 0).encode())
                 os._exit(0)
+            os.close(send)
+            with os.fdopen(receive) as answer:
+                place = int(answer.read() or 0)
             os.waitpid(child, 0)
+            items.insert(0, items.pop(place))
         return True
 
-    def _is_noticed(self, items: list[pytest.Item]) -> bool:
-        for item, following in zip(items, [*items[1:], None], strict=True):
+    def _noticed_by(self, items: list[pytest.Item]) -> int | None:
+        """The place of the first test that fails."""
+        for place, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
             if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
-                return True
-        return False
+                return place
+        return None
 
 
 if __name__ == "__main__":
