@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.tidy.source import PACKAGE, ROOT, package_files, project_files, text, where
+from tests.tidy.source import GROUP, PACKAGE, ROOT, nodes, package_files, project_files, text, tree, where
 
 BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL
@@ -131,19 +131,19 @@ def test_the_architecture_names_what_there_is() -> None:
     assert len(methods) > 10
 
 
+@pytest.mark.xdist_group(GROUP)
 def test_pages_that_messages_name_are_shown_by_shoal_docs() -> None:
     """A wheel has no folder docs/ that somebody stands in: messages name the command, and pages that there are."""
     named, bare = list[tuple[Path, str]](), list[str]()
     for path in package_files():
-        tree = ast.parse(text(path))
         docstrings = {
             id(node.body[0].value)
-            for node in ast.walk(tree)
+            for node in nodes(tree(path))
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
             and node.body
             and isinstance(node.body[0], ast.Expr)
         }
-        for node in ast.walk(tree):
+        for node in nodes(tree(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
                 named += [(path, page) for page in re.findall(r"`shoal docs ([\w/-]+)`", node.value)]
                 bare += [f"{where(path)}: {page}" for page in re.findall(r"\bdocs/[\w/-]+\.md", node.value)]

@@ -6,9 +6,13 @@ A new one fails here until its row says whose words it carries, and which test s
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
-from tests.tidy.source import PACKAGE, ROOT
+import pytest
 
+from tests.tidy.source import GROUP, PACKAGE, ROOT, package_files, tree
+
+pytestmark = pytest.mark.xdist_group(GROUP)
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 SECTION = "## Where a turn comes from"
 MAKERS = {
@@ -86,18 +90,17 @@ def trusts(call: ast.Call) -> bool:
     return any(not (isinstance(value, ast.Constant) and value.value is False) for value in given)
 
 
+@cache
 def in_product() -> tuple[set[str], set[str]]:
     """The places of the product that make a prompt, and those that trust somebody."""
     making: set[str] = set()
     trusting: set[str] = set()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if "testing" in path.relative_to(PACKAGE).parts:
-            continue
+    for path in package_files():
         module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = made_names(tree, module)
-        making |= {where for where, call in calls(tree, module) if makes(call, names)}
-        trusting |= {where for where, call in calls(tree, module) if trusts(call)}
+        names = made_names(tree(path), module)
+        for where, call in calls(tree(path), module):
+            making |= {where} if makes(call, names) else set()
+            trusting |= {where} if trusts(call) else set()
     return making, trusting
 
 
@@ -136,7 +139,7 @@ class A:
 
 
 def test_a_new_maker_is_found() -> None:
-    tree = ast.parse(CODE)
-    found = list(calls(tree, "new"))
-    assert {where for where, call in found if makes(call, made_names(tree, "new"))} == {"new.A.b", "new.A.c"}
+    code = ast.parse(CODE)
+    found = list(calls(code, "new"))
+    assert {where for where, call in found if makes(call, made_names(code, "new"))} == {"new.A.b", "new.A.c"}
     assert {where for where, call in found if trusts(call)} == {"new.A.b"}
