@@ -27,7 +27,18 @@ from shoal.testing.model import embeddings, speech, tokens
 from shoal.testing.model.answer import Answer, Wire
 from shoal.testing.model.anthropic import AnthropicWire
 from shoal.testing.model.gemini import GeminiWire
-from shoal.testing.model.http import LAST_CHUNK, Connection, Drop, Incoming, Plan, Send, chunk, document, head
+from shoal.testing.model.http import (
+    LAST_CHUNK,
+    Connection,
+    Drop,
+    Incoming,
+    Plan,
+    Send,
+    chunk,
+    document,
+    head,
+    stop_accepting,
+)
 from shoal.testing.model.openai import OpenAiWire
 from shoal.testing.model.responses import ResponsesWire
 from shoal.testing.model.script import (
@@ -188,6 +199,7 @@ class FakeModel:
     async def stop(self) -> None:
         """Close the listener and every connection."""
         if self._server is not None:
+            await stop_accepting(self._server.sockets)
             self._server.close()
             for connection in tuple(self._connections):
                 connection.close()

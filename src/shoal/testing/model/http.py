@@ -1,8 +1,9 @@
 """The smallest HTTP/1.1 server that a scripted model needs: keep-alive, paced chunks, broken connections on purpose."""
 
 import asyncio
+import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -39,6 +40,18 @@ class Plan(msgspec.Struct):
 
 
 Respond: TypeAlias = Callable[[Incoming], Plan]
+ACCEPTING_STEPS = 3
+"""Of the event loop, until whoever has been accepted is told to the protocol."""
+
+
+async def stop_accepting(listening: Iterable[socket.socket]) -> None:
+    """Let in whoever is being accepted, and nobody more: asyncio never closes the connection of somebody who is on the
+    way in when a server closes."""
+    loop = asyncio.get_running_loop()
+    for one in listening:
+        loop.remove_reader(one)
+    for _ in range(ACCEPTING_STEPS):
+        await asyncio.sleep(0)
 
 
 def head(status: int, content_type: str, headers: Sequence[tuple[str, str]] = (), length: int | None = None) -> bytes:

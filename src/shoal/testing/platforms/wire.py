@@ -9,6 +9,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from shoal.testing.model.http import stop_accepting
+
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
 
@@ -90,6 +92,7 @@ class LoopbackServer:
         """Close the listener and every connection."""
         server, self._server = self._server, None
         if server is not None:
+            await stop_accepting(server.sockets)
             server.close()
             self.drop()
             tasks = tuple(self._tasks)
@@ -188,6 +191,7 @@ class LoopbackSocket:
         """Close the listener and every connection; what was told is kept."""
         server, self._server = self._server, None
         if server is not None:
+            await stop_accepting(server.sockets)
             self.drop()
             server.close()
             await server.wait_closed()

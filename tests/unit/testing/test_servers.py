@@ -1,0 +1,29 @@
+"""The servers of fakes end clean, whoever is on the way in."""
+
+import asyncio
+import gc
+import socket
+
+import pytest
+
+from shoal.testing.model import FakeModel
+from shoal.testing.platforms.wire import Answered, Called, LoopbackServer
+
+
+async def nothing(called: Called) -> Answered:
+    return Answered(200)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("steps", range(6))
+@pytest.mark.parametrize("kind", ["platform", "model"])
+async def test_somebody_on_the_way_in_is_let_go_when_a_server_stops(kind: str, steps: int) -> None:
+    """At any step of the event loop; else garbage collection warns in a later test, which fails for that."""
+    server = LoopbackServer(nothing) if kind == "platform" else FakeModel()
+    address = await server.start()
+    _, _, port = address.rpartition(":")
+    with socket.create_connection(("127.0.0.1", int(port))):
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await server.stop()
+    gc.collect()
