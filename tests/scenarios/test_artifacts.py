@@ -106,6 +106,26 @@ async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last
         assert not files.path(digest).exists()
 
 
+async def test_a_clock_that_is_wrong_for_some_minutes_makes_no_result_old(tmp_path: Path) -> None:
+    clock, wrong = ManualClock(), 400 * 86_400.0
+    async with scenario(tmp_path, FakeModel(script=reader()), tools=[report], clock=clock) as world:
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        stored = LocalFiles(world.app.home.artifacts).path((await results(world))[0].artifact)
+        os.utime(stored, (0, 0))
+        await clock.advance(3000)
+        clock.jump(wrong)
+        await clock.advance(1500)
+        clock.jump(-wrong)
+        for _ in range(3):
+            await clock.advance(3600)
+        assert stored.exists()
+        clock.jump(wrong)
+        while stored.exists():
+            await clock.advance(600)
+            assert clock.monotonic() < 8 * 3600
+
+
 def own_files(**asked: str | int) -> Script:
     """Reads the conversation's own files, then answers."""
 

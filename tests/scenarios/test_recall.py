@@ -3,16 +3,20 @@
 import io
 import json
 import zipfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from shoal.domain.errors import ProviderDown, ProviderRefused
 from shoal.domain.messages import ToolMessage
+from shoal.testing.clock import ManualClock, in_time
 from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.model.embeddings import DIMENSIONS, vector
 from shoal.testing.scenario import Person, World, scenario
+from shoal.tools.library import AGAIN_SECONDS, POLL_SECONDS
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 BY_WORDS = "Found by words alone; recall by meaning is not set up."
@@ -31,12 +35,14 @@ def docx(*paragraphs: str) -> bytes:
 
 
 @asynccontextmanager
-async def meaning(folder: Path, model: FakeModel, **settings: object) -> AsyncGenerator[World]:
+async def meaning(
+    folder: Path, model: FakeModel, clock: ManualClock | None = None, **settings: object
+) -> AsyncGenerator[World]:
     """A world whose recall goes by the fake's vectors: texts that share the beginnings of words."""
     async with FakeModel().serve() as url:
         provider = {"kind": "openai", "base_url": f"{url}/v1"}
         given = {"providers": {"fakes": provider}, "recall": {"model": "fakes/embed", **settings}}
-        async with scenario(folder, model, settings=given) as world:
+        async with scenario(folder, model, settings=given, clock=clock) as world:
             yield world
 
 
@@ -172,6 +178,73 @@ async def test_another_model_embeds_everything_anew(tmp_path: Path) -> None:
                     await library.begin()
                 await library.catch_up()
                 assert embedder.embedded == calls
+
+
+class OddEmbeddings:
+    """The fake's vectors in so many numbers; none for a text with a bad word, nor while it is away."""
+
+    name = "fakes/embed"
+
+    def __init__(self, numbers: int = DIMENSIONS) -> None:
+        self.numbers = numbers
+        self.away = False
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """The vectors, or an error."""
+        if self.away:
+            raise ProviderDown("It is away.")
+        if any("forbidden" in text for text in texts):
+            raise ProviderRefused("That is no text for it.")
+        return [(vector(text) * 2)[: self.numbers] for text in texts]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_model_that_is_another_by_the_same_name_embeds_everything_anew(tmp_path: Path) -> None:
+    async with meaning(tmp_path, FakeModel()) as world:
+        write(world, "data/MEMORY.md", "- the berth costs ten crowns\n")
+        library = world.app.library
+        await library.catch_up()
+
+        def may_see(source: str) -> bool:
+            return source == "data/MEMORY.md"
+
+        assert len(await library.nearest("what costs the berth?", may_see, "", 3)) == 1
+        library.embeddings = OddEmbeddings(DIMENSIONS + 64)
+        assert await library.nearest("what costs the berth?", may_see, "", 3) == []
+        write(world, "data/MEMORY.md", "- the berth costs ten crowns\n- violins have strings\n")
+        await library.catch_up()
+        found = await library.nearest("what costs the berth?", may_see, "", 3)
+        assert found[0].text == "the berth costs ten crowns"
+
+
+async def test_a_text_that_the_model_refuses_keeps_no_other_from_being_found(tmp_path: Path) -> None:
+    async with meaning(tmp_path, FakeModel()) as world:
+        library = world.app.library
+        library.embeddings = OddEmbeddings()
+        write(world, "data/MEMORY.md", "- the berth costs ten crowns\n- the forbidden berth\n")
+        await library.catch_up()
+        assert await world.app.store.recall.waiting(9) == []
+        found = await library.nearest("what costs the berth?", lambda source: True, "", 3)
+        assert [one.text for one in found] == ["the berth costs ten crowns"]
+        assert len(await library.with_words("forbidden", ["data/MEMORY.md"], "")) == 1
+
+
+async def test_an_outage_of_the_model_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    async with meaning(tmp_path, FakeModel(), clock) as world:
+        away = OddEmbeddings()
+        away.away = True
+        world.app.library.embeddings = away
+        write(world, "data/MEMORY.md", "- the berth costs ten crowns\n")
+        for _ in range(12):
+            await clock.advance(POLL_SECONDS)
+            await clock.advance(AGAIN_SECONDS)
+        away.away = False
+        await in_time(clock, world.app.library.catch_up())
+        assert await world.app.store.recall.waiting(9) == []
+    assert caplog.text.count("could not be embedded") == 1
 
 
 async def test_private_lines_are_their_persons_alone(tmp_path: Path) -> None:

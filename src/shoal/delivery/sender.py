@@ -38,7 +38,7 @@ from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, post_once, withdraw
 from shoal.domain.cards import SHORT_ID_CHARS, card_id
-from shoal.domain.clock import Clock, retry_delay
+from shoal.domain.clock import Clock, retry_delay, wall_ahead
 from shoal.domain.errors import PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Folders
 from shoal.domain.ids import ThreadId, thread_address
@@ -99,7 +99,7 @@ class Sender:
         self._pacer = Pacer(adapter.limits, clock)
         self._at_work: dict[str, float] = {}
         """Rows with when they were claimed, on the monotonic clock."""
-        self._wall_ahead_seconds = self._wall_ahead()
+        self._wall_ahead_seconds = wall_ahead(self._clock)
         self._expected = 0
         """Rows that may come claimed from transactions under way."""
         self._doubtful: dict[str, OutboxRow] = {}
@@ -176,7 +176,7 @@ class Sender:
         self._poked.clear()
         await self._give_back_doubtful()
         room = min(ROWS_A_CLAIM, self._room())
-        now, looked_at, ahead = self._clock.monotonic(), self._clock.now(), self._wall_ahead()
+        now, looked_at, ahead = self._clock.monotonic(), self._clock.now(), wall_ahead(self._clock)
         was_set = abs(ahead - self._wall_ahead_seconds) > CLAIM_SECONDS / 3
         self._wall_ahead_seconds = ahead if was_set else self._wall_ahead_seconds
         before = now - CLAIM_SECONDS / 3
@@ -206,10 +206,6 @@ class Sender:
             id, row = next(iter(self._doubtful.items()))
             await self._outbox.give_back(row)
             self._doubtful.pop(id, None)
-
-    def _wall_ahead(self) -> float:
-        """By how many seconds the wall clock is ahead of the one that nobody sets."""
-        return self._clock.now().timestamp() - self._clock.monotonic()
 
     async def _work_on(self, row: OutboxRow) -> None:
         is_more = True

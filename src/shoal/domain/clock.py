@@ -60,6 +60,27 @@ class SystemClock:
         return format_ulid(time.time_ns() // 1_000_000, os.urandom(10))
 
 
+CLOCK_SET_SECONDS = 60.0
+"""Less is a clock that is kept right."""
+STEADY_SECONDS = 3600.0
+
+
+def wall_ahead(clock: Clock) -> float:
+    """By how many seconds the wall clock is ahead of the one that nobody sets."""
+    return clock.now().timestamp() - clock.monotonic()
+
+
+async def sleep_till_steady(clock: Clock, seconds: float) -> None:
+    """Sleep; and should the clock be set meanwhile, until it was not for STEADY_SECONDS, lest a clock that is wrong for
+    some minutes make everything old. Waking from a suspend counts as well."""
+    while True:
+        ahead = wall_ahead(clock)
+        await clock.sleep(seconds)
+        if abs(wall_ahead(clock) - ahead) < CLOCK_SET_SECONDS:
+            return
+        seconds = STEADY_SECONDS
+
+
 def iso(at: datetime) -> str:
     """ISO 8601 UTC with milliseconds and `Z`."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"

@@ -24,7 +24,7 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from shoal.domain.clock import to_micros
+from shoal.domain.clock import sleep_till_steady, to_micros
 from shoal.domain.ids import format_ulid
 from shoal.domain.settings import Config
 from shoal.domain.webhooks import REPEATED_SECONDS
@@ -72,7 +72,7 @@ class Bookkeeping(StorePart):
         day, for ever. Raises StoreError."""
         seconds = FIRST_SECONDS
         while days:
-            await self._clock.sleep(seconds)
+            await sleep_till_steady(self._clock, seconds)
             await self.expire(days)
             seconds = EVERY_SECONDS
 

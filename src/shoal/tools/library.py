@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.domain.clock import Clock, from_micros, to_micros
-from shoal.domain.errors import ProviderError, ToolError
+from shoal.domain.errors import ProviderError, ProviderRefused, ToolError
 from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
 from shoal.domain.files import in_thread
 from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
@@ -196,7 +196,7 @@ class Library:
         """
         assert self.embeddings is not None
         (vector,) = await self.embeddings.embed([query])
-        if self._floor is None:
+        if self._floor is None or self._floor.numbers != len(vector):
             cohort = await self.embeddings.embed(COHORT)
             self._floor = await in_thread(lambda: Floor(cohort))
         await self._load()
@@ -250,12 +250,16 @@ class Library:
     async def run(self) -> None:
         """Read what changed and embed what has no vector, for ever. Raises StoreError."""
         await self.begin()
+        told = ""
         while True:
             await self._clock.sleep(POLL_SECONDS)
             try:
                 await self.catch_up()
+                told = ""
             except ProviderError as error:
-                log.warning("texts could not be embedded; look at recall.model", extra={"why": str(error)})
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("texts could not be embedded; look at recall.model", extra={"why": told})
                 await self._clock.sleep(AGAIN_SECONDS)
 
     async def begin(self) -> None:
@@ -325,10 +329,34 @@ class Library:
         )
         wanted = [(piece, text) for piece, text in zip(waiting, texts, strict=True) if text.strip()]
         if wanted:
-            vectors = await self.embeddings.embed([text for _, text in wanted])
+            vectors = await self._vectors([text for _, text in wanted])
+            numbers, before = str(len(vectors[0])), await self._marks.get(SCOPE, "numbers")
+            if before != numbers:  # another model by the same name, with whose vectors none can be compared
+                if before is not None:
+                    await self._pieces.reset()
+                await self._marks.put(SCOPE, "numbers", numbers)
             coded = [b64encode(code_of(vector)).decode() for vector in vectors]
             await self._pieces.embed([(piece.id, code) for (piece, _), code in zip(wanted, coded, strict=True)])
         return len(waiting)
+
+    async def _vectors(self, texts: Sequence[str]) -> list[list[float]]:
+        """The texts' vectors; of a text that the model refuses while it takes others, all 0, which is like nothing.
+
+        Raises ProviderError.
+        """
+        assert self.embeddings is not None
+        try:
+            return await self.embeddings.embed(texts)
+        except ProviderRefused:
+            (ordinary,) = await self.embeddings.embed(COHORT[:1])  # which it refuses too where the key is wrong, say
+        found: list[list[float]] = []
+        for text in texts:
+            try:
+                found += await self.embeddings.embed([text])
+            except ProviderRefused as error:
+                log.info("a text is found by words alone, since it is refused", extra={"why": str(error)})
+                found.append([0.0] * len(ordinary))
+        return found
 
     async def said(self, piece: Passage) -> Event | None:
         """The message that a piece of a conversation stands for."""
@@ -423,6 +451,8 @@ COHORT = (
 """Sentences unlike each other; no more than one batch of texts."""
 DEVIATIONS = 3.75
 """How many standard deviations closer than the cohort an answer is at least."""
+SMALLEST = 1e-300
+"""Numbers below this are as good as 0."""
 _SIGNS = bytes(49 if byte > 127 else 48 for byte in range(256))  # as text: 1 for a negative number, else 0
 
 
@@ -430,6 +460,7 @@ class Floor:
     """How close to a question what answers it is at least, by the cohort's vectors; takes some milliseconds to make."""
 
     def __init__(self, cohort: Sequence[Sequence[float]]) -> None:
+        self.numbers = len(cohort[0])
         self._codes = [code_of(vector) for vector in cohort]
         self._deviation = statistics.pstdev(closeness(one, other) for one, other in combinations(self._codes, 2))
 
@@ -441,7 +472,7 @@ class Floor:
 
 def code_of(vector: Sequence[float]) -> bytes:
     """A vector's numbers in eight bits each, the largest as 127; what is lost is less than models differ in."""
-    scale = 127 / (max(map(abs, vector)) or 1.0)
+    scale = 127 / max(*map(abs, vector), SMALLEST)
     return bytes([round(number * scale) & 255 for number in vector])
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from shoal.domain.checkpoints import CheckpointsSettings
-from shoal.domain.clock import Clock
+from shoal.domain.clock import Clock, sleep_till_steady
 from shoal.domain.errors import Conflict, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Files, Folders, in_thread
 from shoal.domain.home import Home
@@ -62,6 +62,8 @@ def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: 
 
 # ---- how long ----
 
+FIRST_SECONDS = 600.0
+"""Time after the start in which a clock that was wrong is set right."""
 CHECK_SECONDS = 3600.0
 CHECKS_A_DAY = 24
 
@@ -97,10 +99,11 @@ class Retention:
         while True:
             if self._marked is not None:
                 await self._marked.forget_unused()
+            await sleep_till_steady(self._clock, FIRST_SECONDS)
             await self.expire_checkpoints()
             for _ in range(CHECKS_A_DAY):
                 await self.expire()
-                await self._clock.sleep(CHECK_SECONDS)
+                await sleep_till_steady(self._clock, CHECK_SECONDS)
 
     async def expire(self) -> int:
         """Forget what is too old now; returns how many files went."""

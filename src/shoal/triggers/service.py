@@ -29,7 +29,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from shoal.domain.clock import Clock, iso, to_micros
+from shoal.domain.clock import Clock, iso, to_micros, wall_ahead
 from shoal.domain.errors import InvalidInput, ShoalError, StoreError
 from shoal.domain.ids import unopened
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
@@ -140,7 +140,7 @@ class TriggerService:
         """Serve until cancelled. A store that fails ends it with a StoreError."""
         await self.recover()
         while True:
-            ahead, before = self._wall_ahead(), self._wall_ahead_seconds
+            ahead, before = wall_ahead(self._clock), self._wall_ahead_seconds
             self._wall_ahead_seconds = ahead
             if before - ahead > SET_BACK_SECONDS:
                 await self._come_sooner(await self._triggers.all())
@@ -156,7 +156,7 @@ class TriggerService:
     async def recover(self) -> None:
         """Send again what was claimed shortly before the process ended; what had been sent is a duplicate and drops."""
         now, triggers = self._clock.now(), await self._triggers.all()
-        self._wall_ahead_seconds = self._wall_ahead()
+        self._wall_ahead_seconds = wall_ahead(self._clock)
         await self._come_sooner(triggers)
         for trigger in triggers:
             claimed_at = trigger.last_at
@@ -167,10 +167,6 @@ class TriggerService:
                 continue
             if now - claimed_at < self._late_max:
                 await self._deliver(Occurrence(trigger, claimed_at, key), attempt=0)
-
-    def _wall_ahead(self) -> float:
-        """By how many seconds the wall clock is ahead of the one that nobody sets."""
-        return self._clock.now().timestamp() - self._clock.monotonic()
 
     async def _come_sooner(self, triggers: Sequence[Trigger]) -> None:
         """Have each come as soon as it would if its next time were computed now: that was computed by a clock which may

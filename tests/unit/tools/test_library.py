@@ -120,7 +120,9 @@ def test_eight_bits_keep_the_angle_and_the_signs() -> None:
         assert abs(closeness(code_of(one), code_of(other)) - exact) < 0.01
         assert bits_of(code_of(one)).bit_count() == sum(number < 0 for number in code_of_signed(one))
     assert closeness(code_of([1.0]), code_of([1.0, 2.0])) == -1.0
-    assert closeness(code_of([0.0, 0.0]), code_of([1.0, 2.0])) == -1.0
+    for nothing in (0.0, 5e-324):
+        assert closeness(code_of([nothing, 0.0]), code_of([1.0, 2.0])) == -1.0
+    assert closeness(code_of([1e308, 1e308]), code_of([1e-200, 1e-200])) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("common", [0.0, 1.5], ids=["texts far apart", "texts close together"])

@@ -336,6 +336,26 @@ class BookkeepingRules:
         again = [(await store.inbox.accept(prompt(f"m-T{day}"), 99)).status for day in range(days)]
         assert again == ["accepted"] * (days - kept) + ["duplicate"] * kept
 
+    async def test_a_clock_that_is_wrong_for_some_minutes_makes_nothing_old(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Neither after the start nor on a later day; once it stays so, it counts."""
+        wrong = 2 * DAYS * 86_400.0
+        await answered(store, "T")
+        await delivered(store, "T:reply")
+        await sent(store, "newest")
+        async with running(store.bookkeeping, DAYS):
+            for pause in (timedelta(minutes=5), timedelta(hours=23, minutes=55)):
+                await until(clock, clock.now() + pause)
+                clock.jump(wrong)
+                await until(clock, clock.now() + timedelta(minutes=10))
+                clock.jump(-wrong)
+                await until(clock, clock.now() + timedelta(hours=2))
+                assert await store.outbox.fate("T:reply") is not None
+            clock.jump(wrong)
+            await until(clock, clock.now() + timedelta(days=1, hours=3))
+        assert await store.outbox.fate("T:reply") is None
+
     async def test_without_days_all_is_kept(self, store: Store, clock: ManualClock) -> None:
         """The run ends at once."""
         await sent(store, "old")

@@ -17,6 +17,7 @@ import base64
 import binascii
 import hashlib
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -52,6 +53,7 @@ from shoal.tools.mcp.pins import (
     tool_name,
 )
 from shoal.tools.mcp.transport import LastWords, McpServer, failures, opened
+from shoal.tools.output import visible
 from shoal.tools.registry import Registry
 
 if TYPE_CHECKING:
@@ -170,6 +172,8 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 60.0
 """How often the tools of a server are listed anew, which also shows that it lives."""
+LISTINGS_MAX = 10
+"""Most listings in CHECK_SECONDS, however often the server says that its tools have changed."""
 STEADY_SECONDS = 30.0
 """A connection that held this long is tried again at once when it ends; one that did not counts as a failure."""
 TOOLS_MAX = 128
@@ -177,7 +181,11 @@ TOOLS_MAX = 128
 PAGES_MAX = 20
 """Most pages of a server's list."""
 
+WARNINGS_MAX = 20
+"""Most oddities of one connection that the log tells of, each once."""
+
 LOST = "The MCP server {} was lost during the call, so its outcome is unknown. Check before repeating."
+UNCLEAR = "The MCP server {} answered in a way that cannot be read, so the outcome is unknown. Check before repeating."
 
 Status: TypeAlias = Literal["starting", "up", "lost", "down"]
 
@@ -229,6 +237,7 @@ class McpConnection:
         self._offered: dict[str, McpTool] = {}
         self._up_at = 0.0
         self._waiting = 0
+        self._warned: set[tuple[str, str]] = set()
         self._digest = hashlib.sha256(server.settings.identity.encode()).hexdigest()
         if pins is not None:
             pins.watchers.append(self._stir.set)
@@ -255,6 +264,7 @@ class McpConnection:
         """Connect and stay for as long as it lasts; returns why it ended."""
         words, settings = LastWords(), self.server.settings
         self._lost.clear()
+        self._warned.clear()
 
         def lose() -> None:
             self._lost.set()
@@ -286,15 +296,18 @@ class McpConnection:
                     await stack.enter_async_context(client)
                 self._client = client
                 await self._offer(client)
-                self._up_at = self._clock.monotonic()
+                self._up_at, listed_at = self._clock.monotonic(), deque[float](maxlen=LISTINGS_MAX)
                 self._become("up")
                 self.settled.set()
                 # Until it is lost, the list of tools is kept as the server's.
                 while not self._lost.is_set():
                     await self._clock.wait(self._stir, CHECK_SECONDS)
+                    if len(listed_at) == LISTINGS_MAX:
+                        await self._clock.wait(self._lost, listed_at[0] + CHECK_SECONDS - self._clock.monotonic())
                     self._stir.clear()
                     if self._lost.is_set():
                         break
+                    listed_at.append(self._clock.monotonic())
                     try:
                         await self._offer(client)
                     except StoreError as error:
@@ -308,7 +321,7 @@ class McpConnection:
             why = _reason(error)
         finally:
             self._client = None
-        return f"{why} It said: {words.last_line}" if words.last_line else why
+        return visible(f"{why} It said: {words.last_line}" if words.last_line else why)
 
     def release(self) -> None:
         """Hear of decisions on its tools no more."""
@@ -329,7 +342,7 @@ class McpConnection:
             if cursor is None or len(tools) >= TOOLS_MAX:
                 break
         if len(tools) > TOOLS_MAX:
-            log.warning("an MCP server has more tools than are taken", extra={"server": self.server.name})
+            self._warn("an MCP server has more tools than are taken", f"the most is {TOOLS_MAX}")
         for tool in tools[:TOOLS_MAX]:
             raw = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"icons", "meta"})
             words = described(self.server.name, tool.description or tool.title or tool.name)
@@ -341,9 +354,7 @@ class McpConnection:
         for own, (name, found) in sorted(used.items()):
             made = McpTool(ToolSpec(name, found.description, found.parameters), own, self._digest, self.call)
             if wanted.setdefault(name, made) is not made:
-                log.warning(
-                    "two tools of an MCP server have one name", extra={"server": self.server.name, "tool": name}
-                )
+                self._warn("two tools of an MCP server have one name", name)
         for name, tool in list(self._offered.items()):
             if name not in wanted or wanted[name].definition != tool.definition:
                 self._registry.remove(name)
@@ -354,11 +365,16 @@ class McpConnection:
             try:
                 self._registry.add(tool)
             except InvalidInput as error:
-                log.warning("an MCP tool is left out", extra={"server": self.server.name, "why": str(error)})
+                self._warn("an MCP tool is left out", str(error))
             else:
                 self._offered[name] = tool
         if self.state.status == "up":
             self._become("up")
+
+    def _warn(self, what: str, why: str) -> None:
+        if (what, why) not in self._warned and len(self._warned) < WARNINGS_MAX:
+            self._warned.add((what, why))
+            log.warning(what, extra={"server": self.server.name, "why": why})
 
     def _withdraw(self) -> None:
         for name in self._offered:
@@ -383,6 +399,7 @@ class McpConnection:
     async def call(self, name: str, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
         """Call a tool by the server's name for it. Raises ToolError when the server cannot be asked."""
         from mcp import MCPError
+        from pydantic import ValidationError
 
         client = self._client
         if client is None or self.state.status != "up":
@@ -394,6 +411,8 @@ class McpConnection:
             if self._lost.is_set():
                 raise ToolError(LOST.format(self.server.name)) from error
             return marked(self.server.name, error.message, is_error=True)
+        except ValidationError as error:
+            raise ToolError(UNCLEAR.format(self.server.name), tainted_by=source_of(self.server.name)) from error
         except failures() as error:
             text = f"The MCP server {self.server.name} failed: {_reason(error)}"
             raise ToolError(text, tainted_by=source_of(self.server.name)) from error

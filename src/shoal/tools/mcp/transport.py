@@ -9,11 +9,11 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 import anyio
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 STDERR_CHARS_KEPT = 2000
 HTTP_CONNECT_SECONDS = 10.0
+MESSAGE_BYTES_MAX = 16_777_216
+"""Largest message that is taken over HTTP: room for a few images."""
 
 
 class McpServer(NamedTuple):
@@ -114,11 +116,36 @@ async def _over_http(server: McpServerSettings) -> "AsyncGenerator[TransportStre
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    headers = await _revealed(server.headers)
+    class Bounded(httpx2.AsyncByteStream):
+        """A body of which no more is read than one message may have, and none where it is to be unpacked."""
+
+        def __init__(self, response: httpx2.Response) -> None:
+            self._stream = cast("httpx2.AsyncByteStream", response.stream)
+            self._is_packed = "content-encoding" in response.headers
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for piece in self._stream:
+                size += len(piece)
+                if self._is_packed or size > MESSAGE_BYTES_MAX:
+                    why = "is compressed, unasked" if self._is_packed else f"has over {MESSAGE_BYTES_MAX >> 20} MiB"
+                    raise httpx2.StreamError(f"The answer {why}.")
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def bound(response: httpx2.Response) -> None:
+        kind = response.headers.get("content-type", "").lower()
+        if "content-encoding" in response.headers or not kind.startswith("text/event-stream"):
+            response.stream = Bounded(response)  # of a stream of events each is bounded by itself
+
+    headers = {**await _revealed(server.headers), "Accept-Encoding": "identity"}
     timeout = httpx2.Timeout(server.timeout_seconds, connect=HTTP_CONNECT_SECONDS)
+    hooks = {"response": [bound]}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False) as client,
-        streamable_http_client(server.url, http_client=client) as streams,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False, event_hooks=hooks) as client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX) as streams,
     ):
         yield streams
 
@@ -139,7 +166,9 @@ async def _as_child(server: McpServer, enclose: Enclose | None, words: LastWords
         argv = program
         if sys.platform == "linux" and (setpriv := shutil.which("setpriv")):  # the kernel kills it when we end
             argv = (setpriv, "--pdeathsig", "KILL", "--", *program)
-        parameters = StdioServerParameters(command=argv[0], args=list(argv[1:]), env=env, cwd=server.folder)
+        parameters = StdioServerParameters(
+            command=argv[0], args=list(argv[1:]), env=env, cwd=server.folder, encoding_error_handler="replace"
+        )
         reading, writing = os.pipe()
         with os.fdopen(reading), os.fdopen(writing, "w") as errors:
             async with anyio.create_task_group() as tasks:

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 MORE = Path("more.json")
+LISTINGS = Path("listings")
+"""Once this file is there, each listing is noted in it, and followed by word that the tools have changed."""
 PICTURE = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # one pixel
 )
@@ -47,20 +49,25 @@ def call(name: str, arguments: dict[str, str]) -> dict[str, object] | None:
         case "where":
             return text(str(Path.cwd()))
         case "die":
-            sys.stderr.write("going down now\n")
+            sys.stderr.write(arguments.get("text", "going down now") + "\n")
             sys.stderr.flush()
             os._exit(3)
         case "hang":
             return None
         case "noise":
             sys.stdout.write('no json\n{"jsonrpc": "2.0", "id": 99999, "result": {}}\n{"half": \n')
+            sys.stdout.flush()
+            sys.stdout.buffer.write(b"\xff\xfe no text\n")
             return text("still here")
         case "picture":
-            return {"content": [{"type": "image", "data": PICTURE, "mimeType": "image/png"}]}
+            kind = arguments.get("text", "image")
+            return {"content": [{"type": kind, "data": PICTURE, "mimeType": "image/png"}]}
         case "refuse":
             return {**text("not today"), "isError": True}
         case "grow":
             MORE.write_text('["late"]')
+            if arguments:
+                LISTINGS.touch()
             say({"method": "notifications/tools/list_changed"})
             return text("grown")
         case _:
@@ -97,6 +104,10 @@ def main() -> None:
         result = answer(message["method"], message.get("params") or {})
         if result is not None:
             say({"id": message["id"], "result": result})
+        if message["method"] == "tools/list" and LISTINGS.exists():
+            with LISTINGS.open("a") as listings:
+                listings.write("x")
+            say({"method": "notifications/tools/list_changed"})
     while "stubborn" in sys.argv:
         signal.pause()
 

@@ -20,7 +20,7 @@ from shoal.domain.secret import Secret
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.limits import CommandLimits
 from shoal.testing.clock import ManualClock
-from shoal.tools.mcp.connection import McpConnection
+from shoal.tools.mcp.connection import CHECK_SECONDS, LISTINGS_MAX, TOOLS_MAX, McpConnection
 from shoal.tools.mcp.transport import LastWords, McpServer
 from shoal.tools.registry import Registry
 
@@ -155,6 +155,31 @@ async def test_new_tools_appear_when_the_server_says_so(tmp_path: Path) -> None:
         assert stand.registry.get("mcp_odd_echo") is echo
 
 
+async def test_a_server_that_always_says_so_is_not_listed_all_the_time(tmp_path: Path) -> None:
+    listings = tmp_path / "mcp" / "odd" / "listings"
+    async with connected(tmp_path, odd(tmp_path)) as stand:
+        await stand.becomes("up")
+        await stand.call("mcp_odd_grow", '{"text": "and grow"}')
+        for minutes in (1, 2):
+            await stand.clock.sleepers()
+            for _ in range(2 * LISTINGS_MAX):
+                await stand.call("mcp_odd_echo")
+            assert len(listings.read_text()) == minutes * LISTINGS_MAX
+            await stand.clock.advance(CHECK_SECONDS)
+
+
+async def test_what_is_odd_about_its_tools_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "mcp" / "odd"
+    folder.mkdir(parents=True)
+    (folder / "more.json").write_text(json.dumps([f"tool{number}" for number in range(10_000)]))
+    async with connected(tmp_path, odd(tmp_path)) as stand:
+        assert len((await stand.becomes("up")).tools) == TOOLS_MAX
+        for _ in range(3):
+            await stand.clock.advance(CHECK_SECONDS)
+            await stand.call("mcp_odd_echo")
+    assert caplog.text.count("more tools than are taken") == 1
+
+
 async def test_only_the_tools_that_are_wanted_are_taken(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path, tools=("echo", "unknown"))) as stand:
         assert (await stand.becomes("up")).tools == ("mcp_odd_echo",)
@@ -164,6 +189,25 @@ async def test_noise_between_the_messages_is_survived(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path)) as stand:
         await stand.becomes("up")
         assert "still here" in (await stand.call("mcp_odd_noise")).text
+
+
+async def test_of_an_answer_that_cannot_be_read_the_outcome_is_unknown(tmp_path: Path) -> None:
+    async with connected(tmp_path, odd(tmp_path)) as stand:
+        await stand.becomes("up")
+        with pytest.raises(ToolError, match="outcome is unknown") as caught:
+            await stand.call("mcp_odd_picture", '{"text": "film"}')
+        assert caught.value.tainted_by == "mcp:odd"
+        assert "hi" in (await stand.call("mcp_odd_echo", '{"text": "hi"}')).text
+
+
+async def test_last_words_style_no_terminal(tmp_path: Path) -> None:
+    async with connected(tmp_path, odd(tmp_path)) as stand:
+        await stand.becomes("up")
+        with pytest.raises(ToolError):
+            await stand.call("mcp_odd_die", json.dumps({"text": "\x1b]0;mine\x07\x1b[31merror: \x1b[2Jred"}))
+        lost = await stand.becomes("lost")
+    assert "error" in lost.why
+    assert lost.why.isprintable()
 
 
 async def test_a_call_that_is_never_answered_ends_and_the_server_stays(tmp_path: Path) -> None:

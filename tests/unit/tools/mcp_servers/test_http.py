@@ -1,17 +1,20 @@
 """A server that runs elsewhere, over streamable HTTP: its tools come and go with it, and the token goes along."""
 
 import asyncio
+import contextlib
+import json
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
+from itertools import repeat
 from pathlib import Path
 
 import pytest
 from tests.unit.tools.mcp_servers.stand import configured, connected
 
 from shoal.domain.secret import Secret
-from shoal.tools.mcp.transport import McpServer
+from shoal.tools.mcp.transport import MESSAGE_BYTES_MAX, McpServer
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 PROGRAM = Path(__file__).with_name("http_server.py")
@@ -67,3 +70,94 @@ async def test_a_refused_token_is_a_state_that_does_not_tell_it(tmp_path: Path) 
     async with serving(port), connected(tmp_path, scales(port, "another-token")) as stand:
         state = await stand.becomes("down")
     assert "another-token" not in state.why
+
+
+Body = Callable[[bytes], Iterator[bytes]]
+"""The pieces of an answer, headers and all, made of the result as it should be."""
+
+
+@asynccontextmanager
+async def answering(body: Body) -> AsyncGenerator[int]:
+    """A server with one tool whose calls are answered so; its port."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                length = head.partition("content-length: ")[2].partition("\r")[0]
+                asked = json.loads(await reader.readexactly(int(length or 0)) or b"{}")
+                info = {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {},
+                    "serverInfo": {"name": "a", "version": "1"},
+                }
+                results: dict[str, object] = {
+                    "initialize": info,
+                    "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
+                    "tools/call": {"content": [{"type": "text", "text": "x" * 2_000_000}]},
+                }
+                method, known = str(asked.get("method")), {"jsonrpc": "2.0", "id": asked.get("id")}
+                if "id" not in asked:
+                    writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+                elif method == "tools/call":
+                    for piece in body(json.dumps({**known, "result": results[method]}).encode()):
+                        writer.write(piece)
+                        await writer.drain()
+                    break
+                else:
+                    error = {"error": {"code": -32601, "message": "unknown"}}
+                    found = {"result": results[method]} if method in results else error
+                    writer.write(whole(json.dumps({**known, **found}).encode()))
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield int(server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+
+
+def whole(content: bytes, more: str = "") -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n{more}\r\n"
+    return head.encode() + content
+
+
+async def test_a_large_event_is_taken(tmp_path: Path) -> None:
+    def body(result: bytes) -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: " + result + b"\n\n"
+
+    async with answering(body) as port, connected(tmp_path, scales(port)) as stand:
+        await stand.becomes("up")
+        output = await stand.call("mcp_scales_t")
+    assert not output.is_error
+    assert "xxx" in output.text
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_an_answer_without_end_is_read_no_further_than_a_message_may_go(tmp_path: Path, kind: str) -> None:
+    sent = 0
+
+    def body(result: bytes) -> Iterator[bytes]:
+        nonlocal sent
+        yield f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n\r\ndata: ".encode()
+        for piece in repeat(b"x" * 65_536):
+            sent += len(piece)
+            yield piece
+
+    async with answering(body) as port, connected(tmp_path, scales(port)) as stand:
+        await stand.becomes("up")
+        output = await stand.call("mcp_scales_t")
+    assert output.is_error
+    assert sent < 3 * MESSAGE_BYTES_MAX
+
+
+async def test_a_compressed_answer_is_not_unpacked(tmp_path: Path) -> None:
+    def body(result: bytes) -> Iterator[bytes]:
+        yield whole(result, "Content-Encoding: gzip\r\n")
+
+    async with answering(body) as port, connected(tmp_path, scales(port)) as stand:
+        await stand.becomes("up")
+        output = await stand.call("mcp_scales_t")
+    assert output.is_error
+    assert "compressed" in output.text
