@@ -122,7 +122,7 @@ async def test_a_trigger_comes_once_at_its_time_of_the_clock_that_is(
         until = START + timedelta(minutes=15) + timedelta(seconds=max(jump, 0.0))
         while clock.now() < until:
             await world.is_quiet()
-            await clock.leap_to(min(until, clock.now() + timedelta(hours=1)))
+            await clock.leap_to(min(until, clock.now() + timedelta(hours=6)))
         await world.is_quiet()
         said = [event.data.text for event in await world.journal() if isinstance(event.data, UserSaid)]
         came = Counter(text.split()[0] for text in said)

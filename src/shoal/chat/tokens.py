@@ -6,8 +6,9 @@ Sources: RFC 7519 (tokens), RFC 7517 (key sets), RFC 8725 (best practice: one al
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -17,7 +18,7 @@ from shoal.domain.installation import how_to_add
 from shoal.domain.untrusted import UNREADABLE
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
 ALGORITHM = "RS256"
 LEEWAY_SECONDS = 300.0
@@ -183,12 +184,21 @@ def _seconds(claims: Claims, name: str, missing: float) -> float:
     return float(value)
 
 
+@lru_cache(KEYS_MAX)
+def _private(pem: str) -> "RSAPrivateKey":
+    """A private key; reading it takes some thirty milliseconds, since its numbers are checked."""
+    from jwt.algorithms import RSAAlgorithm
+
+    key = RSAAlgorithm(RSAAlgorithm.SHA256).prepare_key(pem)
+    return cast("RSAPrivateKey", key)  # of a public one `encode` says that it cannot sign
+
+
 def signed(claims: Mapping[str, object], private_key: str, kid: str) -> str:
     """A token of our own, signed with an RSA key in PEM. Raises ConfigError for anything else."""
     import jwt
 
     try:
-        return jwt.encode(dict(claims), private_key, algorithm=ALGORITHM, headers={"kid": kid})
+        return jwt.encode(dict(claims), _private(private_key), algorithm=ALGORITHM, headers={"kid": kid})
     except (jwt.PyJWTError, ValueError, TypeError) as error:
         raise ConfigError(["The private key of the service account cannot be read."]) from error
 

@@ -20,6 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -96,7 +97,7 @@ class SqliteDriver:
         self._files: FileHealth | None = None
         self._synchronous = synchronous
         self._read_only = read_only
-        self._sql = {name: tuple(map(_by_place, _split(body))) for name, body in statements("sqlite").items()}
+        self._sql = _statements()
         self._handing: list[_Job] = []
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._waiting: deque[_Job] = deque()
@@ -311,6 +312,12 @@ class SqliteDriver:
         for statement in self._sql[step.name]:
             rows = cursor.execute(statement.sql, statement.values(step.params)).fetchall()
         return rows
+
+
+@cache
+def _statements() -> Mapping[str, tuple[_Statement, ...]]:
+    """What each named operation runs."""
+    return {name: tuple(map(_by_place, _split(body))) for name, body in statements("sqlite").items()}
 
 
 def _by_place(sql: str) -> _Statement:
