@@ -205,7 +205,7 @@ _TYPES = {
 _PATTERNS = {
     URL: " that starts with http:// or https://",
     URL_OR_EMPTY: " that starts with http:// or https://, or empty",
-    r"^$|^s3://[^/\s]+(/\S*)?$": " that starts with s3://, or empty",
+    r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$": " that starts with s3://, or empty",
     r"^$|^wss?://\S+$": " that starts with ws:// or wss://, or empty",
     r"^[a-z0-9][a-z0-9_-]*$": " of small letters, digits, - and _",
 }

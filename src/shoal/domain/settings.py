@@ -70,7 +70,7 @@ class DatabaseSettings(Section, frozen=True, kw_only=True):
 class FilesSettings(Section, frozen=True, kw_only=True):
     """Where stored results, messages' files and workspaces are when several machines share the work."""
 
-    url: Annotated[str, Meta(pattern=r"^$|^s3://[^/\s]+(/\S*)?$")] = ""
+    url: Annotated[str, Meta(pattern=r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$")] = ""
     """An S3-compatible store, s3://BUCKET/PREFIX; empty keeps all in the home directory, which may be shared."""
     endpoint: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
     """Address of a store that is not Amazon's."""
@@ -87,7 +87,7 @@ class FilesSettings(Section, frozen=True, kw_only=True):
 class BackupSettings(Section, frozen=True, kw_only=True):
     """Backups on schedule, of all that `shoal backup` writes; each is checked after it was made."""
 
-    to: Annotated[str, Meta(pattern=r"^$|^s3://[^/\s]+(/\S*)?$|^(?!s3:).+$")] = ""
+    to: Annotated[str, Meta(pattern=r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$|^(?!s3:).+$")] = ""
     """Where they are kept: a directory (from the home on) or s3://BUCKET/PREFIX in the store of [files]; empty: not."""
     every_hours: Annotated[float, Meta(ge=0, le=8_784)] = 24.0
     """Time between two, in hours; 0 makes them only when asked."""

@@ -229,10 +229,6 @@ def statements(dialect: str) -> dict[str, str]:
     for source in sorted(_HERE.joinpath("queries").iterdir(), key=lambda entry: entry.name):
         pieces = _NAME.split(source.read_text("utf-8"))
         for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
-            if name in found:
-                raise ValueError(f"Query {name} is defined twice.")
-            if not body.lstrip().startswith("-- "):
-                raise ValueError(f"Query {name} does not say what it is for.")
             sql = in_dialect(_COMMENT.sub("", body).strip().rstrip(";"), dialect).strip()
             found[name] = sql if dialect == "sqlite" else PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%"))
     return found

@@ -188,6 +188,10 @@ def open_s3(settings: S3Settings) -> S3Store:
     """The bucket, from its prefix on; nothing is connected yet. Raises OSError."""
     config: S3Config = {}
     if settings.endpoint:
+        try:
+            _ = urlsplit(settings.endpoint.encode("ascii")).port
+        except ValueError as error:  # the client would panic
+            raise OSError("files.endpoint is no address: its host must be ASCII, its port below 65536.") from error
         config["endpoint"] = settings.endpoint
     if settings.region:
         config["region"] = settings.region
@@ -210,9 +214,13 @@ def open_s3(settings: S3Settings) -> S3Store:
 
 @contextmanager
 def s3_errors() -> Generator[None]:
-    """Turn the client's errors into OSError."""
+    """Turn the client's errors into OSError, that of an object which is not there into FileNotFoundError."""
     try:
         yield
+    except FileNotFoundError as error:
+        if "NoSuchBucket" not in str(error):
+            raise FileNotFoundError(str(error).partition(": ")[0]) from error
+        raise OSError("The object store has no such bucket. Check files.* in the configuration.") from error
     except BaseError as error:
         line = str(error).splitlines()[0]
         raise OSError(f"The object store failed: {line}. Check files.* in the configuration.") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 import obstore
 import pytest
+from msgspec.structs import replace
 from tests import s3
 
 from shoal.domain.files import Files, digest_of
@@ -136,13 +137,20 @@ class TestS3Files(FilesRules):
         assert files.below("inner").sweep(()) == 1
         assert not files.below("inner").has(other)
 
+    def test_what_is_wrong_is_told_in_a_sentence(self, settings: S3Settings) -> None:
+        with pytest.raises(OSError, match=r"^The object store has no such bucket\. Check files\.\* in the "):
+            S3Files(replace(settings, bucket="elsewhere")).keep(b"lost")
+        for endpoint in ("http://127.0.0.1:99999", "http://xn--☃.example"):
+            with pytest.raises(OSError, match=r"^files\.endpoint is no address: its host must be ASCII"):
+                S3Files(replace(settings, endpoint=endpoint)).keep(b"lost")
+        with pytest.raises(FileNotFoundError, match=r"^Object at location \S+ not found$"):
+            S3Files(settings).read(digest_of(b"absent"))
+
     def test_machines_share_it(self, files: S3Files, settings: S3Settings) -> None:
         assert S3Files(settings).read(files.keep(b"shared")) == b"shared"
 
-    def test_a_missing_bucket_and_a_missing_server_are_told(self, s3_server: str) -> None:
-        with pytest.raises(OSError, match="not found"):
-            S3Files(S3Settings("absent", "", s3_server, "us-east-1", "key", "secret")).keep(b"x")
-        with pytest.raises(OSError, match=r"files\.\*"):
+    def test_a_missing_server_is_told(self, s3_server: str) -> None:
+        with pytest.raises(OSError, match=r"^The object store failed: .*\. Check files\.\* in the configuration\.$"):
             S3Files(S3Settings("shoal", "", "http://127.0.0.1:1", "us-east-1", "key", "secret")).keep(b"x")
 
     def test_damaged_content_is_not_handed_out(self, files: S3Files) -> None:

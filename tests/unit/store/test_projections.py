@@ -232,6 +232,14 @@ def test_an_open_turn_is_left_for_later(tmp_path: Path) -> None:
     assert len(files.log()) == 5
 
 
+def test_what_was_restored_before_any_turn_is_a_point_of_rest(tmp_path: Path) -> None:
+    events = number_events([Piece("", (UserSaid("earlier", ANN, backfill=True),)), *one_turn()])
+    Files(tmp_path).projections.append(THREAD, events[:1], SYSTEMS)
+    files = Files(tmp_path)
+    assert files.projections.append(THREAD, events[1:], SYSTEMS) == events[-1].seq
+    assert files.read() == rebuilt(events)
+
+
 def test_events_that_do_not_follow_are_not_written(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events([*one_turn(1), *one_turn(2)])

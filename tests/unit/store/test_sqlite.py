@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
+import shoal.store
 from shoal.domain.errors import (
     Conflict,
     ShoalError,
     StoreCorrupt,
+    StoreError,
     StoreFull,
     StoreNewer,
     StoreReadOnly,
@@ -443,6 +445,22 @@ async def test_what_an_older_database_found_is_still_found_once(tmp_path: Path) 
 
 def test_both_dialects_have_the_same_queries() -> None:
     assert statements("sqlite").keys() == statements("postgres").keys()
+
+
+def test_each_query_is_defined_once_and_says_what_it_is_for() -> None:
+    folder = Path(shoal.store.__file__).parent / "queries"
+    found = [line for path in sorted(folder.iterdir()) for line in path.read_text("utf-8").splitlines() if line]
+    at = [place for place, line in enumerate(found) if line.startswith("-- name: ")]
+    names = [found[place].removeprefix("-- name: ") for place in at]
+    assert sorted(names) == sorted(statements("sqlite"))
+    assert [found[place] for place in at if not found[place + 1].startswith("-- ")] == []
+
+
+async def test_a_failure_of_another_kind_is_told_with_sqlites_words(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
+    with pytest.raises(StoreError, match=r"^The database shoal\.db failed: unterminated string\.$"):
+        await driver.read(query("search_said", quoted='"', low="", high="z", limit=1))
+    await driver.close()
 
 
 def test_parameters_and_dialect_parts_are_translated() -> None:
