@@ -25,7 +25,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 
 import msgspec
 
@@ -52,6 +51,7 @@ from shoal.domain.events import (
 from shoal.domain.ids import TurnId
 from shoal.domain.installation import how_to_add
 from shoal.domain.settings import Config
+from shoal.domain.version import VERSION
 
 try:
     from opentelemetry import trace
@@ -368,7 +368,7 @@ async def telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> A
                 "Telemetry is sent as http/protobuf, all that Shoal speaks, although %s is %s.",
                 f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", protocol,
             )  # fmt: skip
-    resource = Resource.create({"service.version": version("shoal")})
+    resource = Resource.create({"service.version": VERSION})
     if str(resource.attributes["service.name"]).startswith("unknown_service"):  # no variable says it
         resource = resource.merge(Resource({"service.name": "shoal"}))
     ids = _Ids()

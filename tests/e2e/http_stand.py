@@ -210,7 +210,7 @@ class Stand:
         links = Links(PEOPLE, RULES)
         self.tokens = AccessTokens(self.store, self.clock, self.pairing, links, self.agents.names)
         self.push = make_push(web or WebSettings(), self.store, self.tokens, self.home, self.clock, self.hub)
-        self.config = Config(home=root)
+        self.config = Config(home=root, web=web or WebSettings())
         self.mcp = McpServers({}, self.home, Registry(), self.clock, None)
         self.pins = Pins(self.store.settings, self.store.audit, self.clock, {"odd": McpServerSettings(command="x")})
         settings, send = ProcessSettings("here 1 2 3"), self.orchestrator.send

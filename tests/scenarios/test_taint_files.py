@@ -2,6 +2,7 @@
 up as the first one was."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from shoal.domain.messages import Attachment, Author, Prompt
 from shoal.domain.web import Fetched, FetchRequest
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.tools.functions import tool
 
 CURL = call("bash", command="curl --version")
 FETCHED = "what curl fetched"
@@ -95,6 +97,50 @@ async def test_every_way_of_reading_it_taints(tmp_path: Path, read: Reply) -> No
         await world.ada.says("go on")
         await world.ada.sees("done")
         assert "'notes.md'" in (await taints(world))[-1]
+
+
+@tool
+def count_words(of: dict[str, str] | str, kind: str = "") -> str:
+    """Count the words of a file."""
+    return f"three, {of}{kind}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"of": "notes.md"},
+        {"of": "/workspace/sub/../notes.md"},
+        {"of": "/workspace"},
+        {"of": {"file": "./notes.md"}},
+        {"of": "{workspace}/notes.md"},
+    ],
+    ids=str,
+)
+async def test_whatever_tool_names_it_asks_as_one_that_reads_it(tmp_path: Path, given: Mapping[str, object]) -> None:
+    home = tmp_path / "agents" / "main" / "workspace"
+    arguments = json.dumps(given).replace("{workspace}", str(home))
+    read = Reply(calls=(Call("count_words", arguments),))
+    model = FakeModel(call("time_page"), WRITE, "written", read)
+    async with scenario(tmp_path, model, tools=(time_page, count_words)) as world:
+        await steered(world)
+        await world.ada.says("go on")
+        await world.ada.is_asked()
+        (request,) = await asked(world)
+        assert "'notes.md'" in request.reason
+
+
+@pytest.mark.parametrize("given", [{"of": "plain.md"}, {"of": "lost.md"}, {"of": "notes", "kind": "of md"}], ids=str)
+async def test_a_tool_that_names_another_file_or_none_reads_nothing_of_it(
+    tmp_path: Path, given: Mapping[str, object]
+) -> None:
+    clean_file(tmp_path, "plain.md")
+    read = Reply(calls=(Call("count_words", json.dumps(given)),))
+    model = FakeModel(call("time_page"), WRITE, "written", read, "done")
+    async with scenario(tmp_path, model, tools=(time_page, count_words)) as world:
+        await steered(world)
+        await world.ada.says("go on")
+        await world.ada.sees("done")
+        assert (await taints(world))[-1] == ""
 
 
 @pytest.mark.parametrize(

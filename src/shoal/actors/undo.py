@@ -40,7 +40,7 @@ from shoal.domain.events import Checkpointed, FilesChanged, FilesRestored, Forke
 from shoal.domain.files import in_thread
 from shoal.domain.ids import ThreadId, is_child
 from shoal.domain.markup import counted
-from shoal.domain.permissions import Asker
+from shoal.domain.permissions import FILE_WRITERS, Asker
 from shoal.domain.records import AuditEntry
 from shoal.tools.checkpoints import files_of
 from shoal.tools.file_diffs import file_change, why_not_restorable
@@ -86,7 +86,6 @@ SELF_EDITS = frozenset(
     }
 )
 """Tools whose changes are commits of the agent's directory."""
-_FILE_TOOLS = frozenset({"write", "edit", "create_file", "str_replace"})
 
 Since = Literal["", "changed", "restored", "shared"]
 
@@ -402,7 +401,7 @@ class Undo:
             tool = registry.get(name)
             if tool is not None and tool.spec.read_only:
                 continue
-            if name in _FILE_TOOLS:
+            if name in FILE_WRITERS:
                 paths = [one.split(":", 2)[-1] for one in actions]
                 outside = [one for one in paths if one.startswith(("/", "host:")) and not one.startswith(_INSIDE)]
                 lines += [f"{path} was written, which is outside of the workspace." for path in outside]

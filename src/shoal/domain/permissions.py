@@ -21,6 +21,13 @@ from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 
+COMMAND_TOOLS = ("bash", "process_start")
+"""Built-in tools that run commands."""
+FILE_READERS = ("read", "view", "list")
+"""Built-in tools whose action names a file or folder that is shown to the model."""
+FILE_WRITERS = ("write", "edit", "create_file", "str_replace")
+"""Those whose action names a file that they change."""
+
 STRICTNESS: dict[Decision, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 Trust: TypeAlias = Literal["untrusted", "trusted", "owner"]

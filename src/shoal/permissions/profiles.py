@@ -20,7 +20,16 @@ import msgspec
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.errors import ConfigError, InvalidInput
-from shoal.domain.permissions import STRICTNESS, Action, Asker, Decision, Ruling
+from shoal.domain.permissions import (
+    COMMAND_TOOLS,
+    FILE_READERS,
+    FILE_WRITERS,
+    STRICTNESS,
+    Action,
+    Asker,
+    Decision,
+    Ruling,
+)
 from shoal.domain.settings import OverrideSettings, ProfileSettings
 from shoal.permissions.patterns import Automaton, PatternRefused, literal_prefixes
 
@@ -47,14 +56,16 @@ _NO_DOTS = r"(?!(.*/)?\.\.(/|$))"
 _READABLE = rf"((/(workspace|scratch|attachments|skills|docs)(/|$))|(?![/~]|host:)){_NO_DOTS}.*"
 _WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
 
-_READ = "(read|view|list|ls|glob|grep|search|find)"
-_EDIT = "(write|edit|create_file|str_replace|append)"
+# Beside the built-in tools, what those of extensions and host programs are usually called.
+COMMANDS = f"({'|'.join(COMMAND_TOOLS)})"
+READERS = f"({'|'.join(FILE_READERS)}|ls|glob|grep|search|find)"
+WRITERS = f"({'|'.join(FILE_WRITERS)}|append)"
 _SEARCH = "read_artifact|search_history|search_channel|search_memory"
 _PROCESS_READ = "process_list|process_logs"
 _STANDING = "time|clock|more_tools|my_settings|overview"
 _QUIET = f"({_STANDING}|recall|{_SEARCH}|read_memory|memory|skill|list_reminders|{_PROCESS_READ})"
 
-_READS = (rf"tool:{_READ}:{_READABLE}", rf"tool:{_QUIET}:.*")
+_READS = (rf"tool:{READERS}:{_READABLE}", rf"tool:{_QUIET}:.*")
 _NETWORK = r"(?s:tool:(read_url|fetch|web_fetch|web_search|brave_search|browse)(:.*)?)"
 
 _SELF_EDIT = r"(?s:tool:(self_edit[a-z_]*|set_[a-z_]+|(write|edit|delete)_(doc|skill)):.*)"
@@ -64,7 +75,7 @@ _LOCKED = ProfileSettings(allow=_READS)
 _STANDARD = ProfileSettings(
     allow=(
         *_READS,
-        rf"tool:{_EDIT}:{_WRITABLE}",
+        rf"tool:{WRITERS}:{_WRITABLE}",
         rf"tool:upload:{_READABLE}",
         "(?s:tool:(remember|note_today|remind|schedule|forget|cancel_reminder|spawn|subagent|thread_status):.*)",
         "tool:message:here",
@@ -72,7 +83,7 @@ _STANDARD = ProfileSettings(
     ask=(
         "(?s:tool:bash:.*)",
         _NETWORK,
-        rf"(?s:tool:({_READ[1:-1]}|{_EDIT[1:-1]}|upload):.*)",
+        rf"(?s:tool:({READERS[1:-1]}|{WRITERS[1:-1]}|upload):.*)",
         _SELF_EDIT,
         "(?s:tool:(message|process)[a-z_]*:.*)",
         "(?s:tool:ask_agent:.*)",
@@ -80,7 +91,7 @@ _STANDARD = ProfileSettings(
     ),
 )
 
-_AT = "tool:(bash|process_start):"
+_AT = f"tool:{COMMANDS}:"
 _FLAGS = r"( -\S+( [^-\s]\S*)?)*"  # options before a subcommand, each perhaps with a value
 
 # What changes something elsewhere, by program and verb. Reading verbs are known to `permissions.tools`; what neither
@@ -137,7 +148,7 @@ _GUARDED = ProfileSettings(
         "(?!tool:message:here$)(?s:tool:message[a-z_]*:.*)",
     ),
     allow=("(?s:tool:(?!(i2c|spi|mcp)_).*)",),
-    ask=("(?s:tool:(bash|process_start):.*)", "(?s:tool:mcp_.*)"),
+    ask=(f"(?s:tool:{COMMANDS}:.*)", "(?s:tool:mcp_.*)"),
 )
 
 BUILTIN_PROFILES: Mapping[str, ProfileSettings] = MappingProxyType(

@@ -12,14 +12,14 @@ import msgspec
 
 from shoal.domain.errors import InvalidInput
 from shoal.permissions.actions import shell_actions
-from shoal.permissions.profiles import BUILTIN_PROFILES, EVERYTHING
+from shoal.permissions.profiles import BUILTIN_PROFILES, COMMANDS, EVERYTHING, READERS, WRITERS
 
 Subject: TypeAlias = Literal["command", "read", "write", "web", "tool"]
 
 BEGINS = {
-    "command": "tool:(bash|process_start):",
-    "read": "tool:(read|view|list|ls|glob|grep|search|find):",
-    "write": "tool:(write|edit|create_file|str_replace|append):",
+    "command": f"tool:{COMMANDS}:",
+    "read": f"tool:{READERS}:",
+    "write": f"tool:{WRITERS}:",
     "web": "tool:(read_url|fetch|web_fetch|browse):",
 }
 _TITLES = {"command": "the command", "read": "reading", "write": "writing", "web": "the page"}

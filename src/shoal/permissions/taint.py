@@ -27,15 +27,14 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.messages import Caller
-from shoal.domain.permissions import Action, Decision
+from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS, FILE_WRITERS, Action, Decision
 from shoal.domain.untrusted import short_source
 from shoal.permissions.profiles import Profile
 
 SOURCES_MAX = 16
 _BRACKETS = str.maketrans("()", "[]")
 
-_PATH_TOOLS = frozenset({"read", "view", "list", "upload"})
-_EDIT_TOOLS = frozenset({"write", "edit", "create_file", "str_replace"})
+_PATH_TOOLS = frozenset((*FILE_READERS, "upload"))
 _HARMLESS_TOOLS = frozenset(
     """
     time more_tools my_settings overview read_artifact recall search_history search_channel process_list
@@ -75,7 +74,7 @@ _FETCHERS = frozenset(
     rsync ftp lftp ncftp telnet nc ncat netcat socat whois dig host nslookup gh glab hub rclone s3cmd fetchmail getmail
     """.split()  # noqa: SIM905
 )
-_COMMANDS = ("tool:bash:", "tool:process_start:")
+_COMMANDS = tuple(f"tool:{name}:" for name in COMMAND_TOOLS)
 _GIT_FETCH = re.compile(
     r"(?:.*/)?git(?: -\S+(?: [^-\s]\S*)??)* (?:clone|fetch|pull|ls-remote|submodule|remote update)\b.*", re.DOTALL
 )
@@ -170,7 +169,7 @@ def sink_of(action: Action) -> str:
         return "touch something that looks like a secret"
     if tool in _HARMLESS_TOOLS or tool in _PATH_TOOLS or action.text == "tool:schedule:list":
         return ""
-    if tool in _EDIT_TOOLS:
+    if tool in FILE_WRITERS:
         return "" if _INSIDE.fullmatch(detail) and not _GIT.fullmatch(detail) else "write outside the workspace"
     if tool in _LASTING_TOOLS:
         return "leave something behind that later conversations read"
@@ -188,7 +187,7 @@ def _command_sink(action: Action, detail: str) -> str:
     from shoal.permissions.actions import judged_by_words
 
     known = judged_by_words(detail) if not (action.harmless or action.opaque) and action.reads == () else action
-    writes = [name for name in action.also if name.removeprefix("tool:").partition(":")[0] in _EDIT_TOOLS]
+    writes = [name for name in action.also if name.removeprefix("tool:").partition(":")[0] in FILE_WRITERS]
     if writes and not known.harmless:
         return "write outside the workspace, or to a file that something may execute later"
     if action.opaque:

@@ -27,8 +27,8 @@ from shoal.tools.offer import Offer, more_tools, offer, split
 SELECTIONS_MAX = 256
 """How many different selections of tools are kept, so that the same selection is the same object."""
 ADDED_MAX = 10
-"""So many tools of MCP servers, and as many of extensions, are told from the start; of more, all are found when they
-are needed."""
+"""Up to this many tools of MCP servers are told from the start, and as many of extensions; where there are more, none
+of them is, and each is found when it is needed."""
 SERVICE_TOOLS = (
     "read_artifact", "recall", "search_channel", "overview", "message", "schedule",
     "process_start", "process_list", "process_logs", "process_kill", "subagent", "spawn", "ask_agent",
@@ -39,6 +39,7 @@ SERVICE_TOOLS = (
 _DEFERRED = frozenset(
     {*SERVICE_TOOLS, "upload", "time", "note_today", "remind", "i2c_scan", "i2c_read", "i2c_write", "spi_transfer"}
 )
+"""The built-in tools that are not in `CORE`; any tool beside these is an extension's, or an MCP server's."""
 
 
 class Registry:

@@ -6,10 +6,12 @@ has to be searched after a command.
 
 a call                                     what it is taken to read
 ----------------------------------------   ---------------------------------------------------------------------
-read, view, edit, append, str_replace      the file it names
-list, grep and their like                  the folder it names with all below it
+read, view, edit, str_replace              the file it names
+list                                       the folder it names with all below it
+write, create_file, upload                 nothing: they show nothing of the file they name
 bash, process_start                        what its actions say that they read and run; where one of them does
                                            not know, everything below its folders
+any other                                  each file or folder that one of its arguments names
 
 So a command is clean only if every file that it can read is known and none is marked, however it spells them. Before it
 runs, a marked file counts that it names to read or run, and where it may run files that it does not name, each marked
@@ -30,6 +32,7 @@ template/                                        what the files of a new agent a
 """
 
 import os
+import re
 import shlex
 import stat
 import time
@@ -46,9 +49,10 @@ import msgspec
 from shoal.domain.files import digest_of_file, in_thread
 from shoal.domain.home import MEMORY_SCOPES, Home, memory_path, note_path
 from shoal.domain.messages import ToolSpec
-from shoal.domain.permissions import Action
+from shoal.domain.mounts import from_host, from_inside
+from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS, FILE_WRITERS, Action
 from shoal.domain.ports import Mount, Settings, ToolContext
-from shoal.domain.untrusted import written_after
+from shoal.domain.untrusted import UNREADABLE, written_after
 from shoal.permissions.code_files import is_code
 from shoal.permissions.taint import is_secret_file
 from shoal.tools.jail import is_systems, resolve
@@ -150,8 +154,11 @@ ENTRIES_MAX = 20_000
 SETTLED_NS = 3_600_000_000_000
 """A span is only forgotten when it ended so long ago."""
 
-_NAMING_TOOLS = frozenset({"read", "view", "edit", "append", "str_replace", "list", "ls", "glob", "grep", "find"})
-_COMMAND_TOOLS = frozenset({"bash", "process_start"})
+_UNSEEN = frozenset({"write", "create_file", "upload"})
+"""Tools that show nothing of the file they name."""
+_PATH_CHARS_MAX = 4096
+_TEXT = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?')
+"""A text of a JSON document, and whether it is the name of a field."""
 _APART = frozenset({"workspace", "scratch", "attachments", "artifacts", "checkpoints", ".git"})
 """Folders of the home that have marks of their own, or none: what lies in them enters no prompt by itself."""
 _TOO_MANY = "one of more files than can be looked at"
@@ -417,7 +424,7 @@ def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: 
     read: list[str] = []
     for action in actions:
         tool, _, detail = action.text.removeprefix("tool:").partition(":")
-        if tool in _COMMAND_TOOLS and not action.whole and detail.partition(" ")[0] not in _LISTERS:
+        if tool in COMMAND_TOOLS and not action.whole and detail.partition(" ")[0] not in _LISTERS:
             read += action.reads or ()
     for folder in [place for place in _places(read, mounts, mapped=mapped) if place.is_dir()]:
         for number, file in enumerate(_below(folder)):
@@ -431,13 +438,31 @@ def _read_by(actions: Sequence[Action], mounts: Sequence[Mount]) -> list[str | N
     named: list[str | None] = []
     for action in actions:
         tool, _, detail = action.text.removeprefix("tool:").partition(":")
-        if tool in _NAMING_TOOLS:
+        if tool in _UNSEEN:
+            continue
+        if tool in FILE_READERS or tool in FILE_WRITERS:
             named.append(detail)
-        elif tool in _COMMAND_TOOLS and not action.whole:
+        elif tool not in COMMAND_TOOLS:
+            named += _mentioned(detail, mounts)
+        elif not action.whole:
             writes = bool(action.also) and all(name.startswith("tool:write:") for name in action.also)
             if action.reads or not writes or action.opaque:  # else it is only a redirection to a file
                 named += (None,) if action.reads is None else (*action.reads, *action.runs)
     return named
+
+
+def _mentioned(detail: str, mounts: Sequence[Mount]) -> Iterator[str]:
+    """Paths of the mounts that a call of any other tool names, by itself or among its arguments: it may read them."""
+    texts = [(detail, "")] if detail.startswith("/") else _TEXT.findall(detail) if detail.startswith("{") else []
+    for text in [text for text, names_field in texts if not names_field]:
+        with suppress(*UNREADABLE):
+            named = msgspec.json.decode(text, type=str) if text.startswith('"') else text
+            if not named or len(named) > _PATH_CHARS_MAX or "\0" in named:
+                continue
+            path = os.path.join("/workspace", named)
+            place = from_inside(path, mounts) or from_host(Path(path), mounts)
+            if place is not None:
+                yield str(PurePosixPath(place.mount.inside, *place.parts))
 
 
 def _places(named: Iterable[str | None], mounts: Sequence[Mount], *, mapped: bool) -> list[Path]:

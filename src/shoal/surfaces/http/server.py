@@ -5,7 +5,6 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.domain.errors import ConfigError, ShoalError
 from shoal.domain.settings import HookSettings
+from shoal.domain.version import VERSION
 from shoal.setup.live import LiveSetup
 from shoal.surfaces.http import (
     openai_routes,
@@ -110,7 +110,7 @@ class WebApp:
             heartbeat_seconds=options.heartbeat_seconds,
             slow_reader_seconds=options.slow_reader_seconds,
         )
-        counters, describe = Counters(), cache(lambda: make_document(API, version("shoal")))
+        counters, describe = Counters(), cache(lambda: make_document(API, VERSION))
         app.hub.tap(counters.count)
         self.web = WebContext(app, options, gate, streams, counters, Page(), describe, LiveSetup(app))
         router = Starlette(

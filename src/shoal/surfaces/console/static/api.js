@@ -1,4 +1,4 @@
-// The HTTP API as docs/contract.md describes it: one function a call.
+// The HTTP API as docs/http.md describes it: one function a call.
 
 import { readStream } from "./sse.js";
 
