@@ -487,6 +487,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 clock,
                 due_triggers,
                 catch_up_seconds=config.triggers.catch_up_seconds,
+                outage_seconds=config.triggers.outage_seconds,
                 tell=notices.of_trigger,
                 judge=admissions.asked_for,
             ),

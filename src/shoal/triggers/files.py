@@ -134,6 +134,9 @@ class EventFiles:
                 stored.setdefault(trigger.spec.name.removeprefix(_NAME_PREFIX), []).append(trigger)
         for name in stored.keys() - present.keys():
             for trigger in stored.pop(name):
+                put_away = (self._directory / folder / name for folder in ("done", "failed"))
+                if trigger.spec.kind == "one-shot" and trigger.last_at is not None and any(map(Path.exists, put_away)):
+                    continue  # it has come, and may be tried again
                 if trigger.state in ("active", "paused") or await self._is_on_its_way(trigger):
                     await self._triggers.remove(trigger.id)
         self._known = {name: stamp for name, stamp in self._known.items() if name in present}
