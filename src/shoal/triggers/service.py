@@ -15,7 +15,8 @@ it leads into a channel                      sent means: put into the outbox as 
                                              prompt is accepted with that. The outbox notes with the trigger how it
                                              went. If the trigger comes again while the post waits, that one has failed
 an occurrence failed for good                the trigger comes less often for a while; after five in a row it is
-                                             switched off and somebody is told, which a full mailbox alone does not do
+                                             switched off and somebody is told, but not while a mailbox is full or a
+                                             platform away
 a turn that one has started failed           noted with the end of the turn, see store/triggers.py
 """
 
@@ -209,8 +210,7 @@ class TriggerService:
                 if trigger.spec.thread is None and trigger.last_at is not None:
                     kept_by = await self._target.withdraw(key_of(trigger, trigger.last_at))
                     if kept_by:
-                        await self._fail(trigger, kept_by)
-                        trigger = replace(trigger, failures=trigger.failures + 1)
+                        trigger = await self._slow_down(trigger, kept_by)
                 try:
                     next_at = next_after(trigger.spec, now + _backoff(trigger))
                     earliest = now - self._late_max
@@ -251,7 +251,7 @@ class TriggerService:
                 tainted_by=spec.tainted_by,
             )
             if spec.thread is None:
-                await self._target.open(Opening(prompt, trigger.id, _is_last(trigger)))
+                await self._target.open(Opening(prompt, trigger.id, _is_last(trigger), spec.kind == "periodic"))
                 problem = ""
             else:
                 receipt = await self._target.send(prompt)
@@ -274,16 +274,20 @@ class TriggerService:
             if attempt < len(RETRY_SECONDS) and (coming is None or now + timedelta(seconds=seconds) < coming):
                 retry_at = self._clock.monotonic() + seconds
                 heapq.heappush(self._retries, (retry_at, occurrence.key, attempt + 1, occurrence))
-            elif trigger.failures + 1 < FAILURES_MAX:  # a model may be away for hours
-                await self._triggers.settle(trigger, error=problem)
+            else:
+                await self._slow_down(trigger, problem)
             return
-        await self._fail(trigger, problem)
-
-    async def _fail(self, trigger: Trigger, problem: str) -> None:
         gives_up = _is_last(trigger)
         await self._triggers.settle(trigger, error=problem, disable=gives_up)
         if gives_up:
             await self._tell(trigger, switched_off(trigger, problem))
+
+    async def _slow_down(self, trigger: Trigger, problem: str) -> Trigger:
+        """Have one come less often that cannot get through; a model or a platform may be away for long."""
+        if _is_last(trigger):
+            return trigger
+        await self._triggers.settle(trigger, error=problem)
+        return replace(trigger, failures=trigger.failures + 1)
 
 
 async def tell_switched_off(triggers: TriggerStore, tell: Tell, id: str) -> None:
