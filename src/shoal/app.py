@@ -487,6 +487,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 clock,
                 due_triggers,
                 catch_up_seconds=config.triggers.catch_up_seconds,
+                outage_seconds=config.triggers.outage_seconds,
                 tell=notices.of_trigger,
                 judge=admissions.asked_for,
             ),
@@ -546,7 +547,7 @@ def _add_services(app: App) -> None:
         backend.add_service(partial(anchor_audit, store.audit, clock))
         heard = app.orchestrator, clock, app.due_triggers.ring, app.prompt_files.source_of
         minutes = config.triggers.heartbeat_minutes
-        backend.add_single("files", partial(watch_files, app.home, store.triggers, *heard, minutes))
+        backend.add_single("files", partial(watch_files, app.home, store, *heard, minutes))
         days = config.context.artifact_days, config.checkpoints.days
         checkpoints = app.orchestrator.undo.checkpoints
         retention = Retention(store, app.artifacts, app.folders, checkpoints, app.home, clock, *days)

@@ -27,7 +27,6 @@ from shoal.providers.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
 from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
 from shoal.store.store import Store
-from shoal.store.triggers import TriggerStore
 from shoal.triggers.files import EventFiles, Heartbeat
 from shoal.triggers.service import SourceOf, TriggerTarget
 
@@ -216,7 +215,7 @@ async def discover_models(models: Models, clock: Clock, default: str) -> None:
 
 async def watch_files(
     home: Home,
-    triggers: TriggerStore,
+    store: Store,
     target: TriggerTarget,
     clock: Clock,
     ring: Callable[[], None],
@@ -225,8 +224,9 @@ async def watch_files(
 ) -> None:
     """Start turns from event files and, every so many minutes (0: never), from HEARTBEAT.md."""
     await clock.sleep(FILES_AFTER_SECONDS)
-    files = EventFiles(home.events, triggers, target, clock, ring, source_of)
-    heartbeat = Heartbeat(home.data / "HEARTBEAT.md", HEARTBEAT_THREAD, target, clock, source_of, minutes=minutes)
+    files = EventFiles(home.events, store.triggers, target, clock, ring, source_of)
+    file, settings = home.data / "HEARTBEAT.md", store.settings
+    heartbeat = Heartbeat(file, HEARTBEAT_THREAD, target, settings, clock, source_of, minutes=minutes)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(files.run)
         tasks.start_soon(heartbeat.run)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -167,13 +168,22 @@ async def no_keys() -> Sequence[str]:
     return ()
 
 
+class SettableClock(SystemClock):
+    """The machine's clock, set ahead."""
+
+    ahead = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
 class Stand:
     """Stands in for `shoal.app.App`."""
 
     def __init__(self, root: Path, tasks: asyncio.TaskGroup, web: WebSettings | None = None) -> None:
         root.mkdir(exist_ok=True)
         self.home = Home(root)
-        self.clock = SystemClock()
+        self.clock = SettableClock()
         driver = SqliteDriver(self.home.database_file, synchronous="OFF")
         self.backend = SimpleNamespace(health=driver.health)
         self.store = Store(driver, self.clock)

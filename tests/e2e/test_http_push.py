@@ -35,9 +35,10 @@ class Told:
         headers = {"Authorization": f"Bearer {token}"}
         return await self.stand.stranger.put("/api/push", json=self.service.browser(name), headers=headers)
 
-    async def token(self, name: str, scope: str, agent: str = "") -> str:
+    async def token(self, name: str, scope: str, agent: str = "", expires: str = "") -> str:
         """A token of a person of this name."""
-        made = await self.stand.client.post("/api/tokens", json={"name": name, "scope": scope, "agent": agent})
+        wanted = {"name": name, "scope": scope, "agent": agent, "expires": expires}
+        made = await self.stand.client.post("/api/tokens", json=wanted)
         return str(made.json()["secret"])
 
     async def answered(self, thread: ThreadId, *pieces: str) -> list[Pushed]:
@@ -138,6 +139,14 @@ async def test_a_revoked_token_ends_its_browsers_even_if_the_name_comes_again(to
     await told.stand.client.delete("/api/tokens/ben")
     await told.token("ben", "chat")
     assert await told.answered(OWN, "two") == []
+
+
+async def test_a_clock_that_was_ahead_ends_no_browser_of_a_token_that_expires(told: Told) -> None:
+    await told.browser("ben", await told.token("ben", "chat", expires="1d"))
+    told.stand.clock.ahead = timedelta(days=40)
+    assert await told.answered(OWN, "one") == []
+    told.stand.clock.ahead = timedelta()
+    assert [one.browser for one in await told.answered(OWN, "two")] == ["ben"]
 
 
 async def test_a_browser_ends_its_own_subscription_and_no_others(told: Told) -> None:

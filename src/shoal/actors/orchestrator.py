@@ -410,14 +410,14 @@ class Orchestrator:
         elif receipt is not None and receipt.status == "busy":
             await self._tell_of_trigger(opening)
 
-    async def gave_up(self, row: OutboxRow, error: str) -> None:
+    async def gave_up(self, row: OutboxRow, error: str, refused: bool) -> None:
         """Called by the sender: a post has failed for good."""
         post = row.post
         if post.copies is not None:
             await self._services.senders.post(
                 NewPost(f"{row.id}:failed", post.copies.source, NOT_COPIED.format(why=error))
             )
-        await self._store.outbox.fail(row, error)
+        await self._store.outbox.fail(row, error, refused)
         if post.opening is not None:
             await self._tell_of_trigger(post.opening)
 

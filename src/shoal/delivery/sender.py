@@ -73,8 +73,8 @@ Opened: TypeAlias = Callable[[OutboxRow, ThreadId, Sequence[NewPost]], Awaitable
 """Ends a row that has opened a thread; further posts go there."""
 Speak: TypeAlias = Callable[[OutboxRow], Awaitable[Path]]
 """Makes a recording of a post's text, once. Raises ProviderDown and ProviderRefused."""
-GaveUp: TypeAlias = Callable[[OutboxRow, str], Awaitable[None]]
-"""Ends a row that fails for good, with why."""
+GaveUp: TypeAlias = Callable[[OutboxRow, str, bool], Awaitable[None]]
+"""Ends a row that fails for good, with why, and whether the platform refused it."""
 
 
 class Sender:
@@ -372,7 +372,7 @@ class Sender:
         is_old = (now - row.created_at).total_seconds() > KEEP_SECONDS and row.attempts >= KEEP_ATTEMPTS_MIN
         if error.permanent or is_old or (error.outcome_unknown and row.attempts + 1 >= UNKNOWN_MAX):
             log.error("a post was given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
-            await self._gave_up(row, str(error))
+            await self._gave_up(row, str(error), error.permanent)
             return None
         delay = min(retry_delay(row.attempts + 1, error.retry_after_seconds, RETRY_BASE_SECONDS), RETRY_SECONDS_MAX)
         at = now + timedelta(seconds=delay)

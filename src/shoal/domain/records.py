@@ -144,12 +144,14 @@ PostKind: TypeAlias = Literal["text", "file", "card", "ephemeral", "edit", "open
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a post to a channel begins: `prompt`, whose thread is `unopened`, is accepted in the thread that opens.
 
-    How it went is noted with the `trigger` that wants it; one that fails `disables` it, if that was to be the last try.
+    How it went is noted with the `trigger` that wants it; one that fails `disables` it, if that was to be the last try;
+    of one that `recurs`, only if it was refused.
     """
 
     prompt: Prompt
     trigger: str = ""
     disables: bool = False
+    recurs: bool = False
 
 
 class CopyOf(msgspec.Struct, frozen=True):

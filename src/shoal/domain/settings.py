@@ -361,7 +361,8 @@ class TriggersSettings(Section, frozen=True, kw_only=True):
     catch_up_seconds: Annotated[int, Meta(ge=0)] = 3600
     """How late a one-time trigger may still run after downtime, in seconds."""
     outage_seconds: Annotated[float, Meta(ge=0)] = 86_400.0
-    """How long a trigger's turn waits for a model that is down, busy or out of reach, in seconds; 0 fails at once."""
+    """How long a trigger's turn waits for a model that is down, busy or out of reach, in seconds; 0 fails at once. A
+    one-time trigger also waits so long for room in its conversation's queue, and at least 12 minutes."""
     heartbeat_minutes: Annotated[float, Meta(ge=0)] = 0.0
     """Time between looks at HEARTBEAT.md, in minutes; 0 is off."""
     webhooks: dict[str, HookSettings] = {}

@@ -161,7 +161,7 @@ async def _kept(settings: Settings, proved: Proof, fresh: Delivery, repeat_secon
         if known is not None:
             micros, identity, place = known.split(" ", 2)
             found = Delivery(identity, place, from_micros(int(micros)))
-            if repeat_seconds is None or (fresh.at - found.at).total_seconds() < repeat_seconds:
+            if repeat_seconds is None or abs((fresh.at - found.at).total_seconds()) < repeat_seconds:
                 return found
         value = f"{to_micros(fresh.at)} {fresh.identity} {fresh.place}"
         if await settings.swap(scope, name, known, value):

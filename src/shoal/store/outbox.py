@@ -126,7 +126,7 @@ class Outbox(StorePart):
         if prompt is not None:
             receipt = yield from accept_prompt(prompt, prompts_max, at)
             if receipt.status == "busy":
-                yield from _fail(row, QUEUE_FULL)
+                yield from _fail(row, QUEUE_FULL, refused=False)
                 return receipt
             thread = prompt.thread
         yield from _note(row.post, thread, at)
@@ -141,12 +141,12 @@ class Outbox(StorePart):
         await self._write("outbox_retry", **where, due_at=at, error=error, maybe_sent=maybe_sent)
 
     @writes
-    def fail(self, row: OutboxRow, error: str) -> Script[None]:
+    def fail(self, row: OutboxRow, error: str, refused: bool = True) -> Script[None]:
         """Give it up; it stays visible with its error. Nothing when it was claimed anew or sent meanwhile.
 
-        The trigger of an opening learns it, once.
+        The trigger of an opening learns it, once; it was not `refused` where its platform is away.
         """
-        return _fail(row, error)
+        return _fail(row, error, refused=refused)
 
     async def withdraw(self, post_id: str) -> str | None:
         """Give up a post that waits to be tried (again); its last error, or None when it is not waiting."""
@@ -258,11 +258,12 @@ def put_claimed(post: NewPost, at: datetime, claim_seconds: float) -> Script[Out
     return row
 
 
-def _fail(row: OutboxRow, error: str) -> Script[None]:
+def _fail(row: OutboxRow, error: str, *, refused: bool) -> Script[None]:
     failed = yield from query("outbox_fail", id=row.id, claims=row.claims, error=error)
     opening = row.post.opening
     if failed and opening is not None and opening.trigger:
-        yield from query("trigger_settle", id=opening.trigger, error=error, disable=opening.disables)
+        disable = opening.disables and (refused or not opening.recurs)
+        yield from query("trigger_settle", id=opening.trigger, error=error, disable=disable)
 
 
 def _note(post: NewPost, thread: ThreadId, at: datetime) -> Script[None]:

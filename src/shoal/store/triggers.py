@@ -84,6 +84,10 @@ class TriggerStore(StorePart):
         """Have it come at that time already."""
         await self._write("trigger_sooner", id=trigger.id, next_at=next_at, before=trigger.next_at)
 
+    async def again(self, trigger: Trigger, next_at: datetime, *, error: str = "") -> None:
+        """Have a single time that was claimed or missed come again, unless it was removed."""
+        await self._write("trigger_again", id=trigger.id, next_at=next_at, error=error)
+
     async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
         await self._write("trigger_settle", id=trigger.id, error=error, disable=disable)
 

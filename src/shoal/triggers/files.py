@@ -31,6 +31,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ShoalError
 from shoal.domain.ids import ThreadId, parse_thread_id, unopened
 from shoal.domain.messages import Author, Prompt
+from shoal.domain.ports import Settings
 from shoal.domain.records import Opening
 from shoal.domain.schema import refusal
 from shoal.domain.triggers import NewTrigger, Trigger, check, first_time, single_time, zone_named
@@ -134,6 +135,9 @@ class EventFiles:
                 stored.setdefault(trigger.spec.name.removeprefix(_NAME_PREFIX), []).append(trigger)
         for name in stored.keys() - present.keys():
             for trigger in stored.pop(name):
+                put_away = (self._directory / folder / name for folder in ("done", "failed"))
+                if trigger.spec.kind == "one-shot" and trigger.last_at is not None and any(map(Path.exists, put_away)):
+                    continue  # it has come, and may be tried again
                 if trigger.state in ("active", "paused") or await self._is_on_its_way(trigger):
                     await self._triggers.remove(trigger.id)
         self._known = {name: stamp for name, stamp in self._known.items() if name in present}
@@ -313,13 +317,15 @@ _ASK = (
 
 
 class Heartbeat:
-    """Beats into one thread. Beats stand on a fixed grid of times, so that several processes send each one once."""
+    """Beats into one thread. Beats stand on a fixed grid of times, so that several processes send each one once; which
+    was the last is kept, so that a clock that is set back silences none."""
 
     def __init__(
         self,
         file: Path,
         thread: ThreadId,
         target: TriggerTarget,
+        settings: Settings,
         clock: Clock,
         source_of: SourceOf,
         *,
@@ -329,6 +335,7 @@ class Heartbeat:
         self._file = file
         self._thread = thread
         self._target = target
+        self._settings = settings
         self._clock = clock
         self._seconds = minutes * 60
         self._agent = agent
@@ -337,7 +344,7 @@ class Heartbeat:
     async def run(self) -> None:
         """Beat until cancelled; ends at once when `minutes` is 0.
 
-        A beat whose time was a moment ago is sent first: it may have been cut off. If it was sent, its key drops it.
+        A beat whose time was a moment ago is sent first: it may have been cut off.
         """
         if self._seconds <= 0:
             return
@@ -348,12 +355,18 @@ class Heartbeat:
             await self.beat()
 
     async def beat(self) -> bool:
-        """Send the file's tasks; False when it has none. Raises StoreError."""
+        """Send the file's tasks; False when it has none, or they were sent. Raises StoreError."""
         text = tasks(self._file)
         if not text:
             return False
         now = self._clock.now()
-        key = f"heartbeat:{self._agent}@{round(now.timestamp() / self._seconds)}"
+        time = str(round(now.timestamp() / self._seconds))
+        last = await self._settings.get("heartbeat", self._agent)
+        number, _, last_time = (last or "0").partition(" ")
+        if last_time == time:
+            return False
+        number = int(number) + 1
+        key = f"heartbeat:{self._agent}@{time}.{number}"
         author = Author("shoal", "heartbeat", trusted=True)  # its file is the owner's, unless it is marked
         source = await self._source_of(self._file)
         await self._target.send(
@@ -370,6 +383,7 @@ class Heartbeat:
                 tainted_by=f"{HEARTBEAT_FILE}, written after {source}" if source else "",
             )
         )
+        await self._settings.swap("heartbeat", self._agent, last, f"{number} {time}")
         return True
 
 

@@ -5,16 +5,18 @@ Starts turns when their triggers are due, each occurrence once over all workers.
 what was found                               what happens
 ------------------------------------------   ----------------------------------------------------------------------
 due, or late by less than catch_up_seconds   advanced and claimed, then sent with the occurrence's key
-a single time, later than that               recorded as missed
+a single time, later than that               recorded as missed; comes if it was so by a clock that was set back since
 a cron line that missed several              one is sent if the last of them is not too late, else all are missed
 to come by a clock that was set back since   comes at its next time by the clock that is, but none a second time
 claimed, but the process died before         sent again at the next start; the key makes it one message
-the mailbox is full                          tried again after 30 s, 2 min, 10 min, unless it comes again sooner
+the mailbox is full                          tried again after 30 s, 2 min, 10 min, unless it comes again sooner;
+                                             a single time every 10 min, for outage_seconds
 it leads into a channel                      sent means: put into the outbox as a post that opens a thread, where its
                                              prompt is accepted with that. The outbox notes with the trigger how it
                                              went. If the trigger comes again while the post waits, that one has failed
 an occurrence failed for good                the trigger comes less often for a while; after five in a row it is
-                                             switched off and somebody is told, which a full mailbox alone does not do
+                                             switched off and somebody is told, but not while a mailbox is full or a
+                                             platform away
 a turn that one has started failed           noted with the end of the turn, see store/triggers.py
 """
 
@@ -22,8 +24,10 @@ import asyncio
 import contextlib
 import heapq
 import logging
+from bisect import bisect
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
@@ -41,8 +45,10 @@ from shoal.domain.triggers import (
     Occurrence,
     Trigger,
     next_after,
+    single_time,
     switched_off,
     title,
+    zone_named,
 )
 from shoal.store.triggers import TriggerStore
 
@@ -116,6 +122,7 @@ class TriggerService:
         alarm: Alarm | None = None,
         *,
         catch_up_seconds: float = 3600,
+        outage_seconds: float = 86_400,
         poll_seconds: float = POLL_SECONDS,
         tell: Tell | None = None,
         judge: Judge,
@@ -124,6 +131,7 @@ class TriggerService:
         self._target = target
         self._clock = clock
         self._late_max = timedelta(seconds=max(catch_up_seconds, LATE_SECONDS_MIN))
+        self._full_max = timedelta(seconds=max(outage_seconds, sum(RETRY_SECONDS)))
         self._poll_seconds = poll_seconds
         self._tell = tell or _log
         self._judge = judge
@@ -160,7 +168,8 @@ class TriggerService:
         await self._come_sooner(triggers)
         for trigger in triggers:
             claimed_at = trigger.last_at
-            if claimed_at is None or trigger.state not in ("active", "done"):
+            is_coming = trigger.state == "active" and trigger.spec.kind == "periodic"
+            if claimed_at is None or not (is_coming or trigger.state == "done"):
                 continue
             key = key_of(trigger, claimed_at)
             if claimed_at > now and await self._triggers.was_missed(key):  # by a clock that ran ahead: it is to come
@@ -170,16 +179,21 @@ class TriggerService:
 
     async def _come_sooner(self, triggers: Sequence[Trigger]) -> None:
         """Have each come as soon as it would if its next time were computed now: that was computed by a clock which may
-        have been set back since. None comes before it was made, and no occurrence is taken again."""
+        have been set back since. None comes before it was made, and no occurrence is taken again. A single time that
+        was missed by that clock is to come."""
         now = self._clock.now()
         for trigger in triggers:
+            if trigger.state == "missed":
+                with contextlib.suppress(InvalidInput):
+                    if (at := next_after(trigger.spec, now)) is not None:
+                        await self._triggers.again(trigger, at)
             if trigger.state != "active" or trigger.next_at is None:
                 continue
             latest: datetime | None = None
             if trigger.spec.kind == "periodic":
                 with contextlib.suppress(InvalidInput):  # told when it is due
                     latest = next_after(trigger.spec, max(now + _backoff(trigger), trigger.created_at))
-            elif trigger.failures:
+            elif trigger.failures or trigger.error:
                 latest = now + timedelta(seconds=RETRY_SECONDS[min(trigger.failures, len(RETRY_SECONDS)) - 1])
             if latest is not None and latest < trigger.next_at:
                 await self._triggers.sooner(trigger, latest)
@@ -196,8 +210,7 @@ class TriggerService:
                 if trigger.spec.thread is None and trigger.last_at is not None:
                     kept_by = await self._target.withdraw(key_of(trigger, trigger.last_at))
                     if kept_by:
-                        await self._fail(trigger, kept_by)
-                        trigger = replace(trigger, failures=trigger.failures + 1)
+                        trigger = await self._slow_down(trigger, kept_by)
                 try:
                     next_at = next_after(trigger.spec, now + _backoff(trigger))
                     earliest = now - self._late_max
@@ -216,14 +229,16 @@ class TriggerService:
                     await self._deliver(occurrence, attempt=0)
 
     async def _deliver(self, occurrence: Occurrence, attempt: int) -> None:
-        trigger = occurrence.trigger
+        trigger, spec, now, due_at = occurrence.trigger, occurrence.trigger.spec, self._clock.now(), occurrence.due_at
+        if spec.kind == "one-shot":  # it may have come before
+            due_at = single_time(spec.schedule, zone_named(spec.timezone))
+        late = now - due_at
         try:
-            spec, now = trigger.spec, self._clock.now()
             author = spec.author or await self._judge(spec)
             asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
             text = spec.text
-            if now - occurrence.due_at > timedelta(seconds=LATE_TOLD_SECONDS):
-                text += f"\n\n(This was due at {iso(occurrence.due_at)} and comes late.)"
+            if late > timedelta(seconds=LATE_TOLD_SECONDS):
+                text += f"\n\n(This was due at {iso(due_at)} and comes late.)"
             prompt = Prompt(
                 spec.thread or unopened(spec.platform, spec.channel),
                 occurrence.key,
@@ -236,7 +251,7 @@ class TriggerService:
                 tainted_by=spec.tainted_by,
             )
             if spec.thread is None:
-                await self._target.open(Opening(prompt, trigger.id, _is_last(trigger)))
+                await self._target.open(Opening(prompt, trigger.id, _is_last(trigger), spec.kind == "periodic"))
                 problem = ""
             else:
                 receipt = await self._target.send(prompt)
@@ -249,24 +264,30 @@ class TriggerService:
         if not problem:
             log.info("a trigger was sent", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
             return
-        if is_full:
+        if is_full and spec.kind == "one-shot" and late < self._full_max:
+            seconds = RETRY_SECONDS[bisect(list(accumulate(RETRY_SECONDS[:-1])), late.total_seconds())]
+            await self._triggers.again(trigger, now + timedelta(seconds=seconds), error=problem)
+            return
+        if is_full and spec.kind == "periodic":
             now, seconds = self._clock.now(), RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
-            coming = next_after(trigger.spec, now)
+            coming = next_after(spec, now)
             if attempt < len(RETRY_SECONDS) and (coming is None or now + timedelta(seconds=seconds) < coming):
                 retry_at = self._clock.monotonic() + seconds
                 heapq.heappush(self._retries, (retry_at, occurrence.key, attempt + 1, occurrence))
-                return
-            if trigger.spec.kind == "periodic":  # a model may be away for hours
-                if trigger.failures + 1 < FAILURES_MAX:
-                    await self._triggers.settle(trigger, error=problem)
-                return
-        await self._fail(trigger, problem)
-
-    async def _fail(self, trigger: Trigger, problem: str) -> None:
+            else:
+                await self._slow_down(trigger, problem)
+            return
         gives_up = _is_last(trigger)
         await self._triggers.settle(trigger, error=problem, disable=gives_up)
         if gives_up:
             await self._tell(trigger, switched_off(trigger, problem))
+
+    async def _slow_down(self, trigger: Trigger, problem: str) -> Trigger:
+        """Have one come less often that cannot get through; a model or a platform may be away for long."""
+        if _is_last(trigger):
+            return trigger
+        await self._triggers.settle(trigger, error=problem)
+        return replace(trigger, failures=trigger.failures + 1)
 
 
 async def tell_switched_off(triggers: TriggerStore, tell: Tell, id: str) -> None:

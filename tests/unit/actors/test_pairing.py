@@ -76,6 +76,17 @@ async def test_a_stranger_has_one_code_at_a_time_and_a_new_one_when_it_expired(p
     assert await place.one.ask(CHAT, Author("ada", trusted=True)) not in ("", first)
 
 
+async def test_a_code_made_by_a_clock_that_ran_ahead_ends_when_that_is_set_right(place: Place) -> None:
+    place.clock.jump(40 * 86_400)
+    code = await place.one.ask(CHAT, Author("ada", trusted=True))
+    place.clock.jump(-3600)
+    assert len((await place.one.roster(CHAT)).waiting) == 1
+    place.clock.jump(3600 - 40 * 86_400)
+    with pytest.raises(NotFound):
+        await place.one.confirm(code, [CHAT], "olga")
+    assert await place.one.ask(CHAT, Author("ada", trusted=True)) not in ("", code)
+
+
 @pytest.mark.parametrize("code", ["", "SHORT", "MUCHTOOLONGACODE", "🔑🔑🔑🔑🔑🔑🔑🔑"])
 async def test_what_cannot_be_a_code_is_said(place: Place, code: str) -> None:
     with pytest.raises(InvalidInput, match="8 letters"):

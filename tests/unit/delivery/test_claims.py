@@ -54,6 +54,12 @@ class NotingOutbox(Outbox):
         self.put_back: list[datetime] = []
         self.attempts: list[int] = []
         self.away = 0
+        self.refused: list[bool] = []
+
+    async def fail(self, row: OutboxRow, error: str, refused: bool = True) -> None:
+        """Fail and note whether it was refused."""
+        await super().fail(row, error, refused)
+        self.refused.append(refused)
 
     async def give_back(self, row: OutboxRow) -> None:
         """Give back, but for so many times."""
@@ -398,6 +404,7 @@ async def test_an_opening_that_is_refused_for_good_is_given_up(outbox: NotingOut
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
     await Sender(chat, outbox, clock).deliver(row)
     assert await outbox.fate("p") == DeliveryStatus("failed", "No such channel.")
+    assert outbox.refused == [True]
 
 
 async def test_a_refused_piece_is_no_repeat_though_the_one_before_it_was(
@@ -584,6 +591,7 @@ async def test_a_post_is_tried_for_a_day_and_one_that_may_have_gone_out_only_so_
     fate = await outbox.fate("p")
     assert fate is not None
     assert (fate.state, fate.error) == (state, str(trouble))
+    assert outbox.refused == ([False] if state == "failed" else [])
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,15 @@ async def test_two_addresses_with_one_bearer_secret_are_each_sent_the_same_body(
         assert await receiver.receives(headers, b"{}", START, place) == expected
 
 
+async def test_a_bearers_call_that_a_clock_ahead_took_in_may_come_again_when_that_is_set_right() -> None:
+    receiver, headers = Receiver(), call(frozenset({"bearer"}), b"{}", START)
+    ahead = timedelta(days=40)
+    assert await receiver.receives(headers, b"{}", START + ahead) == "new"
+    assert await receiver.receives(headers, b"{}", START + ahead - timedelta(minutes=59)) == "known"
+    assert await receiver.receives(headers, b"{}", START) == "new"
+    assert await receiver.receives(headers, b"{}", START) == "known"
+
+
 async def test_a_call_that_was_cut_off_keeps_its_key_for_a_week() -> None:
     """Who was answered that the queue is full, or nothing at all, calls again: the message is still taken in, once."""
     settings = MemorySettings()

@@ -234,6 +234,23 @@ async def test_a_single_time_runs_and_its_file_moves_to_done(files: Files) -> No
     assert (await files.stand.one()).state == "done"
 
 
+@pytest.mark.parametrize("was_put_away", [True, False])
+async def test_a_single_time_that_is_tried_again_outlives_its_file_unless_that_was_deleted(
+    files: Files, *, was_put_away: bool
+) -> None:
+    stand = files.stand
+    path = files.put("once.json", {**ONCE, "schedule": "2026-10-25T01:00:00Z"})
+    await files.watching.scan()
+    async with stand.running(stand.service()):
+        await stand.let_pass(7200)
+    if was_put_away:
+        await files.watching.scan()
+    await stand.store.triggers.again(await stand.one(), stand.clock.now(), error="The model is away.")
+    path.unlink(missing_ok=True)
+    await files.watching.scan()
+    assert [one.state for one in await stand.store.triggers.all()] == (["active"] if was_put_away else [])
+
+
 async def test_a_single_time_long_past_fails_as_missed(files: Files) -> None:
     files.put("once.json", ONCE | {"schedule": "2026-10-24T09:00:00"})
     await files.watching.scan()

@@ -9,16 +9,20 @@ from tests.unit.triggers.test_service import Inbox
 
 from shoal.domain.ids import ThreadId
 from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat_peer import MemorySettings
 from shoal.triggers.files import TEXT_BYTES_MAX, Heartbeat, tasks
 
 THREAD = ThreadId("system:heartbeat:main")
 
 
-def heart(path: Path, inbox: Inbox, minutes: float = 30, *, marked_by: str = "") -> Heartbeat:
+def heart(
+    path: Path, inbox: Inbox, minutes: float = 30, *, marked_by: str = "", kept: MemorySettings | None = None
+) -> Heartbeat:
     async def source_of(_: Path) -> str:
         return marked_by
 
-    return Heartbeat(path, THREAD, inbox, inbox.clock, source_of, minutes=minutes, agent="main")
+    settings = kept or MemorySettings()
+    return Heartbeat(path, THREAD, inbox, settings, inbox.clock, source_of, minutes=minutes, agent="main")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +48,8 @@ async def test_beats_come_on_a_grid_and_once_over_two_processes(tmp_path: Path) 
     clock = ManualClock()
     inbox = Inbox(clock)
     await clock.advance(600)
-    beating = [asyncio.create_task(heart(path, inbox).run()) for _ in range(2)]
+    kept = MemorySettings()
+    beating = [asyncio.create_task(heart(path, inbox, kept=kept).run()) for _ in range(2)]
     await clock.sleepers(2)
     await clock.advance(2 * 3600)
     for task in beating:
@@ -63,12 +68,41 @@ async def test_a_beat_that_was_cut_off_is_sent_at_the_next_start_if_that_is_soon
     path = tmp_path / "HEARTBEAT.md"
     path.write_text("- Look at the tide", "utf-8")
     inbox = Inbox(ManualClock(datetime(2026, 1, 5, 10, minute, tzinfo=UTC)))
+    kept = MemorySettings()
     for _ in range(2):
-        beating = asyncio.create_task(heart(path, inbox, minutes=60).run())
+        beating = asyncio.create_task(heart(path, inbox, minutes=60, kept=kept).run())
         await inbox.clock.sleepers(1)
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
     assert [at.strftime("%H:%M") for at, _ in inbox.fired] == beats
+
+
+async def test_a_beat_that_was_sent_but_not_noted_before_a_crash_is_a_duplicate(tmp_path: Path) -> None:
+    path = tmp_path / "HEARTBEAT.md"
+    path.write_text("- Look at the tide", "utf-8")
+    inbox = Inbox(ManualClock())
+    assert await heart(path, inbox).beat()
+    kept = MemorySettings()
+    assert await heart(path, inbox, kept=kept).beat()
+    assert len(inbox.prompts) == 1
+    assert not await heart(path, inbox, kept=kept).beat()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_clock_that_is_set_back_silences_no_beat(tmp_path: Path, *, restarts: bool) -> None:
+    path = tmp_path / "HEARTBEAT.md"
+    path.write_text("- Look at the tide", "utf-8")
+    inbox, kept = Inbox(ManualClock()), MemorySettings()
+    beating = heart(path, inbox, kept=kept)
+    for _ in range(3):
+        for _ in range(4):
+            assert await beating.beat()
+            assert not await beating.beat()
+            await inbox.clock.advance(1800)
+        inbox.clock.jump(-2 * 3600)
+        if restarts:
+            beating = heart(path, inbox, kept=kept)
+    assert len(inbox.fired) == 12
 
 
 async def test_an_empty_file_sends_nothing(tmp_path: Path) -> None:

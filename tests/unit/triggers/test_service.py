@@ -125,13 +125,16 @@ class Stand:
         """Who asked for one that was stored without its author."""
         return Author(trigger.created_by, trusted=trigger.created_by in self.trusted_now)
 
-    def service(self, *, catch_up_seconds: float = 3600, poll_seconds: float = POLL_SECONDS) -> TriggerService:
+    def service(
+        self, *, catch_up_seconds: float = 3600, outage_seconds: float = 86_400, poll_seconds: float = POLL_SECONDS
+    ) -> TriggerService:
         """One worker."""
         return TriggerService(
             self.store.triggers,
             self.inbox,
             self.clock,
             catch_up_seconds=catch_up_seconds,
+            outage_seconds=outage_seconds,
             poll_seconds=poll_seconds,
             tell=self.tell,
             judge=self.judge,
@@ -357,17 +360,67 @@ async def test_a_full_queue_is_tried_again(stand: Stand) -> None:
     assert [at for at, _ in stand.inbox.fired] == [utc(25, 1) + timedelta(seconds=sum(RETRY_SECONDS[:2]))]
 
 
-async def test_a_single_time_that_keeps_failing_is_given_up_and_told(stand: Stand) -> None:
+async def test_a_single_time_outlasts_a_queue_that_is_full_for_long_and_a_restart_and_comes_once(stand: Stand) -> None:
     await stand.add("2026-10-25T01:00")
     stand.inbox.full = True
     async with stand.running(stand.service()):
-        await stand.let_pass(3600 + sum(RETRY_SECONDS) - 1)
-        assert (await stand.one()).error == ""
-        await stand.let_pass(1)
+        await stand.let_pass(12 * 3600)
+        trigger = await stand.one()
+        assert (trigger.state, trigger.failures, trigger.error) == ("active", 0, "The conversation's queue is full.")
+    stand.inbox.full = False
+    async with stand.running(stand.service()):
+        await stand.let_pass(86_400)
+    assert (await stand.one()).state == "done"
+    ((_, text),) = stand.inbox.fired
+    assert text == "go\n\n(This was due at 2026-10-25T01:00:00.000Z and comes late.)"
+
+
+@pytest.mark.parametrize(("outage_seconds", "lasts_seconds"), [(86_400, 86_400), (0, sum(RETRY_SECONDS))])
+async def test_a_single_time_is_given_up_and_told_after_the_longest_outage(
+    stand: Stand, outage_seconds: float, lasts_seconds: float
+) -> None:
+    await stand.add("2026-10-25T01:00")
+    stand.inbox.full = True
+    async with stand.running(stand.service(outage_seconds=outage_seconds)):
+        await stand.let_pass(3600 + lasts_seconds - 1)
+        assert (await stand.one()).state == "active"
+        await stand.let_pass(RETRY_SECONDS[-1])
     trigger = await stand.one()
     assert (trigger.state, trigger.error) == ("failed", "The conversation's queue is full.")
     assert len(stand.told) == 1
     assert stand.told[0].endswith("was switched off, since it failed: The conversation's queue is full.")
+
+
+async def test_a_single_time_that_waits_for_room_is_not_put_off_by_a_clock_that_is_set_back(stand: Stand) -> None:
+    await stand.add("2026-10-25T01:00")
+    stand.inbox.full = True
+    async with stand.running(stand.service()):
+        await stand.let_pass(7200)
+        stand.clock.jump(-40 * 86_400)
+        stand.inbox.full = False
+        await stand.let_pass(RETRY_SECONDS[-1] + POLL_SECONDS)
+    assert len(stand.inbox.fired) == 1
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_single_time_that_a_clock_ahead_has_passed_over_comes_when_it_is_due(
+    stand: Stand, *, restarts: bool
+) -> None:
+    await stand.add("2026-10-28T01:00")
+    days = 40 * 86_400
+    async with stand.running(stand.service()):
+        stand.clock.jump(days)
+        await stand.let_pass(120)
+        assert (await stand.one()).state == "missed"
+        if not restarts:
+            stand.clock.jump(-days)
+            await stand.let_pass(4 * 86_400)
+    if restarts:
+        stand.clock.jump(-days)
+        async with stand.running(stand.service()):
+            await stand.let_pass(4 * 86_400)
+    assert stand.inbox.fired == [(utc(28, 1), "go")]
+    assert (await stand.one()).state == "done"
 
 
 async def test_a_platform_that_is_not_there_fails_a_single_time_at_once(stand: Stand) -> None:
@@ -453,9 +506,16 @@ async def test_of_a_cron_line_whose_platform_is_away_only_the_newest_waits_for_i
         assert (trigger.failures, trigger.error) == (1, "Slack is away.")
         assert (len(stand.inbox.fired), await stand.store.outbox.depth()) == (2, 1)
         await stand.let_pass(86_400)
-    assert (await stand.one()).state == "failed"
-    assert stand.told[0].endswith("since it failed: Slack is away.")
-    assert await stand.store.outbox.depth() == 0
+        trigger = await stand.one()
+        assert (trigger.state, trigger.failures) == ("active", FAILURES_MAX - 1)
+        (row,) = await stand.store.outbox.claim(["slack"], 10, 60)
+        assert row.post.opening is not None
+        assert (row.post.opening.disables, row.post.opening.recurs) == (True, True)
+        await stand.store.outbox.give_back(row)
+        stand.inbox.away = False
+        await stand.inbox.deliver()
+    assert len(stand.inbox.posts) == 1
+    assert not stand.told
 
 
 async def test_a_schedule_that_no_longer_can_be_read_is_switched_off(stand: Stand) -> None:

@@ -119,6 +119,10 @@ update triggers set failures = 0, error = '' where id = :id and (failures > 0 or
 -- The turn that a trigger started has failed; it comes again at `next_at`.
 update triggers set failures = failures + 1, error = :error, next_at = :next_at, state = :state where id = :id;
 
+-- name: trigger_again
+-- Have a single time that was to be over come again.
+update triggers set state = 'active', next_at = :next_at, error = :error where id = :id and state in ('done', 'missed');
+
 -- name: trigger_pause
 -- Let a trigger rest.
 update triggers set state = 'paused' where id = :id and state = 'active' returning id;

@@ -22,9 +22,9 @@ SAID = prompt("k1", PLACE)
 AWAY_DAYS = 900
 
 
-def beginning(trigger: str = "", *, disables: bool = False) -> NewPost:
+def beginning(trigger: str = "", *, disables: bool = False, recurs: bool = False) -> NewPost:
     """A post that opens a thread for a prompt."""
-    return NewPost(SAID.key, PLACE, SAID.text, "opening", opening=Opening(SAID, trigger, disables))
+    return NewPost(SAID.key, PLACE, SAID.text, "opening", opening=Opening(SAID, trigger, disables, recurs))
 
 
 async def claimed_one(store: Store) -> OutboxRow:
@@ -128,6 +128,19 @@ class OpeningRules:
         await store.outbox.put(beginning(await scheduled(store, clock), disables=True))
         await store.outbox.fail(await claimed_one(store), "no such channel")
         assert (await known(store)).state == "failed"
+
+    async def test_no_outage_disables_a_trigger_that_recurs(self, store: Store, clock: ManualClock) -> None:
+        """Neither of its platform, nor of the model for which its conversation's mailbox is full."""
+        trigger = await scheduled(store, clock)
+        await store.outbox.put(beginning(trigger, disables=True, recurs=True))
+        await store.outbox.fail(await claimed_one(store), "away", refused=False)
+        assert (await known(store)).state == "active"
+        await store.inbox.accept(prompt("before"), 1)
+        full = replace(beginning(trigger, disables=True, recurs=True), id="k2")
+        await store.outbox.put(full)
+        assert await opens(store, await claimed_one(store), prompts_max=1) == "busy"
+        found = await known(store)
+        assert (found.state, found.failures, found.error) == ("active", 3, "The conversation's queue is full.")
 
     async def test_a_full_mailbox_fails_the_opening(self, store: Store, clock: ManualClock) -> None:
         """Where a platform opens threads that are there already."""
