@@ -482,13 +482,16 @@ class McpServers:
 
     async def probe(self) -> list[McpState]:
         """Connect each server once, see all that it offers, and let it go again; without pins nothing is stored."""
+        states, level = list[McpState](), log.level
         log.setLevel(logging.CRITICAL)  # the caller reports all of it
-        states: list[McpState] = []
-        async with anyio.create_task_group() as tasks:
-            for connection in self.connections:
-                tasks.start_soon(connection.run)
-            for connection in self.connections:
-                await connection.settled.wait()
-                states.append(connection.state)
-            tasks.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as tasks:
+                for connection in self.connections:
+                    tasks.start_soon(connection.run)
+                for connection in self.connections:
+                    await connection.settled.wait()
+                    states.append(connection.state)
+                tasks.cancel_scope.cancel()
+        finally:
+            log.setLevel(level)
         return states

@@ -1,6 +1,7 @@
 """`shoal doctor`: a line for everything that was looked at, what to do about it, exit 1 when something fails."""
 
 import json
+import logging
 import sqlite3
 import sys
 from pathlib import Path
@@ -176,6 +177,7 @@ def test_each_mcp_server_is_tried(shoal: Shoal, home: Path) -> None:
     assert found["mcp gone"]["status"] == "fail"
     assert "[mcp.gone]" in found["mcp gone"]["todo"]
     assert "mcp off" not in found
+    assert logging.getLogger("shoal.tools.mcp.connection").level == logging.NOTSET, "it is quiet for that look alone"
 
 
 @pytest.mark.parametrize(
