@@ -56,16 +56,15 @@ _NO_DOTS = r"(?!(.*/)?\.\.(/|$))"
 _READABLE = rf"((/(workspace|scratch|attachments|skills|docs)(/|$))|(?![/~]|host:)){_NO_DOTS}.*"
 _WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
 
-# Beside the built-in tools, what those of extensions and host programs are usually called.
+# In what is asked for, beside the built-in tools what those of extensions and host programs are usually called.
 COMMANDS = f"({'|'.join(COMMAND_TOOLS)})"
 READERS = f"({'|'.join(FILE_READERS)}|ls|glob|grep|search|find)"
 WRITERS = f"({'|'.join(FILE_WRITERS)}|append)"
-_SEARCH = "read_artifact|search_history|search_channel|search_memory"
-_PROCESS_READ = "process_list|process_logs"
-_STANDING = "time|clock|more_tools|my_settings|overview"
-_QUIET = f"({_STANDING}|recall|{_SEARCH}|read_memory|memory|skill|list_reminders|{_PROCESS_READ})"
+_QUIET = (
+    "time|more_tools|my_settings|overview|recall|read_artifact|search_history|search_channel|process_list|process_logs"
+)
 
-_READS = (rf"tool:{READERS}:{_READABLE}", rf"tool:{_QUIET}:.*")
+_READS = (rf"tool:({'|'.join(FILE_READERS)}):{_READABLE}", rf"tool:({_QUIET}):.*")
 _NETWORK = r"(?s:tool:(read_url|fetch|web_fetch|web_search|brave_search|browse)(:.*)?)"
 
 _SELF_EDIT = r"(?s:tool:(self_edit[a-z_]*|set_[a-z_]+|(write|edit|delete)_(doc|skill)):.*)"
@@ -75,9 +74,9 @@ _LOCKED = ProfileSettings(allow=_READS)
 _STANDARD = ProfileSettings(
     allow=(
         *_READS,
-        rf"tool:{WRITERS}:{_WRITABLE}",
+        rf"tool:({'|'.join(FILE_WRITERS)}):{_WRITABLE}",
         rf"tool:upload:{_READABLE}",
-        "(?s:tool:(remember|note_today|remind|schedule|forget|cancel_reminder|spawn|subagent|thread_status):.*)",
+        "(?s:tool:(remember|note_today|remind|schedule|spawn|subagent):.*)",
         "tool:message:here",
     ),
     ask=(

@@ -46,7 +46,7 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
-from shoal.domain.permissions import Asker
+from shoal.domain.permissions import FILE_READERS, FILE_WRITERS, Asker
 from shoal.domain.ports import Mount, Route
 from shoal.domain.records import CASES_CHAIN, Ceiling
 from shoal.domain.schema import refusal
@@ -67,7 +67,7 @@ from shoal.turn.spending import Charge, Spending
 
 THREAD = make_thread_id("web", "check", "case")
 """No conversation: where the memory of a check would be."""
-FILES = "read|view|list|write|edit|create_file|str_replace"
+FILES = "|".join((*FILE_READERS, *FILE_WRITERS))
 NOTHING_RECORDED = "[Nothing is recorded for this call in the case.]"
 ASKS = "Not run: a person would have been asked, and nobody is in a check."
 SHOWN_CHARS = 2_000

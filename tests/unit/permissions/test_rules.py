@@ -1,12 +1,13 @@
 """Profiles are checked when they are loaded; extending and overriding never lose a deny."""
 
+import re
 from functools import cache
 
 import pytest
 
 from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.permissions import Action, Asker, Decision
-from shoal.domain.settings import OverrideSettings, ProfileSettings
+from shoal.domain.settings import OverrideSettings, ProfileSettings, SandboxSettings, ToolsSettings
 from shoal.permissions.profiles import (
     BUILTIN_PROFILES,
     EXTENDS_MAX,
@@ -16,6 +17,7 @@ from shoal.permissions.profiles import (
     compile_profile,
     decide,
 )
+from shoal.tools.registry import SERVICE_TOOLS, standard_tools
 
 
 def answer(profile: Profile, text: str) -> Decision:
@@ -209,6 +211,17 @@ EXPECTED: dict[str, dict[str, Decision]] = {
 @pytest.mark.parametrize("action", sorted(EXPECTED))
 def test_built_in_profiles(name: str, action: str) -> None:
     assert answer(built_in().get(name), action) == EXPECTED[action][name]
+
+
+@pytest.mark.parametrize("name", ["locked", "standard"])
+@pytest.mark.parametrize("detail", ["", "notes.md", "/workspace/notes.md", '{"path":"notes.md"}', "any words"])
+def test_no_profile_allows_a_tool_for_its_name_that_is_none_of_ours(name: str, detail: str) -> None:
+    """A tool of an extension that calls itself `search` is no better than any other."""
+    ours = {*standard_tools(SandboxSettings(), ToolsSettings()).names(), *SERVICE_TOOLS, "recall", "search_history"}
+    words = set(re.findall("[a-z_]+", " ".join(str(profile) for profile in BUILTIN_PROFILES.values())))
+    assert {"search", "grep", "append"} <= words - ours
+    profile = built_in().get(name)
+    assert [word for word in sorted(words - ours) if answer(profile, f"tool:{word}:{detail}") == "allow"] == []
 
 
 @pytest.mark.parametrize("tool", ["bash", "process_start"])
