@@ -178,7 +178,7 @@ class TestB12:
     def test_a_tool_of_an_mcp_server(self, tmp_path: Path) -> None:
         pytest.importorskip("mcp", reason="the extra mcp is not installed")
         with Running(tmp_path / "home", MCP) as made, made.run() as shoal:
-            until(lambda: b'"up"' in shoal.api("/api/mcp").body)  # a slow one comes later
+            until(lambda: b"odd: up" in shoal.api("/api/info").body)  # a slow one comes later
             shoal.asks("web:lobby:b12", 'tools=1 tool=mcp_odd_echo words=0 args={"text":"over MCP"}')
             assert "over MCP" in shoal.results("web:lobby:b12")[0]
 
