@@ -71,8 +71,8 @@ def wall_ahead(clock: Clock) -> float:
 
 
 async def sleep_till_steady(clock: Clock, seconds: float) -> None:
-    """Sleep; and should the clock be set meanwhile, until it was not for STEADY_SECONDS, lest a clock that is wrong for
-    some minutes make everything old. Waking from a suspend counts as well."""
+    """Sleep. If the clock is set meanwhile, sleep on until it has not been for STEADY_SECONDS, so that a clock that is
+    wrong for some minutes makes nothing old. Waking from a suspend counts as being set."""
     while True:
         ahead = wall_ahead(clock)
         await clock.sleep(seconds)

@@ -81,11 +81,11 @@ class TriggerStore(StorePart):
         return bool(await self._read("occurrence_missed", key=key))
 
     async def sooner(self, trigger: Trigger, next_at: datetime) -> None:
-        """Have it come at that time already."""
+        """Bring it forward to that time."""
         await self._write("trigger_sooner", id=trigger.id, next_at=next_at, before=trigger.next_at)
 
     async def again(self, trigger: Trigger, next_at: datetime, *, error: str = "") -> None:
-        """Have a single time that was claimed or missed come again, unless it was removed."""
+        """Let a one-time trigger that was claimed or missed come again, unless it was removed."""
         await self._write("trigger_again", id=trigger.id, next_at=next_at, error=error)
 
     async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:

@@ -120,7 +120,7 @@ update triggers set failures = 0, error = '' where id = :id and (failures > 0 or
 update triggers set failures = failures + 1, error = :error, next_at = :next_at, state = :state where id = :id;
 
 -- name: trigger_again
--- Have a single time that was to be over come again.
+-- Let a one-time trigger that was claimed or missed come again.
 update triggers set state = 'active', next_at = :next_at, error = :error where id = :id and state in ('done', 'missed');
 
 -- name: trigger_pause
