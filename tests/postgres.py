@@ -50,6 +50,8 @@ def database() -> Generator[str]:
     with server() as address:
         with psycopg.connect(address, autocommit=True) as connection:
             connection.execute(f"create database {name}".encode())
+            # A test that stops its server has one of its own; the others need not wait for the disk.
+            connection.execute(f"alter database {name} set synchronous_commit = off".encode())
         try:
             yield make_conninfo(address, dbname=name)
         finally:

@@ -1,5 +1,7 @@
 """What a command can read, and what runs because of it, as paths of the sandbox."""
 
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,14 @@ FILES = ("a.md", "b.md", "f.md", "x.md", "src/a.py", "src/b.py", "src/sub/c.py",
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    for name in FILES:
-        (tmp_path / "ws" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "ws" / name).write_text(name)
-    return tmp_path / "ws"
+def workspace() -> Generator[Path]:
+    """Not where tests' files may stand in memory, below `/dev`: what a path there leads to cannot be known."""
+    with tempfile.TemporaryDirectory(prefix="shoal-reads-") as folder:
+        found = Path(folder, "ws")
+        for name in FILES:
+            (found / name).parent.mkdir(parents=True, exist_ok=True)
+            (found / name).write_text(name)
+        yield found
 
 
 def actions(command: str, workspace: Path) -> list[Action]:
