@@ -52,6 +52,9 @@ FILES_MAX = 10
 UNKNOWN_MAX = 100
 """Kinds of events that are told of."""
 
+EXPECTED = (PlatformError, ConfigError, StoreError)
+"""What a connection may fail with; anything else is a mistake, of Shoal's or of the adapter's."""
+
 IncomingFile: TypeAlias = tuple[Attachment, Callable[[], Awaitable[bytes]] | None]
 """A file that came with a message, and what fetches its content or raises PlatformError; None for one with a `url`,
 which the turn fetches."""
@@ -97,20 +100,24 @@ class ChatAccount(Generic[S]):
     # ---- connection ----
 
     async def run(self, inbox: InboxPort) -> None:
-        """Receive until cancelled; reconnect with backoff."""
-        try:
-            async with anyio.create_task_group() as self._tasks:
-                await self._keep_connected(inbox)
-        finally:
-            self._inbox = self._tasks = None
-            self.connected.clear()
-            await self.close()
+        """Receive until cancelled; reconnect with backoff. Whatever an account stumbles over, the others go on."""
+        while True:
+            unforeseen: Exception | None = None
+            try:
+                async with anyio.create_task_group() as self._tasks:
+                    await self._keep_connected(inbox)
+            except* StoreError:
+                raise
+            except* Exception as group:  # noqa: BLE001  whatever it is, it is waited for and logged below
+                unforeseen = group.exceptions[0]
+            finally:
+                self._inbox = self._tasks = None
+                self.connected.clear()
+                await self.close()
+            await self._wait_after(unforeseen or PlatformError("The connection ended."))
 
     async def _keep_connected(self, inbox: InboxPort) -> None:
-        """Connect again at once when a connection ends by itself, and with backoff when it fails.
-
-        A repeated failure is logged as a warning once. A platform that says how long to wait is obeyed.
-        """
+        """Connect again at once when a connection ends by itself, and with backoff when it fails."""
         is_open = False
         while True:
             try:
@@ -118,15 +125,21 @@ class ChatAccount(Generic[S]):
                     await self._intake.open(self._tasks, lambda event: self._take_kept(event, inbox))
                     is_open = True
                 await self._connect(inbox)
-            except (PlatformError, ConfigError, StoreError) as error:
-                self._failures += 1
-                asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
-                seconds = retry_delay(self._failures, asked)
-                level = logging.INFO if str(error) == self.failure else logging.WARNING
-                self.failure = str(error)
-                self.failed.set()
-                log.log(level, "%s", error, extra={"platform": self.platform, "again_in_seconds": round(seconds, 1)})
-                await self._clock.sleep(seconds)
+            except EXPECTED as error:
+                await self._wait_after(error)
+
+    async def _wait_after(self, error: Exception) -> None:
+        """A repeated failure is logged as a warning once. A platform that says how long to wait is obeyed."""
+        self._failures += 1
+        asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
+        seconds = retry_delay(self._failures, asked)
+        told = str(error) if isinstance(error, EXPECTED) else f"{type(error).__name__}: {error}"
+        level = logging.INFO if told == self.failure else logging.WARNING
+        self.failure = told
+        self.failed.set()
+        extra = {"platform": self.platform, "again_in_seconds": round(seconds, 1)}
+        log.log(level, "%s", told, extra=extra, exc_info=None if isinstance(error, EXPECTED) else error)
+        await self._clock.sleep(seconds)
 
     async def _connect(self, inbox: InboxPort) -> None:
         """Hold one connection until it ends. Raises PlatformError, ConfigError or StoreError when it fails."""

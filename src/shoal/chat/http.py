@@ -21,6 +21,10 @@ T = TypeVar("T")
 
 CALL_SECONDS = 30.0
 TRANSFER_SECONDS = 300.0
+PATIENCE = 4
+"""A call ends after so many times the seconds that each part of it may take, however slowly it goes on."""
+ANSWER_BYTES_MAX = 64 * 1024**2
+"""An answer that is no file, unpacked. The first synchronisation with a homeserver has some MB."""
 REASON_BYTES_MAX = 65_536
 """How much is read of an answer that refuses a file."""
 REASON_CHARS_MAX = 300
@@ -46,6 +50,14 @@ class Download(NamedTuple):
     media_type: str
 
 
+class Answer(NamedTuple):
+    """What an API answered; header names are found in any case."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
 class PlatformHttp:
     """The HTTP client of one account, connected by the first call and again after `close`.
 
@@ -64,15 +76,29 @@ class PlatformHttp:
 
     async def request(
         self, method: str, url: str, *, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]"
-    ) -> "httpx2.Response":
-        """One request, whatever its status. Raises PlatformError when it breaks; a broken GET has changed nothing."""
+    ) -> Answer:
+        """One request, whatever its status; each of its parts may take `seconds`.
+
+        Raises PlatformError when it breaks, when it takes too long and when too much is answered; a broken GET has
+        changed nothing.
+        """
         import httpx2
 
+        content = bytearray()
         try:
-            return await self._client().request(method, url, timeout=seconds, **parts)
+            async with (
+                asyncio.timeout(PATIENCE * seconds),
+                self._client().stream(method, url, timeout=seconds, **parts) as answer,
+            ):
+                async for part in answer.aiter_bytes():
+                    content += part
+                    if len(content) > ANSWER_BYTES_MAX:
+                        reason = f"{self._name_first} answered with more than {ANSWER_BYTES_MAX:,} bytes."
+                        raise PlatformError(reason, outcome_unknown=method != "GET")
+            return Answer(answer.status_code, answer.headers, bytes(content))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             raise PlatformError(f"{self._name_first} cannot be reached: {network_reason(error)}.") from error
-        except httpx2.TransportError as error:
+        except (httpx2.RequestError, TimeoutError) as error:
             reason = f"The connection to {self.name} broke: {network_reason(error)}."
             raise PlatformError(reason, outcome_unknown=method != "GET") from error
         except httpx2.InvalidURL as error:
@@ -90,15 +116,18 @@ class PlatformHttp:
 
         content = bytearray()
         try:
-            async with self._client().stream(
-                "GET", url, headers=headers, timeout=TRANSFER_SECONDS, follow_redirects=follow
-            ) as answer:
+            async with (
+                asyncio.timeout(PATIENCE * TRANSFER_SECONDS),
+                self._client().stream(
+                    "GET", url, headers=headers, timeout=TRANSFER_SECONDS, follow_redirects=follow
+                ) as answer,
+            ):
                 read_max = bytes_max if answer.status_code == 200 else REASON_BYTES_MAX
                 async for part in answer.aiter_bytes():
                     content += part
                     if len(content) > read_max:
                         break
-        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+        except (httpx2.RequestError, httpx2.InvalidURL, TimeoutError) as error:
             raise PlatformError(f"The file could not be fetched: {network_reason(error)}.") from error
         status = answer.status_code
         if status != 200:
@@ -230,7 +259,7 @@ class RestApi(PlatformHttp):
     async def send(
         self, method: str, url: str, body: bytes, headers: Mapping[str, str], *,
         params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
-    ) -> "httpx2.Response":  # fmt: skip
+    ) -> Answer:  # fmt: skip
         """One request as it stands. Raises PlatformError when it breaks or we are asked to slow down."""
         answer = await self.request(method, url, seconds=seconds, content=body, headers=headers, params=params)
         if answer.status_code in (429, 503):

@@ -141,7 +141,7 @@ class _Event(msgspec.Struct, eq=False):
 class Intake:
     """The events of one account, taken in one after the other within each chat. `take` takes one in and says whether
     anything came of it; it raises StoreError and PlatformError where it has to be tried again, the latter for good, or
-    InvalidId, to drop it.
+    anything else, to drop it.
 
     event          how it is taken in
     ------------   ------------------------------------------------------------------------------------------------
@@ -222,6 +222,9 @@ class Intake:
                         continue
                     else:
                         event.error = error
+                except Exception:  # it would be so each time, and end the whole account
+                    log.exception("an event was dropped: Shoal made a mistake with it", extra=extra)
+                    await self._forget(event)
                 waiting.popleft()
                 failures = 0
                 self._waiting -= 1

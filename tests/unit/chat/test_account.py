@@ -7,14 +7,14 @@ import pytest
 
 from shoal.chat.account import ChatAccount
 from shoal.domain.clock import SystemClock, retry_delay
-from shoal.domain.errors import PlatformError
+from shoal.domain.errors import PlatformError, StoreUnavailable
 from shoal.domain.home import Home
 from shoal.domain.ports import InboxPort
 from shoal.domain.settings_platforms import AccountSettings
 from shoal.testing.contracts.chat_peer import Inbox, MemorySettings
 
 
-class Ended(Exception):
+class Ended(BaseException):
     """Enough was seen."""
 
 
@@ -32,7 +32,7 @@ class Slept(SystemClock):
 class Account(ChatAccount[AccountSettings]):
     """Connects as often as it has failures left; None is a connection that worked before it failed."""
 
-    def __init__(self, clock: SystemClock, failures: list[PlatformError | None]) -> None:
+    def __init__(self, clock: SystemClock, failures: list[Exception | None]) -> None:
         super().__init__("fake", AccountSettings(), Home(Path("home")), MemorySettings(), clock)
         self.left = failures
         self.closed = 0
@@ -51,13 +51,14 @@ class Account(ChatAccount[AccountSettings]):
         self.closed += 1
 
 
-async def waits(*failures: PlatformError | None) -> list[float]:
+async def waits(*failures: Exception | None) -> list[float]:
     """The pauses after these failures."""
     clock = Slept()
     account = Account(clock, list(failures))
     with pytest.RaisesGroup(Ended):
         await account.run(Inbox())
-    assert (account.closed, account.connected.is_set()) == (1, False)
+    assert not account.connected.is_set()
+    assert account.closed == 1 + sum(isinstance(failure, ValueError) for failure in failures)
     return clock.seconds
 
 
@@ -80,3 +81,24 @@ async def test_the_same_failure_is_a_warning_once(caplog: pytest.LogCaptureFixtu
     await waits(away, away, other, None)
     levels = [(record.getMessage(), record.levelname) for record in caplog.records]
     assert levels == [("away", "WARNING"), ("away", "INFO"), ("refused", "WARNING"), ("away", "WARNING")]
+
+
+async def test_what_nobody_foresaw_ends_no_other_account(caplog: pytest.LogCaptureFixture) -> None:
+    """It is told with its traceback, and waited for as for any failure."""
+    caplog.set_level(logging.INFO)
+    first, second, _ = await waits(PlatformError("away"), ValueError("odd"), ValueError("odd"))
+    assert 0 < first < second
+    assert [(record.levelname, record.getMessage(), record.exc_info is not None) for record in caplog.records] == [
+        ("WARNING", "away", False),
+        ("WARNING", "ValueError: odd", True),
+        ("INFO", "ValueError: odd", True),
+    ]
+
+
+async def test_a_database_that_takes_nothing_is_for_whoever_runs_the_account() -> None:
+    class Away(Account):
+        async def _keep_connected(self, inbox: InboxPort) -> None:
+            raise StoreUnavailable("away")
+
+    with pytest.RaisesGroup(StoreUnavailable):
+        await Away(Slept(), []).run(Inbox())

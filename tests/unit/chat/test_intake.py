@@ -25,7 +25,7 @@ class Chats:
         self.taken: list[str] = []
         self.slow: dict[str, asyncio.Event] = {}
         self.failing: Counter[str] = Counter()
-        self.error: PlatformError | StoreError = PlatformError("Not now.")
+        self.error: Exception = PlatformError("Not now.")
         self.intake = Intake("pigeon", self.kept, self.clock)
 
     async def take(self, event: str) -> bool:
@@ -141,3 +141,18 @@ async def test_a_stream_waits_where_too_many_chats_are_slow() -> None:
         chats.slow["film 3"].set()
         await chats.clock.advance(0)
         assert chats.taken == ["film 3", "hello"]
+
+
+async def test_what_shoal_stumbles_over_is_dropped_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    chats = Chats()
+    chats.failing.update(["odd", "kept odd"])
+    chats.error = RecursionError("too deep")
+    async with chats.running() as tasks:
+        assert not await chats.intake.put("ada", "odd")
+        await chats.put_slowly(tasks, "ada", "kept odd")
+        await chats.intake.put("ada", "hello")
+        chats.slow["kept odd"].set()
+        await chats.clock.advance(0)
+    assert chats.taken == ["hello"]
+    assert not chats.waiting
+    assert [str(record.exc_info and record.exc_info[1]) for record in caplog.records] == ["too deep"] * 2

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Fields, Json, PlatformHttp, PlatformRefusal
+from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Answer, Fields, Json, PlatformHttp, PlatformRefusal
 from shoal.domain.clock import retry_after
 from shoal.domain.commands import ALIASES, COMMANDS
 from shoal.domain.errors import PlatformError
@@ -22,9 +22,6 @@ from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import Settings
 from shoal.domain.settings_platforms import MatrixSettings
 from shoal.domain.untrusted import UNREADABLE
-
-if TYPE_CHECKING:
-    import httpx2
 
 T = TypeVar("T")
 
@@ -102,7 +99,7 @@ class MatrixApi(PlatformHttp):
                 "initial_device_display_name": "Shoal",
                 **({"device_id": known} if known else {}),
             }
-            found = self._result(await self._send("POST", path_of("login"), "", body), _Login)
+            found = self._result(await self._send("POST", path_of("login"), "", body), _Login, is_login=True)
             if found.device_id != known:
                 await self._store.put(self._scope, "device", found.device_id)
             self._login = found
@@ -147,16 +144,15 @@ class MatrixApi(PlatformHttp):
     async def _send(
         self, method: str, path: str, token: str, body: Fields | None = None, query: Mapping[str, str] | None = None,
         seconds: float = CALL_SECONDS,
-    ) -> "httpx2.Response":  # fmt: skip
+    ) -> Answer:  # fmt: skip
         headers = {"authorization": f"Bearer {token}"} if token else {}
         url = f"{self._base}{path}"
         if body is None:
             return await self.request(method, url, seconds=seconds, headers=headers, params=query)
         return await self.request(method, url, seconds=seconds, headers=headers, params=query, json=body)
 
-    def _result(self, answer: "httpx2.Response", kind: type[T]) -> T:
+    def _result(self, answer: Answer, kind: type[T], *, is_login: bool = False) -> T:
         if answer.status_code != 200:
-            is_login = answer.request.url.path.endswith("/login")
             raise self._error(answer.status_code, answer.content, retry_after(answer.headers), is_login=is_login)
         return self.decode(answer.status_code, answer.content, kind)
 

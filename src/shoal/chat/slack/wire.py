@@ -20,6 +20,7 @@ import msgspec
 from shoal.chat.http import (
     CALL_SECONDS,
     TRANSFER_SECONDS,
+    Answer,
     Download,
     Fields,
     Json,
@@ -41,7 +42,6 @@ from shoal.domain.untrusted import UNREADABLE, decode_known
 if TYPE_CHECKING:
     from typing import Unpack
 
-    import httpx2
     from websockets.asyncio.client import ClientConnection
 
 T = TypeVar("T")
@@ -438,9 +438,7 @@ class SlackApi(PlatformHttp):
             raise PlatformError("The file is stored outside of Slack; it was not fetched.", permanent=True)
         return await self.download(url, bytes_max, {"authorization": f"Bearer {self._token()}"})
 
-    async def _post(
-        self, url: str, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]"
-    ) -> "httpx2.Response":
+    async def _post(self, url: str, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]") -> Answer:
         answer = await self.request("POST", url, seconds=seconds, **parts)
         if answer.status_code == 429:
             raise _slow_down(retry_after(answer.headers))
