@@ -34,7 +34,7 @@ from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
 from shoal.domain.messages import Usage
 from shoal.domain.tables import width_of
 from shoal.surfaces.cli.completion import agent_option
-from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import limit_words, print_json, printable, status_words, tell
 
 if TYPE_CHECKING:
@@ -76,12 +76,11 @@ class AskResult(msgspec.Struct, frozen=True):
         return found
 
 
-@click.command()
+@command()
 @click.argument("text", nargs=-1)
 @click.option("--thread", help="Go on in this thread; without it a new one is made.")
 @agent_option("Who answers; without it the default agent.")
 @click.option("--json", "as_json", is_flag=True, help="Print thread, turn, reply, steps, usage and outcome as JSON.")
-@click.pass_obj
 def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
     """Ask one thing and print the reply. What is piped in is read too, and follows TEXT, or stands alone without it.
 

@@ -39,7 +39,7 @@ from shoal.domain.markup import counted
 from shoal.domain.messages import SILENT, ToolCall, Usage
 from shoal.domain.posts import OutboundPost
 from shoal.surfaces.cli.completion import agent_option
-from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import call_line, event_lines, printable, request_lines, result_lines, status_words, tell
 
 if TYPE_CHECKING:
@@ -49,10 +49,9 @@ THREAD = ThreadId("terminal:local:main")
 """The thread of a chat unless another is named."""
 
 
-@click.command()
+@command()
 @click.option("--thread", default=str(THREAD), show_default=True, help="The conversation to go on with.")
 @agent_option("Who answers in a new conversation; without it the default agent.")
-@click.pass_obj
 def chat(context: CommandContext, thread: str, agent: str) -> int:
     """Chat in the terminal: /help lists the commands; y, t and n answer the agent's questions.
 

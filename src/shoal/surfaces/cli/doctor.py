@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Iterator
 from importlib.util import find_spec
 from typing import Literal, cast
 
-import click
 import msgspec
 
 from shoal.accounts import every_account, make_adapters
@@ -32,8 +31,8 @@ from shoal.store.driver import migrations
 from shoal.store.health import WHAT_TO_DO, FileHealth, check_file
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.backup import schema_version
-from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import json_option, print_json, sentence, tell, when
+from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.output import print_json, sentence, tell, when
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins
 from shoal.tools.registry import Registry
@@ -66,9 +65,7 @@ def fail(check: str, message: str, todo: str) -> DoctorFinding:
     return DoctorFinding(check, "fail", message, todo)
 
 
-@click.command()
-@json_option
-@click.pass_obj
+@command()
 def doctor(context: CommandContext, as_json: bool) -> int:
     """Check configuration, database, providers, sandbox, platforms and skills; exit 1 if something fails."""
     logging.getLogger("shoal").addHandler(logging.NullHandler())  # what is wrong is told by the findings
