@@ -27,7 +27,7 @@ from shoal.domain.records import AuditEntry, Commit, NewApproval
 from shoal.domain.triggers import NewTrigger
 from shoal.surfaces.http import page
 from shoal.surfaces.http.endpoints import Endpoint
-from shoal.surfaces.http.openai_conversation import chosen_thread, response_id, thread_of_response
+from shoal.surfaces.http.openai_routes import chosen_thread, response_id, thread_of_response
 from shoal.surfaces.http.server import API
 
 CANARY = "canary-of-the-owners"
