@@ -16,7 +16,7 @@ from shoal.domain.agents import AgentBudget, Binding, Listen
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.files import in_thread
 from shoal.domain.ids import make_thread_id
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext, view, whole_body
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, Text64, WebContext, view, whole_body
 from shoal.tools.library import DOCUMENT_BYTES_MAX
 
 routes = Routes()
@@ -217,7 +217,7 @@ class NewFileText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file's whole new text; with `digest`, only if the file still is what was read."""
 
     text: Annotated[str, msgspec.Meta(max_length=TEXT_CHARS_MAX)]
-    digest: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    digest: Text64 = ""
 
 
 class TakenBack(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, entry_key, lines_of
 from shoal.domain.ids import make_thread_id, parse_thread_id
 from shoal.domain.records import MemoryChange, MemoryEdit
 from shoal.domain.web import URL_CHARS_MAX
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext, view, whole_body
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, Text64, WebContext, view, whole_body
 from shoal.surfaces.http.routes_agents import agent_home
 from shoal.tools.memory_files import NOTES_MAX, note_files, read_memory
 from shoal.turn.skills import Skill, SkillRoot, SkillScope, skill_roots
@@ -29,7 +29,8 @@ NOWHERE = make_thread_id("terminal", "local", "main")
 
 FileScope = Literal["global", "platform", "channel", "note"]
 ThreadText = Annotated[str, msgspec.Meta(max_length=542)]
-AgentName = Annotated[str, msgspec.Meta(max_length=64)]
+EntryText = Annotated[str, msgspec.Meta(max_length=4000)]
+NoteCount = Annotated[int, msgspec.Meta(ge=0, le=NOTES_MAX)]
 OwnScope = Literal["global", "platform", "channel", "agent"]
 Day = Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2})?$", description="a day like 2026-01-31")]
 
@@ -55,17 +56,11 @@ class MemoryText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: Annotated[str, msgspec.Meta(max_length=FILE_BYTES_MAX)]
     thread: ThreadText = ""
     day: Day = ""
-    digest: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    digest: Text64 = ""
 
 
 @routes("GET /api/memory", READERS)
-async def memory(
-    web: WebContext,
-    *,
-    thread: ThreadText = "",
-    day: Day = "",
-    notes: Annotated[int, msgspec.Meta(ge=0, le=NOTES_MAX)] = 3,
-) -> list[MemoryFile]:
+async def memory(web: WebContext, *, thread: ThreadText = "", day: Day = "", notes: NoteCount = 3) -> list[MemoryFile]:
     """What agents remember, the broadest scope first, then daily notes, the oldest first: everywhere's memory, with
     `thread` also that of its platform and channel, and the newest `notes`, or that of `day` alone."""
     home, where = web.app.home, parse_thread_id(thread) if thread else NOWHERE
@@ -100,13 +95,7 @@ async def write(web: WebContext, by: Principal, body: MemoryText) -> MemoryFile:
 
 @routes("DELETE /api/memory", ADMINS)
 async def forget(
-    web: WebContext,
-    by: Principal,
-    *,
-    scope: FileScope,
-    thread: ThreadText = "",
-    day: Day = "",
-    entry: Annotated[str, msgspec.Meta(max_length=4000)] = "",
+    web: WebContext, by: Principal, *, scope: FileScope, thread: ThreadText = "", day: Day = "", entry: EntryText = ""
 ) -> MemoryFile:
     """Forget an entry in any spelling, or without one everything in a file; 404 when it does not say that. Can be taken
     back."""
@@ -127,10 +116,7 @@ async def forget(
 
 @routes("GET /api/memory/changes", READERS)
 async def changes(
-    web: WebContext,
-    *,
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50,
-    below: Annotated[str, msgspec.Meta(max_length=64)] = "",
+    web: WebContext, *, limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50, below: Text64 = ""
 ) -> list[MemoryChange]:
     """What was changed of memory by agents, by this API and the command line, the newest first, or those before the
     change with the id `below`."""
@@ -210,12 +196,12 @@ class SkillText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     scope: OwnScope
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
-    agent: AgentName = "main"
+    agent: Text64 = "main"
     thread: ThreadText = ""
 
 
 @routes("GET /api/skills", READERS)
-async def skills(web: WebContext, *, agent: AgentName = "main", thread: ThreadText = "") -> SkillsView:
+async def skills(web: WebContext, *, agent: Text64 = "main", thread: ThreadText = "") -> SkillsView:
     """The skills that an agent has, in a thread, narrower scopes winning by name."""
     roots = skill_roots(web.app.home, agent_home(web, agent), parse_thread_id(thread) if thread else None)
     found = await in_thread(lambda: SkillReader(FileCache()).read(roots))
@@ -237,7 +223,7 @@ async def install(
     request: Request,
     *,
     scope: OwnScope,
-    agent: AgentName = "main",
+    agent: Text64 = "main",
     thread: ThreadText = "",
     url: Annotated[str, msgspec.Meta(max_length=URL_CHARS_MAX)] = "",
 ) -> SkillsView:
@@ -262,7 +248,7 @@ async def write_skill(web: WebContext, by: Principal, name: str, body: SkillText
 
 @routes("DELETE /api/skills/{name}", ADMINS)
 async def delete_skill(
-    web: WebContext, by: Principal, name: str, *, scope: OwnScope, agent: AgentName = "main", thread: ThreadText = ""
+    web: WebContext, by: Principal, name: str, *, scope: OwnScope, agent: Text64 = "main", thread: ThreadText = ""
 ) -> SkillsView:
     """Delete a skill's SKILL.md; other files of its folder stay."""
     await _put(web, by, name, None, scope, agent, thread)

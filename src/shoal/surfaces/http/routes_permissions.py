@@ -17,7 +17,7 @@ from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_
 from shoal.permissions.profiles import BUILTIN_PROFILES, RuleList, compile_profile, decide_all
 from shoal.permissions.rule_words import WORKSPACE, RuleSubject, pattern_of, subject_of, words_of
 from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, with_rule
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext, view
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, Text64, Text200, WebContext, view
 from shoal.surfaces.http.routes_threads import check_agent
 
 routes = Routes()
@@ -31,10 +31,10 @@ class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """By which rules to decide anew what was checked: a profile's, or these, which `profile` then names in what is said
     of them; of one agent, if it is named."""
 
-    profile: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    profile: Text200 = ""
     rules: ProfileSettings | None = None
     hours: Hours = 720
-    agent: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    agent: Text200 = ""
 
 
 class HindsightView(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class HindsightView(msgspec.Struct, frozen=True):
 class AcceptedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One of the rules that are suggested, looking so far back."""
 
-    agent: Annotated[str, msgspec.Meta(max_length=200)]
+    agent: Text200
     allow: tuple[Annotated[str, msgspec.Meta(max_length=1_000)], ...]
     hours: Hours = 720
 
@@ -77,15 +77,15 @@ class NewRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     list: RuleList
     subject: RuleSubject | None = None
     pattern: Annotated[str, msgspec.Meta(max_length=1_000)] = ""
-    agents: tuple[Annotated[str, msgspec.Meta(max_length=64)], ...] = ()
-    profile: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    agents: tuple[Text64, ...] = ()
+    profile: Text200 = ""
 
 
 class NewProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a profile is called that begins as a copy of another."""
 
     name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
-    copies: Annotated[str, msgspec.Meta(max_length=200)]
+    copies: Text200
 
 
 class ProfileView(msgspec.Struct, frozen=True):
@@ -102,8 +102,8 @@ class WouldRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     shell: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
     action: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
-    profile: Annotated[str, msgspec.Meta(max_length=200)] = ""
-    agent: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    profile: Text200 = ""
+    agent: Text64 = ""
 
 
 class WouldRunView(msgspec.Struct, frozen=True):

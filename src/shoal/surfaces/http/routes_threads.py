@@ -27,6 +27,7 @@ from shoal.surfaces.http.endpoints import (
     READERS,
     TALKERS,
     Routes,
+    Text200,
     WebContext,
     checked_text,
     view,
@@ -62,7 +63,7 @@ class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message_id: MessageId = ""
     attachments: Annotated[list[AttachmentRef], msgspec.Meta(max_length=10)] = []
     agent: str = ""
-    model: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    model: Text200 = ""
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -90,7 +91,7 @@ class RetryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Have the turn that waits for its model ask again now: only `turn` if given, with `model` that one."""
 
     turn: Annotated[str, msgspec.Meta(max_length=100)] = ""
-    model: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    model: Text200 = ""
 
 
 class NewFork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,7 +105,7 @@ class AnswerAgain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An event of the turn whose message is to be answered anew; 0 for the last turn. With `model` that one answers."""
 
     seq: Seq = 0
-    model: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    model: Text200 = ""
 
 
 class ChangedMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
