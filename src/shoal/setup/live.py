@@ -431,7 +431,7 @@ class LiveSetup:
             await self._end_mcp(name)
             for secret in self._app.home.secrets.glob(f"mcp.{name}.*"):
                 secret.unlink()
-            await self._apply_mcp(self._read(), name)
+            await self._apply_mcp(self._config({}), name)
 
     def _known_mcp(self, name: str) -> None:
         if name not in self._app.config.mcp:
@@ -520,16 +520,13 @@ class LiveSetup:
     def _redactor(self) -> Redactor:
         return self._app.executor.redactor
 
-    def _read(self) -> Config:
-        return load_config(self._app.home.root, os.environ)
-
     def _config(self, values: Mapping[str, Value]) -> Config:
-        """The configuration as it would be with these values. Raises ConfigError."""
+        """The configuration as it is, or would be with these values. Raises ConfigError."""
         return load_config(self._app.home.root, os.environ, values)
 
     async def _write(self, values: Mapping[str, Value], secrets: Mapping[str, str]) -> Config:
         await asyncio.to_thread(write_with_secrets, self._app.home, values, secrets)
-        return self._read()
+        return self._config({})
 
 
 _SECRET_NAME = re.compile(r"(?i)(key|token|secret|pass|pwd|auth|cred|bearer)")

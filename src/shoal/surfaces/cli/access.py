@@ -2,7 +2,6 @@
 
 import sys
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -67,18 +66,14 @@ def check(
     rules = load_profile(context, profile)
     if command is not None:
         decision, rulings = decide_all(rules, shell_actions(tool, command, cwd=Path("/workspace")))
-        if as_json:
-            print_json(ShellDecision(decision, rulings))
-            return
-        print(decision)
-        _print_rulings(rulings)
-        return
-    texts = [line.rstrip("\r\n") for line in sys.stdin] if actions == ("-",) else list(actions)
-    rulings = [decide(rules, action_of(text)) for text in texts if text]
-    if as_json:
-        print_json(rulings)
+        record = ShellDecision(decision, rulings)
+        if not as_json:
+            print(decision)
     else:
-        _print_rulings(rulings)
+        texts = [line.rstrip("\r\n") for line in sys.stdin] if actions == ("-",) else list(actions)
+        record = rulings = [decide(rules, action_of(text)) for text in texts if text]
+    rows = [(ruling.decision, ruling.action, ruling.rule or "no rule matches") for ruling in rulings]
+    print_records(record, as_json, ("decision", "action", "rule"), rows, "There was no action to decide on.")
 
 
 def load_profile(context: CommandContext, name: str | None) -> Profile:
@@ -234,11 +229,6 @@ def discard(context: CommandContext, name: str) -> None:
     with as_usage():
         call_api(context, "DELETE", f"/api/permissions/profiles/{path_part(name)}", into=Removed)
     print("It is gone.")
-
-
-def _print_rulings(rulings: Sequence[Ruling]) -> None:
-    rows = [(ruling.decision, ruling.action, ruling.rule or "no rule matches") for ruling in rulings]
-    print_table(("decision", "action", "rule"), rows, "There was no action to decide on.")
 
 
 # ---- pairing ----

@@ -77,9 +77,7 @@ def create(
     given = {"model": model, "profile": profile, "system_prompt": system_prompt}
     settings = {key: value for key, value in given.items() if value is not None}
     make_home(context.home)
-    body: dict[str, object] = {"name": name, "settings": settings}
-    if beside is not None:
-        body |= {"beside": beside, "listen": listen}
+    body = {"name": name, "settings": settings, "beside": beside or "", "listen": listen}
     made = call_api(context, "POST", "/api/agents", body, into=NewAgentView)
     print(f"Made {context.home.agent(name)}. Edit AGENTS.md there to say how it works.")
     for place in made.agent.channels:

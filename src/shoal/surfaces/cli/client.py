@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
@@ -44,15 +44,6 @@ class Busy(ShoalError):
     """The thread's mailbox is full."""
 
 
-class _ErrorText(msgspec.Struct):
-    message: str = ""
-
-
-class _ServerAnswer(NamedTuple):
-    status: int
-    body: asyncio.StreamReader
-
-
 class ServerClient:
     """The API of a running Shoal."""
 
@@ -65,22 +56,22 @@ class ServerClient:
 
         Raises NotFound, Conflict, Gone, InvalidInput or Busy as the server says, ShoalError for anything else.
         """
-        async with self._open(method, path, "application/json", body) as answer:
+        async with self._open(method, path, "application/json", body) as (status, answer):
             try:
                 async with asyncio.timeout(REQUEST_SECONDS):
-                    content = await answer.body.read()
+                    content = await answer.read()
             except (OSError, TimeoutError) as error:
                 raise ShoalError(f"Shoal at {self.address} broke off its answer. Look at its log.") from error
-        return decoded(answer.status, content, into, f"Shoal at {self.address}")
+        return decoded(status, content, into, f"Shoal at {self.address}")
 
     async def stream(self, path: str, method: str = "GET", body: object = None) -> AsyncGenerator[bytes]:
         """The data of server-sent events, until the server ends them. Raises ShoalError."""
-        async with self._open(method, path, "text/event-stream", body) as answer:
-            if answer.status != 200:
-                decoded(answer.status, await answer.body.read(), object, f"Shoal at {self.address}")
+        async with self._open(method, path, "text/event-stream", body) as (status, answer):
+            if status != 200:
+                decoded(status, await answer.read(), object, f"Shoal at {self.address}")
             while True:
                 try:
-                    line = await answer.body.readline()
+                    line = await answer.readline()
                 except (OSError, ValueError) as error:
                     raise ShoalError(f"Shoal at {self.address} broke off its events. Look at its log.") from error
                 if not line:
@@ -89,7 +80,9 @@ class ServerClient:
                     yield line.removeprefix(b"data: ")
 
     @asynccontextmanager
-    async def _open(self, method: str, path: str, accept: str, body: object = None) -> AsyncGenerator[_ServerAnswer]:
+    async def _open(
+        self, method: str, path: str, accept: str, body: object = None
+    ) -> AsyncGenerator[tuple[int, asyncio.StreamReader]]:
         content = content_of(body)
         target = urlsplit(self.address)
         head = [
@@ -111,7 +104,7 @@ class ServerClient:
             message = f"Shoal at {self.address} does not answer. Restart it, or stop it and try again."
             raise ShoalError(message) from error
         try:
-            yield _ServerAnswer(status, reader)
+            yield status, reader
         finally:
             writer.close()
 
@@ -169,7 +162,7 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
             why = f"{who} answered in a form that this version does not know: {refusal(error, into)}."
             raise ShoalError(f"{why} Use the `shoal` of the version that runs.") from error
     try:
-        message = msgspec.json.decode(content, type=_ErrorText).message
+        message = msgspec.json.decode(content, type=dict[str, str]).get("message")
     except msgspec.DecodeError:
         message = ""
     kinds: dict[int, type[ShoalError]] = {

@@ -160,11 +160,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return json_answer(shown, self.status)
 
 
-class Routes:
+class Routes(list[Endpoint]):
     """The endpoints of a module."""
-
-    def __init__(self) -> None:
-        self.endpoints: list[Endpoint] = []
 
     def __call__(
         self,
@@ -194,7 +191,7 @@ class Routes:
             query = msgspec.defstruct(
                 handler.__name__, fields, module=handler.__module__, frozen=True, forbid_unknown_fields=True
             )
-            self.endpoints.append(
+            self.append(
                 Endpoint(
                     method=method,
                     path=path,

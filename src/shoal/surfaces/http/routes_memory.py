@@ -242,8 +242,7 @@ async def install(
 @routes("PUT /api/skills/{name}", ADMINS)
 async def write_skill(web: WebContext, by: Principal, name: str, body: SkillText) -> SkillsView:
     """Write a skill, a new one or anew; one of an agent can be taken back by `/agent undo`."""
-    await _put(web, by, name, body.text, body.scope, body.agent, body.thread)
-    return await skills(web, agent=body.agent, thread=body.thread)
+    return await _put(web, by, name, body.text, body.scope, body.agent, body.thread)
 
 
 @routes("DELETE /api/skills/{name}", ADMINS)
@@ -251,17 +250,17 @@ async def delete_skill(
     web: WebContext, by: Principal, name: str, *, scope: OwnScope, agent: Text64 = "main", thread: ThreadText = ""
 ) -> SkillsView:
     """Delete a skill's SKILL.md; other files of its folder stay."""
-    await _put(web, by, name, None, scope, agent, thread)
-    return await skills(web, agent=agent, thread=thread)
+    return await _put(web, by, name, None, scope, agent, thread)
 
 
 async def _put(
     web: WebContext, by: Principal, name: str, text: str | None, scope: SkillScope, agent: str, thread: str
-) -> None:
+) -> SkillsView:
     if "/" in name or name.startswith("."):
         raise InvalidInput(f"{name[:80]!r} is no name for a skill: small letters and digits with hyphens between.")
     root, home = _skill_root(web, scope, agent, thread)
     await put_skill(root, home, name, text, by.person, web.app.store.audit)
+    return await skills(web, agent=agent, thread=thread)
 
 
 def _skill_root(web: WebContext, scope: SkillScope, agent: str, thread: str) -> tuple[SkillRoot, Path | None]:
