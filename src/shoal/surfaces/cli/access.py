@@ -27,8 +27,16 @@ from shoal.surfaces.cli.output import (
     when,
 )
 from shoal.surfaces.http.endpoints import Removed
-from shoal.surfaces.http.routes_access import AccessView, NewTokenView, PairAnswer, TokenView
-from shoal.surfaces.http.routes_permissions import HindsightView, OwnRuleView, ProfileView, SuggestedRule
+from shoal.surfaces.http.routes_access import (
+    AccessView,
+    HindsightView,
+    NewTokenView,
+    OwnRuleView,
+    PairAnswer,
+    ProfileView,
+    SuggestedRule,
+    TokenView,
+)
 
 SHELL_TOOL = "bash"
 

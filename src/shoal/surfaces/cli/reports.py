@@ -20,7 +20,7 @@ from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command, json_option
 from shoal.surfaces.cli.output import print_json, print_records, print_table, printable, tell, usd
-from shoal.surfaces.http.routes_memory import MemoryFile, SkillsView
+from shoal.surfaces.http.routes_agents import MemoryFile, SkillsView
 from shoal.surfaces.http.routes_operations import UsageView
 
 # ---- audit ----

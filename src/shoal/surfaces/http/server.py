@@ -28,9 +28,7 @@ from shoal.surfaces.http import (
     routes_files,
     routes_history,
     routes_inbound,
-    routes_memory,
     routes_operations,
-    routes_permissions,
     routes_setup,
     routes_threads,
 )
@@ -65,11 +63,9 @@ API: tuple[Endpoint, ...] = (
     *routes_files.routes,
     *routes_control.routes,
     *routes_access.routes,
-    *routes_permissions.routes,
     *routes_agents.routes,
     *routes_setup.routes,
     *routes_cases.routes,
-    *routes_memory.routes,
     *openai_routes.routes,
 )
 _OPEN_PATHS = frozenset(endpoint.path for endpoint in (*API, *page.routes) if endpoint.is_open)
