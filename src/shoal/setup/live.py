@@ -507,14 +507,12 @@ class LiveSetup:
         """What went wrong in the block becomes an answer to the person, without secrets."""
         try:
             yield
-        except (PlatformError, ConfigError, ProviderError, ToolError) as error:
-            raise InvalidInput(self._redactor.redact(trying.plain(error))) from error
         except OSError as error:
             raise InvalidInput(f"It could not be written: {error.strerror}.") from error
         except ShoalError as error:
-            if type(error) is not ShoalError:
-                raise
-            raise InvalidInput(self._redactor.redact(trying.plain(error))) from error
+            if type(error) is ShoalError or isinstance(error, PlatformError | ConfigError | ProviderError | ToolError):
+                raise InvalidInput(self._redactor.redact(trying.plain(error))) from error
+            raise
 
     @property
     def _redactor(self) -> Redactor:

@@ -329,17 +329,14 @@ class Options:
             found = table.get(name, table.get(_snake(name)))
         return as_dict(found)
 
-    def rest(self) -> Iterator[str]:
-        """The keys that nobody looked at, as far up as none below was."""
-        yield from self._below(as_dict(self.content), ())
-
-    def _below(self, table: dict[str, Json], path: tuple[str, ...]) -> Iterator[str]:
-        for name, value in table.items():
+    def rest(self, *path: str) -> Iterator[str]:
+        """The keys at a path that nobody looked at, as far up as none below was."""
+        for name, value in self.table(*path).items():
             here = (*path, name)
             if here in self._used or value in (None, "", [], {}):
                 continue
             if any(used[: len(here)] == here for used in self._used):
-                yield from self._below(as_dict(value), here)
+                yield from self.rest(*here)
             else:
                 yield ".".join(here)
 
