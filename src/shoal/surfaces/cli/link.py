@@ -1,13 +1,13 @@
 """A thread from the command line: of a Shoal in this process, or over the API of the one that runs already.
 
-`shoal ask` and `shoal chat` know only the `Link`; both kinds enter where every platform's messages enter.
+`shoal ask` and `shoal chat` take either; both kinds enter where every platform's messages enter.
 """
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from shoal.domain.clock import SystemClock
 from shoal.domain.commands import CommandRequest, parse_command
@@ -29,56 +29,10 @@ OWNER = Author("owner", trusted=True)
 ASKER = Asker(trust="owner", user="owner", platform="terminal")
 
 
-class Link(Protocol):
-    """One thread, from the side of the person who types. `place` says where it runs."""
-
-    @property
-    def place(self) -> str: ...
-
-    async def standing(self) -> ThreadInfo | None:
-        """The thread's state; None before its first message."""
-        ...
-
-    async def send(self, text: str, agent: str) -> str:
-        """Send a prompt and return its message id, by which its turn is known; empty when the mailbox is full.
-
-        Raises InvalidInput for an unknown agent.
-        """
-        ...
-
-    async def steer(self, text: str) -> bool:
-        """Hand a message to the running turn; False when none runs."""
-        ...
-
-    async def abort(self, *, all_queued: bool) -> bool:
-        """End the running turn; False when none runs."""
-        ...
-
-    async def clear(self) -> None:
-        """Start the model's window anew."""
-        ...
-
-    async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
-        """Decide an approval and return what it became. Raises NotFound, Conflict or Gone."""
-        ...
-
-    async def command(self, text: str) -> str:
-        """Do what a slash command of the chats does, and return its answer."""
-        ...
-
-    def watch(self, after: int) -> AsyncIterator[Event | LiveEvent]:
-        """Events with a higher number than `after`, then whatever happens, without gaps."""
-        ...
-
-    def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
-        """Have what is posted to the thread shown while inside, where this process posts it."""
-        ...
-
-
 @asynccontextmanager
 async def open_link(
     context: CommandContext, thread: ThreadId | None, *, channel: str
-) -> AsyncGenerator[tuple[Link, ThreadId]]:
+) -> AsyncGenerator[tuple["Link", ThreadId]]:
     """Open a thread, or a new one of a terminal channel when none is named.
 
     Starts Shoal in this process unless one serves this home directory. Raises what starting raises.
@@ -134,7 +88,7 @@ def call_app(context: CommandContext, method: str, path: str, body: object = Non
 
 
 class LocalLink:
-    """A thread of the Shoal in this process."""
+    """A thread of the Shoal in this process, from the side of the person who types. `place` says where it runs."""
 
     place = "this process"
 
@@ -143,9 +97,14 @@ class LocalLink:
         self._thread = thread
 
     async def standing(self) -> ThreadInfo | None:
+        """The thread's state; None before its first message."""
         return await self._app.store.journal.thread(self._thread)
 
     async def send(self, text: str, agent: str) -> str:
+        """Send a prompt and return its message id, by which its turn is known; empty when the mailbox is full.
+
+        Raises InvalidInput for an unknown agent.
+        """
         app = self._app
         if agent and not app.agents.exists(agent):
             raise InvalidInput(f"There is no agent {agent!r}. There are: {', '.join(app.agents.names())}.")
@@ -156,17 +115,21 @@ class LocalLink:
         return "" if receipt.status == "busy" else key
 
     async def steer(self, text: str) -> bool:
+        """Hand a message to the running turn; False when none runs."""
         clock = self._app.clock
         receipt = await self._app.orchestrator.send(Steer(self._thread, clock.new_id(), text, OWNER, clock.now()))
         return receipt.delivered
 
     async def abort(self, *, all_queued: bool) -> bool:
+        """End the running turn; False when none runs."""
         return (await self._app.orchestrator.send(Abort(self._thread, OWNER, all_queued))).delivered
 
     async def clear(self) -> None:
+        """Start the model's window anew."""
         await self._app.orchestrator.clear(self._thread, OWNER.id)
 
     async def command(self, text: str) -> str:
+        """Do what a slash command of the chats does, and return its answer."""
         clock, spoken = self._app.clock, parse_command(text)
         if spoken is None:
             return f"There is no command {text.split(maxsplit=1)[0]}. /help lists them."
@@ -175,9 +138,11 @@ class LocalLink:
         return await self._app.commands.command(asked)
 
     async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
+        """Decide an approval and return what it became. Raises NotFound, Conflict or Gone."""
         return await self._app.orchestrator.decide(approval, allow, ASKER, scope)
 
     def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
+        """Have what is posted to the thread shown while inside, where this process posts it."""
         from shoal.chat.local import TerminalAdapter
 
         adapter = self._app.adapters.get("terminal")
@@ -209,7 +174,7 @@ RECONNECTS_MAX = 30
 
 
 class RemoteLink:
-    """A thread of the Shoal that runs already."""
+    """A thread of the Shoal that runs already; what each method does, `LocalLink` says."""
 
     def __init__(self, server: ServerClient, thread: ThreadId) -> None:
         self._server = server
@@ -268,3 +233,6 @@ class RemoteLink:
 
     async def _deliver(self, call: str, body: object) -> bool:
         return (await self._server.call("POST", f"{self._path}/{call}", body, into=dict[str, bool]))["delivered"]
+
+
+Link: TypeAlias = LocalLink | RemoteLink

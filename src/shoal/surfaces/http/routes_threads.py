@@ -17,7 +17,7 @@ from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
 from shoal.domain.events import Event, encode_event
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, make_thread_id, parse_thread_id, thread_address
 from shoal.domain.messages import Abort, Attachment, Prompt, Receipt, Retry, Steer
-from shoal.domain.records import Snapshot, ThreadInfo
+from shoal.domain.records import Snapshot, Step, ThreadInfo
 from shoal.providers.catalog import existing_model
 from shoal.store.journal import Journal
 from shoal.surfaces.http.endpoints import (
@@ -185,14 +185,10 @@ class ReplayView(msgspec.Struct, frozen=True):
     compares_today: bool
 
 
-class StepView(msgspec.Struct, frozen=True):
+class StepView(Step, frozen=True):
     """What a turn spent its time on."""
 
     turn: str
-    number: int
-    description: str
-    started_at: datetime
-    duration_ms: int
 
 
 class NewSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
