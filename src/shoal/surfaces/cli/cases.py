@@ -19,10 +19,9 @@ from shoal.domain.errors import ConfigError, HomeLocked, NotFound, ShoalError, S
 from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.domain.markup import counted
 from shoal.domain.schema import refusal
-from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
+from shoal.surfaces.cli.client import as_usage, call_api, get, open_api, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.link import open_api
 from shoal.surfaces.cli.output import (
     hours_of,
     print_json,

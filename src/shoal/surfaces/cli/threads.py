@@ -14,11 +14,10 @@ from shoal.domain.ids import parse_thread_id
 from shoal.domain.markup import counted
 from shoal.domain.records import DeletedThread, Snapshot
 from shoal.store.projections import Projections
-from shoal.surfaces.cli.client import as_usage, call_api, decode_event, get, path_part
+from shoal.surfaces.cli.client import as_usage, call_api, call_app, decode_event, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
-from shoal.surfaces.cli.link import call_app
 from shoal.surfaces.cli.output import event_lines, print_json, print_records, print_table, printable, tell
 from shoal.surfaces.export import WRITERS
 from shoal.surfaces.http.routes_files import ArtifactView

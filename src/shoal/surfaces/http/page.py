@@ -182,5 +182,4 @@ def _sign_in(refused: ApiError | None = None) -> Response:
 @routes("GET /favicon.ico", OPEN)
 async def favicon(web: WebContext, request: Request) -> Response:
     """The page's icon, where browsers look for it by default."""
-    name = next((name for name in ("favicon.ico", "icon.svg", "favicon.svg") if web.page.has(name)), "")
-    return await static_file(web, request, name) if name else Response(None, 204)
+    return await static_file(web, request, "icon.svg")

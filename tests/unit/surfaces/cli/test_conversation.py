@@ -12,7 +12,7 @@ from shoal.domain.messages import Author
 from shoal.domain.posts import OutboundPost
 from shoal.domain.records import ThreadInfo
 from shoal.surfaces.cli.chat import ChatScreen, TerminalChat
-from shoal.surfaces.cli.link import Link
+from shoal.surfaces.cli.client import Link
 
 THREAD = ThreadId("terminal:local:main")
 

@@ -24,7 +24,7 @@ from shoal.domain.ids import ApprovalId, CallId, TurnId
 from shoal.domain.messages import ToolCall
 from shoal.domain.permissions import Coverage
 from shoal.surfaces.cli.chat import NO_TURN, RunningCall, StreamedAnswer, TerminalChat
-from shoal.surfaces.cli.link import Link
+from shoal.surfaces.cli.client import Link
 from shoal.surfaces.cli.output import call_line, limit_words, span, status_words
 from shoal.surfaces.cli.terminal_markdown import rows, whole_blocks
 from shoal.surfaces.cli.terminal_screen import HISTORY_BYTES_MAX, OUTPUT_LINES, ChatCompleter, TerminalScreen, _history
