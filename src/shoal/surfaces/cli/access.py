@@ -17,15 +17,7 @@ from shoal.permissions.profiles import BUILTIN_PROFILES, Profile, Profiles, comp
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option, complete_agents
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import (
-    hours_of,
-    print_json,
-    print_records,
-    print_table,
-    printable,
-    tell,
-    when,
-)
+from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, when
 from shoal.surfaces.http.endpoints import Removed
 from shoal.surfaces.http.routes_access import (
     AccessView,

@@ -22,15 +22,7 @@ from shoal.domain.schema import refusal
 from shoal.surfaces.cli.client import as_usage, call_api, get, open_api, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import (
-    hours_of,
-    print_json,
-    print_records,
-    print_table,
-    printable,
-    tell,
-    usd,
-)
+from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, usd
 from shoal.surfaces.http.routes_cases import CaseView, CheckBegun, ComparisonView
 from shoal.surfaces.http.routes_threads import ReplayView, ThreadSummary
 from shoal.turn.checks import CaseOutcome
