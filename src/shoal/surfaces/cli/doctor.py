@@ -233,10 +233,10 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
                 yield ok(f"provider {name}", f"{key}; {counted(len(listing.models), 'model')}.")
         chosen, troubled = default_model(config), False
         for key, model in (("name", chosen), *(("fallback", other) for other in config.model.fallback)):
-            found = _model(catalog, model)
+            found = _model(catalog, model, "models", f"Set model.{key}.")
             if found is not None:
                 troubled = True
-                yield DoctorFinding("models", found[0], found[1], f"Set model.{key}.")
+                yield found
         if not troubled:
             yield ok("models", f"{chosen} answers by default.")
             for model in (chosen, *config.model.fallback):
@@ -247,16 +247,16 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
         await catalog.close()
 
 
-def _model(catalog: Catalog, name: str) -> tuple[Literal["warn", "fail"], str] | None:
+def _model(catalog: Catalog, name: str, check: str, todo: str) -> DoctorFinding | None:
     """What is wrong with a model that is named somewhere."""
     try:
         catalog.route(name)
     except InvalidInput as error:
-        return "fail", str(error)
+        return fail(check, str(error), todo)
     try:
         existing_model(catalog, name)
     except InvalidInput as error:
-        return "warn", str(error)
+        return warn(check, str(error), todo)
     return None
 
 
@@ -369,11 +369,8 @@ async def _agents(context: CommandContext, config: Config) -> AsyncGenerator[Doc
                 yield fail(check, str(error), todo)
                 continue
             named = [model for model in (agent.model, *agent.fallback) if model not in defaults]
-            found = next(filter(None, (_model(catalog, model) for model in named)), None)
-            if found is not None:
-                yield DoctorFinding(check, found[0], found[1], todo)
-            else:
-                yield ok(check, f"model {agent.model}, profile {agent.profile}.")
+            found = next(filter(None, (_model(catalog, model, check, todo) for model in named)), None)
+            yield found or ok(check, f"model {agent.model}, profile {agent.profile}.")
     finally:
         await catalog.close()
 
