@@ -314,8 +314,7 @@ class LiveSetup:
         async with self._changing(f"connect {platform}", by):
             values, secrets = self._chat(platform, given)
             await trying.try_account(self._config({**values, **secrets}), platform)
-            config = await self._write(values, secrets)
-            await self._reconnect(config, platform)
+            await self._reconnect(await self._write(values, secrets), platform)
         return next(one for one in self.accounts() if one.platform == platform)
 
     async def own_chat(self, platform: str, code: str, by: str) -> Account:
@@ -337,8 +336,7 @@ class LiveSetup:
         async with self._changing(f"{'on' if enabled else 'off'} {platform}", by):
             if not any(one.name == platform for one in self.accounts()):
                 raise NotFound(f"There is no account {platform[:80]!r} in the configuration.")
-            config = await self._write({f"platforms.{platform}.enabled": enabled}, {})
-            await self._reconnect(config, platform)
+            await self._reconnect(await self._write({f"platforms.{platform}.enabled": enabled}, {}), platform)
         return next(one for one in self.accounts() if one.name == platform)
 
     def _chat(self, platform: str, given: Mapping[str, str]) -> tuple[dict[str, Value], dict[str, str]]:

@@ -248,8 +248,7 @@ def list_processes(context: CommandContext, agent: str, running: bool, limit: in
 def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as_json: bool) -> None:
     """Show what a process has written, here in this home directory."""
     piece = get(context, f"/api/processes/{path_part(id)}/log", LogPiece, tail=tail, offset=offset, grep=grep)
-    redactor = context.redactor()
-    lines = tuple(redactor.redact(line) for line in piece.lines)
+    lines = tuple(map(context.redactor().redact, piece.lines))
     if as_json:
         print_json(msgspec.structs.replace(piece, lines=lines))
         return
@@ -276,7 +275,6 @@ mcp = click.Group(
 @command(mcp, "list")
 def list_mcp(context: CommandContext, as_json: bool) -> None:
     """List the tools, what waits first."""
-    found = get(context, "/api/mcp", McpView).servers
     rows = [
         {
             "server": server.server,
@@ -285,7 +283,7 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
             "digest": one.digest[:DIGEST_CHARS],
             "since": when(server.since),
         }
-        for server in found
+        for server in get(context, "/api/mcp", McpView).servers
         for one in server.tools
     ]
     waiting_first = sorted(rows, key=lambda row: (row["state"] == "allowed", row["name"]))

@@ -184,16 +184,12 @@ OF_DAY = click.option("--day", default="", help="The day of the note, YYYY-MM-DD
 skills = click.Group("skills", help="Skills: instructions that agents read when a task needs them.")
 
 
-def _skills_of(context: CommandContext, agent: str, thread: str) -> SkillsView:
-    return get(context, "/api/skills", SkillsView, agent=agent, thread=thread)
-
-
 @command(skills, "list")
 @AS_AGENT
 @AS_IN_THREAD
 def list_skills(context: CommandContext, agent: str, thread: str, as_json: bool) -> None:
     """List the skills, narrower scopes winning by name."""
-    found = _skills_of(context, agent, thread).skills
+    found = get(context, "/api/skills", SkillsView, agent=agent, thread=thread).skills
     rows = [(skill.name, skill.scope, skill.description) for skill in found]
     empty = f"There are no skills. Put one into {context.home.data}/skills/."
     print_records(found, as_json, ("name", "scope", "description"), rows, empty)
@@ -204,7 +200,7 @@ def list_skills(context: CommandContext, agent: str, thread: str, as_json: bool)
 @AS_IN_THREAD
 def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> int:
     """Say what is wrong with skills; exit 1 if something is. As JSON a list of {"path", "problem"}."""
-    found = _skills_of(context, agent, thread)
+    found = get(context, "/api/skills", SkillsView, agent=agent, thread=thread)
     if as_json:
         print_json(found.problems)
         return 1 if found.problems else 0

@@ -122,8 +122,7 @@ def _view(card: AgentCard) -> AgentView:
 @routes("GET /api/agents", READERS, narrows=True)
 async def agents(web: WebContext, by: Principal) -> list[AgentView]:
     """The agents."""
-    own = by.token.agent
-    return [_view(card) for card in await web.app.lifecycle.cards() if own in ("", card.name)]
+    return [_view(card) for card in await web.app.lifecycle.cards() if by.token.agent in ("", card.name)]
 
 
 @routes("GET /api/agents/{name}", READERS, narrows=True)
@@ -272,8 +271,7 @@ async def agent_file(web: WebContext, name: str, path: str) -> AgentFileText:
 async def write_agent_file(web: WebContext, by: Principal, name: str, path: str, body: NewFileText) -> AgentFileText:
     """Write a file of an agent, from its next turn on; 409 when `digest` is given and it has changed."""
     agent_home(web, name)
-    text = body.text.replace("\r\n", "\n")
-    await web.app.editor.put(name, path, text.encode(), by.person, body.digest)
+    await web.app.editor.put(name, path, body.text.replace("\r\n", "\n").encode(), by.person, body.digest)
     return await agent_file(web, name, path)
 
 

@@ -414,8 +414,7 @@ async def send_to_channel(
     """Post to a channel, which opens a thread, and let its agent answer."""
     check_intake(web)
     text, agent = checked_text(body.text), check_agent(web, by, body.agent)
-    thread = await web.app.orchestrator.send_to_channel(platform, channel, text, by.author, agent)
-    return OpenedThread(thread)
+    return OpenedThread(await web.app.orchestrator.send_to_channel(platform, channel, text, by.author, agent))
 
 
 # ---- threads and their journals ----

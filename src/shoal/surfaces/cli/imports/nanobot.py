@@ -178,6 +178,5 @@ def read_channels(found: Found, options: Options) -> None:
             found.leave(f"channel {name}: everybody", 'it was open to all; write allow = ["*"] yourself if you mean it')
         allow = tuple(dict.fromkeys(one.split("|")[0] for one in listed if one != "*"))
         plain = {"homeserver": table.text("homeserver"), "user": table.text("userId")} if name == "matrix" else {}
-        secrets = {key: table.text(one) for key, one in SECRETS[name].items()}
-        found.add_account(name, allow, plain, secrets)
+        found.add_account(name, allow, plain, {key: table.text(one) for key, one in SECRETS[name].items()})
     options.get("channels")
