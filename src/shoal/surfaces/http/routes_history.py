@@ -85,8 +85,7 @@ async def change_thread(web: WebContext, by: Principal, thread: ThreadId, body: 
         title = title_of(checked_text(title, "title"))
     if body.agent:
         check_agent(web, by, body.agent)
-    if body.model:
-        check_model(web, by, body.model)
+    check_model(web, by, body.model)
     await web.app.store.threads.change(
         thread, title=title, pinned=body.pinned, archived=body.archived, agent=body.agent, model=body.model
     )

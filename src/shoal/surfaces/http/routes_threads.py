@@ -234,11 +234,12 @@ def check_agent(web: WebContext, by: Principal, agent: str) -> str:
     return agent
 
 
-def check_model(web: WebContext, by: Principal, model: str) -> None:
+def check_model(web: WebContext, by: Principal, model: str | None) -> None:
     """Raises Forbidden for people who may not choose one, InvalidInput for one that there is not."""
-    if not by.author.trusted:
+    if model and not by.author.trusted:
         raise Forbidden(CHOOSES_NO_MODEL)
-    existing_model(web.app.models, model)
+    if model:
+        existing_model(web.app.models, model)
 
 
 def check_intake(web: WebContext) -> None:
@@ -312,8 +313,7 @@ async def send_message(web: WebContext, by: Principal, thread: ThreadId, body: N
     text = body.text if body.attachments and not body.text else checked_text(body.text)
     agent = check_agent(web, by, body.agent)
     message_id = _message_id(web, body.message_id)
-    if body.model:
-        check_model(web, by, body.model)
+    check_model(web, by, body.model)
     attachments = await take_attachments(web.app, by.author, thread, body.attachments, message_id)
     prompt = make_prompt(web, by, thread, text, message_id, agent=agent, model=body.model, attachments=attachments)
     receipt = await submit(web, prompt)
@@ -340,8 +340,7 @@ async def abort(web: WebContext, by: Principal, thread: ThreadId, body: AbortReq
 @routes("POST /api/threads/{thread}/retry", TALKERS, status=202, body_optional=True)
 async def retry(web: WebContext, by: Principal, thread: ThreadId, body: RetryRequest) -> Delivered:
     """Have a turn that waits for its model ask again now; 409 when none waits."""
-    if body.model:
-        check_model(web, by, body.model)
+    check_model(web, by, body.model)
     receipt = await web.app.orchestrator.send(Retry(thread, by.author, body.turn, body.model))
     if not receipt.delivered:
         raise Conflict("No turn of this thread waits for its model.")
@@ -369,8 +368,7 @@ async def fork(web: WebContext, by: Principal, thread: ThreadId, body: NewFork) 
 async def answer_again(web: WebContext, by: Principal, thread: ThreadId, body: AnswerAgain) -> Accepted:
     """Have a message answered anew, in place of its answer, which stays on another branch of the conversation."""
     check_intake(web)
-    if body.model:
-        check_model(web, by, body.model)
+    check_model(web, by, body.model)
     said = await web.app.orchestrator.try_again(thread, by.asker, body.seq, body.model)
     return Accepted(True, str(said.seq), False)
 
