@@ -190,7 +190,19 @@ class LiveSetup:
 
     def accounts(self) -> tuple[Account, ...]:
         """Every configured account on a platform, and how it is."""
-        return tuple(self._account(*one) for one in every_account(self._app.config))
+        found: list[Account] = []
+        for platform, name, account in every_account(self._app.config):
+            adapter = self._app.adapters.get(name)
+            state: AccountState = "off"
+            failure = ""
+            if account.enabled and adapter is not None:
+                connected: asyncio.Event | None = getattr(adapter, "connected", None)
+                failure = getattr(adapter, "failure", "")
+                is_up = connected is None or connected.is_set()
+                state = "failing" if failure else "connected" if is_up else "connecting"
+            title = CHATS.get(platform, platform.capitalize())
+            found.append(Account(name, platform, title, state, failure, account.owner, account.agent))
+        return tuple(found)
 
     def mcp(self, *, for_owner: bool = True) -> tuple[McpServerState, ...]:
         """Every configured MCP server, and how it is; arguments are the owner's alone, and masked."""
@@ -224,18 +236,6 @@ class LiveSetup:
             value = getattr(account, name) if account is not None else ""
             fields.append(Field(name, question, bool(kind), bool(value), "" if kind or not value else str(value)))
         return ChatChoice(platform, CHATS[platform], tuple(fields), _missing(platform))
-
-    def _account(self, platform: str, name: str, account: AccountSettings) -> Account:
-        adapter = self._app.adapters.get(name)
-        state: AccountState = "off"
-        failure = ""
-        if account.enabled and adapter is not None:
-            connected: asyncio.Event | None = getattr(adapter, "connected", None)
-            failure = getattr(adapter, "failure", "")
-            is_up = connected is None or connected.is_set()
-            state = "failing" if failure else "connected" if is_up else "connecting"
-        title = CHATS.get(platform, platform.capitalize())
-        return Account(name, platform, title, state, failure, account.owner, account.agent)
 
     # ---- a model ----
 

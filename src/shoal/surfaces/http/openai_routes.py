@@ -61,6 +61,16 @@ class ClientConversation(msgspec.Struct, frozen=True):
     thread: str = ""
     attachments: tuple[AttachmentRef, ...] = ()
 
+    @property
+    def opening(self) -> str:
+        """The first message of a new thread: the caller's instructions and what was said elsewhere come before it."""
+        *earlier, last = self.lines
+        parts = [f"[Instructions of the calling program]\n{self.instructions}"] if self.instructions else []
+        if earlier:
+            transcript = "\n".join(f"{line.role}: {line.text}" for line in earlier)
+            parts.append(f"[The conversation so far]\n{transcript}")
+        return "\n\n".join((*parts, last.text))
+
 
 class PendingReply(msgspec.Struct, frozen=True):
     """A message that was sent: its reply is in the thread's events after `after`."""
@@ -148,55 +158,37 @@ def _digest(agent: str, lines: Sequence[Line], extra: str = "") -> str:
 
 async def begin(web: WebContext, request: Request, conversation: ClientConversation) -> PendingReply:
     """Send the last message to the conversation's thread. Raises ApiError 429 when its mailbox is full."""
-    lines = conversation.lines
+    by, agent, lines = conversation.by, conversation.agent, conversation.lines
     if not lines or lines[-1].role != "user":
         raise InvalidInput("The last message must be the user's: it is what the agent answers.")
     last = lines[-1].text
     if not conversation.attachments or "\0" in last:
         checked_text(last, "content")
     message_id = request.headers.get("idempotency-key", "")[:200] or web.app.clock.new_id()
-    thread, known = await _find_thread(web, conversation, message_id)
-    if not await may_use(conversation.by, web.app.store.journal, thread):
+    answered = next((place for place, line in enumerate(lines) if line.role == "assistant"), None)
+    if conversation.thread:
+        thread = ThreadId(conversation.thread)
+    elif answered is None:
+        thread = make_thread_id("openai", _channel_of(by), _digest(agent, lines, message_id))
+    else:
+        beginning = _beginning(conversation, lines[: answered + 1])
+        found = await web.app.store.settings.get(SCOPE, beginning)
+        thread = ThreadId(found) if found else make_thread_id("openai", _channel_of(by), beginning)
+    if not await may_use(by, web.app.store.journal, thread):
         raise no_such_thread(thread)
     info = await web.app.store.journal.thread(thread)
-    text = last if info is not None else _opening(conversation)
-    attachments = await take_attachments(web.app, conversation.by.author, thread, conversation.attachments, message_id)
-    prompt = make_prompt(
-        web, conversation.by, thread, text, message_id, agent=conversation.agent, attachments=attachments
-    )
+    text = last if info is not None else conversation.opening
+    attachments = await take_attachments(web.app, by.author, thread, conversation.attachments, message_id)
+    prompt = make_prompt(web, by, thread, text, message_id, agent=agent, attachments=attachments)
     receipt = await submit(web, prompt)
     after = info.last_seq if info is not None and receipt.status != "duplicate" else 0
-    return PendingReply(thread, message_id, after, conversation, not known)
-
-
-async def _find_thread(web: WebContext, conversation: ClientConversation, message_id: str) -> tuple[ThreadId, bool]:
-    if conversation.thread:
-        return ThreadId(conversation.thread), True
-    lines, agent, channel = conversation.lines, conversation.agent, _channel_of(conversation.by)
-    answered = next((place for place, line in enumerate(lines) if line.role == "assistant"), None)
-    if answered is None:
-        return make_thread_id("openai", channel, _digest(agent, lines, message_id)), False
-    beginning = _beginning(conversation, lines[: answered + 1])
-    found = await web.app.store.settings.get(SCOPE, beginning)
-    return (ThreadId(found) if found else make_thread_id("openai", channel, beginning)), True
+    return PendingReply(thread, message_id, after, conversation, not conversation.thread and answered is None)
 
 
 def _beginning(conversation: ClientConversation, lines: Sequence[Line]) -> str:
     """The key under which the beginning of a conversation is remembered; each person has their own."""
     by = conversation.by
     return _digest(conversation.agent, lines, by.person if by.token.scope == "chat" else "")
-
-
-def _opening(conversation: ClientConversation) -> str:
-    """The first message of a new thread: the caller's instructions and what was said elsewhere come before it."""
-    *earlier, last = conversation.lines
-    parts: list[str] = []
-    if conversation.instructions:
-        parts.append(f"[Instructions of the calling program]\n{conversation.instructions}")
-    if earlier:
-        transcript = "\n".join(f"{line.role}: {line.text}" for line in earlier)
-        parts.append(f"[The conversation so far]\n{transcript}")
-    return "\n\n".join((*parts, last.text))
 
 
 class GrowingReply:
