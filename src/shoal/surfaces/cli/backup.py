@@ -161,13 +161,9 @@ def _make_from(file: Path, context: CommandContext) -> None:
         print(f"Made {root} from {file}. Its database is {root / DUMP}: bring that into an empty PostgreSQL database ")
         tell(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
         return
-
-    async def mark_again(store: Store) -> None:
-        """Mark the files that were changed while untrusted content steered an agent: making them cleared the marks."""
-        await MarkedFiles(store.settings, context.home).renew({root / name: at for name, at in changed_at.items()})
-
-    try:
-        context.write(mark_again)
+    changed = {root / name: at for name, at in changed_at.items()}
+    try:  # what was changed while untrusted content steered an agent is marked again: making it cleared the marks
+        context.write(lambda store: MarkedFiles(store.settings, context.home).renew(changed))
     except StoreError as error:
         raise StoreError(
             f"{root} was made, but not which of its files untrusted content had a hand in: {error} Remove {root}, see "

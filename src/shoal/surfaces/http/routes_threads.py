@@ -255,7 +255,8 @@ def still_allowed(web: WebContext, by: Principal, thread: ThreadId | None = None
         return None
 
     async def allowed() -> bool:
-        return await web.gate.is_valid(by) and (thread is None or await may_use(by, web.app.store.journal, thread))
+        is_good = await web.app.tokens.stands(by.token)
+        return is_good and (thread is None or await may_use(by, web.app.store.journal, thread))
 
     return allowed
 
