@@ -69,6 +69,10 @@ class OfflineApp:
         self.pairing = Pairing(store, self.clock)
         links = links_of(config, self.adapters, {})
         self.tokens = AccessTokens(store, self.clock, self.pairing, links, self.agents.names)
+        self._prompt_files = PromptFiles(MarkedFiles(store.settings, self.home), self.home)
+        self.memory = MemoryBook(self.home, store, self.clock, self._prompt_files)
+        self.pins = Pins(store.settings, store.audit, self.clock, config.mcp)
+        self.fetcher = GuardedFetcher()
         self.orchestrator = self.processes = self.outlets = self.context = self.executor = self
         self.backend = self.tools = self
 
@@ -88,23 +92,12 @@ class OfflineApp:
 
     @cached_property
     def folders(self) -> Folders:
-        return open_folders(self.config.files, self._files, self.store.settings, self.home, self._marked_files)
+        marks = self._prompt_files.marks
+        return open_folders(self.config.files, self._files, self.store.settings, self.home, marks)
 
     @cached_property
     def models(self) -> Catalog:
         return open_catalog(self.config, os.environ, self.clock)
-
-    @cached_property
-    def _marked_files(self) -> MarkedFiles:
-        return MarkedFiles(self.store.settings, self.home)
-
-    @cached_property
-    def _prompt_files(self) -> PromptFiles:
-        return PromptFiles(self._marked_files, self.home)
-
-    @cached_property
-    def memory(self) -> MemoryBook:
-        return MemoryBook(self.home, self.store, self.clock, self._prompt_files)
 
     @cached_property
     def lifecycle(self) -> AgentLifecycle:
@@ -134,14 +127,6 @@ class OfflineApp:
         return ConversationSnapshots(
             self.store, self.agents, self.clock, None, self.hub.publish, self._prompt_files, self.folders
         )
-
-    @cached_property
-    def fetcher(self) -> GuardedFetcher:
-        return GuardedFetcher()
-
-    @cached_property
-    def pins(self) -> Pins:
-        return Pins(self.store.settings, self.store.audit, self.clock, self.config.mcp)
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Decide an approval; its turn continues at the next start."""
