@@ -8,16 +8,7 @@ from functools import partial
 
 import msgspec
 
-from shoal.domain.agents import (
-    PROCESS_KEY,
-    AgentRow,
-    Binding,
-    Process,
-    ProcessEnd,
-    ProcessSpec,
-    Work,
-    servers_scope,
-)
+from shoal.domain.agents import PROCESS_KEY, AgentRow, Binding, Process, ProcessEnd, ProcessSpec, Work, servers_scope
 from shoal.domain.errors import Conflict, StoreNewer
 from shoal.domain.events import UserSaid, decode_data, decode_process
 from shoal.domain.ids import ThreadId, TurnId, channel_of
@@ -47,13 +38,9 @@ CHOICES = "place"
 """The scope of the settings that hold what was chosen for places."""
 CHOICES_MAX = 10_000
 
-_agent = reader(AgentRow, "name state digest created_at changed_at")
-_binding = reader(Binding, "platform channel agent bound_by created_at made listen")
-_process = reader(
-    Process,
-    "id spec state owner identity started_at seen_at ended_at exit_code reason killed_by told",
-    spec=partial(decode_process, msgspec.json.Decoder(ProcessSpec)),
-)
+_agent = reader(AgentRow)
+_binding = reader(Binding)
+_process = reader(Process, spec=partial(decode_process, msgspec.json.Decoder(ProcessSpec)))
 
 
 class AgentStore(StorePart):
@@ -190,23 +177,19 @@ class ProcessStore(StorePart):
 
 def _work(row: Row) -> Work:
     thread, agent, turn, parent, said, since, steps, questions, queued = row
-    is_open = bool(turn)
-    asked = _user_said(said) if is_open else None
-    trusted = False
-    if asked is not None:
-        is_tainted = asked.tainted_by or (asked.caller is not None and asked.caller.tainted_by)
-        trusted = asked.author.trusted and not is_tainted
+    asked = _user_said(said) if turn else None
+    is_tainted = asked is None or asked.tainted_by or (asked.caller is not None and asked.caller.tainted_by)
     return Work(
         ThreadId(text(thread)),
         text(agent),
         TurnId(text(turn)),
         text(parent),
         asked.text[:ASKED_CHARS_MAX] if asked is not None else "",
-        moment(since) if is_open else None,
+        moment(since) if turn else None,
         number(steps),
         number(questions),
         number(queued),
-        trusted,
+        asked is not None and asked.author.trusted and not is_tainted,
     )
 
 

@@ -38,7 +38,7 @@ from shoal.store.driver import Row, Script, StorePart, number, query, reader, re
 PAGE_ROWS = 2000
 """Entries in memory at once while all of them are read."""
 
-_audit_row = reader(AuditRow, "chain number at entry previous hash", entry=msgspec.json.Decoder(AuditEntry).decode)
+_audit_row = reader(AuditRow, entry=msgspec.json.Decoder(AuditEntry).decode)
 
 
 class AuditLog(StorePart):
@@ -210,15 +210,8 @@ class Approvals(StorePart):
         if verdict == "allow" and scope == "thread" and (why := _approval(asked[0]).covers.uncovered):
             raise InvalidInput(f"This can only be allowed once, because {why}.")
         yield from query("thread_lock", thread=asked[0][1])
-        settled = yield from query(
-            "approval_settle",
-            id=approval,
-            state=verdict,
-            scope=scope,
-            decided_by=by,
-            decided_trust=trust,
-            now=at,
-        )
+        decision = {"state": verdict, "scope": scope, "decided_by": by, "decided_trust": trust}
+        settled = yield from query("approval_settle", id=approval, **decision, now=at)
         rows = yield from query("approval_one", id=approval)
         found = _approval((rows or asked)[0])
         if not settled:

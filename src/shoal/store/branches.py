@@ -21,7 +21,7 @@ from shoal.domain.events import (
 from shoal.domain.ids import ThreadId, TurnId, is_child, platform_of
 from shoal.domain.markup import counted
 from shoal.domain.messages import Prompt
-from shoal.store.appends import append_outside, title_of
+from shoal.store.appends import append_outside, lock_at_rest, title_of
 from shoal.store.driver import Script, StorePart, number, query, text, writes_at
 from shoal.store.inbox import accept_prompt
 
@@ -53,20 +53,16 @@ class BranchStore(StorePart):
             decoder_of(text(row[0]))
         if prompt is not None and (yield from query("inbox_known", platform=platform_of(thread), key=prompt.key)):
             raise Conflict("This was done already.")
-        found = yield from query("thread_rest", thread=thread, now=at)
-        if not found:
-            if not (yield from query("thread_one", thread=thread)):
-                raise NotFound(f"There is no thread {thread}.")
-            raise Conflict("This conversation has something to do. Wait for its answer or stop it, then try again.")
-        if not 0 <= after <= number(found[0][0]):
-            raise InvalidInput(f"{thread} has {counted(number(found[0][0]), 'event')}, and none of number {after}.")
+        last = yield from lock_at_rest(thread, at)
+        if not 0 <= after <= last:
+            raise InvalidInput(f"{thread} has {counted(last, 'event')}, and none of number {after}.")
         if (yield from _turn_at(thread, after)):
             raise InvalidInput(f"Event {after} of {thread} is within a turn. A branch begins before or after a turn.")
         begun = dict((yield from branchings_until(thread, after)))
         while after in begun:  # what follows the beginning of a branch follows what that goes on from
             after = begun[after]
         window = yield from _window_at(thread, after)
-        ends = yield from _ends_since(thread, after, number(found[0][0]))
+        ends = yield from _ends_since(thread, after, last)
         events = yield from append_outside(thread, TurnId(""), [Branched(after, by), *ends], at)
         yield from query("thread_branch", thread=thread, branch_seq=events[0].seq, window_seq=window)
         if prompt is not None:

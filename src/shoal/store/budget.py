@@ -24,7 +24,7 @@ BESIDE_TURNS = ("summary:", "title:", "snapshot:")
 
 _keys = msgspec.json.Decoder(tuple[tuple[str, str], ...])
 BudgetKey = tuple[str, str]
-_standing = reader(BudgetStatus, "scope day usd tokens usd_max tokens_max")
+_standing = reader(BudgetStatus)
 
 
 class BudgetStore(StorePart):

@@ -63,13 +63,10 @@ from shoal.store.triggers import note_turn
 SEQ_END = 2**62
 TIME_END = 2**62
 
-_thread_info = reader(
-    ThreadInfo,
-    "thread agent last_seq created_at updated_at title open_turn queued parent retry_at pinned archived model",
-)
-_step = reader(Step, "number description started_at duration_ms")
-_snapshot = reader(Snapshot, "id thread agent description messages created_at")
-_window = reader(ContextWindow, "thread window_seq last_seq updated_at busy")
+_thread_info = reader(ThreadInfo)
+_step = reader(Step)
+_snapshot = reader(Snapshot)
+_window = reader(ContextWindow)
 
 
 class Journal(StorePart):

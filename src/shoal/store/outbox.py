@@ -28,11 +28,7 @@ BEGUN_PART = 1
 OVERTAKEN_PART = 2
 """The same, once another post of the thread may stand after the preview."""
 
-_outbox_row = reader(
-    OutboxRow,
-    "id thread post part attempts created_at maybe_sent claims",
-    post=partial(decode_stored, msgspec.json.Decoder(NewPost)),
-)
+_outbox_row = reader(OutboxRow, post=partial(decode_stored, msgspec.json.Decoder(NewPost)))
 
 
 class Outbox(StorePart):

@@ -21,11 +21,7 @@ from shoal.domain.triggers import FAILURES_MAX, RETRY_SECONDS, NewTrigger, Occur
 from shoal.store.appends import put_post
 from shoal.store.driver import Script, StorePart, dump, moment, query, reader, writes, writes_at
 
-_trigger = reader(
-    Trigger,
-    "id spec state next_at created_at last_at failures error",
-    spec=partial(decode_trigger, msgspec.json.Decoder(NewTrigger)),
-)
+_trigger = reader(Trigger, spec=partial(decode_trigger, msgspec.json.Decoder(NewTrigger)))
 
 
 class TriggerStore(StorePart):
