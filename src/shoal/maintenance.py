@@ -6,11 +6,11 @@ import gc
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
 
 import anyio
 import msgspec
 
+from shoal.accounts import every_account
 from shoal.agents.folder import read_agent, read_shared
 from shoal.config import Config
 from shoal.delivery.hub import Hub
@@ -21,7 +21,6 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import Completion, Models
 from shoal.domain.records import AuditEntry
-from shoal.domain.settings_platforms import AccountSettings
 from shoal.domain.triggers import HEARTBEAT_THREAD
 from shoal.providers.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
@@ -93,16 +92,10 @@ def collect_seldom(*, stays: bool) -> None:
     gc.enable()
 
 
-class Expiring(Protocol):
-    """What settles questions that nobody answered."""
-
-    async def expire_approvals(self) -> None: ...
-
-
-async def watch_approvals(orchestrator: Expiring, clock: Clock, ask_expires_seconds: float) -> None:
+async def watch_approvals(expire: Callable[[], Awaitable[None]], clock: Clock, ask_expires_seconds: float) -> None:
     """Settle questions within EXPIRY_CHECK_SECONDS after their time is up, and sooner where they are short-lived."""
     while True:
-        await orchestrator.expire_approvals()
+        await expire()
         await clock.sleep(min(EXPIRY_CHECK_SECONDS, ask_expires_seconds))
 
 
@@ -167,11 +160,9 @@ def _rules(config: Config) -> dict[str, bytes]:
         "sandbox": _encode(config.sandbox),
         "web.allow": _encode(config.web.allow),
     }
-    accounts: dict[str, AccountSettings] = {f"webhook {name}": one for name, one in config.platforms.webhook.items()}
-    for platform, listed in config.platforms.by_platform.items():
-        accounts |= {f"{platform} {one.account}": one for one in listed}
-    for name, one in accounts.items():
-        found[f"platforms.{name}"] = _encode([one.enabled, one.owner, one.allow, one.channels])
+    for platform, name, one in every_account(config):
+        account = name if platform == "webhook" else one.account
+        found[f"platforms.{platform} {account}"] = _encode([one.enabled, one.owner, one.allow, one.channels])
     return found
 
 

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, NamedTuple
 
@@ -169,13 +170,6 @@ class History:
             raise ToolError(f"git could not keep the change: {said[-300:] or error}") from error
 
 
-def taint_of_undone(folder: Path) -> str:
-    """What marks the file whose newest change `restore` takes back. Raises NotFound when there is none."""
-    history = History(folder)
-    _, _, path = history.last_edit()
-    return history.tainted_by(path)
-
-
 def restore(folder: Path) -> tuple[str, Path, bytes | None, bytes | None]:
     """Take the newest change back and commit that; returns its subject, its file, and the content before and now.
 
@@ -238,34 +232,27 @@ class PlannedEdit(NamedTuple):
     diff: str
 
 
+@dataclass(eq=False, repr=False)
 class SelfEditor:
     """Plans and makes the changes. Without `checks` the agent's cases are not run before one is asked about."""
 
-    def __init__(
-        self,
-        store: Store,
-        home_of: Callable[[str], Path],
-        rules: Rules,
-        files: PromptFiles,
-        checks: CaseChecks | None = None,
-    ) -> None:
-        self._checks = checks
-        self._store = store
-        self._home_of = home_of
-        self._rules = rules
-        self._files = files
-        self._lock = asyncio.Lock()
+    store: Store
+    home_of: Callable[[str], Path]
+    rules: Rules
+    files: PromptFiles
+    checks: CaseChecks | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def setting(self, key: str, value: str, context: ToolContext) -> PlannedEdit:
         """Plan a change of agent.toml. Raises ToolError for a value that cannot be."""
         try:
             if key == "model":
-                self._rules.check_model(value)
+                self.rules.check_model(value)
             if key == "profile":
-                self._rules.check_profile(value)
+                self.rules.check_profile(value)
                 now, then = context.agent.profile, value
                 stricter = then == "locked" or _STRICTNESS.get(then, -1) >= _STRICTNESS.get(now, len(_STRICTNESS))
-                if not stricter and not self._rules.may_widen(context.asker):
+                if not stricter and not self.rules.may_widen(context.asker):
                     raise ToolError(
                         f"The profile {then!r} may allow more than {now!r}, and who asks may not grant that. The owner "
                         "or an approver has to ask for it."
@@ -286,15 +273,15 @@ class SelfEditor:
         profile denies, and for more than the agent has where who asks may not grant that."""
         try:
             for name in names:
-                self._rules.check_tool(name)
-                if self._rules.is_denied(context.agent, context.asker, name):
+                self.rules.check_tool(name)
+                if self.rules.is_denied(context.agent, context.asker, name):
                     raise ToolError(
                         f"Your profile {context.agent.profile!r} denies {name}: naming it would not give it."
                     )
         except InvalidInput as error:
             raise ToolError(str(error)) from error
         has = context.agent.tools
-        if has and (not names or set(names) - set(has)) and not self._rules.may_widen(context.asker):
+        if has and (not names or set(names) - set(has)) and not self.rules.may_widen(context.asker):
             raise ToolError(
                 "That would be more tools than you have, and who asks may not grant that. The owner or an approver has "
                 "to ask for it."
@@ -304,7 +291,7 @@ class SelfEditor:
     def persona(self, file: str, text: str, context: ToolContext) -> PlannedEdit:
         """Plan a change of a file that says who the agent is, or of SYSTEM.md. Raises ToolError for the latter where
         who asks may not."""
-        if file == SYSTEM_FILE and not self._rules.may_widen(context.asker):
+        if file == SYSTEM_FILE and not self.rules.may_widen(context.asker):
             raise ToolError(
                 f"{SYSTEM_FILE} stands in the prompts of all agents, and who asks may not change it. The owner or an "
                 "approver has to ask for it."
@@ -314,7 +301,7 @@ class SelfEditor:
     async def settings(self, context: ToolContext) -> str:
         """The agent's own settings, a line each; of its channels those that this turn may know of."""
         agent, channel = context.agent, channel_of(context.chat).removesuffix(":")
-        places = [one.place for one in await self._store.registry.bindings() if one.agent == agent.name]
+        places = [one.place for one in await self.store.registry.bindings() if one.agent == agent.name]
         if not context.purpose.audience.everywhere:
             places = [place for place in places if place == channel]
         budget = {name: value for name, value in msgspec.structs.asdict(agent.budget).items() if value}
@@ -377,7 +364,7 @@ class SelfEditor:
     async def _try_cases(self, edit: PlannedEdit, context: ToolContext) -> str:
         """What the agent's cases say of a planned change, which is made to a copy of its files."""
         agent = context.agent
-        if self._checks is None or not (agent.home / CASES).is_dir():
+        if self.checks is None or not (agent.home / CASES).is_dir():
             return ""
 
         def changed(system: SystemPrompt) -> SystemPrompt:
@@ -401,7 +388,7 @@ class SelfEditor:
             own = {key: getattr(after, key) for key in ("model", "system_prompt", "tools", "profile")}
             new = {key: value for key, value in own.items() if value != getattr(before, key)}
             spec = msgspec.structs.replace(agent, home=there, **new)
-            return await self._checks.before_edit(
+            return await self.checks.before_edit(
                 spec, agent.home, context.asker, changed if edit.name == SYSTEM else None
             )
 
@@ -409,7 +396,7 @@ class SelfEditor:
         """Make a planned change, commit and audit it. Raises ToolError when the file is no more what it was."""
         folder = context.agent.home
         path = place_of(folder, edit.name)
-        asked = await self._store.approvals.search(pending=False, thread=context.thread)
+        asked = await self.store.approvals.search(pending=False, thread=context.thread)
         mine = [one for one in asked if one.turn == context.turn and one.call_id == context.call_id]
         approved = mine[0].decided_by if mine else ""
         trailers = [f"{EDIT}: {edit.name}", f"Asked-by: {context.asker.user or 'nobody'}"]
@@ -436,12 +423,12 @@ class SelfEditor:
 
         Raises InvalidInput for a name that is none of these files, NotFound, Conflict, StoreError, OSError.
         """
-        folder = self._home_of(agent)
+        folder = self.home_of(agent)
         path, what = own_file(folder, name), f"{'write' if content is not None else 'delete'} {name}"
 
         def make() -> bytes | None:
             old = read_file(path)
-            if digest and digest != _digest(old):
+            if digest and digest != shown_digest(old):
                 raise Conflict(f"{name} has changed since it was read. Read it again.")
             if old is None and content is None:
                 raise NotFound(f"{agent} has no file {name}.")
@@ -451,7 +438,7 @@ class SelfEditor:
             history.record(path, what, by, f"{EDIT}: {name}", f"Asked-by: {by}")
             return old
 
-        async with self._lock, self._files.marking(await self._files.source_of(path)):
+        async with self._lock, self.files.marking(await self.files.source_of(path)):
             try:
                 old = await in_thread(make)
             except ToolError as error:  # git is missing, or at work on something else
@@ -460,10 +447,11 @@ class SelfEditor:
 
     async def undo(self, agent: str, by: str) -> str:
         """Take an agent's newest change of itself back; returns what it was. Raises NotFound, Conflict."""
-        folder = self._home_of(agent)
+        folder = self.home_of(agent)
+        history = History(folder)
         async with self._lock:
-            source = await in_thread(lambda: taint_of_undone(folder))
-            async with self._files.marking(source):
+            source = await in_thread(lambda: history.tainted_by(history.last_edit()[2]))
+            async with self.files.marking(source):
                 subject, path, before, after = await in_thread(lambda: restore(folder))
             what = f"take back: {subject}"
             await self._audit(f"agent:{agent}", what, by, agent, before, after)
@@ -496,8 +484,8 @@ class SelfEditor:
     async def _audit(
         self, chain: str, what: str, user: str, agent: str, old: bytes | None, new: bytes | None, turn: str = ""
     ) -> None:
-        detail = f"before {_digest(old)} after {_digest(new)}"
-        await self._store.audit.record(
+        detail = f"before {shown_digest(old)} after {shown_digest(new)}"
+        await self.store.audit.record(
             chain, [AuditEntry("self_edit", what, "done", user=user, agent=agent, turn=turn, detail=detail)]
         )
 
@@ -527,7 +515,8 @@ def _lines(content: bytes | None) -> list[str]:
     return content.decode("utf-8", "replace").removesuffix("\n").split("\n") if content else []
 
 
-def _digest(content: bytes | None) -> str:
+def shown_digest(content: bytes | None) -> str:
+    """What tells a file's contents apart in the audit log."""
     return "nothing" if content is None else hashlib.sha256(content).hexdigest()
 
 
