@@ -203,14 +203,12 @@ class Backups:
                     due = (await self.make()).at + every
                 wait = min(wait, max(0.0, (due - self.clock.now()).total_seconds()))
             except StoreError as error:
-                await self._failed(str(error))
+                why = str(error)
+                log.error("no backup could be made; `shoal doctor` tells of it until one can", extra={"why": why})
+                if not await self.problem():
+                    await self.settings.put(*PROBLEM, why)
+                    await self.tell(f"I could not make a backup, and try again every hour. {why}")
             await self.clock.sleep(wait)
-
-    async def _failed(self, why: str) -> None:
-        log.error("no backup could be made; `shoal doctor` tells of it until one can", extra={"why": why})
-        if not await self.problem():
-            await self.settings.put(*PROBLEM, why)
-            await self.tell(f"I could not make a backup, and try again every hour. {why}")
 
 
 async def _blocking(work: Callable[[], _T]) -> _T:

@@ -170,7 +170,12 @@ class AgentLifecycle:
         """
         self._existing(name)
         address = thread_address(thread)
-        check_platform(address.platform, self.adapters)
+        if address.platform not in self.adapters:
+            there = f"There are: {', '.join(sorted(self.adapters))}." if self.adapters else "None is set up yet."
+            raise InvalidInput(
+                f"There is no platform {address.platform[:80]!r} here. {there} Another account of a platform is "
+                "PLATFORM.ACCOUNT; set it up first."
+            )
         binding = Binding(address.platform, address.channel, name, by, self.clock.now(), made, listen)
         await self._bindings.bind(binding)
         await self._record("bind", name, by, f"{binding.place} listen={listen}")
@@ -300,16 +305,6 @@ class AgentLifecycle:
     async def _record(self, what: str, agent: str, by: str, detail: str = "") -> None:
         entry = AuditEntry("agent", f"agent:{what}", "allow", user=by, agent=agent, detail=detail)
         await self.store.audit.record("agents", [entry])
-
-
-def check_platform(platform: str, known: Collection[str]) -> None:
-    """Raises InvalidInput for a platform, or an account of one, that is not set up."""
-    if platform not in known:
-        there = f"There are: {', '.join(sorted(known))}." if known else "None is set up yet."
-        raise InvalidInput(
-            f"There is no platform {platform[:80]!r} here. {there} Another account of a platform is PLATFORM.ACCOUNT; "
-            "set it up first."
-        )
 
 
 def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:

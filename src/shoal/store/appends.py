@@ -24,6 +24,8 @@ from shoal.domain.untrusted import UNREADABLE
 from shoal.store.driver import Batch, Query, Row, Script, Value, dump, number, query, text, time
 
 TITLE_CHARS_MAX = 80
+SEQ_END = 2**62
+"""After every number of an event."""
 
 
 def title_of(said: str) -> str:

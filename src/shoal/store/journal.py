@@ -35,8 +35,7 @@ from shoal.domain.records import (
     StoredStep,
     ThreadInfo,
 )
-from shoal.store.appends import append, append_outside, chain, event, platform_of, put_post, title_of
-from shoal.store.branches import branchings_until
+from shoal.store.appends import SEQ_END, append, append_outside, chain, event, platform_of, put_post, title_of
 from shoal.store.budget import spend
 from shoal.store.checkpoints import note_checkpoints
 from shoal.store.driver import (
@@ -58,9 +57,9 @@ from shoal.store.driver import (
 )
 from shoal.store.inbox import QUEUE_READ_MAX, inbound, prompt_of, report, waiting_of
 from shoal.store.outbox import put_claimed
+from shoal.store.threads import branchings_until
 from shoal.store.triggers import note_turn
 
-SEQ_END = 2**62
 TIME_END = 2**62
 
 _thread_info = reader(ThreadInfo)
