@@ -26,7 +26,7 @@ from shoal.actors.voice import VoiceService
 from shoal.agents.children import Children
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
-from shoal.agents.self_edit import Rules, SelfEditor, self_edit_tools
+from shoal.agents.self_edit import SelfEditor, self_edit_tools
 from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
 from shoal.backend import Backend, Role, open_backend, unwrapped
 from shoal.backups import Backups, backup_place
@@ -425,9 +425,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         checks = Checks(partial(existing_model, models), profiles.check, known_tools)
         lifecycle = AgentLifecycle(home, store, agents, clock, checks, adapters, prompt_files, orchestrator.send)
 
-        rules = Rules(checks.model, checks.profile, checks.tool, profiles.hides, may_manage)
         cases = CaseChecks(context, spending, executor, store.audit, clock, config.cases, checks.tool)
-        editor = SelfEditor(store, home.agent, rules, prompt_files, cases)
+        editor = SelfEditor(store, home.agent, checks, profiles.hides, may_manage, prompt_files, cases)
         for tool in (*self_edit_tools(editor), *overrides.tools):
             tools.add(tool)
         commands = CommandRouter(

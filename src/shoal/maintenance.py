@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable
 import anyio
 import msgspec
 
-from shoal.accounts import every_account
 from shoal.agents.folder import read_agent, read_shared
 from shoal.config import Config
 from shoal.delivery.hub import Hub
@@ -21,6 +20,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import Completion, Models
 from shoal.domain.records import AuditEntry
+from shoal.domain.settings_platforms import AccountSettings
 from shoal.domain.triggers import HEARTBEAT_THREAD
 from shoal.providers.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
@@ -160,9 +160,11 @@ def _rules(config: Config) -> dict[str, bytes]:
         "sandbox": _encode(config.sandbox),
         "web.allow": _encode(config.web.allow),
     }
-    for platform, name, one in every_account(config):
-        account = name if platform == "webhook" else one.account
-        found[f"platforms.{platform} {account}"] = _encode([one.enabled, one.owner, one.allow, one.channels])
+    accounts: dict[str, AccountSettings] = {f"webhook {name}": one for name, one in config.platforms.webhook.items()}
+    for platform, listed in config.platforms.by_platform.items():
+        accounts |= {f"{platform} {one.account}": one for one in listed}
+    for name, one in accounts.items():
+        found[f"platforms.{name}"] = _encode([one.enabled, one.owner, one.allow, one.channels])
     return found
 
 

@@ -15,7 +15,7 @@ from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.commands import AgentCommands
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
-from shoal.agents.self_edit import Rules, SelfEditor
+from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.app import App
 from shoal.backups import Backups, DirectoryPlace
@@ -130,7 +130,7 @@ class Commands:
 
     def __init__(self, stand: "Stand") -> None:
         editor = SelfEditor(
-            stand.store, stand.home.agent, Rules(accept, accept, accept, lambda *_: False, is_owner), stand.prompt_files
+            stand.store, stand.home.agent, stand.lifecycle.checks, lambda *_: False, is_owner, stand.prompt_files
         )
         self._agents = AgentCommands(
             stand.store, stand.agents, stand.lifecycle, editor, LINKS, may_manage=is_owner, check_keys=no_keys

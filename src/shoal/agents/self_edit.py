@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from shoal.agents.folder import FILE, read_agent, set_key
+from shoal.agents.lifecycle import Checks
 from shoal.domain.agents import AgentSpec
 from shoal.domain.cases import CASES
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
@@ -124,10 +125,20 @@ class History:
         name = name_of(self._folder, path)
         return self._git("log", f"--format=%(trailers:key={TAINT},valueonly)", "--", name).partition("\n")[0]
 
-    def before_and_after(self, commit: str, path: Path) -> tuple[bytes | None, bytes | None]:
-        """What a file held before and after a commit; None where it was not there."""
+    def take_back(self) -> tuple[str, Path, bytes | None, bytes | None]:
+        """Take the newest change back and commit that; returns its subject, its file, and the content before and now.
+
+        Raises NotFound when there is none, Conflict when the file was changed since.
+        """
+        commit, subject, path = self.last_edit()
+        self.open()
         name = name_of(self._folder, path)
-        return self._content(f"{commit}^", name), self._content(commit, name)
+        old, new = self._content(f"{commit}^", name), self._content(commit, name)
+        if read_file(path) != new:
+            raise Conflict(f"{name} was changed since, so “{subject}” cannot be taken back by itself.")
+        write_file(path, old)
+        self.record(path, f"Take back: {subject}", "Shoal", f"{UNDOES}: {commit}")
+        return subject, path, new, old
 
     def _stage(self, path: Path) -> None:
         """Put a file's content, or that it is gone, into the next commit."""
@@ -170,22 +181,6 @@ class History:
             raise ToolError(f"git could not keep the change: {said[-300:] or error}") from error
 
 
-def restore(folder: Path) -> tuple[str, Path, bytes | None, bytes | None]:
-    """Take the newest change back and commit that; returns its subject, its file, and the content before and now.
-
-    Raises NotFound when there is none, Conflict when the file was changed since.
-    """
-    history = History(folder)
-    commit, subject, path = history.last_edit()
-    history.open()
-    old, new = history.before_and_after(commit, path)
-    if read_file(path) != new:
-        raise Conflict(f"{name_of(folder, path)} was changed since, so “{subject}” cannot be taken back by itself.")
-    write_file(path, old)
-    history.record(path, f"Take back: {subject}", "Shoal", f"{UNDOES}: {commit}")
-    return subject, path, new, old
-
-
 def read_file(path: Path) -> bytes | None:
     """A file's content, None when there is none. Raises OSError."""
     try:
@@ -212,17 +207,6 @@ _PART = re.compile(r"[\w][\w .-]{0,99}")
 _STRICTNESS = {"open": 0, "guarded": 1, "standard": 2, "locked": 3}
 
 
-class Rules(msgspec.Struct, frozen=True):
-    """What a change has to keep to: models, profiles and tools that exist, tools that the agent's profile denies for
-    every argument, and who may widen what an agent may do."""
-
-    check_model: Callable[[str], None]
-    check_profile: Callable[[str], None]
-    check_tool: Callable[[str], None]
-    is_denied: Callable[[AgentSpec, Asker, str], bool]
-    may_widen: Callable[[Asker], bool]
-
-
 class PlannedEdit(NamedTuple):
     """A planned change of one file of the agent's directory: its name there, the content before and after, the diff."""
 
@@ -234,25 +218,27 @@ class PlannedEdit(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class SelfEditor:
-    """Plans and makes the changes. Without `checks` the agent's cases are not run before one is asked about."""
+    """Plans and makes the changes. They name models, profiles and tools that `checks` know, no tool that the agent's
+    profile denies for every argument, and nothing that widens what it may do but for who `may_widen` that. Without
+    `cases` the agent's are not run before a change is asked about."""
 
     store: Store
     home_of: Callable[[str], Path]
-    rules: Rules
+    checks: Checks
+    is_denied: Callable[[AgentSpec, Asker, str], bool]
+    may_widen: Callable[[Asker], bool]
     files: PromptFiles
-    checks: CaseChecks | None = None
+    cases: CaseChecks | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def setting(self, key: str, value: str, context: ToolContext) -> PlannedEdit:
         """Plan a change of agent.toml. Raises ToolError for a value that cannot be."""
         try:
-            if key == "model":
-                self.rules.check_model(value)
+            self.checks.check(key, value)
             if key == "profile":
-                self.rules.check_profile(value)
                 now, then = context.agent.profile, value
                 stricter = then == "locked" or _STRICTNESS.get(then, -1) >= _STRICTNESS.get(now, len(_STRICTNESS))
-                if not stricter and not self.rules.may_widen(context.asker):
+                if not stricter and not self.may_widen(context.asker):
                     raise ToolError(
                         f"The profile {then!r} may allow more than {now!r}, and who asks may not grant that. The owner "
                         "or an approver has to ask for it."
@@ -273,15 +259,15 @@ class SelfEditor:
         profile denies, and for more than the agent has where who asks may not grant that."""
         try:
             for name in names:
-                self.rules.check_tool(name)
-                if self.rules.is_denied(context.agent, context.asker, name):
+                self.checks.tool(name)
+                if self.is_denied(context.agent, context.asker, name):
                     raise ToolError(
                         f"Your profile {context.agent.profile!r} denies {name}: naming it would not give it."
                     )
         except InvalidInput as error:
             raise ToolError(str(error)) from error
         has = context.agent.tools
-        if has and (not names or set(names) - set(has)) and not self.rules.may_widen(context.asker):
+        if has and (not names or set(names) - set(has)) and not self.may_widen(context.asker):
             raise ToolError(
                 "That would be more tools than you have, and who asks may not grant that. The owner or an approver has "
                 "to ask for it."
@@ -291,7 +277,7 @@ class SelfEditor:
     def persona(self, file: str, text: str, context: ToolContext) -> PlannedEdit:
         """Plan a change of a file that says who the agent is, or of SYSTEM.md. Raises ToolError for the latter where
         who asks may not."""
-        if file == SYSTEM_FILE and not self.rules.may_widen(context.asker):
+        if file == SYSTEM_FILE and not self.may_widen(context.asker):
             raise ToolError(
                 f"{SYSTEM_FILE} stands in the prompts of all agents, and who asks may not change it. The owner or an "
                 "approver has to ask for it."
@@ -364,7 +350,7 @@ class SelfEditor:
     async def _try_cases(self, edit: PlannedEdit, context: ToolContext) -> str:
         """What the agent's cases say of a planned change, which is made to a copy of its files."""
         agent = context.agent
-        if self.checks is None or not (agent.home / CASES).is_dir():
+        if self.cases is None or not (agent.home / CASES).is_dir():
             return ""
 
         def changed(system: SystemPrompt) -> SystemPrompt:
@@ -388,7 +374,7 @@ class SelfEditor:
             own = {key: getattr(after, key) for key in ("model", "system_prompt", "tools", "profile")}
             new = {key: value for key, value in own.items() if value != getattr(before, key)}
             spec = msgspec.structs.replace(agent, home=there, **new)
-            return await self.checks.before_edit(
+            return await self.cases.before_edit(
                 spec, agent.home, context.asker, changed if edit.name == SYSTEM else None
             )
 
@@ -452,7 +438,7 @@ class SelfEditor:
         async with self._lock:
             source = await in_thread(lambda: history.tainted_by(history.last_edit()[2]))
             async with self.files.marking(source):
-                subject, path, before, after = await in_thread(lambda: restore(folder))
+                subject, path, before, after = await in_thread(history.take_back)
             what = f"take back: {subject}"
             await self._audit(f"agent:{agent}", what, by, agent, before, after)
         return f"Taken back: {subject} ({name_of(folder, path)}). It counts from the next turn on."

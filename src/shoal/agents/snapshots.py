@@ -349,15 +349,12 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
         match event.data:
             case UserSaid() as said:
                 again = msgspec.structs.replace(said, backfill=True, said_at=said.said_at or event.at, message_id="")
-                kept.append((event.seq, again))
             case Steered(text=text, author=author):
-                kept.append((event.seq, UserSaid(text, author, backfill=True, said_at=event.at)))
+                again = UserSaid(text, author, backfill=True, said_at=event.at)
             case AssistantSaid() as said:
-                kept.append(
-                    (event.seq, msgspec.structs.replace(said, usage=Usage(), thinking="", opaque=None, asked=None))
-                )
+                again = msgspec.structs.replace(said, usage=Usage(), thinking="", opaque=None, asked=None)
             case ToolFinished() as result:
-                kept.append((event.seq, msgspec.structs.replace(result, duration_ms=0)))
+                again = msgspec.structs.replace(result, duration_ms=0)
             case Compacted(upto_seq=upto, summary=summary, tainted_by=tainted_by):
                 kept = [one for one in kept if one[0] > upto]
                 if summary:
@@ -369,8 +366,10 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
                         tainted_by=tainted_by or summarised,
                     )
                     kept.insert(0, (upto, stands))
+                continue
             case _:
-                pass
+                continue
+        kept.append((event.seq, again))
     return [data for _, data in kept]
 
 

@@ -27,7 +27,7 @@ Live text is only a preview: what does not fit into the bounds is dropped, the j
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import anyio
 import msgspec
@@ -56,19 +56,13 @@ def why(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-class _Subscriber(NamedTuple):
-    channel: str
-    heard: Callable[[str], None]
-    connected: Callable[[], None]
-
-
 class Listener:
     """Owned by the app, which runs it for as long as the process serves."""
 
     def __init__(self, address: str, *, reconnect_seconds: float = RECONNECT_SECONDS) -> None:
         self._address = address
         self._reconnect_seconds = reconnect_seconds
-        self._subscribers: list[_Subscriber] = []
+        self._subscribers: list[tuple[str, Callable[[str], None], Callable[[], None]]] = []
         self.is_connected = False
 
     def listen(self, channel: str, heard: Callable[[str], None], connected: Callable[[], None]) -> None:
@@ -76,7 +70,7 @@ class Listener:
 
         Call it before `run`.
         """
-        self._subscribers.append(_Subscriber(channel, heard, connected))
+        self._subscribers.append((channel, heard, connected))
 
     async def run(self) -> None:
         while True:
@@ -91,16 +85,16 @@ class Listener:
             await anyio.sleep(self._reconnect_seconds)
 
     async def _listen(self, connection: AsyncConnection) -> None:
-        for channel in {subscriber.channel for subscriber in self._subscribers}:
+        for channel in {channel for channel, _, _ in self._subscribers}:
             await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
         self.is_connected = True
-        for subscriber in self._subscribers:
-            subscriber.connected()
+        for _, _, connected in self._subscribers:
+            connected()
         while True:
             async for notification in connection.notifies(timeout=CHECK_SECONDS):
-                for subscriber in self._subscribers:
-                    if subscriber.channel == notification.channel:
-                        subscriber.heard(notification.payload)
+                for channel, heard, _ in self._subscribers:
+                    if channel == notification.channel:
+                        heard(notification.payload)
             await connection.execute("select 1")
 
 

@@ -65,14 +65,8 @@ class BudgetStore(StorePart):
         for key in sorted(ceilings):
             standing = yield from _add(key, wanted.usd, wanted.tokens)
             after.append(standing)
-        yield from query(
-            "reservation_insert",
-            id=wanted.id,
-            keys=dump(sorted(ceilings)),
-            usd=wanted.usd,
-            tokens=wanted.tokens,
-            expires_at=wanted.expires_at,
-        )
+        row = {"id": wanted.id, "keys": dump(sorted(ceilings)), "usd": wanted.usd, "tokens": wanted.tokens}
+        yield from query("reservation_insert", **row, expires_at=wanted.expires_at)
         return Reserved(tuple(after))
 
     @writes

@@ -198,10 +198,7 @@ def open_s3(settings: S3Settings) -> S3Store:
     if settings.access_key:
         config["access_key_id"] = settings.access_key
         config["secret_access_key"] = settings.secret_key
-    client: ClientConfig = {
-        "timeout": f"{REQUEST_SECONDS}s",
-        "allow_http": settings.endpoint.startswith("http://"),
-    }
+    client: ClientConfig = {"timeout": f"{REQUEST_SECONDS}s", "allow_http": settings.endpoint.startswith("http://")}
     with s3_errors():
         return S3Store(
             settings.bucket,

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from shoal.domain.errors import (
     InvalidInput,
@@ -63,9 +63,8 @@ CACHE_KIB = 512
 T = TypeVar("T")
 
 
-class _Statement(NamedTuple):
-    sql: str
-    values: Callable[[Mapping[str, Param]], Sequence[Param]]
+_Statement: TypeAlias = tuple[str, Callable[[Mapping[str, Param]], Sequence[Param]]]
+"""SQL, and what takes the values of its parameters by their places."""
 
 
 class _Done(NamedTuple):
@@ -309,8 +308,8 @@ class SqliteDriver:
 
     def _execute(self, cursor: sqlite3.Cursor, step: Query) -> list[Row]:
         rows: list[Row] = []
-        for statement in self._sql[step.name]:
-            rows = cursor.execute(statement.sql, statement.values(step.params)).fetchall()
+        for sql, values in self._sql[step.name]:
+            rows = cursor.execute(sql, values(step.params)).fetchall()
         return rows
 
 
@@ -327,7 +326,7 @@ def _by_place(sql: str) -> _Statement:
     def few(params: Mapping[str, Param]) -> Sequence[Param]:
         return [params[name] for name in names]
 
-    return _Statement(PARAMETER.sub("?", sql), itemgetter(*names) if len(names) > 1 else few)
+    return PARAMETER.sub("?", sql), itemgetter(*names) if len(names) > 1 else few
 
 
 def _reply(outcomes: Iterable[tuple[_Job, _Done]]) -> None:

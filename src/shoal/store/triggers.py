@@ -24,6 +24,11 @@ from shoal.store.driver import Script, StorePart, dump, moment, query, reader, w
 _trigger = reader(Trigger, spec=partial(decode_trigger, msgspec.json.Decoder(NewTrigger)))
 
 
+def key_of(trigger: Trigger, due_at: datetime) -> str:
+    """The key of an occurrence."""
+    return f"{trigger.id}@{to_micros(due_at)}"
+
+
 class TriggerStore(StorePart):
     """What starts turns by the clock."""
 
@@ -64,7 +69,7 @@ class TriggerStore(StorePart):
         if trigger.next_at is None:
             return None
         due_at = trigger.next_at
-        occurrence = Occurrence(trigger, due_at, f"{trigger.id}@{to_micros(due_at)}")
+        occurrence = Occurrence(trigger, due_at, key_of(trigger, due_at))
         ended, state = ("missed", "missed") if missed else ("done", "claimed")
         if not (yield from query("trigger_advance", id=trigger.id, due_at=due_at, ended=ended, next_at=next_at)):
             return None

@@ -37,8 +37,8 @@ from shoal.domain.records import Opening
 from shoal.domain.schema import refusal
 from shoal.domain.triggers import NewTrigger, Trigger, check, first_time, single_time, zone_named
 from shoal.domain.untrusted import UNREADABLE, is_text, written_after
-from shoal.store.triggers import TriggerStore
-from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget, key_of
+from shoal.store.triggers import TriggerStore, key_of
+from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget
 
 log = logging.getLogger(__name__)
 

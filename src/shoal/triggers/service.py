@@ -32,7 +32,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from shoal.domain.clock import Clock, iso, to_micros, wall_ahead
+from shoal.domain.clock import Clock, iso, wall_ahead
 from shoal.domain.errors import InvalidInput, ShoalError, StoreError
 from shoal.domain.ids import unopened
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
@@ -49,7 +49,7 @@ from shoal.domain.triggers import (
     title,
     zone_named,
 )
-from shoal.store.triggers import TriggerStore
+from shoal.store.triggers import TriggerStore, key_of
 
 log = logging.getLogger(__name__)
 
@@ -273,11 +273,6 @@ async def tell_switched_off(triggers: TriggerStore, tell: Tell, id: str) -> None
     for found in await triggers.all():
         if found.id == id and found.state == "failed":
             await tell(found, switched_off(found, found.error))
-
-
-def key_of(trigger: Trigger, due_at: datetime) -> str:
-    """The key of an occurrence, as the store makes it."""
-    return f"{trigger.id}@{to_micros(due_at)}"
 
 
 def _backoff(trigger: Trigger) -> timedelta:
