@@ -60,7 +60,6 @@ _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR"})
 _NAME = re.compile(r"shoal-(\d{8}T\d{6}Z)\.tar\.gz")
 _TIME = "%Y%m%dT%H%M%SZ"
 
-
 _T = TypeVar("_T")
 
 
@@ -99,7 +98,6 @@ class DirectoryPlace:
         self._folder = folder
 
     def sizes(self) -> dict[str, int]:
-        """Every file that is there now; none where there is no directory."""
         found: dict[str, int] = {}
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._folder):

@@ -48,7 +48,6 @@ GARBAGE_THRESHOLDS = (5_000, 20, 50)
 """New objects before the collector looks at them, and how often each older generation is left alone; what they hold in
 a cycle (a closed connection does) may be a megabyte or two until then."""
 
-
 _M_ARENA_MAX = -8
 """Of glibc's malloc.h: how many heaps its threads may have."""
 

@@ -39,7 +39,6 @@ class Children:
     limits: SubagentsSettings
 
     def tools(self) -> tuple[Tool, ...]:
-        """The tools that begin them."""
         return subagent_tools(self.check, self.begin, self.result)
 
     def check(self, task: Task, context: ToolContext) -> None:

@@ -40,7 +40,6 @@ from shoal.tools.tainted_files import PromptFiles
 
 log = logging.getLogger(__name__)
 
-
 STOP_SECONDS_MAX = 30.0
 """How long turns of an agent that is to be destroyed may take to end."""
 LOOK_SECONDS = 0.2

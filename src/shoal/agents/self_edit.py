@@ -58,7 +58,6 @@ def place_of(folder: Path, name: str) -> Path:
 
 
 def name_of(folder: Path, path: Path) -> str:
-    """Invert `place_of`."""
     return SYSTEM if path == place_of(folder, SYSTEM) else path.relative_to(folder).as_posix()
 
 

@@ -57,7 +57,6 @@ from shoal.turn.text_files import cut_middle
 
 log = logging.getLogger(__name__)
 
-
 EVENTS_MAX = 20_000
 """A window longer than this is saved from its end."""
 DESCRIBED_CHARS_MAX = 24_000

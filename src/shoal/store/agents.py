@@ -249,14 +249,8 @@ class TokenStore(StorePart):
             raise Conflict(f"There is a token {token.name} already; `shoal token revoke {token.name}` ends it.")
         what = f"agent {token.agent}, " if token.agent else ""
         until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "for good"
-        entry = AuditEntry(
-            "token",
-            f"create {token.name}",
-            "allow",
-            user=token.created_by,
-            detail=f"{token.scope} as {token.person}, {what}{until}",
-            token=via,
-        )
+        detail = f"{token.scope} as {token.person}, {what}{until}"
+        entry = AuditEntry("token", f"create {token.name}", "allow", user=token.created_by, detail=detail, token=via)
         yield from chain(CHAIN, (entry,), at)
 
     async def by_digest(self, digest: str) -> AccessToken | None:

@@ -62,17 +62,9 @@ def append(
     now, datas = to_micros(at), [encode_data(data).decode() for data in events]
     for data in events:
         if isinstance(data, ToolFinished) and data.artifact:
-            yield from query(
-                "artifact_insert",
-                thread=thread,
-                digest=data.artifact,
-                tool=data.name,
-                size_bytes=data.artifact_bytes,
-                turn=turn,
-                call_id=data.call_id,
-                tainted_by=data.tainted_by,
-                now=now,
-            )
+            row = {"thread": thread, "turn": turn, "call_id": data.call_id, "tool": data.name}
+            kept = {"digest": data.artifact, "size_bytes": data.artifact_bytes, "tainted_by": data.tainted_by}
+            yield from query("artifact_insert", **row, **kept, now=now)
     params = {"thread": thread, "count": len(events), "turn": turn, "now": now, "datas": datas, **where}
     windows = any(isinstance(data, Cleared | Compacted) for data in events)
     asked = Query(reserve, {**params, "types": [data.type for data in events]})

@@ -346,11 +346,9 @@ class PostgresDriver:
         return await self._run(script, BEGIN)
 
     async def read(self, script: Script[T]) -> T:
-        """Run a script of reads on one snapshot."""
         return await self._run(script, BEGIN_READING)
 
     async def close(self) -> None:
-        """Wait for what runs, then close every connection."""
         await self.pool.close()
 
     async def _run(self, script: Script[T], begin: Call) -> T:

@@ -40,7 +40,6 @@ FIRST_SECONDS = 600.0
 EVERY_SECONDS = 86_400.0
 _EARLIEST = b"\0" * 10
 
-
 _WALKS: tuple[tuple[str, Row, bool], ...] = (
     ("inbox", (0,), True),
     ("outbox", (0,), True),

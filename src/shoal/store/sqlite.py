@@ -62,7 +62,6 @@ CACHE_KIB = 512
 
 T = TypeVar("T")
 
-
 _Statement: TypeAlias = tuple[str, Callable[[Mapping[str, Param]], Sequence[Param]]]
 """SQL, and what takes the values of its parameters by their places."""
 
@@ -160,7 +159,6 @@ class SqliteDriver:
             return self._drive(self._looking.cursor(), script, [], first)
 
     async def close(self) -> None:
-        """Commit what was handed in, then close every connection."""
         if self._closed:
             return
         self._hand_in()
@@ -315,7 +313,6 @@ class SqliteDriver:
 
 @cache
 def _statements() -> Mapping[str, tuple[_Statement, ...]]:
-    """What each named operation runs."""
     return {name: tuple(map(_by_place, _split(body))) for name, body in statements("sqlite").items()}
 
 
@@ -372,7 +369,6 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_PERM: (StoreReadOnly, "{path} cannot be opened. Check its owner and rights."),
     sqlite3.SQLITE_BUSY: (StoreUnavailable, "{path} is locked by another program. Close it, then try again."),
 }
-
 
 _HAS_TABLE = "select 1 from sqlite_master where type = 'table' and name = ?"
 

@@ -116,13 +116,8 @@ def note_turn(trigger: str, thread: ThreadId, finished: TurnFinished, at: dateti
     once, count = found.spec.kind == "one-shot", found.failures + 1
     is_over = count > len(RETRY_SECONDS) if once else count >= FAILURES_MAX
     again = at + timedelta(seconds=RETRY_SECONDS[found.failures]) if once and not is_over else found.next_at
-    yield from query(
-        "trigger_failed",
-        id=trigger,
-        error=finished.reply,
-        next_at=again,
-        state="failed" if is_over else "active" if once else found.state,
-    )
+    state = "failed" if is_over else "active" if once else found.state
+    yield from query("trigger_failed", id=trigger, error=finished.reply, next_at=again, state=state)
     yield from query("due", what="triggers")
     if is_over:
         told = NewPost(f"trigger:{trigger}:{to_micros(at)}", thread, switched_off(found, finished.reply))

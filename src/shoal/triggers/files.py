@@ -30,7 +30,7 @@ import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ShoalError
-from shoal.domain.ids import ThreadId, parse_thread_id, unopened
+from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import Settings
 from shoal.domain.records import Opening
@@ -38,10 +38,9 @@ from shoal.domain.schema import refusal
 from shoal.domain.triggers import NewTrigger, Trigger, check, first_time, single_time, zone_named
 from shoal.domain.untrusted import UNREADABLE, is_text, written_after
 from shoal.store.triggers import TriggerStore, key_of
-from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget
+from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget, message_of
 
 log = logging.getLogger(__name__)
-
 
 LOOK_SECONDS = 0.25
 """How often the directory is listed; unlike the kernel's notices this also sees what another machine puts there."""
@@ -181,17 +180,8 @@ class EventFiles:
             spec = _spec(name, event, await self.source_of(self.directory / name))
             if event.type == "immediate":
                 key = f"{_NAME_PREFIX}{name}@{stamp.mtime_ns}"
-                prompt = Prompt(
-                    spec.thread or unopened(spec.platform, spec.channel),
-                    key,
-                    spec.text,
-                    msgspec.structs.replace(_OWNER, name=f"event {Path(name).stem}"),
-                    self.clock.now(),
-                    agent=spec.agent,
-                    origin="trigger",
-                    message_id=key,
-                    tainted_by=spec.tainted_by,
-                )
+                author = msgspec.structs.replace(_OWNER, name=f"event {Path(name).stem}")
+                prompt = message_of(spec, key, spec.text, author, self.clock.now())
                 if spec.thread is not None:
                     if (await self.target.send(prompt)).status != "busy":
                         self._put_away(name, "done")

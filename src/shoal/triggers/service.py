@@ -53,7 +53,6 @@ from shoal.store.triggers import TriggerStore, key_of
 
 log = logging.getLogger(__name__)
 
-
 POLL_SECONDS = 60.0
 """Longest sleep: how late a trigger that another process added, or one after the machine was suspended, may come."""
 SET_BACK_SECONDS = 1.0
@@ -217,17 +216,8 @@ class TriggerService:
             text = spec.text
             if late > timedelta(seconds=LATE_TOLD_SECONDS):
                 text += f"\n\n(This was due at {iso(due_at)} and comes late.)"
-            prompt = Prompt(
-                spec.thread or unopened(spec.platform, spec.channel),
-                occurrence.key,
-                text,
-                replace(author, name=f"trigger {title(trigger)}{asked_by}"),
-                now,
-                agent=spec.agent,
-                origin=spec.origin,
-                message_id=occurrence.key,
-                tainted_by=spec.tainted_by,
-            )
+            author = replace(author, name=f"trigger {title(trigger)}{asked_by}")
+            prompt = message_of(spec, occurrence.key, text, author, now)
             if spec.thread is None:
                 await self.target.open(Opening(prompt, trigger.id, _is_last(trigger), spec.kind == "periodic"))
                 problem = ""
@@ -266,6 +256,14 @@ class TriggerService:
             return trigger
         await self.triggers.settle(trigger, error=problem)
         return replace(trigger, failures=trigger.failures + 1)
+
+
+def message_of(spec: NewTrigger, key: str, text: str, author: Author, at: datetime) -> Prompt:
+    """What a trigger says when it comes, once by that key."""
+    place = spec.thread or unopened(spec.platform, spec.channel)
+    return Prompt(
+        place, key, text, author, at, agent=spec.agent, origin=spec.origin, message_id=key, tainted_by=spec.tainted_by
+    )
 
 
 async def tell_switched_off(triggers: TriggerStore, tell: Tell, id: str) -> None:
