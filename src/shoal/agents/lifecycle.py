@@ -260,11 +260,10 @@ class AgentLifecycle:
             for one in bindings
             if not self.agents.exists(one.agent)
         ]
-        bound = self.agents.bindings
         told += [
             f"The account {account} names the agent {name!r}, which does not exist; the default one answers there. "
             f"Make it with `shoal agents create {name}`, or correct platforms.{account.partition('.')[0]}.agent."
-            for account, name in (bound.accounts.items() if bound is not None else ())
+            for account, name in self._bindings.accounts.items()
             if not self.agents.exists(name)
         ]
         for name in ("", *present):

@@ -129,12 +129,9 @@ class Draft:
             if named and is_section(kind) and named.keys() == table.keys() and not named.keys() & keys(kind).keys():
                 platforms[name] = [{"account": account, **one} for account, one in named.items()]
 
-    def inner(self, *path: str) -> Table:
-        """The table at a path; empty when there is none."""
-        table: Table | None = self.content
-        for name in path:
-            table = as_table(table.get(name)) if table is not None else None
-        return table or {}
+    def inner(self, name: str) -> Table:
+        """The table of that name; empty when there is none."""
+        return as_table(self.content.get(name)) or {}
 
 
 def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object]) -> Draft:
@@ -202,12 +199,10 @@ def parse_variable(path: tuple[str, ...], text: str) -> object:
     """
     hint = find(path)
     value: object = text
-    try:
+    with suppress(tomllib.TOMLDecodeError):
         parsed = tomllib.loads(f"value = {text}")
         if set(parsed) == {"value"}:
             value = parsed["value"]
-    except tomllib.TOMLDecodeError:
-        pass
     entry = list_of(hint)
     if entry is not None and takes_text(entry) and as_list(value) is None:
         return [part.strip() for part in text.split(",") if part.strip()]
