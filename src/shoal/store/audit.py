@@ -80,9 +80,6 @@ class AuditLog(StorePart):
         rows = await self._read("audit_chains") + await self._read("audit_orphans")
         return [(text(row[0]), number(row[1]), text(row[2])) for row in rows]
 
-    async def rows(self, chain_name: str, after: int = 0, limit: int = 1000) -> list[AuditRow]:
-        return [_audit_row(row) for row in await self._read("audit_rows", chain=chain_name, after=after, limit=limit)]
-
     @reads
     def verify(self) -> Script[Verification]:
         """Check every entry of every chain, as they all are at one moment: some 150,000 entries a second."""

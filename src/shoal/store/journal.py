@@ -331,9 +331,6 @@ class SnapshotStore(StorePart):
         rows = await self._read("snapshots_of", agent=agent, low=channel, high=first_after(channel), limit=limit)
         return [_snapshot(row) for row in rows]
 
-    async def get(self, snapshot: str) -> Snapshot | None:
-        return await self._one(_snapshot, "snapshot_one", id=snapshot)
-
     async def window(self, thread: ThreadId) -> ContextWindow | None:
         """Where the thread's window is; None for an unknown thread."""
         return await self._one(_window, "window_one", thread=thread)
