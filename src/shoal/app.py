@@ -60,7 +60,7 @@ from shoal.providers.catalog import (
     key_lines,
     model_names,
 )
-from shoal.push import WebPush, make_push
+from shoal.push import WebPush
 from shoal.sandbox import processes as host_processes
 from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
@@ -188,7 +188,7 @@ class App:
 
     @cached_property
     def push(self) -> WebPush:
-        return make_push(self.config.web, self.store, self.tokens, self.home, self.clock, self.hub)
+        return WebPush(self.config.web, self.store, self.tokens, self.home, self.clock, self.hub)
 
     async def drain(self) -> None:
         """Stop intake, give running turns `engine.drain_seconds`, leave the rest to the next start."""
@@ -552,8 +552,7 @@ def _add_services(app: App) -> None:
         checkpoints = app.orchestrator.undo.checkpoints
         retention = Retention(store, app.artifacts, app.folders, checkpoints, app.home, clock, *days)
         backend.add_single("retention", retention.run)
-        default = config.agents.default_agent
-        idle = IdleWatch(store, app.agents, app.snapshots, clock, app.outlets.post, default)
+        idle = IdleWatch(store, app.agents, app.snapshots, clock, app.outlets.post)
         backend.add_single("idle agents", idle.run)
         backend.add_single("bound channels", partial(app.notices.watch_channels, app.lifecycle))
         for adapter in app.adapters.values():

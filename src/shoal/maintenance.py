@@ -21,7 +21,6 @@ from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import Completion, Models
 from shoal.domain.records import AuditEntry
 from shoal.domain.settings_platforms import AccountSettings
-from shoal.domain.triggers import HEARTBEAT_THREAD
 from shoal.providers.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
 from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
@@ -218,7 +217,7 @@ async def watch_files(
     await clock.sleep(FILES_AFTER_SECONDS)
     files = EventFiles(home.events, store.triggers, target, clock, ring, source_of)
     file, settings = home.data / "HEARTBEAT.md", store.settings
-    heartbeat = Heartbeat(file, HEARTBEAT_THREAD, target, settings, clock, source_of, minutes=minutes)
+    heartbeat = Heartbeat(file, target, settings, clock, source_of, minutes)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(files.run)
         tasks.start_soon(heartbeat.run)

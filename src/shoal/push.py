@@ -31,7 +31,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part, is_child
 from shoal.domain.installation import how_to_add
 from shoal.domain.settings import WebSettings
-from shoal.domain.web import Fetcher, FetchRequest, parse_target
+from shoal.domain.web import FetchRequest, parse_target
 from shoal.store.store import Store
 from shoal.tools.fetch import GuardedFetcher
 
@@ -91,8 +91,8 @@ class _Encryption(Protocol):
 
 @dataclass(eq=False, repr=False)
 class WebPush:
-    """The browsers that are told, and the telling. `fetcher` reaches public addresses, `nearby` also others, for the
-    push services of the operator's own that `settings.push_services` names."""
+    """The browsers that are told, and the telling. Only the push services of the operator's own, which
+    `settings.push_services` names, are reached at addresses that are not public."""
 
     settings: WebSettings
     store: Store
@@ -100,8 +100,10 @@ class WebPush:
     home: Home
     clock: Clock
     hub: Hub
-    fetcher: Fetcher
-    nearby: Fetcher
+
+    def __post_init__(self) -> None:
+        self._fetcher = GuardedFetcher()
+        self._nearby = GuardedFetcher(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
 
     @property
     def why_off(self) -> str:
@@ -137,13 +139,8 @@ class WebPush:
         key = _name(browser.endpoint)
         if await self.store.settings.get(SCOPE, key) is None and len(await self._told()) >= BROWSERS_MAX:
             raise Conflict(f"{BROWSERS_MAX} browsers are told already; switch notifications off in one of them.")
-        told = NotifiedBrowser(
-            **msgspec.structs.asdict(browser),
-            person=by.person,
-            token=by.token.name,
-            digest=await self._digest(by),
-            origin=origin,
-        )
+        given, digest = msgspec.structs.asdict(browser), await self._digest(by)
+        told = NotifiedBrowser(**given, person=by.person, token=by.token.name, digest=digest, origin=origin)
         await self.store.settings.put(SCOPE, key, msgspec.json.encode(told).decode())
 
     async def unsubscribe(self, by: Principal, endpoint: str) -> None:
@@ -189,7 +186,7 @@ class WebPush:
         request = await asyncio.to_thread(self._request, one, note)
         fields = {"service": urlsplit(one.endpoint).hostname, "person": one.person}
         try:
-            fetcher = self.nearby if self._is_own(one.endpoint) else self.fetcher
+            fetcher = self._nearby if self._is_own(one.endpoint) else self._fetcher
             status = (await fetcher.fetch(request)).status
         except FetchError as error:
             log.info("a notification could not be sent", extra=fields | {"why": str(error)})
@@ -242,11 +239,6 @@ class WebPush:
             ("Urgency", "high" if note.kind == "approval" else "normal"),
         )
         return FetchRequest(one.endpoint, "POST", headers, body, seconds_max=SEND_SECONDS, redirects_max=0)
-
-
-def make_push(settings: WebSettings, store: Store, tokens: AccessTokens, home: Home, clock: Clock, hub: Hub) -> WebPush:
-    nearby = GuardedFetcher(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
-    return WebPush(settings, store, tokens, home, clock, hub, GuardedFetcher(), nearby)
 
 
 def notification(event: Event, title: str, agent: str) -> Notification | None:

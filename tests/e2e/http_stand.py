@@ -48,7 +48,7 @@ from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.engine.local import LocalEngine
 from shoal.permissions.access import AccessRules, Links, People, Person
 from shoal.providers.catalog import Catalog
-from shoal.push import make_push
+from shoal.push import WebPush
 from shoal.sandbox import processes as host
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
@@ -219,7 +219,7 @@ class Stand:
         self.pairing = Pairing(self.store, self.clock)
         links = Links(PEOPLE, RULES)
         self.tokens = AccessTokens(self.store, self.clock, self.pairing, links, self.agents.names)
-        self.push = make_push(web or WebSettings(), self.store, self.tokens, self.home, self.clock, self.hub)
+        self.push = WebPush(web or WebSettings(), self.store, self.tokens, self.home, self.clock, self.hub)
         self.config = Config(home=root, web=web or WebSettings())
         self.mcp = McpServers({}, self.home, Registry(), self.clock, None)
         self.pins = Pins(self.store.settings, self.store.audit, self.clock, {"odd": McpServerSettings(command="x")})

@@ -412,14 +412,13 @@ SAVED = (
 
 @dataclass(eq=False, repr=False)
 class IdleWatch:
-    """Watches the agents that set `idle_minutes`. `default` answers in threads that name no agent."""
+    """Watches the agents that set `idle_minutes`."""
 
     store: Store
     agents: AgentRegistry
     snapshots: ConversationSnapshots
     clock: Clock
     post: Callable[[NewPost], Awaitable[None]]
-    default: str
 
     async def run(self) -> None:
         """Look at the start and then every minute, for ever."""
@@ -437,7 +436,7 @@ class IdleWatch:
                 continue
             if minutes <= 0:
                 continue
-            found = await self.store.snapshots.windows([name, ""] if name == self.default else [name])
+            found = await self.store.snapshots.windows([name, ""] if name == self.agents.defaults.agent else [name])
             threads = [one for one in found if one.thread != HEARTBEAT_THREAD]
             since = self.clock.now() - timedelta(minutes=minutes)
             in_use = {channel_of(one.thread) for one in threads if one.busy or one.updated_at > since}

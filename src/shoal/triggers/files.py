@@ -22,7 +22,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -30,12 +30,12 @@ import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ShoalError
-from shoal.domain.ids import ThreadId, parse_thread_id
+from shoal.domain.ids import parse_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import Settings
 from shoal.domain.records import Opening
 from shoal.domain.schema import refusal
-from shoal.domain.triggers import NewTrigger, Trigger, check, first_time, single_time, zone_named
+from shoal.domain.triggers import HEARTBEAT_THREAD, NewTrigger, Trigger, check, first_time, single_time, zone_named
 from shoal.domain.untrusted import UNREADABLE, is_text, written_after
 from shoal.store.triggers import TriggerStore, key_of
 from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget, message_of
@@ -305,14 +305,11 @@ class Heartbeat:
     was the last is kept, so that a clock that is set back silences none."""
 
     file: Path
-    thread: ThreadId
     target: TriggerTarget
     settings: Settings
     clock: Clock
     source_of: SourceOf
-    _: KW_ONLY
     minutes: float
-    agent: str = ""
 
     async def run(self) -> None:
         """Beat until cancelled; ends at once when `minutes` is 0.
@@ -335,29 +332,28 @@ class Heartbeat:
             return False
         now = self.clock.now()
         time = str(round(now.timestamp() / (self.minutes * 60)))
-        last = await self.settings.get("heartbeat", self.agent)
+        last = await self.settings.get("heartbeat", "")
         number, _, last_time = (last or "0").partition(" ")
         if last_time == time:
             return False
         number = int(number) + 1
-        key = f"heartbeat:{self.agent}@{time}.{number}"
+        key = f"heartbeat:@{time}.{number}"
         author = Author("shoal", "heartbeat", trusted=True)  # its file is the owner's, unless it is marked
         source = await self.source_of(self.file)
         await self.target.send(
             Prompt(
-                self.thread,
+                HEARTBEAT_THREAD,
                 key,
                 _ASK + text,
                 author,
                 now,
-                agent=self.agent,
                 message_id=key,
                 origin="trigger",
                 history=False,
                 tainted_by=f"{HEARTBEAT_FILE}, written after {source}" if source else "",
             )
         )
-        await self.settings.swap("heartbeat", self.agent, last, f"{number} {time}")
+        await self.settings.swap("heartbeat", "", last, f"{number} {time}")
         return True
 
 
