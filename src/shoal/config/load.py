@@ -77,11 +77,8 @@ class Draft:
         if path in self._seen:
             return
         self._seen.add(path)
-        origin = str(self.file)
-        for end in range(len(path), 0, -1):
-            if path[:end] in self.origins:
-                origin = self.origins[path[:end]]
-                break
+        around = (path[:end] for end in range(len(path), 0, -1))
+        origin = next((self.origins[one] for one in around if one in self.origins), str(self.file))
         self.problems.append(f"{origin}: {'.'.join(path)} {text}{'' if text.endswith('?') else '.'}")
 
     def put(self, path: tuple[str, ...], value: object, origin: str) -> None:

@@ -253,15 +253,13 @@ class PostgresEngine:
                 if self._unsure:
                     await self._execute(_STRAYS, [self._worker, list(self._taken)])
                     self._unsure = False
-                asked: list[tuple[object, ...]] = []
                 if self._missed:
                     self._missed = False
-                    asked = await self._execute(_ASKED, [list(self._running)])
-                for thread, turn, is_aborting, has_steers in asked:
-                    if has_steers:
-                        self._pass_on(_Signal(str(thread), "steer", str(turn)))
-                    if is_aborting:
-                        self._pass_on(_Signal(str(thread), "abort", str(turn)))
+                    for thread, turn, is_aborting, has_steers in await self._execute(_ASKED, [list(self._running)]):
+                        if has_steers:
+                            self._pass_on(_Signal(str(thread), "steer", str(turn)))
+                        if is_aborting:
+                            self._pass_on(_Signal(str(thread), "abort", str(turn)))
                 job = None
                 if len(self._taken) < self._settings.concurrency:
                     with suppress(UniqueViolation):  # another worker took a job of the same thread in this moment
