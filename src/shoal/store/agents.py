@@ -16,6 +16,7 @@ from shoal.domain.permissions import TOKENS_MAX, AccessToken
 from shoal.domain.records import AuditEntry, MemoryChange
 from shoal.domain.untrusted import UNREADABLE
 from shoal.store.appends import chain
+from shoal.store.checkpoints import LAST
 from shoal.store.driver import (
     Row,
     Script,
@@ -278,7 +279,6 @@ class TokenStore(StorePart):
 
 # ---- changes of memory, which `bookkeeping_days` forgets, so that forgotten words do not stay for ever ----
 
-_LAST = "~"
 _decode_lines = msgspec.json.Decoder(tuple[str, ...]).decode
 _change = reader(
     MemoryChange,
@@ -305,7 +305,7 @@ class MemoryHistory(StorePart):
 
     async def newest(self, limit: int, below: str = "") -> list[MemoryChange]:
         """The newest first, below an id."""
-        return [_change(row) for row in await self._read("memory_changes", below=below or _LAST, limit=limit)]
+        return [_change(row) for row in await self._read("memory_changes", below=below or LAST, limit=limit)]
 
     async def note_undone(self, change: MemoryChange) -> None:
         await self._write("memory_undone", id=change.id)

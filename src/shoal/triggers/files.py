@@ -24,7 +24,7 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -55,12 +55,8 @@ _NAME_PREFIX = "file:"
 _OWNER = Author("shoal", trusted=True)
 """Whoever may write into the directory may do everything here; what an agent was made to write there is marked."""
 _NAME_BYTES_MAX = 255
-
-
-class _EventFileStamp(NamedTuple):
-    mtime_ns: int
-    size: int
-    inode: int
+_EventFileStamp: TypeAlias = tuple[int, int, int]
+"""By which a change of a file is seen: when it was written (in nanoseconds), its size and its inode."""
 
 
 class _HalfWrittenError(InvalidInput):
@@ -179,7 +175,7 @@ class EventFiles:
             event, stamp = _read(self.directory / name)
             spec = _spec(name, event, await self.source_of(self.directory / name))
             if event.type == "immediate":
-                key = f"{_NAME_PREFIX}{name}@{stamp.mtime_ns}"
+                key = f"{_NAME_PREFIX}{name}@{stamp[0]}"
                 author = msgspec.structs.replace(_OWNER, name=f"event {Path(name).stem}")
                 prompt = message_of(spec, key, spec.text, author, self.clock.now())
                 if spec.thread is not None:
@@ -242,7 +238,7 @@ class EventFiles:
 
 
 def _stamp(status: os.stat_result) -> _EventFileStamp:
-    return _EventFileStamp(status.st_mtime_ns, status.st_size, status.st_ino)
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _read(path: Path) -> tuple[_EventFile, _EventFileStamp]:
