@@ -304,8 +304,7 @@ class _LogHandler(logging.Handler):
         attributes = {name: self._redact(str(value)) for name, value in fields.items()}
         if record.exc_info and record.exc_info[0] is not None:
             attributes["exception.type"] = record.exc_info[0].__name__
-            text = logging.Formatter().formatException(record.exc_info)
-            attributes["exception.stacktrace"] = self._redact(text)
+            attributes["exception.stacktrace"] = self._redact(logging.Formatter().formatException(record.exc_info))
         self._provider.get_logger(record.name).emit(
             LogRecord(
                 timestamp=int(record.created * 1e9),

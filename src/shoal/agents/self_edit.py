@@ -20,7 +20,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from shoal.agents.folder import FILE, read_agent, set_key
+from shoal.agents.folder import FILE, GIT_SECONDS_MAX, read_agent, set_key
 from shoal.agents.lifecycle import Checks
 from shoal.domain.agents import AgentSpec
 from shoal.domain.cases import CASES
@@ -39,7 +39,6 @@ from shoal.turn.checks import CaseChecks
 from shoal.turn.prompt import SYSTEM_TITLE, SystemPrompt, assemble
 from shoal.turn.skills import SkillProblem, parse_skill
 
-GIT_SECONDS_MAX = 30.0
 EDIT = "Shoal-Edit"
 UNDOES = "Shoal-Undoes"
 TAINT = "Shoal-Tainted-By"
@@ -438,8 +437,7 @@ class SelfEditor:
             source = await in_thread(lambda: history.tainted_by(history.last_edit()[2]))
             async with self.files.marking(source):
                 subject, path, before, after = await in_thread(history.take_back)
-            what = f"take back: {subject}"
-            await self._audit(f"agent:{agent}", what, by, agent, before, after)
+            await self._audit(f"agent:{agent}", f"take back: {subject}", by, agent, before, after)
         return f"Taken back: {subject} ({name_of(folder, path)}). It counts from the next turn on."
 
     def _read(self, context: ToolContext, name: str) -> bytes | None:

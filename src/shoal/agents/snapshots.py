@@ -157,8 +157,7 @@ class ConversationSnapshots:
             which = "several snapshots" if fitting else "no snapshot"
             raise NotFound(f"This channel has {which} {snapshot[:80]}. `/context history` lists those it has.")
         (found,) = fitting
-        agent = await self.agents.resolve(found.agent, thread)
-        path = _path(agent, found)
+        path = _path(await self.agents.resolve(found.agent, thread), found)
 
         def load() -> list[EventData]:
             try:

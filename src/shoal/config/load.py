@@ -51,8 +51,7 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
         # What is sound is still checked as a whole, so that nothing is left for the second try.
         config = msgspec.convert({**sound, "home": home}, Config, dec_hook=decode)
     brought = {name: tuple(_Salvage(draft, decode).accounts(name)) for name in draft.extensions}
-    platforms = msgspec.structs.replace(config.platforms, extensions=brought)
-    config = msgspec.structs.replace(config, platforms=platforms)
+    config = msgspec.structs.replace(config, platforms=msgspec.structs.replace(config.platforms, extensions=brought))
     for path, text in check(config):
         draft.complain(path, text)
     if draft.problems:

@@ -139,8 +139,7 @@ class ProcessStore(StorePart):
 
     async def beat(self, owner: str) -> list[Process]:
         """Note that `owner` lives, and return what it is taken to run."""
-        rows = await self._write("processes_beat", owner=owner, now=self._clock.now())
-        return [_process(row) for row in rows]
+        return [_process(row) for row in await self._write("processes_beat", owner=owner, now=self._clock.now())]
 
     async def tell(self, process: str) -> None:
         """Note that its hooks know of its end."""

@@ -70,8 +70,7 @@ class AuditLog(StorePart):
                     if entry.decision == "ask":
                         asked.add(call)
                     count = found[key].count + 1 if key in found else 1
-                    decision = cast("Decision", entry.decision)
-                    found[key] = PastCheck(entry.action, decision, count, row.chain, row.at)
+                    found[key] = PastCheck(entry.action, cast("Decision", entry.decision), count, row.chain, row.at)
                 after = (row.at, row.chain, row.number)
         return list(found.values())
 

@@ -70,8 +70,7 @@ select shoal_wake(thread) from (select thread from threads where open_turn <> ''
 
 
 async def _count(target: AsyncConnection, table: str) -> int:
-    cursor = await target.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(table)))
-    row = await cursor.fetchone()
+    row = await (await target.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(table)))).fetchone()
     return int(row[0]) if row else 0
 
 

@@ -117,8 +117,7 @@ class RecallStore(StorePart):
     @reads
     def pieces(self, sources: Sequence[str]) -> Script[list[Passage]]:
         """The pieces of these sources, in the sources' order."""
-        wanted = [Query("recall_pieces_of", {"source": one, "limit": PIECES_MAX}) for one in sources]
-        found = yield Batch(wanted)
+        found = yield Batch([Query("recall_pieces_of", {"source": one, "limit": PIECES_MAX}) for one in sources])
         return [
             Passage(number(row[0]), source, text(row[1]), text(row[2]), text(row[3]))
             for source, rows in zip(sources, found, strict=True)

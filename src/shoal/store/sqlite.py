@@ -353,12 +353,9 @@ def _translate(error: BaseException, path: Path) -> BaseException:
         return InvalidInput(f"This cannot be stored: {error}. Send valid Unicode and numbers below 2^63.")
     if not isinstance(error, sqlite3.Error):
         return error
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    found = _MEANING.get(code)
-    if found is None:
-        return StoreError(f"The database {path.name} failed: {error}.")
-    kind, words = found
-    return kind(words.format(path=path))
+    unknown = StoreError, "The database {path.name} failed: {error}."
+    kind, words = _MEANING.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, unknown)
+    return kind(words.format(path=path, error=error))
 
 
 _MEANING: dict[int, tuple[type[StoreError], str]] = {

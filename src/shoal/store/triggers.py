@@ -74,8 +74,7 @@ class TriggerStore(StorePart):
         if not (yield from query("trigger_advance", id=trigger.id, due_at=due_at, ended=ended, next_at=next_at)):
             return None
         row = {"key": occurrence.key, "trigger": trigger.id, "due_at": due_at, "state": state, "now": at}
-        taken = yield from query("occurrence_insert", **row)
-        return occurrence if taken else None
+        return occurrence if (yield from query("occurrence_insert", **row)) else None
 
     async def was_missed(self, key: str) -> bool:
         """Whether an occurrence was recorded as missed."""

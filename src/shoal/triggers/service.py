@@ -49,6 +49,7 @@ from shoal.domain.triggers import (
     title,
     zone_named,
 )
+from shoal.store.outbox import QUEUE_FULL
 from shoal.store.triggers import TriggerStore, key_of
 
 log = logging.getLogger(__name__)
@@ -223,7 +224,7 @@ class TriggerService:
                 problem = ""
             else:
                 receipt = await self.target.send(prompt)
-                problem = "The conversation's queue is full." if receipt.status == "busy" else ""
+                problem = QUEUE_FULL if receipt.status == "busy" else ""
             is_full = bool(problem)
         except StoreError:
             raise
