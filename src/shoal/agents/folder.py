@@ -85,8 +85,7 @@ def read_shared(home: Home) -> dict[str, object]:
 def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})) -> AgentFile:
     """An agent's settings, and the `shared` ones that it says nothing of. Raises InvalidInput for a broken file."""
     try:
-        text = (folder / FILE).read_text("utf-8")[:FILE_BYTES_MAX]
-        own = tomllib.loads(text)
+        own = tomllib.loads((folder / FILE).read_text("utf-8")[:FILE_BYTES_MAX])
         budgets = shared.get("budget"), own.get("budget")
         if all(isinstance(one, dict) for one in budgets):
             ceilings, its_own = cast("tuple[dict[str, object], dict[str, object]]", budgets)

@@ -16,7 +16,7 @@ from shoal.actors.access_gate import Pairing
 from shoal.actors.access_tokens import AccessTokens
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings
-from shoal.agents.self_edit import Rules, SelfEditor
+from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.config import Config, default_model, open_catalog
 from shoal.delivery.hub import Hub
@@ -109,9 +109,10 @@ class OfflineApp:
 
     @cached_property
     def editor(self) -> SelfEditor:
-        checks = self.lifecycle.checks
-        rules = Rules(checks.model, checks.profile, checks.tool, self.profiles.hides, lambda by: by.trust == "owner")
-        return SelfEditor(self.store, self.home.agent, rules, self._prompt_files)
+        hides, checks = self.profiles.hides, self.lifecycle.checks
+        return SelfEditor(
+            self.store, self.home.agent, checks, hides, lambda by: by.trust == "owner", self._prompt_files
+        )
 
     @cached_property
     def profiles(self) -> Profiles:

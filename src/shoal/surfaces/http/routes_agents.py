@@ -144,7 +144,8 @@ async def create(web: WebContext, by: Principal, body: NewAgent) -> NewAgentView
     note = ""
     if body.beside:
         beside = make_thread_id(platform, channel, "0")
-        note = (await web.app.lifecycle.give_channel(body.name, beside, by.person, body.listen)).note
+        made = await web.app.lifecycle.give_channel(body.name, beside, by.person, body.listen)
+        note = made if isinstance(made, str) else ""
     return NewAgentView(_view(await web.app.lifecycle.card(body.name)), note)
 
 

@@ -270,7 +270,7 @@ class BackupsView(msgspec.Struct, frozen=True):
 async def backups(web: WebContext) -> BackupsView:
     """The backups that are kept, newest first."""
     found = web.app.backups
-    return BackupsView(found.is_scheduled, await found.problem(), list(await found.listed()), found.has_place)
+    return BackupsView(found.is_scheduled, await found.problem(), list(await found.listed()), found.place is not None)
 
 
 @routes("POST /api/backups", ADMINS, status=201)
