@@ -106,8 +106,17 @@ class ApiProtocol:
 
     kind: ClassVar[str]
     """Its name in the configuration."""
+    answers_path: ClassVar[str] = ""
     models_path: ClassVar[str] = "/models"
-    """Where models are listed, below the base address."""
+    """Where requests go, and where models are listed, below the base address."""
+    fixed_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = ((b"content-type", b"application/json"),)
+    key_header: ClassVar[tuple[bytes, bytes]] = (b"authorization", b"Bearer ")
+    """The header that has the key, and what stands before it there."""
+    frame: ClassVar[tuple[bytes, bytes]] = (b"", b"")
+    """What stands before the first message of a frame, with its role, and after the last."""
+    text_template: ClassVar[bytes] = b'{"type":"text","text":%b}'
+    image_template: ClassVar[bytes]
+    """An image's media type and its content in base64, in this order."""
     system_template: ClassVar[bytes]
     tool_template: ClassVar[bytes]
     """A tool's name, description and JSON schema, in this order."""
@@ -133,11 +142,12 @@ class ApiProtocol:
 
     def path(self, model: str) -> str:
         """Where a request for this model goes, below the base address."""
-        raise NotImplementedError
+        return self.answers_path
 
     def headers(self, key: str) -> list[tuple[bytes, bytes]]:
         """Headers besides host and length."""
-        raise NotImplementedError
+        name, before = self.key_header
+        return [*self.fixed_headers, *([(name, before + key.encode())] if key else ())]
 
     def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
         """The request's body. `images` has what `conversations.new_images` asked for."""
@@ -168,11 +178,20 @@ class ApiProtocol:
 
     def opening(self, role: str) -> bytes:
         """What stands before the first message of a frame."""
-        return b""
+        return self.frame[0] % role.encode() if self.frame[0] else b""
 
-    def closing(self, role: str) -> bytes:
-        """What stands after the last message of a frame."""
-        return b""
+    def encode_text(self, text: str) -> bytes:
+        return self.text_template % encode(text)
+
+    def encode_images(self, shown: Iterable[Image], images: Images) -> list[bytes]:
+        """Each image; in the place of one that was not loaded, words."""
+        limit = f"is larger than {IMAGE_BYTES_MAX >> 20} MiB"
+        return [
+            self.image_template % (image.media_type.encode(), images[image.path])
+            if image.path in images
+            else self.encode_text(f"[The image {Path(image.path).name} could not be read, or {limit}.]")
+            for image in shown
+        ]
 
 
 class JoinedMessages:
@@ -211,7 +230,7 @@ class JoinedMessages:
     def ending(self, protocol: ApiProtocol) -> bytes:
         """What completes the buffer, which stays as it is."""
         later = b"," + self.later if self.later else b""
-        return later + protocol.closing(self.role) if self.buffer else b""
+        return later + protocol.frame[1] if self.buffer else b""
 
 
 class ConversationCache:
@@ -288,16 +307,6 @@ def load_images(images: Iterable[Image]) -> dict[str, bytes]:
     return loaded
 
 
-def missing_image(image: Image) -> str:
-    """What stands for an image that was not loaded."""
-    return f"[The image {Path(image.path).name} could not be read, or is larger than {IMAGE_BYTES_MAX >> 20} MiB.]"
-
-
-def data_url(image: Image, data: bytes) -> bytes:
-    """An image as the JSON string of a `data:` address."""
-    return b'"data:' + image.media_type.encode() + b";base64," + data + b'"'
-
-
 def portable_call_id(call_id: str) -> str:
     """A call id in the alphabet and length that every provider takes, for calls that another provider named."""
     return _UNSAFE_ID.sub("_", call_id)[:_CALL_ID_CHARS_MAX]
@@ -306,6 +315,12 @@ def portable_call_id(call_id: str) -> str:
 def portable_call_name(name: str) -> str:
     """The name of a call in the same alphabet: what a model called may be no name of a tool, or none at all."""
     return portable_call_id(name) or "_"
+
+
+def encode_call(call: ToolCall) -> tuple[bytes, bytes, bytes]:
+    """A call's id, name and arguments (an object) as every provider takes them."""
+    name = portable_call_name(call.written_name)
+    return encode(portable_call_id(call.id)), encode(name), arguments_object(call.written_arguments)
 
 
 def arguments_object(arguments: str) -> bytes:

@@ -22,12 +22,9 @@ from shoal.providers.api_protocol import (
     Finish,
     Images,
     Quirks,
-    arguments_object,
-    data_url,
     encode,
-    missing_image,
+    encode_call,
     portable_call_id,
-    portable_call_name,
     read_event,
 )
 
@@ -137,20 +134,15 @@ class OpenAiChat(ApiProtocol):
     """Chat Completions. Images of tool results follow as a user message, the one place this protocol has for them."""
 
     kind = "openai"
+    answers_path = "/chat/completions"
+    fixed_headers = (*ApiProtocol.fixed_headers, (b"accept", b"text/event-stream, application/json"))
+    image_template = b'{"type":"image_url","image_url":{"url":"data:%b;base64,%b"}}'
     system_template = b'{"role":"system","content":%b}'
     tool_template = b'{"type":"function","function":{"name":%b,"description":%b,"parameters":%b}}'
 
     def __init__(self, *, reasoning_back: bool = False) -> None:
         super().__init__()
         self._reasoning_back = reasoning_back
-
-    def path(self, model: str) -> str:
-        return "/chat/completions"
-
-    def headers(self, key: str) -> list[tuple[bytes, bytes]]:
-        """JSON in, a stream of events out, and the key as a bearer token."""
-        found = [(b"content-type", b"application/json"), (b"accept", b"text/event-stream, application/json")]
-        return [*found, (b"authorization", b"Bearer " + key.encode())] if key else found
 
     def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
         """The fields that servers differ in are sent as `quirks` says."""
@@ -177,29 +169,23 @@ class OpenAiChat(ApiProtocol):
         """Calls and results as this API pairs them; reasoning goes back only to the server it came from."""
         match message:
             case UserMessage(text=text, images=shown):
-                return EncodedMessage("message", _user(text, shown, images))
+                return EncodedMessage("message", self._user(text, shown, images))
             case ToolMessage(call_id=call_id, text=text, images=shown, name=name):
                 body = b'{"role":"tool","tool_call_id":%b,"content":%b}' % (
                     encode(portable_call_id(call_id)),
                     encode(text),
                 )
-                later = _user(f"[Images from {name}]", shown, images) if shown else b""
+                later = self._user(f"[Images from {name}]", shown, images) if shown else b""
                 return EncodedMessage("tool", body, later)
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
                 body = b'{"role":"assistant","content":' + encode(text or (None if calls else ""))
                 if calls:
-                    call_template = b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}'
-                    body += b',"tool_calls":['
-                    body += b",".join(
-                        call_template
-                        % (
-                            encode(portable_call_id(call.id)),
-                            encode(portable_call_name(call.written_name)),
-                            encode(arguments_object(call.written_arguments).decode()),
-                        )
-                        for call in calls
+                    template = b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}'
+                    encoded = (
+                        template % (call_id, name, encode(arguments.decode()))
+                        for call_id, name, arguments in map(encode_call, calls)
                     )
-                    body += b"]"
+                    body += b',"tool_calls":[' + b",".join(encoded) + b"]"
                 if opaque is not None and opaque.kind.startswith("openai:"):
                     kept = _reasoning_decoder.decode(opaque.json)
                     if kept.reasoning_details:
@@ -213,6 +199,12 @@ class OpenAiChat(ApiProtocol):
 
     def models(self, body: bytes) -> list[ModelInfo]:
         return openai_models(body)
+
+    def _user(self, text: str, shown: tuple[Image, ...], images: Images) -> bytes:
+        if not shown:
+            return b'{"role":"user","content":' + encode(text) + b"}"
+        parts = [*([self.encode_text(text)] if text else ()), *self.encode_images(shown, images)]
+        return b'{"role":"user","content":[' + b",".join(parts) + b"]}"
 
 
 def openai_models(body: bytes) -> list[ModelInfo]:
@@ -229,19 +221,6 @@ def openai_models(body: bytes) -> list[ModelInfo]:
         )
         for found in _models_decoder.decode(body).data or ()
     ]
-
-
-def _user(text: str, shown: tuple[Image, ...], images: Images) -> bytes:
-    if not shown:
-        return b'{"role":"user","content":' + encode(text) + b"}"
-    parts = [b'{"type":"text","text":' + encode(text) + b"}"] if text else []
-    for image in shown:
-        data = images.get(image.path)
-        if data is None:
-            parts.append(b'{"type":"text","text":' + encode(missing_image(image)) + b"}")
-        else:
-            parts.append(b'{"type":"image_url","image_url":{"url":' + data_url(image, data) + b"}}")
-    return b'{"role":"user","content":[' + b",".join(parts) + b"]}"
 
 
 class OpenAiReader(AnswerReader):

@@ -9,7 +9,6 @@ import msgspec
 from shoal.domain.messages import (
     MORE_TOOLS,
     AssistantMessage,
-    Image,
     ModelInfo,
     ModelMessage,
     ModelRequest,
@@ -29,12 +28,9 @@ from shoal.providers.api_protocol import (
     Finish,
     Images,
     Quirks,
-    arguments_object,
-    data_url,
     encode,
-    missing_image,
+    encode_call,
     portable_call_id,
-    portable_call_name,
     read_event,
 )
 from shoal.providers.openai import OpenAiChat, openai_models
@@ -125,14 +121,12 @@ class OpenAiResponses(ApiProtocol):
     """Responses: an item each for reasoning, text and every call."""
 
     kind = "openai-responses"
+    answers_path = "/responses"
+    fixed_headers = OpenAiChat.fixed_headers
+    text_template = b'{"type":"input_text","text":%b}'
+    image_template = b'{"type":"input_image","detail":"auto","image_url":"data:%b;base64,%b"}'
     system_template = b',"instructions":%b'
     tool_template = b'{"type":"function","name":%b,"description":%b,"parameters":%b,"strict":false}'
-
-    def path(self, model: str) -> str:
-        return "/responses"
-
-    def headers(self, key: str) -> list[tuple[bytes, bytes]]:
-        return OpenAiChat().headers(key)
 
     def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
         """Nothing is stored at the provider; reasoning comes encrypted, to be sent back."""
@@ -156,8 +150,7 @@ class OpenAiResponses(ApiProtocol):
         """Reasoning goes back only to the provider it came from."""
         match message:
             case UserMessage(text=text, images=shown):
-                blocks = [_input_text(text)] if text or not shown else []
-                blocks.extend(_input_image(image, images) for image in shown)
+                blocks = [*([self.encode_text(text)] if text or not shown else ()), *self.encode_images(shown, images)]
                 return EncodedMessage("item", b'{"role":"user","content":[' + b",".join(blocks) + b"]}")
             case ToolMessage(name=name, call_id=call_id, found=found) if native and name == MORE_TOOLS:
                 tools = (_FOUND % (encode(one.name), encode(one.description), one.parameters.encode()) for one in found)
@@ -165,8 +158,7 @@ class OpenAiResponses(ApiProtocol):
             case ToolMessage(call_id=call_id, text=text, images=shown):
                 output = encode(text)
                 if shown:
-                    blocks = [_input_text(text)] if text else []
-                    blocks.extend(_input_image(image, images) for image in shown)
+                    blocks = [*([self.encode_text(text)] if text else ()), *self.encode_images(shown, images)]
                     output = b"[" + b",".join(blocks) + b"]"
                 call = encode(portable_call_id(call_id))
                 body = b'{"type":"function_call_output","call_id":%b,"output":%b}' % (call, output)
@@ -178,9 +170,7 @@ class OpenAiResponses(ApiProtocol):
                 if text:
                     part = b'{"type":"output_text","text":' + encode(text) + b"}"
                     items.append(b'{"type":"message","role":"assistant","content":[' + part + b"]}")
-                for call in calls:
-                    call_id, name = encode(portable_call_id(call.id)), encode(portable_call_name(call.written_name))
-                    arguments = arguments_object(call.written_arguments)
+                for call, (call_id, name, arguments) in zip(calls, map(encode_call, calls), strict=True):
                     if native and call.name == MORE_TOOLS:
                         items.append(_SEARCH % (call_id, arguments))
                     else:
@@ -201,17 +191,6 @@ class OpenAiResponses(ApiProtocol):
 
     def models(self, body: bytes) -> list[ModelInfo]:
         return openai_models(body)
-
-
-def _input_text(text: str) -> bytes:
-    return b'{"type":"input_text","text":' + encode(text) + b"}"
-
-
-def _input_image(image: Image, images: Images) -> bytes:
-    data = images.get(image.path)
-    if data is None:
-        return _input_text(missing_image(image))
-    return b'{"type":"input_image","detail":"auto","image_url":' + data_url(image, data) + b"}"
 
 
 def _read_item(data: msgspec.Raw) -> _OutputItem:

@@ -17,6 +17,7 @@ import secrets
 from array import array
 from collections.abc import Iterator
 from importlib import import_module
+from typing import ClassVar
 from urllib.parse import quote
 
 import msgspec
@@ -57,19 +58,28 @@ class _Transcription(msgspec.Struct):
 _transcription = msgspec.json.Decoder(_Transcription, strict=False)
 
 
-class OpenAiSpeech:
-    """Implements `Speech` by /audio/transcriptions and /audio/speech."""
+class _EndpointSpeech:
+    usual_voice: ClassVar[str]
 
     def __init__(
         self, endpoint: ModelEndpoint, voice: str, language: str, usd_per_minute: float | None,
         usd_per_million_chars: float | None,
     ) -> None:  # fmt: skip
         self._endpoint = endpoint
-        self._voice = voice or "alloy"
+        self._voice = voice or self.usual_voice
         self._language = language
         self.name = endpoint.name
         self.usd_per_minute = usd_per_minute
         self.usd_per_million_chars = usd_per_million_chars
+
+    async def close(self) -> None:
+        await self._endpoint.close()
+
+
+class OpenAiSpeech(_EndpointSpeech):
+    """Implements `Speech` by /audio/transcriptions and /audio/speech."""
+
+    usual_voice = "alloy"
 
     async def hear(self, audio: bytes, media_type: str) -> Heard:
         fields = {"model": self._endpoint.model, "response_format": "json"}
@@ -101,9 +111,6 @@ class OpenAiSpeech:
         if not content or media_type == "application/json" or media_type.startswith("text/"):
             raise self._endpoint.nonsense("a recording")
         return Spoken(*await encoded(content, form))
-
-    async def close(self) -> None:
-        await self._endpoint.close()
 
 
 class _SpokenBlob(msgspec.Struct, rename="camel"):
@@ -139,19 +146,10 @@ class _Generated(msgspec.Struct, rename="camel"):
 _generated = msgspec.json.Decoder(_Generated)
 
 
-class GeminiSpeech:
+class GeminiSpeech(_EndpointSpeech):
     """Implements `Speech` by generateContent: of models that take audio, and of those that give it."""
 
-    def __init__(
-        self, endpoint: ModelEndpoint, voice: str, language: str, usd_per_minute: float | None,
-        usd_per_million_chars: float | None,
-    ) -> None:  # fmt: skip
-        self._endpoint = endpoint
-        self._voice = voice or "Kore"
-        self._language = language
-        self.name = endpoint.name
-        self.usd_per_minute = usd_per_minute
-        self.usd_per_million_chars = usd_per_million_chars
+    usual_voice = "Kore"
 
     async def hear(self, audio: bytes, media_type: str) -> Heard:
         wanted = f"{TRANSCRIBE} It is in the language {self._language!r}." if self._language else TRANSCRIBE
@@ -180,9 +178,6 @@ class GeminiSpeech:
             rate = _RATE.search(blobs[0].mime_type)
             content = wav_of(content, int(rate[1]) if rate else 24_000)
         return Spoken(*await encoded(content, form), _usage_of(answer))
-
-    async def close(self) -> None:
-        await self._endpoint.close()
 
     async def _generate(self, body: object) -> _Generated:
         path = f"/models/{quote(self._endpoint.model.removeprefix('models/'), safe='')}:generateContent"
