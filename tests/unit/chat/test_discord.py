@@ -10,28 +10,26 @@ from hypothesis import strategies as st
 from shoal.chat.account import cut
 from shoal.chat.discord.messages import (
     DiscordPlace,
+    DiscordTarget,
     Threading,
     author_of,
     chain_of,
-    is_addressed,
-    is_said,
-    place_of,
-    prompt_of,
-    snowflake_at,
-    text_of,
-    thread_of,
-    time_of,
-)
-from shoal.chat.discord.send import (
-    DiscordTarget,
     commands_of,
     components_of,
+    is_addressed,
+    is_said,
     limits_of,
     message_body,
     nonce_of,
+    place_of,
     post_body,
+    prompt_of,
+    snowflake_at,
     target_of,
+    text_of,
     thread_body,
+    thread_of,
+    time_of,
 )
 from shoal.chat.discord.wire import DiscordChannel, DiscordMessage
 from shoal.chat.http import Json

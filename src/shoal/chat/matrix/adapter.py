@@ -13,16 +13,8 @@ import msgspec
 from shoal.chat.account import CONTEXT_SECONDS_MAX, ChatAccount, IncomingFile, cut
 from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import Recent, read_file
-from shoal.chat.matrix.send import (
-    LIMITS,
-    MatrixTarget,
-    edit_content,
-    file_content,
-    post_content,
-    target_of,
-    transaction_of,
-)
 from shoal.chat.matrix.wire import (
+    LIMITS,
     MEDIA,
     POST,
     WHOLE,
@@ -35,19 +27,25 @@ from shoal.chat.matrix.wire import (
     MatrixBot,
     MatrixEvent,
     MatrixPlace,
+    MatrixTarget,
     SyncResult,
     answered_id,
     can_encrypt,
     content_of,
+    edit_content,
+    file_content,
     is_addressed,
     is_said,
     media_type_of,
     path_of,
+    post_content,
     prompt_of,
     root_of,
     said_of,
+    target_of,
     thread_of,
     time_of,
+    transaction_of,
     unseen,
 )
 from shoal.domain.clock import Clock
