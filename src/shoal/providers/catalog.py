@@ -70,7 +70,7 @@ def build_provider(
 
             protocol = OpenAiChat(reasoning_back=server_row(address).reasoning_back)
         case "openai-responses":
-            from shoal.providers.openai_responses import OpenAiResponses
+            from shoal.providers.openai import OpenAiResponses
 
             protocol = OpenAiResponses()
         case "anthropic":
