@@ -107,10 +107,8 @@ class ChatAccount(Generic[S]):
             await self.close()
 
     async def _keep_connected(self, inbox: InboxPort) -> None:
-        """Connect again at once when a connection ends by itself, and with backoff when it fails.
-
-        A repeated failure is logged as a warning once. A platform that says how long to wait is obeyed.
-        """
+        """Connect again at once when a connection ends by itself, and with backoff when it fails. A repeated failure is
+        logged as a warning once. A platform that says how long to wait is obeyed."""
         is_open = False
         while True:
             try:

@@ -47,10 +47,8 @@ class Download(NamedTuple):
 
 
 class PlatformHttp:
-    """The HTTP client of one account, connected by the first call and again after `close`.
-
-    `name` is what people call the other side.
-    """
+    """The HTTP client of one account, connected by the first call and again after `close`. `name` is what people call
+    the other side."""
 
     def __init__(self, name: str, headers: Mapping[str, str] | None = None) -> None:
         self.name = name
@@ -182,10 +180,8 @@ class RestApi(PlatformHttp):
         self, method: str, url: str, kind: type[T], content: Fields | None = None, *, anonymous: bool = False,
         params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
     ) -> T:  # fmt: skip
-        """Call with JSON and the account's token, unless `anonymous`. Raises PlatformError.
-
-        A call whose token was refused did nothing, so it is made once more with a new one.
-        """
+        """Call with JSON and the account's token, unless `anonymous`. Raises PlatformError. A call whose token was
+        refused did nothing, so it is made once more with a new one."""
         body = b"" if content is None else msgspec.json.encode(content)
         for attempt in (1, 2):
             headers = {} if content is None else {"content-type": "application/json"}

@@ -167,10 +167,8 @@ class _FileOut(msgspec.Struct, frozen=True):
 
 
 class WebhookPost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is sent: a `post`, an `edit` of message `id`, or `typing` with a status, where an empty one ends it.
-
-    `key` is the post's idempotency key; it is the message's id unless the answer names another.
-    """
+    """What is sent: a `post`, an `edit` of message `id`, or `typing` with a status, where an empty one ends it. `key`
+    is the post's idempotency key; it is the message's id unless the answer names another."""
 
     type: Literal["post", "edit", "typing"]
     channel: str

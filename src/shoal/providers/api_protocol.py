@@ -99,10 +99,8 @@ class Quirks(msgspec.Struct, frozen=True):
 
 
 class ApiProtocol:
-    """One HTTP API of model providers: pure translation of requests to bytes and of stream events to an answer.
-
-    Holds encoded messages between requests, nothing else; does no I/O.
-    """
+    """One HTTP API of model providers: pure translation of requests to bytes and of stream events to an answer. Holds
+    encoded messages between requests, nothing else; does no I/O."""
 
     kind: ClassVar[str]
     """Its name in the configuration."""
@@ -196,9 +194,7 @@ class ApiProtocol:
 
 class JoinedMessages:
     """A thread's messages so far, as JSON. The last frame is left open, so that a message of its role can join it.
-
-    `before` is the buffer's length at the previous request, `found` the tools that have been looked up.
-    """
+    `before` is the buffer's length at the previous request, `found` the tools that have been looked up."""
 
     __slots__ = ("before", "buffer", "call_ids", "found", "later", "messages", "native", "role")
 

@@ -58,10 +58,8 @@ NAMES_SHOWN_MAX = 20
 def build_provider(
     name: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str], folder: Path = Path()
 ) -> Provider:
-    """Make the provider; nothing is opened. `folder` is what a relative model file is relative to.
-
-    Raises ConfigError for an unknown kind.
-    """
+    """Make the provider; nothing is opened. `folder` is what a relative model file is relative to. Raises ConfigError
+    for an unknown kind."""
     address = address_of(settings)
     protocol: ApiProtocol
     match settings.kind:  # loads only the protocols in use
@@ -194,9 +192,7 @@ def _endpoint(
 
 class ModelListing(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a provider offers. `valid`: the key is accepted; `error` says in a sentence what was wrong at `checked_at`.
-
-    `context_tokens` and `max_output_tokens` have the numbers that the provider gives, by model.
-    """
+    `context_tokens` and `max_output_tokens` have the numbers that the provider gives, by model."""
 
     valid: bool
     models: tuple[str, ...]

@@ -109,10 +109,8 @@ async def read_whole(response: HttpResponse) -> bytes:
 
 
 def make_client(base_url: str, provider: str, idle_seconds: float, environ: Mapping[str, str]) -> HttpClient:
-    """The client for an address: through the proxy that the environment names for it, or direct.
-
-    `idle_seconds` is the longest wait for the first or the next bytes of an answer.
-    """
+    """The client for an address: through the proxy that the environment names for it, or direct. `idle_seconds` is the
+    longest wait for the first or the next bytes of an answer."""
     proxy = proxy_for(base_url, environ) if BaseUrl(base_url, provider).valid else None
     if proxy is None:
         return DirectClient(base_url, provider, idle_seconds)
@@ -246,10 +244,8 @@ class HttpConnection(asyncio.Protocol):
             await self._more()
 
     async def read(self) -> bytes:
-        """What has arrived of the body; empty at its end only. Raises ConnectionBroken and ConnectionSilent.
-
-        Silence is that nothing of the body comes, also where pieces of what stands around it do.
-        """
+        """What has arrived of the body; empty at its end only. Raises ConnectionBroken and ConnectionSilent. Silence is
+        that nothing of the body comes, also where pieces of what stands around it do."""
         self._waiting_since = self._loop.time()
         while not self._is_read():
             if data := self._take_body():

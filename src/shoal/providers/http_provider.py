@@ -156,10 +156,8 @@ class EventParser:
 
 
 class HttpProvider:
-    """A provider behind HTTP. Opens nothing before its first call.
-
-    `headers` go with every request; their values are looked up like keys.
-    """
+    """A provider behind HTTP. Opens nothing before its first call. `headers` go with every request; their values are
+    looked up like keys."""
 
     def __init__(
         self,

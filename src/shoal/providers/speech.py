@@ -205,9 +205,7 @@ _CODECS: dict[AudioFormat, tuple[str, int]] = {"ogg": ("libopus", 48_000), "mp3"
 
 async def encoded(audio: bytes, form: AudioFormat) -> tuple[bytes, str]:
     """The recording in `form`, and its media type. One of another known form stays as it is where PyAV is missing.
-
-    Raises ProviderRefused for what is no recording.
-    """
+    Raises ProviderRefused for what is no recording."""
     found = _media_type_of(audio)
     if found == MEDIA_TYPES[form] and (form != "ogg" or b"OpusHead" in audio[:4096]):
         return audio, found

@@ -497,10 +497,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return message_id
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """The ids of the bot's messages that an earlier try of this post may have left; see `ReadsBack`.
-
-        Discord remembers nonces for minutes only, so the channel's newest messages are read. Raises PlatformError.
-        """
+        """The ids of the bot's messages that an earlier try of this post may have left; see `ReadsBack`. Discord
+        remembers nonces for minutes only, so the channel's newest messages are read. Raises PlatformError."""
         known = self._posted.get(nonce_of(post.key))
         if known is not None or (post.kind == "ephemeral" and post.user):
             return [known] if known is not None else []

@@ -133,10 +133,8 @@ def author_of(user: DiscordUser, member: DiscordMember | None = None) -> Author:
 
 
 def text_of(message: RepliedMessage, me: str) -> str:
-    """What it says: without the bot's mention at its beginning, other people by their handle instead of number.
-
-    What somebody calls themselves is their words, and nobody else's; so is a bot's name that is not a handle.
-    """
+    """What it says: without the bot's mention at its beginning, other people by their handle instead of number. What
+    somebody calls themselves is their words, and nobody else's; so is a bot's name that is not a handle."""
     content = message.content
     names = {user.id: user.username for user in message.mentions if _HANDLE.fullmatch(user.username)}
     leading = _MENTION.match(content.lstrip())
@@ -299,10 +297,8 @@ DISCORD_MARKDOWN = Dialect(
 
 
 def limits_of(*, opens_threads: bool) -> ChatLimits:
-    """Discord counts posts by channel, and each of its threads is a channel to it: five in five seconds.
-
-    The window is a little longer, since some posts take longer to arrive than others.
-    """
+    """Discord counts posts by channel, and each of its threads is a channel to it: five in five seconds. The window is
+    a little longer, since some posts take longer to arrive than others."""
     return ChatLimits(
         opens_threads=opens_threads,
         text_chars_max=TEXT_CHARS_MAX,
@@ -383,10 +379,8 @@ def voice_of(file: Path) -> dict[str, Json]:
 
 
 def is_try_of(post: OutboundPost, body: Fields, message: DiscordMessage) -> bool:
-    """Whether a message says what a post would say: the same text, below the same message, with the same file.
-
-    A preview may have been of any length.
-    """
+    """Whether a message says what a post would say: the same text, below the same message, with the same file. A
+    preview may have been of any length."""
     reference = body.get("message_reference")
     wanted = reference.get("message_id") if isinstance(reference, dict) else ""
     said, wants = message.content.strip(), str(body.get("content", "")).strip()

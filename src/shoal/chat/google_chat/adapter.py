@@ -365,9 +365,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
         """What others wrote in a thread, oldest first, the newest `limit` of it; nothing without the right to read.
-
-        Raises PlatformError.
-        """
+        Raises PlatformError."""
         if not self._settings.read_history:
             return
         space, name = place_of(thread)
@@ -405,10 +403,7 @@ def message_of(post: OutboundPost, *, private: bool, quoted_at: str = "", functi
 
 def content_of(markdown: str, buttons: tuple[Button, ...], function: str = PRESSED) -> Fields:
     """What is seen of a message; without buttons the empty list removes those that are there. `function` is what they
-    call: for an add-on the address of its endpoint.
-
-    It may mention people by <users/ID>, but not everybody.
-    """
+    call: for an add-on the address of its endpoint. It may mention people by <users/ID>, but not everybody."""
     text = _EVERYBODY.sub("<\u200b", render_markup(markdown, GOOGLE_CHAT_MARKUP)) or EMPTY
     cards: list[Json] = [{"cardId": "shoal", "card": card_of(buttons, function)}] if buttons else []
     return {"text": text, "cardsV2": cards}

@@ -438,10 +438,8 @@ class GoogleChatApi(RestApi):
             _check_email(await self._oidc_keys.verify(headers, (audience,), OIDC_ISSUERS), CHAT_ACCOUNT)
 
     async def check_addon(self, headers: Mapping[str, str], addon: AddonEvent) -> None:
-        """Raise BadToken unless this is a call for our add-on, PlatformError when that cannot be known now.
-
-        The token is in the header, or in the event.
-        """
+        """Raise BadToken unless this is a call for our add-on, PlatformError when that cannot be known now. The token
+        is in the header, or in the event."""
         token = addon.authorization_event_object.system_id_token
         if "authorization" not in headers and token:
             headers = {"authorization": f"Bearer {token}"}

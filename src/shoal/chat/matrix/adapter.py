@@ -444,10 +444,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return await self._send(target.room, transaction_of(post.key), content)
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """The id of the message that an earlier try of this post left; see `ReadsBack`.
-
-        Some homeservers remember transactions for less than an hour. Raises PlatformError.
-        """
+        """The id of the message that an earlier try of this post left; see `ReadsBack`. Some homeservers remember
+        transactions for less than an hour. Raises PlatformError."""
         if post.kind == "ephemeral" and post.user:
             return []
         target, transaction = target_of(post.thread), transaction_of(post.key)

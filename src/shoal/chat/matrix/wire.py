@@ -85,10 +85,8 @@ class MatrixApi(PlatformHttp):
         self._logging_in = asyncio.Lock()
 
     async def login(self) -> _Login:
-        """Who we are; logs in when that is not known. Raises PlatformError, ConfigError and StoreError.
-
-        With the token, else with the password: always as the same device, so that encrypted rooms know it.
-        """
+        """Who we are; logs in when that is not known. Raises PlatformError, ConfigError and StoreError. With the token,
+        else with the password: always as the same device, so that encrypted rooms know it."""
         async with self._logging_in:
             if self._login is not None:
                 return self._login

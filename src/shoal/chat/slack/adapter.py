@@ -648,10 +648,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- channels ----
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Make a channel; beside a private one it is private, with the same people. Returns its id.
-
-        Raises PlatformError.
-        """
+        """Make a channel; beside a private one it is private, with the same people. Returns its id. Raises
+        PlatformError."""
         people: tuple[str, ...] = ()
         private = False
         if beside:

@@ -377,10 +377,8 @@ class SlackApi(PlatformHttp):
         return slot.file_id
 
     async def newest(self, channel: str, thread_ts: str, oldest: str, limit: int) -> Sequence[SlackMessage]:
-        """The newest `limit` messages after `oldest` (a timestamp, or empty), oldest first. Raises PlatformError.
-
-        With `thread_ts` those of that thread, else those in the channel itself.
-        """
+        """The newest `limit` messages after `oldest` (a timestamp, or empty), oldest first. Raises PlatformError. With
+        `thread_ts` those of that thread, else those in the channel itself."""
         found: deque[SlackMessage] = deque(maxlen=limit)
         cursor = ""
         for _ in range(PAGES_MAX):
@@ -661,9 +659,7 @@ def edited_at(message: SlackMessage) -> datetime | None:
 
 def text_of(text: str, me: SlackBot) -> str:
     """The text without mentions of the bot, and with Slack's marks read: links, channels, announcements, entities.
-
-    Other people stay `<@ID>`, which is how one writes to them.
-    """
+    Other people stay `<@ID>`, which is how one writes to them."""
     if me.user_id:
         text = re.sub(rf"<@{re.escape(me.user_id)}(\|[^<>]*)?>[ \t]*", "", text)
 
