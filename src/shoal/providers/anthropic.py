@@ -295,9 +295,8 @@ class AnthropicReader(AnswerReader):
             return
         old = self.usage
         read = old.cached_tokens if usage.cache_read_input_tokens is None else usage.cache_read_input_tokens
-        written = old.cache_write_tokens
-        if usage.cache_creation_input_tokens is not None:
-            written = usage.cache_creation_input_tokens
+        created = usage.cache_creation_input_tokens
+        written = old.cache_write_tokens if created is None else created
         fresh = old.input_tokens - old.cached_tokens - old.cache_write_tokens
         fresh = fresh if usage.input_tokens is None else usage.input_tokens
         output = old.output_tokens if usage.output_tokens is None else usage.output_tokens

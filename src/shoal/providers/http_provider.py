@@ -234,10 +234,7 @@ class HttpProvider:
         try:
             key, headers = await self._headers()
             response = await self._http.request("GET", self._protocol.models_path, headers)
-            try:
-                body = await read_whole(response)
-            finally:
-                await response.close()
+            body = await read_whole(response)
         except HttpFailed as error:
             raise ProviderDown(str(error)) from error
         if response.status != 200:
@@ -274,10 +271,7 @@ class HttpProvider:
                 return response, body.call_ids
             from shoal.providers.failures import failure_in_document, failure_of
 
-            try:
-                content = await read_whole(response)
-            finally:
-                await response.close()
+            content = await read_whole(response)
             if response.status != 200:
                 secrets = (key,)
                 failed = failure_of(response.status, content, response.headers, self._name, secrets, self._clock)
@@ -381,10 +375,7 @@ class ModelEndpoint:
         headers += [(name.lower().encode(), (await value.get()).encode()) for name, value in self._further_headers]
         try:
             response = await self._http.request("POST", path, headers, body)
-            try:
-                content = await read_whole(response)
-            finally:
-                await response.close()
+            content = await read_whole(response)
         except HttpFailed as error:
             raise ProviderDown(str(error)) from error
         if response.status != 200:

@@ -155,19 +155,19 @@ class GeminiSpeech(_EndpointSpeech):
         wanted = f"{TRANSCRIBE} It is in the language {self._language!r}." if self._language else TRANSCRIBE
         data = base64.b64encode(audio).decode()
         parts = [{"text": wanted}, {"inlineData": {"mimeType": media_type, "data": data}}]
-        answer = await self._generate({"contents": [{"role": "user", "parts": parts}]})
-        text = "".join(part.text for part in _parts_of(answer) if not part.thought)
-        return Heard(text.strip(), seconds_of(audio), _usage_of(answer))
+        said, usage = await self._generate({"contents": [{"role": "user", "parts": parts}]})
+        text = "".join(part.text for part in said if not part.thought)
+        return Heard(text.strip(), seconds_of(audio), usage)
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
         voice = {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": self._voice}}}
-        answer = await self._generate(
+        parts, usage = await self._generate(
             {
                 "contents": [{"role": "user", "parts": [{"text": text}]}],
                 "generationConfig": {"responseModalities": ["AUDIO"], "speechConfig": voice},
             }
         )
-        blobs = [part.inline_data for part in _parts_of(answer) if part.inline_data is not None]
+        blobs = [part.inline_data for part in parts if part.inline_data is not None]
         try:
             content = b"".join(base64.b64decode(blob.data, validate=True) for blob in blobs)
         except ValueError as error:
@@ -177,24 +177,18 @@ class GeminiSpeech(_EndpointSpeech):
         if blobs[0].mime_type.lower().startswith(("audio/l16", "audio/pcm")):
             rate = _RATE.search(blobs[0].mime_type)
             content = wav_of(content, int(rate[1]) if rate else 24_000)
-        return Spoken(*await encoded(content, form), _usage_of(answer))
+        return Spoken(*await encoded(content, form), usage)
 
-    async def _generate(self, body: object) -> _Generated:
+    async def _generate(self, body: object) -> tuple[list[_SpokenPart], Usage]:
         path = f"/models/{quote(self._endpoint.model.removeprefix('models/'), safe='')}:generateContent"
         content, _ = await self._endpoint.post(path, msgspec.json.encode(body))
         try:
-            return _generated.decode(content)
+            answer = _generated.decode(content)
         except UNREADABLE as error:
             raise self._endpoint.nonsense("what Gemini answers") from error
-
-
-def _parts_of(answer: _Generated) -> list[_SpokenPart]:
-    return [part for candidate in answer.candidates[:1] for part in candidate.content.parts]
-
-
-def _usage_of(answer: _Generated) -> Usage:
-    used = answer.usage_metadata
-    return Usage(used.prompt_token_count, used.candidates_token_count + used.thoughts_token_count)
+        used = answer.usage_metadata
+        usage = Usage(used.prompt_token_count, used.candidates_token_count + used.thoughts_token_count)
+        return [part for candidate in answer.candidates[:1] for part in candidate.content.parts], usage
 
 
 # ---- recordings ----

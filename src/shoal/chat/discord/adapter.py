@@ -103,9 +103,6 @@ EDIT_WAIT_SECONDS_MAX = 30.0
 WHISPERED = "I have a private answer for you, but you do not accept direct messages from this server."
 
 
-# ---- receiving ----
-
-
 class ConnectionState(msgspec.Struct):
     """What of an account's connection outlives the process; `mark` is the newest message's id."""
 
@@ -125,10 +122,6 @@ class _GatewayAddress(msgspec.Struct, frozen=True):
 
 class _ReadyGuilds(msgspec.Struct, frozen=True):
     guilds: tuple[Guild, ...] = ()
-
-
-class _DiscordServer(msgspec.Struct, frozen=True):
-    id: str
 
 
 NO_VOICE = (50013, 50173)
@@ -586,7 +579,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             guild = near.guild_id
             body |= {"parent_id": near.parent_id} if near.parent_id and near.type == 0 else {}
         else:
-            servers = await self._api.call("GET", "/users/@me/guilds", list[_DiscordServer])
+            servers = await self._api.call("GET", "/users/@me/guilds", list[Guild])
             guild = servers[0].id if len(servers) == 1 else ""
         if not guild:
             reason = "A Discord channel belongs to a server: name an existing channel of that server."

@@ -105,9 +105,6 @@ UPLOAD_BYTES_MAX = 104_857_600
 """Read into memory to be encrypted; homeservers take less (Synapse 50 MB by default) and say so."""
 
 
-# ---- receiving ----
-
-
 class _MatrixProfile(msgspec.Struct, frozen=True):
     displayname: str | None = None
 

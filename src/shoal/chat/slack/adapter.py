@@ -110,9 +110,6 @@ NAMES_MAX = 9
 """Names tried when the first is taken: name, name-2, …"""
 
 
-# ---- receiving ----
-
-
 class _ChannelMembers(msgspec.Struct, frozen=True):
     members: tuple[str, ...] = ()
 

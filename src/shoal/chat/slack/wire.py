@@ -67,8 +67,6 @@ _ADVICE = {
     "is_archived": " The channel is archived.",
     "link_disabled": " Turn Socket Mode on in the app's settings.",
 }
-
-
 PAGE = 200
 PAGES_MAX = 20
 """Pages read of one conversation; what is older is left out."""
@@ -97,7 +95,7 @@ def _slow_down(asked_seconds: float | None) -> PlatformError:
 # ---- what events hold ----
 
 
-class _FileShare(msgspec.Struct, frozen=True):
+class _Stamped(msgspec.Struct, frozen=True):
     ts: str = ""
 
 
@@ -113,7 +111,7 @@ class SlackFile(msgspec.Struct, frozen=True):
     url_private_download: str = ""
     is_external: bool = False
     file_access: str = ""
-    shares: dict[str, dict[str, tuple["_FileShare", ...]]] = {}
+    shares: dict[str, dict[str, tuple[_Stamped, ...]]] = {}
 
     @property
     def label(self) -> str:
@@ -149,10 +147,6 @@ class _MessageMetadata(msgspec.Struct, frozen=True):
     event_payload: dict[str, msgspec.Raw] = {}
 
 
-class _Edited(msgspec.Struct, frozen=True):
-    ts: str = ""
-
-
 class _AssistantThread(msgspec.Struct, frozen=True):
     """The pane beside what somebody looks at, where they talk with the app."""
 
@@ -180,7 +174,7 @@ class SlackMessage(msgspec.Struct, frozen=True):
     item: _ReactedItem | None = None
     metadata: _MessageMetadata | None = None
     attachments: tuple[msgspec.Raw, ...] | None = ()
-    edited: _Edited | None = None
+    edited: _Stamped | None = None
     inviter: str = ""
     tab: str = ""
     assistant_thread: _AssistantThread | None = None
@@ -557,10 +551,6 @@ UNUSED_EVENTS = frozenset({"reaction_removed", "assistant_thread_context_changed
 
 
 # ---- what events mean ----
-
-
-# ---- what messages mean ----
-
 
 NO_THREAD = "0"
 """The thread part of a direct conversation's own messages, as opposed to threads under them."""
