@@ -249,14 +249,9 @@ async def discover(
             if before_it is None:
                 return ModelListing(False, (), words, at)
             return msgspec.structs.replace(before_it, error=words)
-        return ModelListing(
-            True,
-            tuple(model.id for model in models),
-            "",
-            at,
-            {model.id: model.context_tokens for model in models if model.context_tokens},
-            {model.id: model.max_output_tokens for model in models if model.max_output_tokens},
-        )
+        windows = {model.id: model.context_tokens for model in models if model.context_tokens}
+        outputs = {model.id: model.max_output_tokens for model in models if model.max_output_tokens}
+        return ModelListing(True, tuple(model.id for model in models), "", at, windows, outputs)
 
     asked = tuple(providers)
     found = await asyncio.gather(*map(ask, asked))

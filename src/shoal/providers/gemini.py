@@ -152,12 +152,9 @@ class GeminiContents(ApiProtocol):
                 parts = [self.encode_text(text)] if text or not shown else []
                 return EncodedMessage("user", b",".join((*parts, *self.encode_images(shown, images))))
             case ToolMessage(call_id=call_id, text=text, images=shown, is_error=is_error):
-                body = b'{"functionResponse":{"id":%b,"name":%b,"response":{"%b":%b}}}' % (
-                    encode(portable_call_id(call_id)),
-                    encode(portable_call_name(message.written_name)),
-                    b"error" if is_error else b"output",
-                    encode(text),
-                )
+                name, kind = portable_call_name(message.written_name), b"error" if is_error else b"output"
+                named = encode(portable_call_id(call_id)), encode(name)
+                body = b'{"functionResponse":{"id":%b,"name":%b,"response":{"%b":%b}}}' % (*named, kind, encode(text))
                 return EncodedMessage("user", body, b",".join(self.encode_images(shown, images)))
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
                 is_own = opaque is not None and opaque.kind.startswith("gemini:")
@@ -223,13 +220,9 @@ class GeminiReader(AnswerReader):
                 self.stop = _FINISH.get(reason, "end")
         if (usage := chunk.usage_metadata) is not None:
             thoughts = usage.thoughts_token_count or 0  # counted beside the answer, and output all the same
-            self.usage = Usage(
-                (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0),
-                (usage.candidates_token_count or 0) + thoughts,
-                usage.cached_content_token_count or 0,
-                0,
-                thoughts,
-            )
+            asked = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
+            said = (usage.candidates_token_count or 0) + thoughts
+            self.usage = Usage(asked, said, usage.cached_content_token_count or 0, 0, thoughts)
         if (feedback := chunk.prompt_feedback) is not None and feedback.block_reason:
             reason = feedback.block_reason_message or feedback.block_reason
             words = f"{self.context.provider} blocked the prompt under its policy: {reason}."

@@ -456,15 +456,11 @@ class DirectClient:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                return (
-                    await loop.create_connection(
-                        lambda: HttpConnection(loop),
-                        base.host,
-                        base.port,
-                        ssl=default_tls() if base.secure else None,
-                        happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS,
-                    )
-                )[1]
+                tls, delay = default_tls() if base.secure else None, HAPPY_EYEBALLS_SECONDS
+                _, connection = await loop.create_connection(
+                    lambda: HttpConnection(loop), base.host, base.port, ssl=tls, happy_eyeballs_delay=delay
+                )
+                return connection
         except TimeoutError as error:
             raise HttpFailed("unreachable", f"No connection to {base.label} in time.") from error
         except (OSError, UnicodeError) as error:

@@ -128,6 +128,13 @@ class _OpenAiModel(msgspec.Struct):
     max_context_length: int | None = None
     meta: _LlamaServerMeta | None = None
 
+    @property
+    def window(self) -> int:
+        """It is in whichever field the server has."""
+        meta = self.meta or _LlamaServerMeta()
+        named = self.max_model_len or self.context_length or self.context_window or self.max_context_length
+        return named or meta.n_ctx or meta.n_ctx_train or 0
+
 
 class _OpenAiModels(msgspec.Struct):
     data: list[_OpenAiModel] | None = None
@@ -144,19 +151,7 @@ class _OpenAi(ApiProtocol):
     fixed_headers = (*ApiProtocol.fixed_headers, (b"accept", b"text/event-stream, application/json"))
 
     def models(self, body: bytes) -> list[ModelInfo]:
-        """The window is in whichever field the server has."""
-        return [
-            ModelInfo(
-                found.id,
-                found.max_model_len
-                or found.context_length
-                or found.context_window
-                or found.max_context_length
-                or (found.meta.n_ctx or found.meta.n_ctx_train if found.meta is not None else 0)
-                or 0,
-            )
-            for found in _models_decoder.decode(body).data or ()
-        ]
+        return [ModelInfo(found.id, found.window) for found in _models_decoder.decode(body).data or ()]
 
     def further(self, request: ModelRequest, quirks: Quirks) -> bytes:
         """Fields of a request that not every server takes."""
@@ -266,13 +261,9 @@ class OpenAiReader(AnswerReader):
         if (usage := chunk.usage) is not None:
             inputs = usage.prompt_tokens_details or _InputTokens()
             outputs = usage.completion_tokens_details or _OutputTokens()
-            self.usage = Usage(
-                usage.prompt_tokens or 0,
-                usage.completion_tokens or 0,
-                inputs.cached_tokens or usage.prompt_cache_hit_tokens or 0,
-                inputs.cache_write_tokens or 0,
-                outputs.reasoning_tokens or 0,
-            )
+            asked, said = usage.prompt_tokens or 0, usage.completion_tokens or 0
+            cached = inputs.cached_tokens or usage.prompt_cache_hit_tokens or 0
+            self.usage = Usage(asked, said, cached, inputs.cache_write_tokens or 0, outputs.reasoning_tokens or 0)
         if chunk.error is not _NOTHING and bytes(chunk.error) != b"null":
             self.failure = self.failure_in(data)
         elif chunk.choices is None and chunk.usage is None:

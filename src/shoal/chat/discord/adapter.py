@@ -343,18 +343,13 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
 
     def _incoming(self, message: DiscordMessage, prompt: Prompt) -> list[IncomingFile]:
         others = next((one.author for one in prompt.refers_to), Author("", trusted=False))
-        return [
-            (
-                Attachment(
-                    file.filename,
-                    file.content_type or "application/octet-stream",
-                    file.size,
-                    author=None if file in message.attachments else others,
-                ),
-                partial(self._api.fetch, file.url, self.download_bytes_max),
-            )
-            for file in files_of(message, self._me)
-        ]
+        found: list[IncomingFile] = []
+        for file in files_of(message, self._me):
+            kind = file.content_type or "application/octet-stream"
+            author = None if file in message.attachments else others
+            fetch = partial(self._api.fetch, file.url, self.download_bytes_max)
+            found.append((Attachment(file.filename, kind, file.size, author=author), fetch))
+        return found
 
     async def _meant(self, message: DiscordMessage, place: DiscordPlace, inbox: InboxPort) -> Prompt | None:
         """The prompt that a message makes, in its thread; None when it is not meant for the bot."""
@@ -369,14 +364,12 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         part = thread_address(thread).thread
         in_chain = known is not None and part.startswith(CHAIN)  # it answers something there
         prompt = prompt_of(thread, message, self._me)
-        is_meant = prompt is not None and await self._is_meant(
-            prompt,
-            inbox,
-            self._incoming(message, prompt),
-            is_named=is_addressed(message, self._me),
-            opens=part != WHOLE and not part.startswith(CHAIN),
-            follows=in_chain or (place.topic != WHOLE and await self._is_subscribed(thread)),
-        )
+        if prompt is None:
+            return None
+        files, is_named = self._incoming(message, prompt), is_addressed(message, self._me)
+        opens = part != WHOLE and not part.startswith(CHAIN)
+        follows = in_chain or (place.topic != WHOLE and await self._is_subscribed(thread))
+        is_meant = await self._is_meant(prompt, inbox, files, is_named=is_named, opens=opens, follows=follows)
         return prompt if is_meant else None
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:

@@ -268,13 +268,10 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         prefix = self._prefix(channel_of(message.name))
         joins = bool(prompt.reply_to) and await inbox.thread_of(prefix, prompt.reply_to) is not None
         files = [self._incoming(file) for file in message.attachment]
+        is_named, opens = addressed or joins, not prompt.thread.endswith(f":{WHOLE}")
+        follows = not prompt.direct and await self._is_subscribed(prompt.thread)
         if not prompt.direct and not await self._is_meant(
-            prompt,
-            inbox,
-            files,
-            is_named=addressed or joins,
-            opens=not prompt.thread.endswith(f":{WHOLE}"),
-            follows=await self._is_subscribed(prompt.thread),
+            prompt, inbox, files, is_named=is_named, opens=opens, follows=follows
         ):
             return
         prompt = msgspec.structs.replace(prompt, joins=joins)
