@@ -364,8 +364,6 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         part = thread_address(thread).thread
         in_chain = known is not None and part.startswith(CHAIN)  # it answers something there
         prompt = prompt_of(thread, message, self._me)
-        if prompt is None:
-            return None
         files, is_named = self._incoming(message, prompt), is_addressed(message, self._me)
         opens = part != WHOLE and not part.startswith(CHAIN)
         follows = in_chain or (place.topic != WHOLE and await self._is_subscribed(thread))
@@ -382,7 +380,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             starter = await self._api.call("GET", path, DiscordMessage)
         except PlatformRefusal:  # it has none, or it was deleted
             return None
-        return read_back(thread, starter, self._me)
+        return read_back(thread, starter, self._me) if starter.author is not None else None
 
     async def _place(self, channel: str, guild: str | None = None) -> DiscordPlace:
         """Where a channel is; it is direct without a server, and asked for where that is None. Raises PlatformError."""
@@ -558,9 +556,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         else:
             found = await self._read(target.channel, lower, limit)
         for message in found:
-            prompt = read_back(thread, message, self._me) if was_said(message, self._me) else None
-            if prompt is not None:
-                yield prompt
+            if was_said(message, self._me):
+                yield read_back(thread, message, self._me)
 
     # ---- channels ----
 

@@ -206,15 +206,13 @@ def files_of(message: DiscordMessage, me: str) -> list[DiscordFile]:
     return found
 
 
-def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt | None:
-    """The prompt a message makes, without its files; None when nobody sent it."""
-    if message.author is None:
-        return None
+def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
+    """The prompt a message makes, without its files."""
     return Prompt(
         thread=thread,
         key=message.id,
         text=text_of(message, me),
-        author=author_of(message.author, message.member),
+        author=author_of(message.author, message.member) if message.author is not None else _NOBODY,
         at=message.timestamp or time_of(message.id),
         reply_to=message.answered_id,
         message_id=message.id,
@@ -224,11 +222,9 @@ def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt | No
     )
 
 
-def read_back(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt | None:
+def read_back(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
     """A message of a conversation's past, its files by their names; of a bot or a program with its cards."""
     prompt = prompt_of(thread, message, me)
-    if prompt is None:
-        return None
     is_bot = prompt.author.is_bot or bool(message.webhook_id)
     return msgspec.structs.replace(
         prompt,

@@ -1,6 +1,7 @@
 """The Google Chat adapter: events by HTTP or Pub/Sub, and posts and cards as the app's service account."""
 
 import asyncio
+import base64
 import hashlib
 import logging
 import re
@@ -159,7 +160,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         if event is None:
             return TAKEN
         try:
-            await self._put(PubSubMessage.of(event) if push is None else push.message)
+            told = PubSubMessage(base64.b64encode(msgspec.json.encode(event)).decode())  # as if it were published
+            await self._put(told if push is None else push.message)
         except (StoreError, PlatformError):
             log.exception("an event was not taken in", extra={"platform": self.platform})
             return NOT_STORED

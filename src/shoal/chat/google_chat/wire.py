@@ -191,11 +191,6 @@ class PubSubMessage(msgspec.Struct, frozen=True):
         """The type of a Workspace event; empty for what people do with the app itself."""
         return self.attributes.get("ce-type", "")
 
-    @classmethod
-    def of(cls, event: "ChatEvent") -> "PubSubMessage":
-        """The same as if it were published."""
-        return cls(base64.b64encode(msgspec.json.encode(event)).decode())
-
     def content(self) -> bytes:
         """What was published; empty for anything but Base64."""
         try:
