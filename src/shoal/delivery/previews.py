@@ -51,7 +51,6 @@ from shoal.store.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
-
 ENDING_SECONDS = 5.0
 """How long a post that has begun may still take when its sender is cancelled."""
 

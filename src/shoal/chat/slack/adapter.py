@@ -158,13 +158,11 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                         await confirm()
                 case "interactive":
                     await confirm()
-                    click = self._decode(envelope.payload, SlackInteraction, "interaction")
-                    if click is not None:
+                    if (click := self._decode(envelope.payload, SlackInteraction, "interaction")) is not None:
                         await self._take_click(click, inbox)
                 case "slash_commands":
                     await confirm()
-                    slash = self._decode(envelope.payload, SlashCommand, "command")
-                    if slash is not None:
+                    if (slash := self._decode(envelope.payload, SlashCommand, "command")) is not None:
                         await self._take_slash(slash, inbox)
                 case kind:
                     await confirm()
@@ -190,12 +188,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             fields = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
             if self._inbox is None or self._tasks is None:
                 return NOT_READY
-            if "payload" in fields:
-                click = self._decode(fields["payload"].encode(), SlackInteraction, "interaction")
-                if click is not None:
-                    self._tasks.start_soon(self._take_click, click, self._inbox)
-                return TAKEN
-            self._tasks.start_soon(self._take_slash, msgspec.convert(fields, SlashCommand), self._inbox)
+            if "payload" not in fields:
+                self._tasks.start_soon(self._take_slash, msgspec.convert(fields, SlashCommand), self._inbox)
+            elif (click := self._decode(fields["payload"].encode(), SlackInteraction, "interaction")) is not None:
+                self._tasks.start_soon(self._take_click, click, self._inbox)
             return TAKEN
         call = self._decode(body, EventCall, "call")
         if call is None:
@@ -233,11 +229,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
 
     async def _take_event(self, event: SlackMessage, inbox: InboxPort) -> None:
         """Take in an event of the Events API; nothing comes of those that are nobody's words. Raises StoreError."""
-        item = event.item
+        item, nobody = event.item, ("", self._me.user_id)
         match event.type, event.subtype:
             case "message", "message_changed":
                 after, before = event.message, event.previous_message
-                nobody = ("", self._me.user_id)
                 if after is None or after.user in nobody or after.bot_id or not is_about_message(event):
                     return
                 if after.subtype == "tombstone":  # what is left of a deleted message that has replies
@@ -262,7 +257,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             case (("message" | "app_mention"), _):
                 await self._take_message(event, inbox)
             case "reaction_added", _:
-                nobody = ("", self._me.user_id)
                 if item is None or item.type != "message" or not item.channel or event.user in nobody:
                     return
                 thread = await inbox.thread_of(self._prefix(item.channel), item.ts)
