@@ -143,6 +143,18 @@ class PlatformRefusal(PlatformError):
         self.code = code
 
 
+class Tolerating:
+    """A block that a refusal for one of these reasons ends, and no more."""
+
+    def __init__(self, *codes: str | int) -> None:
+        self._codes = codes
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        return isinstance(error, PlatformRefusal) and error.code in self._codes
+
+
 class _ApiError(msgspec.Struct, frozen=True):
     code: str | int = ""
     message: str = ""

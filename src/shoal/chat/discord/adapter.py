@@ -63,7 +63,7 @@ from shoal.chat.discord.wire import (
     Interaction,
     ReactionAdded,
 )
-from shoal.chat.http import Fields, Json, PlatformRefusal
+from shoal.chat.http import Fields, Json, PlatformRefusal, Tolerating
 from shoal.chat.inbox import ChannelServers, Recent, press
 from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.commands import COMMANDS, CommandRequest, parse_command
@@ -462,12 +462,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         if message_id is not None:
             return message_id
         if post.kind == "ephemeral" and post.user:  # except after commands, only a direct message is for one person
-            try:
+            with Tolerating(CANNOT_MESSAGE_USER):
                 direct = await self._open_direct(post.user)
                 message_id = await self._create(post, DiscordTarget(direct.id))
-            except PlatformRefusal as error:
-                if error.code != CANNOT_MESSAGE_USER:
-                    raise
+            if message_id is None:
                 post = msgspec.structs.replace(post, markdown=WHISPERED, file=None)
         if message_id is None:
             target = self._target(post.thread)
@@ -518,12 +516,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a channel, or to a person by their id, and return the thread this opens. Raises PlatformError."""
-        try:
+        place: DiscordPlace | None = None
+        with Tolerating(UNKNOWN_CHANNEL):
             place = await self._place(channel)
-        except PlatformRefusal as error:
-            if error.code != UNKNOWN_CHANNEL:
-                raise
-            place = await self._place((await self._open_direct(channel)).id)
+        place = place or await self._place((await self._open_direct(channel)).id)
         text = REPEATED + text if maybe_posted else text  # not seen while Discord remembers the nonce
         first, *rest = cut(text, self.limits)
         here, key = place.thread(self.platform), key or f"open:{self._clock.new_id()}"
@@ -643,12 +639,9 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
 
     async def _read(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
         """A channel's messages; none where a thread was not opened yet."""
-        try:
+        with Tolerating(UNKNOWN_CHANNEL):
             return await self._api.messages(channel, after, limit)
-        except PlatformRefusal as error:
-            if error.code != UNKNOWN_CHANNEL:
-                raise
-            return []
+        return []
 
 
 class _InChannel(msgspec.Struct, frozen=True):

@@ -5,13 +5,15 @@ What a sync leaves out of a room is read back. Invitations are accepted from peo
 
 import asyncio
 import logging
+import mimetypes
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 
 import msgspec
 
 from shoal.chat.account import CONTEXT_SECONDS_MAX, ChatAccount, IncomingFile, cut
-from shoal.chat.http import Fields, Json, PlatformRefusal
+from shoal.chat.http import Fields, Json, PlatformRefusal, Tolerating
 from shoal.chat.inbox import Recent, read_file
 from shoal.chat.matrix.wire import (
     LIMITS,
@@ -30,13 +32,11 @@ from shoal.chat.matrix.wire import (
     MatrixTarget,
     SyncResult,
     answered_id,
-    can_encrypt,
     content_of,
     edit_content,
     file_content,
     is_addressed,
     is_said,
-    media_type_of,
     path_of,
     post_content,
     prompt_of,
@@ -149,7 +149,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         self._scope = f"matrix:{platform}"
         self._api = MatrixApi(settings, store, self._scope)
         self._encryption = Encryption()
-        if seals and can_encrypt():
+        if seals and all(find_spec(package) is not None for package in ("nio", "vodozemac", "peewee")):
             from shoal.chat.matrix.crypto import MegolmEncryption
 
             self._encryption = MegolmEncryption(self._api, home.data / "matrix" / platform)
@@ -282,13 +282,10 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     async def _is_encrypted(self, room: str) -> bool:
         """Whether what is written there is encrypted. Raises PlatformError."""
         if room not in self._encrypted:
-            path = path_of("rooms", room, "state", "m.room.encryption")
-            try:
-                self._encrypted[room] = bool((await self._api.call("GET", path, _RoomEncryption)).algorithm)
-            except PlatformRefusal as error:
-                if error.code != "M_NOT_FOUND":
-                    raise
-                self._encrypted[room] = False
+            path, encryption = path_of("rooms", room, "state", "m.room.encryption"), _RoomEncryption()
+            with Tolerating("M_NOT_FOUND"):
+                encryption = await self._api.call("GET", path, _RoomEncryption)
+            self._encrypted[room] = bool(encryption.algorithm)
         return self._encrypted[room]
 
     # ---- events ----
@@ -431,7 +428,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             return await self._send(target.room, transaction_of(post.key), post_content(post, target))
         path = post.file
         data = await asyncio.to_thread(read_file, path, UPLOAD_BYTES_MAX)
-        media_type = media_type_of(path)
+        media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         content = file_content(post, path.name, target, media_type, data)
         if await self._is_encrypted(target.room):
             data, keys = await asyncio.to_thread(self._encryption.encrypt_file, data)
@@ -571,12 +568,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         """The room that somebody has alone with the bot; made when there is none. Raises PlatformError."""
         me = (await self._api.login()).user_id
         path = path_of("user", me, "account_data", "m.direct")
-        try:
+        known = dict[str, list[str]]()
+        with Tolerating("M_NOT_FOUND"):
             known = await self._api.call("GET", path, dict[str, list[str]])
-        except PlatformRefusal as error:
-            if error.code != "M_NOT_FOUND":
-                raise
-            known = {}
         for room in reversed(known.get(user, [])):
             try:
                 members = await self._members_of(room)

@@ -3,18 +3,15 @@
 import asyncio
 import hashlib
 import html
-import mimetypes
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Fields, Json, PlatformHttp, PlatformRefusal
+from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Fields, Json, PlatformHttp, PlatformRefusal, Tolerating
 from shoal.domain.clock import retry_after
 from shoal.domain.commands import ALIASES, COMMANDS
 from shoal.domain.errors import PlatformError
@@ -66,10 +63,6 @@ class _Login(msgspec.Struct, frozen=True):
 def path_of(*parts: str, base: str = CLIENT) -> str:
     """A path of the API; ids are escaped."""
     return "/".join((base, *(quote(part, safe="") for part in parts)))
-
-
-def media_type_of(path: Path) -> str:
-    return mimetypes.guess_type(path.name)[0] or "application/octet-stream"
 
 
 class MatrixApi(PlatformHttp):
@@ -136,15 +129,11 @@ class MatrixApi(PlatformHttp):
         if not address.startswith("mxc://") or not server or not media:
             raise PlatformError("The file's address is not one of Matrix'.", permanent=True)
         headers = {"authorization": f"Bearer {(await self.login()).access_token}"}
-        path = path_of("download", server, media, base=AUTHENTICATED_MEDIA)
-        try:
-            found = await self.download(f"{self._base}{path}", bytes_max, headers, follow=True, refuse=self._error)
-        except PlatformRefusal as error:
-            if error.code != "M_UNRECOGNIZED":
-                raise
-            path = path_of("download", server, media, base=MEDIA_BASE)  # before Matrix 1.11
-            found = await self.download(f"{self._base}{path}", bytes_max, headers, follow=True, refuse=self._error)
-        return found.body
+        url = self._base + path_of("download", server, media, base=AUTHENTICATED_MEDIA)
+        with Tolerating("M_UNRECOGNIZED"):
+            return (await self.download(url, bytes_max, headers, follow=True, refuse=self._error)).body
+        url = self._base + path_of("download", server, media, base=MEDIA_BASE)  # before Matrix 1.11
+        return (await self.download(url, bytes_max, headers, follow=True, refuse=self._error)).body
 
     async def _send(
         self, method: str, path: str, token: str, body: Fields | None = None, query: Mapping[str, str] | None = None,
@@ -341,11 +330,6 @@ class Encryption:
 
     def close(self) -> None:
         """Close files, which are opened again when they are needed."""
-
-
-def can_encrypt() -> bool:
-    """Whether the packages of the extra `matrix` are installed."""
-    return all(find_spec(package) is not None for package in ("nio", "vodozemac", "peewee"))
 
 
 MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, ChatAccount, IncomingFile
-from shoal.chat.http import Fields, PlatformRefusal
+from shoal.chat.http import Fields, PlatformRefusal, Tolerating
 from shoal.chat.inbox import Recent, press
 from shoal.chat.slack.send import (
     CHANNEL_NAME_CHARS_MAX,
@@ -566,13 +566,11 @@ class SlackAdapter(ChatAccount[SlackSettings]):
 
     async def _change(self, channel: str, ts: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         given = change_of(channel, ts, markdown, buttons)
-        try:
+        with Tolerating("streaming_state_conflict"):
             await self._api.call("chat.update", Ok, given)
-        except PlatformRefusal as refusal:
-            if refusal.code != "streaming_state_conflict":
-                raise
-            await self._streams.stop(channel, ts)
-            await self._api.call("chat.update", Ok, given)
+            return
+        await self._streams.stop(channel, ts)
+        await self._api.call("chat.update", Ok, given)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Show a status in a thread, which Slack has there only; an empty one ends it. Raises PlatformError."""
@@ -657,26 +655,19 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         for number in range(1, NAMES_MAX + 1):
             ending = f"-{number}" if number > 1 else ""
             given: Fields = {"name": name[: CHANNEL_NAME_CHARS_MAX - len(ending)] + ending, "is_private": private}
-            try:
+            with Tolerating("name_taken"):
                 made = (await self._api.call("conversations.create", ChannelInfo, given)).channel.id
-            except PlatformRefusal as refusal:
-                if refusal.code != "name_taken":
-                    raise
-                continue
-            if people:
-                await self._api.call("conversations.invite", Ok, {"channel": made, "users": ",".join(people)})
-            return made
+                if people:
+                    await self._api.call("conversations.invite", Ok, {"channel": made, "users": ",".join(people)})
+                return made
         raise PlatformError(f"Channels named {name!r} exist already. Choose another name.", permanent=True)
 
     async def has_channel(self, channel: str) -> bool:
         """Whether the channel is there and the bot may write to it. Raises PlatformError when that is not known."""
-        try:
+        with Tolerating("channel_not_found"):
             found = await self._channel(channel)
-        except PlatformRefusal as refusal:
-            if refusal.code == "channel_not_found":
-                return False
-            raise
-        return not found.is_archived and (found.is_member or found.is_im or found.is_mpim)
+            return not found.is_archived and (found.is_member or found.is_im or found.is_mpim)
+        return False
 
     async def _channel(self, channel: str) -> SlackChannel:
         return (await self._api.call("conversations.info", ChannelInfo, {"channel": channel})).channel
