@@ -234,17 +234,13 @@ class ConversationCache:
 
     def __init__(self, protocol: ApiProtocol) -> None:
         self._protocol = protocol
-        self._threads: OrderedDict[str, JoinedMessages] = OrderedDict()
-        self._bytes = 0
-
-    @property
-    def kept(self) -> Mapping[str, JoinedMessages]:
+        self.kept: OrderedDict[str, JoinedMessages] = OrderedDict()
         """The encoded conversations by thread, the least recently used first."""
-        return self._threads
+        self._bytes = 0
 
     def new_images(self, request: ModelRequest, *, native: bool = False) -> list[Image]:
         """The images that this request adds, to be loaded before `join`."""
-        joined = self._threads.get(request.cache_key)
+        joined = self.kept.get(request.cache_key)
         return [
             image
             for message in self._new(joined if joined and joined.native == native else None, request.messages)
@@ -254,7 +250,7 @@ class ConversationCache:
 
     def join(self, request: ModelRequest, images: Images, *, native: bool = False) -> JoinedMessages:
         """All messages of the request; valid until the next call."""
-        joined = self._threads.pop(request.cache_key, None)
+        joined = self.kept.pop(request.cache_key, None)
         if joined is not None:
             self._bytes -= len(joined.buffer)
             joined = joined if joined.native == native else None
@@ -270,14 +266,14 @@ class ConversationCache:
                 joined.found.update((tool.name, tool) for tool in message.found)
         joined.messages += tuple(map(ref, new))
         if request.cache_key:
-            self._threads[request.cache_key] = joined
+            self.kept[request.cache_key] = joined
             self._bytes += len(joined.buffer)
-        while len(self._threads) > 1:
-            oldest = next(iter(self._threads.values()))
+        while len(self.kept) > 1:
+            oldest = next(iter(self.kept.values()))
             is_held = not oldest.messages or oldest.messages[-1]() is not None
-            if is_held and len(self._threads) <= THREADS_MAX and self._bytes <= JOINED_BYTES_MAX:
+            if is_held and len(self.kept) <= THREADS_MAX and self._bytes <= JOINED_BYTES_MAX:
                 break
-            self._threads.popitem(last=False)
+            self.kept.popitem(last=False)
             self._bytes -= len(oldest.buffer)
         return joined
 

@@ -70,13 +70,10 @@ _REFUSED = r"denied|not allowed|did not allow|refused|expired|nobody (?:approved
 class DemoProvider:
     """Answers by rules. The same conversation gets the same answer, apart from call ids."""
 
-    def __init__(self, clock: Clock, name: str = DEMO) -> None:
-        self._clock = clock
-        self._name = name
+    name = DEMO
 
-    @property
-    def name(self) -> str:
-        return self._name
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Lets other tasks run between two pieces."""
