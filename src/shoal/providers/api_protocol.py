@@ -192,21 +192,18 @@ class ApiProtocol:
         ]
 
 
-class JoinedMessages:
+class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
     """A thread's messages so far, as JSON. The last frame is left open, so that a message of its role can join it.
     `before` is the buffer's length at the previous request, `found` the tools that have been looked up."""
 
-    __slots__ = ("before", "buffer", "call_ids", "found", "later", "messages", "native", "role")
-
-    def __init__(self, *, native: bool = False) -> None:
-        self.native = native
-        self.found: dict[str, ToolSpec] = {}
-        self.messages: tuple[ReferenceType[ModelMessage], ...] = ()
-        self.buffer = bytearray()
-        self.before = 0
-        self.role: str = ""
-        self.later = b""
-        self.call_ids: set[str] = set()
+    native: bool = False
+    found: dict[str, ToolSpec] = {}
+    messages: tuple[ReferenceType[ModelMessage], ...] = ()
+    buffer: bytearray = msgspec.field(default_factory=bytearray)
+    before: int = 0
+    role: str = ""
+    later: bytes = b""
+    call_ids: set[str] = msgspec.field(default_factory=set)
 
     def add(self, message: EncodedMessage, protocol: ApiProtocol) -> None:
         """Append a message."""
@@ -351,15 +348,12 @@ class AnswerContext(msgspec.Struct, frozen=True):
     new_id: Callable[[], str]
 
 
-class CallParts:
+class CallParts(msgspec.Struct, eq=False):
     """A tool call while its pieces arrive."""
 
-    __slots__ = ("arguments", "id", "name")
-
-    def __init__(self, call_id: str = "", name: str = "", arguments: str = "") -> None:
-        self.id = call_id
-        self.name = name
-        self.arguments = [arguments] if arguments else []
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = []
 
 
 class AnswerReader:

@@ -207,7 +207,7 @@ class GeminiReader(AnswerReader):
             for part in (candidate.content.parts if candidate.content is not None else None) or ():
                 if (call := part.function_call) is not None:
                     arguments = bytes(call.args).decode()
-                    self.calls.append(CallParts(call.id or "", call.name, "{}" if arguments == "null" else arguments))
+                    self.calls.append(CallParts(call.id or "", call.name, ["{}" if arguments == "null" else arguments]))
                     self._call_signatures.append(part.thought_signature or "")
                     continue
                 if part.text:

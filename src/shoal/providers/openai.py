@@ -518,7 +518,7 @@ class ResponsesReader(AnswerReader):
                         )
                     case "tool_search_call" if item.call_id:
                         asked = item.arguments if isinstance(item.arguments, str) else encode(item.arguments).decode()
-                        self.calls.append(CallParts(item.call_id, MORE_TOOLS, asked))
+                        self.calls.append(CallParts(item.call_id, MORE_TOOLS, [asked]))
                     case "message" if index not in self._spoken:
                         self.texts.extend(part.text or part.refusal for part in item.content or ())
                     case _:
