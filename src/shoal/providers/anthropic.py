@@ -155,8 +155,19 @@ class AnthropicMessages(ApiProtocol):
             case UserMessage(text=text, images=shown):
                 blocks = [*self.encode_images(shown, images), *self._text(text)]
                 return EncodedMessage("user", b",".join(blocks) or b'{"type":"text","text":"(an empty message)"}')
-            case AssistantMessage():
-                return EncodedMessage("assistant", b",".join(self._assistant(message)))
+            case AssistantMessage(text=text, tool_calls=made, opaque=opaque):  # thinking stands where it came
+                call_template, at, blocks = b'{"type":"tool_use","id":%b,"name":%b,"input":%b}', 0, list[bytes]()
+                calls = [call_template % encode_call(call) for call in made]
+                is_own = opaque is not None and opaque.kind.startswith("anthropic:")
+                for kept in _blocks_decoder.decode(opaque.json) if opaque is not None and is_own else ():
+                    if kept.type == "text":
+                        blocks.extend(self._text(text[at : at + kept.chars]))
+                        at += kept.chars
+                    elif kept.type != "tool_use":
+                        blocks.append(encode(kept))
+                    elif calls:
+                        blocks.append(calls.pop(0))
+                return EncodedMessage("assistant", b",".join((*blocks, *self._text(text[at:]), *calls)))
             case ToolMessage(call_id=call_id, text=text, images=shown, is_error=is_error):
                 blocks = [*self._text(text), *self.encode_images(shown, images)]
                 if native and message.found:  # which stand with nothing beside them
@@ -183,21 +194,6 @@ class AnthropicMessages(ApiProtocol):
 
     def _text(self, text: str) -> list[bytes]:
         return [self.encode_text(text)] if text and not text.isspace() else []
-
-    def _assistant(self, message: AssistantMessage) -> list[bytes]:
-        """An answer's blocks; with its thinking, in the order in which they came."""
-        opaque, at, blocks = message.opaque, 0, list[bytes]()
-        calls = [b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % encode_call(call) for call in message.tool_calls]
-        is_own = opaque is not None and opaque.kind.startswith("anthropic:")
-        for kept in _blocks_decoder.decode(opaque.json) if opaque is not None and is_own else ():
-            if kept.type == "text":
-                blocks.extend(self._text(message.text[at : at + kept.chars]))
-                at += kept.chars
-            elif kept.type != "tool_use":
-                blocks.append(encode(kept))
-            elif calls:
-                blocks.append(calls.pop(0))
-        return [*blocks, *self._text(message.text[at:]), *calls]
 
 
 def _with_cache_marks(joined: JoinedMessages) -> list[bytes | bytearray]:

@@ -114,8 +114,19 @@ class DemoProvider:
             return AssistantMessage("\n\n".join((*lines, LABEL)))
         asked = next((found for found in reversed(request.messages) if isinstance(found, UserMessage)), None)
         intents = understand(asked.text if asked is not None else "")
+        kind = intents[0].kind
+        if kind in _REPLIES:
+            return AssistantMessage(f"{_REPLIES[kind]}\n\n{LABEL}")
         if not intents[0].acts:
-            return AssistantMessage(f"{_reply(intents[0], request)}\n\n{LABEL}")
+            begin = "I am only the demo model and did not understand that. What I do understand:"
+            if kind == "help":
+                begin = "I am the demo model: no AI, fixed rules, but the tools I call are real. I can"
+            names = {spec.name for spec in (*request.tools, *request.further)}
+            lines = [begin, "", *(f"- {words}" for name, words in _CAN.items() if name in names)]
+            if "bash" in names or "time" in names:
+                lines.append("- tell the time: `what time is it?`")
+            lines.append("- explain how to connect a real model: `how do I connect a model?`")
+            return AssistantMessage("\n".join((*lines, "", LABEL)))
         offered = (*request.tools, *request.further) if request.tool_choice == "auto" else ()
         tools = {spec.name: spec for spec in offered}
         found = [call_for(intent, tools, self._clock.now()) for intent in intents]
@@ -134,20 +145,6 @@ _REPLIES = {
     "greet": "Hello! I am the demo model: no AI, a few fixed rules. Ask me “what can you do?”.",
     "thanks": "You are welcome.",
 }
-
-
-def _reply(intent: "Intent", request: ModelRequest) -> str:
-    if intent.kind in _REPLIES:
-        return _REPLIES[intent.kind]
-    offered = {spec.name for spec in (*request.tools, *request.further)}
-    lines = [f"- {words}" for name, words in _CAN.items() if name in offered]
-    if "bash" in offered or "time" in offered:
-        lines.append("- tell the time: `what time is it?`")
-    lines.append("- explain how to connect a real model: `how do I connect a model?`")
-    begin = "I am only the demo model and did not understand that. What I do understand:"
-    if intent.kind == "help":
-        begin = "I am the demo model: no AI, fixed rules, but the tools I call are real. I can"
-    return "\n".join((begin, "", *lines))
 
 
 class _CallValues(msgspec.Struct):

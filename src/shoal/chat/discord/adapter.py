@@ -404,28 +404,32 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         """Acknowledge within Discord's three seconds, then do what was asked, then say how it went."""
         base = f"/webhooks/{interaction.application_id}/{interaction.token}"
         callback = f"/interactions/{interaction.id}/{interaction.token}/callback"
+        user = interaction.user or (interaction.member.user if interaction.member is not None else None)
+        place = place_of(interaction.channel, interaction.guild_id) if interaction.channel is not None else None
+        author = author_of(user, interaction.member) if user is not None and not user.bot else None
+        name, now = interaction.data.name, self._clock.now()
+        typed = " ".join(str(option.value) for option in interaction.data.options)
         try:
-            if interaction.type == 4:
-                choices = choices_body(await self._suggestions(interaction, inbox))
-                await self._api.call("POST", callback, msgspec.Raw, choices)
+            if interaction.type == 4:  # what may be meant by what somebody has typed of a command
+                texts: Sequence[str] = ()
+                if author is not None and place is not None:
+                    thread = place.thread(self.platform)
+                    asked = CommandRequest(thread, author, name, typed.lstrip(), interaction.id, now)
+                    texts = await inbox.suggestions(asked)
+                await self._api.call("POST", callback, msgspec.Raw, choices_body(texts))
                 return
             acknowledged: Fields = {"type": 5, "data": {"flags": EPHEMERAL}}
             await self._api.call("POST", callback, msgspec.Raw, acknowledged)
-            user = interaction.user or (interaction.member.user if interaction.member is not None else None)
-            name = interaction.data.name
-            if user is None or user.bot or interaction.channel is None:
+            if author is None or place is None:
                 answer = "I cannot do that here."
             else:
-                place = place_of(interaction.channel, interaction.guild_id)
                 await self._servers.note(place.channel, place.guild.removeprefix("?"))
-                thread, author = place.thread(self.platform), author_of(user, interaction.member)
-                argument = " ".join(str(option.value) for option in interaction.data.options).strip()
+                thread, argument = place.thread(self.platform), typed.strip()
                 if interaction.type == 3:
                     answer = await press(interaction.data.custom_id, thread, author, inbox)
                 elif name not in COMMANDS:
                     answer = f"There is no command /{name}."
                 else:
-                    now = self._clock.now()
                     answer = await inbox.command(
                         CommandRequest(
                             thread, author, name, argument, interaction.id, now, direct=place.direct, private=True
@@ -437,18 +441,6 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                 await self._api.call("POST", base, msgspec.Raw, {**message_body(piece), "flags": EPHEMERAL})
         except (PlatformError, StoreError) as error:
             log.warning("a command or click was not answered: %s", error, extra={"platform": self.platform})
-
-    async def _suggestions(self, interaction: Interaction, inbox: InboxPort) -> Sequence[str]:
-        """What may be meant by what somebody has typed of a command."""
-        user = interaction.user or (interaction.member.user if interaction.member is not None else None)
-        if user is None or user.bot or interaction.channel is None:
-            return ()
-        place, author = place_of(interaction.channel, interaction.guild_id), author_of(user, interaction.member)
-        typed = " ".join(str(option.value) for option in interaction.data.options).lstrip()
-        asked = CommandRequest(
-            place.thread(self.platform), author, interaction.data.name, typed, interaction.id, self._clock.now()
-        )
-        return await inbox.suggestions(asked)
 
     # ---- posts ----
 
