@@ -51,7 +51,6 @@ from shoal.store.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
-
 ENDING_SECONDS = 5.0
 """How long a post that has begun may still take when its sender is cancelled."""
 
@@ -99,9 +98,7 @@ MOVED = "_↓ The answer is below._"
 
 class _Preview(msgspec.Struct, eq=False):
     """One turn's answer as far as it is written: what there is of it, what its message shows, and how it goes on.
-
-    `doubtful` says whether a message may stand whose id is not known; None where that was not looked up yet.
-    """
+    `doubtful` says whether a message may stand whose id is not known; None where that was not looked up yet."""
 
     thread: ThreadId
     turn: TurnId
@@ -283,10 +280,8 @@ class Previews:
 
 
 async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) -> str:
-    """Post, or where an earlier try may have gone through, take what stands there and is no other post's.
-
-    Returns the message's id. Raises PlatformError.
-    """
+    """Post, or where an earlier try may have gone through, take what stands there and is no other post's. Returns the
+    message's id. Raises PlatformError."""
     if post.maybe_posted and isinstance(adapter, ReadsBack):
         for message_id in await adapter.find_posted(post):
             if not await outbox.is_noted(adapter.platform, message_id):
@@ -295,10 +290,8 @@ async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) ->
 
 
 async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> None:
-    """Delete a preview whose answer stands elsewhere; where that cannot be, have it point there.
-
-    One that is gone already is left. Raises PlatformError for what may yet succeed.
-    """
+    """Delete a preview whose answer stands elsewhere; where that cannot be, have it point there. One that is gone
+    already is left. Raises PlatformError for what may yet succeed."""
     try:
         if isinstance(adapter, Deletes):
             await adapter.delete(thread, message_id)
@@ -315,9 +308,7 @@ async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> N
 
 def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:
     """As much of a text that is being written as one message takes, with what is open closed, and whether that is all.
-
-    Where a message can only be added to, it is no more than what stays as it is.
-    """
+    Where a message can only be added to, it is no more than what stays as it is."""
     reserve = len(STOPPED)
     while True:
         piece, rest, _ = first_piece_of(text, limits, reserve)
