@@ -7,7 +7,6 @@ import hmac
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -306,8 +305,3 @@ def parse_answer(text: str) -> Answer | None:
     allow = found["yes"] is not None
     always = bool(found["first"] or found["last"])
     return Answer(found["id"] or "", allow, "thread" if allow and always else "once")
-
-
-def expires_at(now: datetime, ask_expires_seconds: float) -> datetime:
-    """When a question asked now is no longer open."""
-    return now + timedelta(seconds=ask_expires_seconds)

@@ -154,14 +154,6 @@ def source_of(event: Event) -> str:
             return ""
 
 
-def taint_of(events: Iterable[Event], state: TaintState | None = None) -> TaintState:
-    """Fold events, oldest first, into a state."""
-    found = state or TaintState()
-    for event in events:
-        found = found.after(event)
-    return found
-
-
 def sink_of(action: Action) -> str:
     """What harm an action could do with untrusted content in mind, as the end of "it would …"; empty when none."""
     tool, _, detail = action.text.removeprefix("tool:").partition(":")
