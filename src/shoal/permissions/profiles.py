@@ -151,12 +151,7 @@ _GUARDED = ProfileSettings(
 )
 
 BUILTIN_PROFILES: Mapping[str, ProfileSettings] = MappingProxyType(
-    {
-        "open": ProfileSettings(allow=(EVERYTHING,)),
-        "standard": _STANDARD,
-        "guarded": _GUARDED,
-        "locked": _LOCKED,
-    }
+    {"open": ProfileSettings(allow=(EVERYTHING,)), "standard": _STANDARD, "guarded": _GUARDED, "locked": _LOCKED}
 )
 
 
