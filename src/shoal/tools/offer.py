@@ -43,22 +43,7 @@ NAMED_CHARS_MAX = 1_200
 """Longest list of names in what `more_tools` says of itself; with more, those of a server are counted."""
 _WORD = re.compile(r"[^\W_]+")
 _STEM_CHARS = 5
-_SMALL_WORDS = {
-    "and",
-    "are",
-    "for",
-    "from",
-    "have",
-    "into",
-    "that",
-    "the",
-    "this",
-    "tool",
-    "tools",
-    "what",
-    "with",
-    "you",
-}
+_SMALL_WORDS = set("and are for from have into that the this tool tools what with you".split())  # noqa: SIM905
 
 
 class Offer(msgspec.Struct, frozen=True, eq=False):

@@ -117,10 +117,7 @@ def recall_tool(
         earlier conversations, as far as the person you talk with may see them. Each passage names its source."""
         if day:
             return note_of(day, context)
-        words = " ".join(words_of(query))
-        if not words:
-            raise ToolError("Give at least one word to look for.")
-        within = context.within
+        within, words = context.within, words_of(query)
 
         async def work() -> ToolOutput:
             passages, notes = await found(query, context, limit)

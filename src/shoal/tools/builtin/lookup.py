@@ -7,7 +7,7 @@ A channel's conversations are open to whoever speaks in it; those of others only
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
@@ -25,7 +25,7 @@ from shoal.domain.untrusted import UNREADABLE
 from shoal.store.journal import SEQ_END, Journal, SnapshotStore
 from shoal.store.projections import CONTEXT, LOG, ContextPlace, LogLine
 from shoal.store.search import ArtifactStore, SearchIndex
-from shoal.tools.functions import FunctionTool, Prepared, planned, tool
+from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.jail import Jail
 
 AROUND_CHARS = 300
@@ -89,7 +89,7 @@ def search_channel_tool(
     @tool(read_only=True, idempotent=True)
     def search_channel(context: ToolContext, query: Query, limit: Limit = 20) -> Invocation:
         """Search what was said in this channel, also before you were here."""
-        within = channel_of(context.chat)
+        within, words = channel_of(context.chat), words_of(query)
 
         async def work() -> ToolOutput:
             found = await search.said(query, within=within, limit=limit + 1)
@@ -97,23 +97,28 @@ def search_channel_tool(
             known = {hit.text for hit in hits}
             platform, note = await on_platform(query, context)
             hits += [hit for hit in platform if hit.text not in known]
-            hits.sort(key=lambda hit: hit.at, reverse=True)
-            return _output(hits, query, limit, note)
+            shown = sorted(hits, key=lambda hit: hit.at, reverse=True)[:limit]
+            if not shown:
+                return ToolOutput(f"Nothing was found for {query!r}.\n{note}".rstrip())
+            lines = [
+                f"{hit.at:%Y-%m-%d %H:%M} {hit.author.name or hit.author.id} in {hit.where}: "
+                + around(hit.text, query, AROUND_CHARS)
+                for hit in shown
+            ]
+            taint = next((hit.tainted_by for hit in shown if hit.tainted_by), "")
+            return ToolOutput("\n".join([*lines, note] if note else lines), tainted_by=taint, is_piece=True)
 
-        return _prepared("search_channel", query, limit, within, work)
+        return planned("search_channel", words, work, query=query, limit=limit, within=within)
 
     return search_channel
 
 
-def _prepared(name: str, query: str, limit: int, within: str, work: Callable[[], Awaitable[ToolOutput]]) -> Prepared:
+def words_of(query: str) -> str:
+    """The words of a query, a blank between them. Raises ToolError where there is none."""
     words = " ".join(_WORD.findall(query))
     if not words:
         raise ToolError("Give at least one word to look for.")
-    return planned(name, words, work, query=query, limit=limit, within=within)
-
-
-def words_of(text: str) -> list[str]:
-    return _WORD.findall(text)
+    return words
 
 
 def hit_of(event: Event) -> Hit:
@@ -143,18 +148,6 @@ def around(text: str, query: str, chars_max: int) -> str:
     places = [place for word in _WORD.findall(query) if (place := folded.find(word.casefold())) >= 0]
     start = max(0, min(places, default=0) - chars_max // 3)
     return f"{'…' if start else ''}{line[start : start + chars_max]}…"
-
-
-def _output(hits: list[Hit], query: str, limit: int, note: str = "") -> ToolOutput:
-    shown = hits[:limit]
-    if not shown:
-        return ToolOutput(f"Nothing was found for {query!r}.\n{note}".rstrip())
-    lines: list[str] = []
-    for hit in shown:
-        text = around(hit.text, query, AROUND_CHARS)
-        lines.append(f"{hit.at:%Y-%m-%d %H:%M} {hit.author.name or hit.author.id} in {hit.where}: {text}")
-    taint = next((hit.tainted_by for hit in shown if hit.tainted_by), "")
-    return ToolOutput("\n".join([*lines, note] if note else lines), tainted_by=taint, is_piece=True)
 
 
 class _OwnFile(NamedTuple):
