@@ -84,7 +84,7 @@ def process_tools(
                 tainted_by=context.purpose.tainted_by or tainted_by,
                 name=plain_name,
                 hooks=checked,
-                depth=await processes.depth(context.thread, context.turn),
+                depth=await processes.rows.depth(context.thread, context.turn),
                 told_in=context.chat if context.chat != context.thread else ThreadId(""),
             )
             try:

@@ -40,7 +40,6 @@ from shoal.domain.errors import (
     StoreUnavailable,
 )
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.markup import counted
 from shoal.domain.messages import Inbound, Prompt, Receipt
 from shoal.domain.ports import Command, Sandbox
@@ -355,14 +354,6 @@ class ProcessService:
     def check(self, hooks: tuple[Hook, ...]) -> None:
         """Raises InvalidInput for a pattern that cannot be used."""
         LineMatcher([hook.pattern for hook in hooks if hook.on == "output"])
-
-    async def lines(self, agent: str, within: str) -> list[str]:
-        """What processes of an agent run for these conversations, on all machines, a line each."""
-        return [line_of(process, self._clock.now()) for process in await self.of_agent(agent, within, running=True)]
-
-    async def depth(self, thread: ThreadId, turn: TurnId) -> int:
-        """How many hooks led to a turn."""
-        return await self.rows.depth(thread, turn)
 
     def log_path(self, process: Process) -> Path:
         """Where its log is; rotated files lie beside it."""
