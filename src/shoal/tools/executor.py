@@ -359,10 +359,8 @@ class Executor:
             except SandboxError as error:
                 output = ToolOutput(str(error), is_error=True)
             except TimeoutError:
-                limit = CALL_SECONDS_MAX
-                output = ToolOutput(
-                    f"The call was ended after {counted(limit, 'second')}, the longest a call may take.", is_error=True
-                )
+                ended = f"The call was ended after {counted(CALL_SECONDS_MAX, 'second')}, the longest a call may take."
+                output = ToolOutput(ended, is_error=True)
             except Exception as error:
                 log.exception("tool %s failed", admitted.call.name)
                 output = ToolOutput(f"The tool failed: {type(error).__name__}: {error}", is_error=True)

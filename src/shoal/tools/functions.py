@@ -204,15 +204,12 @@ def _documented_fields(
 
 
 def _with_description(hint: object, described: str) -> type:
-    if get_origin(hint) is Annotated:
-        base, *extras = get_args(hint)
-        text = next((extra for extra in extras if isinstance(extra, str)), described)
-        metas = [extra for extra in extras if isinstance(extra, msgspec.Meta)]
-        if text and not any(meta.description for meta in metas):
-            metas.append(msgspec.Meta(description=text))
-        hint = Annotated[base, *metas] if metas else base
-        return cast("type", hint)
-    return cast("type", Annotated[hint, msgspec.Meta(description=described)] if described else hint)
+    base, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    text = next((extra for extra in extras if isinstance(extra, str)), described)
+    metas = [extra for extra in extras if isinstance(extra, msgspec.Meta)]
+    if text and not any(meta.description for meta in metas):
+        metas.append(msgspec.Meta(description=text))
+    return cast("type", Annotated[base, *metas] if metas else base)
 
 
 def schema_of(arguments: type[msgspec.Struct]) -> str:

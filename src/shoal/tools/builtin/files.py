@@ -161,12 +161,12 @@ def read_tool(name: str = "read") -> FunctionTool[Invocation]:
             content = jail.read(place, TEXT_BYTES_MAX)
             if (media_type := media_type_of(content)) in SHOWN_IMAGES:
                 try:
-                    image = fit_image(content, media_type, IMAGE_BYTES_MAX)
+                    image, image_type = fit_image(content, media_type, IMAGE_BYTES_MAX)
                 except InvalidInput as problem:
                     raise ToolError(f"{place.shown} cannot be shown: {problem}.") from problem
-                kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image.content)
+                kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image)
                 text = f"[The image {place.shown}, {media_type}, {len(content):,} bytes]"
-                return ToolOutput(text, images=(Image(str(kept), image.media_type),))
+                return ToolOutput(text, images=(Image(str(kept), image_type),))
             if is_binary(content):
                 size = f"{len(content):,} bytes"
                 raise ToolError(f"{place.shown} is binary ({size}). Look at it with a command, such as `file`.")
