@@ -75,17 +75,9 @@ class HostSandbox(_HostPaths):
             raise SandboxError("Commands need bash, which was not found: install it.")
         if not command.cwd.is_dir():
             raise SandboxError(f"The working directory {command.cwd} does not exist.")
-        return await run_process(
-            Spawn(
-                argv=(*self._tie, self._shell, "-c", command.text),
-                cwd=str(command.cwd),
-                env=(*self._env, *command.env),
-                timeout_seconds=command.timeout_seconds,
-                output_bytes_max=command.output_bytes_max,
-                watch=command.watch,
-                see=command.see,
-            )
-        )
+        argv, env = (*self._tie, self._shell, "-c", command.text), (*self._env, *command.env)
+        bounds = command.timeout_seconds, command.output_bytes_max
+        return await run_process(Spawn(argv, str(command.cwd), env, *bounds, command.watch, see=command.see))
 
 
 class SeatbeltSandbox(_HostPaths):
@@ -118,17 +110,8 @@ class SeatbeltSandbox(_HostPaths):
             environment |= {"HOME": str(command.cwd), "TMPDIR": temporary, **dict(command.env)}
             limits = ulimit_line(limits_for(command, self._limits))
             argv = (self._program, "-p", text, "/bin/bash", "-c", limits + command.text)
-            return await run_process(
-                Spawn(
-                    argv,
-                    str(command.cwd),
-                    tuple(environment.items()),
-                    command.timeout_seconds,
-                    command.output_bytes_max,
-                    command.watch,
-                    see=command.see,
-                )
-            )
+            env, bounds = tuple(environment.items()), (command.timeout_seconds, command.output_bytes_max)
+            return await run_process(Spawn(argv, str(command.cwd), env, *bounds, command.watch, see=command.see))
 
 
 def seatbelt_profile(mounts: Sequence[Mount], *, open_network: bool) -> str:

@@ -277,19 +277,18 @@ class ProcessEntry(NamedTuple):
     state: str
 
 
-def kill_tree(tree: ProcessTree) -> bool:
+def kill_tree(tree: ProcessTree) -> None:
     """Kill every process that belongs to the command, until none is left.
 
     `root` must not have been waited for yet, so that its number is not somebody else's. Blocks for a few milliseconds
-    (at most about ROUNDS_MAX times ROUND_SECONDS); returns whether all are gone.
+    (at most about ROUNDS_MAX times ROUND_SECONDS).
     """
     for _ in range(ROUNDS_MAX):
         victims = find_tree(tree)
         if not victims:
-            return True
+            return
         _kill(victims)
         time.sleep(ROUND_SECONDS)
-    return False
 
 
 def find_tree(tree: ProcessTree) -> set[int]:
