@@ -50,7 +50,21 @@ _SWEEPS_MAX = 100
 _SWEEP_SECONDS = 0.01
 
 
-class BubblewrapSandbox:
+class MountedPaths:
+    """What sandboxes have in common whose commands see only the mounts."""
+
+    def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
+        """The inside path of a host path; itself where no mount holds it."""
+        found = from_host(path, mounts)
+        return found.shown if found is not None else str(path)
+
+    def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
+        """The host path of an inside path; unchanged where no mount holds it."""
+        found = from_inside(path, mounts)
+        return found.host if found is not None else Path(path)
+
+
+class BubblewrapSandbox(MountedPaths):
     """A `Sandbox` of Linux namespaces. `network` is off, on (the host's own), or a list of allowed hosts."""
 
     name = "bubblewrap"
@@ -146,12 +160,6 @@ class BubblewrapSandbox:
             self._groups = find_groups(self._limits)
         return self._groups
 
-    def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        return to_inside(path, mounts)
-
-    def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        return to_outside(path, mounts)
-
     async def close(self) -> None:
         """Remove what control groups are left, once their last processes are gone."""
         for _ in range(_SWEEPS_MAX):
@@ -233,18 +241,6 @@ def _system() -> tuple[str, ...]:
     # All of /proc is read-only: the kernel lets whoever is root on the host write its settings, such as core_pattern,
     # from within a user namespace too.
     return (*options, "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc")
-
-
-def to_inside(path: Path, mounts: Sequence[Mount]) -> str:
-    """The inside path of a host path; itself where no mount holds it."""
-    found = from_host(path, mounts)
-    return found.shown if found is not None else str(path)
-
-
-def to_outside(path: str, mounts: Sequence[Mount]) -> Path:
-    """The host path of an inside path; unchanged where no mount holds it."""
-    found = from_inside(path, mounts)
-    return found.host if found is not None else Path(path)
 
 
 def require_inside(path: Path, mounts: Sequence[Mount]) -> str:

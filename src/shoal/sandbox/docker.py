@@ -28,7 +28,7 @@ from shoal.domain.errors import SandboxError
 from shoal.domain.files import to_the_end
 from shoal.domain.network import network_reason
 from shoal.domain.ports import Command, CommandResult, Mount, SeeOutput
-from shoal.sandbox.bubblewrap import require_inside, to_inside, to_outside
+from shoal.sandbox.bubblewrap import MountedPaths, require_inside
 from shoal.sandbox.limits import GIBIBYTE, CommandLimits
 from shoal.sandbox.processes import LINGER_SECONDS, MARK, identity_of, is_alive, is_orphaned, new_mark
 from shoal.sandbox.proxy import Network
@@ -66,7 +66,7 @@ OWNER_LABEL = "shoal.owner"
 _HEADER_BYTES = 8
 
 
-class DockerSandbox:
+class DockerSandbox(MountedPaths):
     """A `Sandbox` of containers. `image` is what they start from; `container` names one that runs already."""
 
     name = "docker"
@@ -227,12 +227,6 @@ class DockerSandbox:
         for _ in range(_KILLS):
             async with asyncio.timeout(KILL_SECONDS):
                 await self._output_of(self._container, _KILL, f"{MARK}={mark}")
-
-    def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        return to_inside(path, mounts)
-
-    def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        return to_outside(path, mounts)
 
     async def close(self) -> None:
         """Remove the containers."""

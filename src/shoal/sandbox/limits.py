@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 import resource
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -88,18 +88,12 @@ def ulimit_line(limits: CommandLimits) -> str:
 # ---- control groups ----
 
 
-class GroupLimit(NamedTuple):
-    """A file of a control group and what to write there; 0 leaves it unlimited."""
-
-    file: str
-    value: int
-
-
 class Hierarchy(NamedTuple):
-    """A directory in which groups can be made, and the limits that groups made there take."""
+    """A directory in which groups can be made, and the limits that groups made there take: by the file where each is
+    written; 0 is no limit."""
 
     parent: Path
-    limits: tuple[GroupLimit, ...]
+    limits: Mapping[str, int]
 
 
 class GroupMembership(NamedTuple):
@@ -193,9 +187,9 @@ class ControlGroups:
         try:
             for hierarchy, folder in zip(self._hierarchies, folders, strict=True):
                 folder.mkdir()
-                for limit in hierarchy.limits:
-                    if limit.value:
-                        _write(folder / limit.file, limit.value)
+                for file, limit in hierarchy.limits.items():
+                    if limit:
+                        _write(folder / file, limit)
         except OSError as error:
             self._remove(folders)
             raise SandboxError(f"The control group for a command could not be made: {error}.") from error
@@ -231,10 +225,10 @@ class ControlGroups:
 def find_groups(limits: CommandLimits, root: Path = _ROOT) -> ControlGroups:
     """The control groups that can enforce `limits` here, found by making one; none without the right to make any."""
     processes, memory = limits.processes_max, limits.memory_bytes_max
-    unified = Hierarchy(root, (GroupLimit("pids.max", processes), GroupLimit("memory.max", memory)))
+    unified = Hierarchy(root, {"pids.max": processes, "memory.max": memory})
     separate = (
-        Hierarchy(root / "pids", (GroupLimit("pids.max", processes),)),
-        Hierarchy(root / "memory", (GroupLimit("memory.limit_in_bytes", memory),)),
+        Hierarchy(root / "pids", {"pids.max": processes}),
+        Hierarchy(root / "memory", {"memory.limit_in_bytes": memory}),
     )
     for candidates in ((unified,), separate, separate[:1]):
         for folder in (folder for hierarchy in candidates for folder in hierarchy.parent.glob("shoal-*-*")):
