@@ -22,8 +22,8 @@ import re
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import PurePosixPath
 from threading import Lock
 from typing import TypeVar
@@ -35,6 +35,7 @@ from shoal.domain.permissions import NO_COVERAGE, Action, Coverage, CoveredFile
 from shoal.domain.ports import Mount, RunFile
 from shoal.permissions.code_files import is_code
 from shoal.tools.jail import SANDBOX_FILES, is_systems, open_resolved, resolve
+from shoal.tools.openat import closing_file
 
 DIGESTS_KEPT_MAX = 20_000
 """Digests of files that are kept by what `stat` tells of the file."""
@@ -259,7 +260,7 @@ class _Look:
             self.files.append(CoveredFile(shown, -1, ""))
             self.runs.append(RunFile(self._found_at(place), ""))
             return
-        with _closed(file):
+        with closing_file(file):
             found = os.fstat(file)
             if stat.S_ISDIR(found.st_mode):
                 entries = sorted(self._all_below(file, f"{place.shown}/"))
@@ -301,7 +302,7 @@ class _Look:
         found: dict[str, str] = {}
         try:
             for mount in [mount for mount in self._mounts if mount.host.is_dir()]:
-                with _closed(os.open(mount.host, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as folder:
+                with closing_file(os.open(mount.host, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as folder:
                     self._add_code(folder, mount.inside, named, found, in_git=False, whole=covers_all)
         except _TooMuchError as error:
             self.uncovered(str(error))
@@ -356,7 +357,7 @@ class _Look:
                 file = os.open(entry.name, flags, dir_fd=folder)
         if file is None:
             return 0, f"{text}no file"
-        with _closed(file):
+        with closing_file(file):
             found = os.fstat(file)
             if not stat.S_ISREG(found.st_mode):
                 return 0, f"{text}no file"
@@ -370,19 +371,11 @@ class _TooMuchError(OSError):
     """There is more than may be read; the text says what."""
 
 
-@contextmanager
-def _closed(file: int) -> Generator[int]:
-    try:
-        yield file
-    finally:
-        os.close(file)
-
-
 def _entered(folder: int, name: str, path: str) -> AbstractContextManager[int]:
     """A descriptor of a folder in an open one, no link followed. Raises OSError, also where it lies too deep."""
     if path.count("/") > DEPTH_MAX:
         raise _TooMuchError(f"the code it may run lies more than {DEPTH_MAX} folders deep")
-    return _closed(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
+    return closing_file(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
 
 
 def _entries(folder: int, path: str) -> Iterator[tuple[os.DirEntry[str], str]]:

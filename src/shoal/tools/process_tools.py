@@ -1,6 +1,7 @@
 """The tools for processes that outlive a turn: `process_start`, `process_list`, `process_logs`, `process_kill`."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -192,10 +193,8 @@ def _shown_hook(hook: Hook) -> str:
 
 async def _own_process(processes: ProcessService, id: str, context: ToolContext) -> Process:
     """The agent's process of that id. Raises ToolError, the same for another's or one elsewhere as for none."""
-    try:
+    with suppress(NotFound):
         process = await processes.get(id.strip())
         if process.spec.agent == context.agent.name and process.spec.chat.startswith(context.within):
             return process
-    except NotFound:
-        pass
     raise ToolError(f"You have no process {id.strip()[:80]}. process_list shows those you have.")

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from shoal.domain.checkpoints import Parts, TreeChange, TreeEntry, alike
 from shoal.domain.files import digest_of
-from shoal.tools.openat import best_opener, give_to
+from shoal.tools.openat import best_opener, closing_file, give_to
 from shoal.tools.trees import Trees, entry_of, read_file
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -126,11 +126,9 @@ def _put(place: _Place, change: TreeChange) -> None:
     owner = os.fstat(folder)
     if after.kind == "folder":
         os.mkdir(name, stat.S_IRWXU, dir_fd=folder)
-        made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        try:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with closing_file(os.open(name, flags, dir_fd=folder)) as made:
             give_to(owner, made)
-        finally:
-            os.close(made)
         return
     if place.found is not None and alike(replace(place.found, mode=after.mode), after):
         _chmod(folder, name, after.mode)
@@ -163,10 +161,7 @@ def _chmod(folder: int, name: str, mode: int) -> None:
     if sys.platform != "linux":
         os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
         return
-    found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
+    with closing_file(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as found:
         if stat.S_ISLNK(os.fstat(found).st_mode):
             raise OSError("A link took its place.")
         os.chmod(f"/proc/self/fd/{found}", mode)
-    finally:
-        os.close(found)

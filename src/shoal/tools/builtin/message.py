@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Annotated, NamedTuple
 
@@ -176,10 +177,8 @@ def _note(text: str, context: ToolContext) -> UserSaid:
 
 
 def _thread_of(text: str) -> ThreadId:
-    try:
+    with suppress(InvalidId):
         return parse_thread_id(text)
-    except InvalidId:
-        pass
     try:
         return make_thread_id(*text.split(":", 2))
     except (InvalidId, TypeError) as error:
