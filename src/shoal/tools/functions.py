@@ -8,12 +8,13 @@ and says what the call will do, and what is shown, decided on and run is that on
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Annotated, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 
-from shoal.domain.errors import InvalidInput, ToolError
+from shoal.domain.errors import InvalidInput, ShoalError, ToolError
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, RunFile, SeeOutput, ToolContext, ToolOutput
@@ -79,6 +80,15 @@ def planned(
 def canonical(tool: str, **effect: object) -> str:
     """Canonical JSON of what determines a call's effect: keys sorted, no spaces."""
     return _canonical_encoder.encode({"tool": tool, **effect}).decode()
+
+
+@contextmanager
+def as_tool_error(*errors: type[ShoalError]) -> Generator[None]:
+    """Have the model told, in the same words, what these errors say."""
+    try:
+        yield
+    except errors as error:
+        raise ToolError(str(error)) from error
 
 
 class FunctionTool(Generic[_Result]):

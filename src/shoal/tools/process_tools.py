@@ -14,7 +14,7 @@ from shoal.domain.markup import counted
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, Mount, Tool, ToolContext, ToolOutput
 from shoal.tools.builtin.shell import ShellActions, checked_command, command_environment
-from shoal.tools.functions import PreparedCommand, canonical, planned, tool
+from shoal.tools.functions import PreparedCommand, as_tool_error, canonical, planned, tool
 from shoal.tools.processes import ProcessService, line_of
 
 HOOKS_MAX = 8
@@ -88,10 +88,8 @@ def process_tools(
                 depth=await processes.rows.depth(context.thread, context.turn),
                 told_in=context.chat if context.chat != context.thread else ThreadId(""),
             )
-            try:
+            with as_tool_error(InvalidInput):
                 found = await processes.start(spec, command, context.sandbox, lambda: sources(reads(), context.mounts))
-            except InvalidInput as error:
-                raise ToolError(str(error)) from error
             then = "You are told by a turn when a hook fires." if checked else "It has no hooks: look at it yourself."
             return ToolOutput(f"Started process {line_of(found, context.clock.now())}. {then}")
 
@@ -173,10 +171,8 @@ def _checked(given: tuple[HookArguments, ...], processes: ProcessService) -> tup
             raise ToolError("A hook on output needs a `pattern`.")
         if hook.on == "timeout" and hook.after_seconds <= 0:
             raise ToolError("A hook on timeout needs `after_seconds`.")
-    try:
+    with as_tool_error(InvalidInput):
         processes.check(hooks)
-    except InvalidInput as error:
-        raise ToolError(str(error)) from error
     return hooks
 
 

@@ -10,7 +10,7 @@ from shoal.domain.home import MemoryScope, entry_key, entry_line, memory_path, n
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.records import MemoryEdit
-from shoal.tools.functions import Prepared, canonical, planned, tool
+from shoal.tools.functions import Prepared, as_tool_error, canonical, planned, tool
 from shoal.tools.memory_files import EVERYBODYS, MemoryEntry, action_on, edits_of, entries_saying, memory_entries
 
 SHOWN_MAX = 5
@@ -115,18 +115,15 @@ def _entries(context: ToolContext, words: str) -> list[MemoryEntry]:
 
 
 def _entry_line(text: str) -> str:
-    try:
+    with as_tool_error(InvalidInput):
         return entry_line(text)
-    except InvalidInput as error:
-        raise ToolError(str(error)) from error
 
 
 async def _change(context: ToolContext, edit: MemoryEdit) -> bool:
     who, agent, taint = context.asker.identity, context.agent.name, context.purpose.tainted_by
     edit = msgspec.structs.replace(edit, changed_by=who, agent=agent, thread=context.thread, tainted_by=taint)
     try:
-        return await context.services.change_memory(edit)
-    except (InvalidInput, Conflict) as error:
-        raise ToolError(str(error)) from error
+        with as_tool_error(InvalidInput, Conflict):
+            return await context.services.change_memory(edit)
     except OSError as error:
         raise ToolError(f"The memory file could not be written: {error.strerror or error}.") from error

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from shoal.domain.errors import InvalidInput, ToolError
+from shoal.domain.errors import InvalidInput
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.triggers import zone_named
 from shoal.domain.untrusted import untrusted_block
 from shoal.store.store import Store
-from shoal.tools.functions import FunctionTool, planned, tool
+from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 from shoal.tools.overview import look
 
 if TYPE_CHECKING:
@@ -35,10 +35,8 @@ def overview_tool(store: Store) -> FunctionTool[Invocation]:
     ) -> Invocation:
         """Look up how things stand: what people asked and what was done in the last hours, what failed, what was spent,
         what waits for approval, and what is scheduled for the next day. For a daily brief, or "what did you do?"."""
-        try:
+        with as_tool_error(InvalidInput):
             zone = zone_named(timezone)
-        except InvalidInput as error:
-            raise ToolError(str(error)) from error
         within = context.within
 
         async def work() -> ToolOutput:

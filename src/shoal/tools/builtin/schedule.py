@@ -11,7 +11,7 @@ from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.triggers import NewTrigger, Trigger, When, parse_when, zone_named
 from shoal.store.triggers import TriggerStore
-from shoal.tools.functions import FunctionTool, planned, tool
+from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 
 LIST_MAX = 50
 TEXT_SHOWN_MAX = 120
@@ -30,10 +30,8 @@ def time(
     timezone: Annotated[str, Meta(description="IANA name, such as Europe/Berlin; UTC unless given.")] = "UTC",
 ) -> Invocation:
     """Get the current date, weekday and time in a time zone."""
-    try:
+    with as_tool_error(InvalidInput):
         zone = zone_named(timezone)
-    except InvalidInput as error:
-        raise ToolError(str(error)) from error
 
     async def work() -> ToolOutput:
         now = context.clock.now().astimezone(zone)
@@ -64,10 +62,8 @@ def _reminder(name: str, does: str, when: str, text: str, timezone: str, context
         raise ToolError("There is nothing to be reminded of: the text is empty.")
 
     def moment() -> When:
-        try:
+        with as_tool_error(InvalidInput):
             return parse_when(when, timezone, context.clock.now())
-        except InvalidInput as error:
-            raise ToolError(str(error)) from error
 
     async def add() -> ToolOutput:
         found = moment()
@@ -120,10 +116,8 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
             if not await triggers.pause(trigger.id):
                 raise ToolError(f"It is {trigger.state}, so there is nothing to pause.")
             return ToolOutput(f"Paused {trigger.id}; resume lets it come again.")
-        try:
+        with as_tool_error(InvalidInput):
             at = next_time(trigger.spec, context.clock.now())
-        except InvalidInput as error:
-            raise ToolError(str(error)) from error
         if not await triggers.resume(trigger.id, at):
             raise ToolError(f"It is {trigger.state}, so there is nothing to resume.")
         return ToolOutput(f"{trigger.id} comes again, next at {iso(at)}.")

@@ -15,7 +15,7 @@ from shoal.domain.ports import Invocation, ToolOutput
 from shoal.domain.untrusted import UNREADABLE, untrusted_block
 from shoal.domain.web import FETCH_BYTES_MAX, Fetched, Fetcher, FetchRequest, parse_target
 from shoal.tools.documents import pdf_text
-from shoal.tools.functions import FunctionTool, planned, tool
+from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 
 TEXT_CHARS_MAX = 50_000
 PDF_BYTES_MAX = 20_971_520
@@ -59,10 +59,8 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
     ) -> Invocation:
         """Read a page of the web as text: HTML becomes markdown, a PDF its text. Public addresses only; at most 50,000
         characters."""
-        try:
+        with as_tool_error(FetchError):
             target = parse_target(url.strip().partition("#")[0]).url
-        except FetchError as error:
-            raise ToolError(str(error)) from error
 
         async def work() -> ToolOutput:
             try:
@@ -128,10 +126,8 @@ class _BraveAnswer(msgspec.Struct):
 
 
 async def _fetch(fetcher: Fetcher, request: FetchRequest) -> Fetched:
-    try:
+    with as_tool_error(FetchError):
         return await fetcher.fetch(request)
-    except FetchError as error:
-        raise ToolError(str(error)) from error
 
 
 def brave_results(body: bytes) -> list[WebResult]:
