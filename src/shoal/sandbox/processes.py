@@ -243,7 +243,7 @@ class _RunningProcess:
             self._closing.close()
 
     def _kill(self) -> None:
-        kill_tree(ProcessTree(self._process.pid, self._mark, os.fstat(self._live.fd).st_ino))
+        kill_tree(self._process.pid, self._mark, os.fstat(self._live.fd).st_ino)
         self._process.wait()
 
     def ended(self, timed_out: bool) -> CommandResult:
@@ -261,14 +261,6 @@ class _RunningProcess:
 # ---- finding and killing all of it ----
 
 
-class ProcessTree(NamedTuple):
-    """What a command's processes are known by: the first one's number, the mark, and the inherited pipe (its inode)."""
-
-    root: int
-    mark: str
-    pipe: int
-
-
 class ProcessEntry(NamedTuple):
     pid: int
     parent: int
@@ -277,32 +269,26 @@ class ProcessEntry(NamedTuple):
     state: str
 
 
-def kill_tree(tree: ProcessTree) -> None:
-    """Kill every process that belongs to the command, until none is left.
+def kill_tree(root: int, mark: str, pipe: int) -> None:
+    """Kill every process of a command, until none is left; what they are known by is the first one's number, the mark,
+    and the inherited pipe (its inode).
 
     `root` must not have been waited for yet, so that its number is not somebody else's. Blocks for a few milliseconds
     (at most about ROUNDS_MAX times ROUND_SECONDS).
     """
+    me = os.getpid()
     for _ in range(ROUNDS_MAX):
-        victims = find_tree(tree)
+        table, found, known = list(_table()), {root}, {root}
+        while known:
+            found = _descendants(found | known, table)
+            strangers = [entry.pid for entry in table if entry.pid not in found | {me} and entry.state not in _DEAD]
+            known = {pid for pid in strangers if mark in _marks(pid)}
+            known |= {pid for pid in strangers if f"pipe:[{pipe}]" in _files(pid, only_written=True)}
+        victims = found & _living(table)
         if not victims:
             return
         _kill(victims)
         time.sleep(ROUND_SECONDS)
-
-
-def find_tree(tree: ProcessTree) -> set[int]:
-    """The numbers of the command's living processes."""
-    table = list(_table())
-    found, me = {tree.root}, os.getpid()
-    while True:
-        found = _descendants(found, table)
-        strangers = [entry.pid for entry in table if entry.pid not in found | {me} and entry.state not in _DEAD]
-        known = {pid for pid in strangers if tree.mark in _marks(pid)}
-        known |= {pid for pid in strangers if f"pipe:[{tree.pipe}]" in _files(pid, only_written=True)}
-        if not known:
-            return found & _living(table)
-        found |= known
 
 
 def kill_marked(is_wanted: Callable[[str], bool]) -> int:

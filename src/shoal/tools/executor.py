@@ -26,6 +26,7 @@ from datetime import timedelta
 from typing import NamedTuple, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from shoal.domain.agents import AgentSpec, Purpose
 from shoal.domain.clock import Clock
@@ -112,11 +113,8 @@ class MustAsk(msgspec.Struct, frozen=True):
     def with_reason(self, more: str) -> Self:
         """The same, with a further sentence of why."""
         reason = " ".join(f"{self.approval.reason} {strip_controls(more)}".split())
-        return msgspec.structs.replace(
-            self,
-            approval=msgspec.structs.replace(self.approval, reason=reason),
-            event=msgspec.structs.replace(self.event, reason=reason),
-        )
+        approval, event = replace(self.approval, reason=reason), replace(self.event, reason=reason)
+        return replace(self, approval=approval, event=event)
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -368,11 +366,11 @@ class Executor:
         if is_command and not read:  # what was marked while it ran, too
             read = await self.source_of(actions, context.mounts)
         if swapped := swapped_of(runs):
-            output = msgspec.structs.replace(output, text=f"{output.text}\n[{SWAPPED.format(name=swapped)}]")
+            output = replace(output, text=f"{output.text}\n[{SWAPPED.format(name=swapped)}]")
             read = read or f"{swapped}, which was replaced while it ran"
         if (output.tainted_by or read) and not steered_by:
             await self._marked.since(touched, began_ns, output.tainted_by or read)
-        return msgspec.structs.replace(output, tainted_by=output.tainted_by or read)
+        return replace(output, tainted_by=output.tainted_by or read)
 
     def _bound(self, output: ToolOutput) -> BoundedOutput:
         text, bounds = self.redactor.redact(output.text), self._bounds

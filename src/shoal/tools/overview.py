@@ -141,23 +141,10 @@ async def _done(store: Store, since: datetime, within: str, present: TurnId) -> 
             used = ended.data.usage.input_tokens + ended.data.usage.output_tokens
             tokens += used
             if told := _told(turn):
-                asked, reply, tainted_by = told
-                begun = next((event.data for event in turn if isinstance(event.data, TurnStarted)), None)
-                found.append(
-                    DoneTurn(
-                        info.thread,
-                        info.title,
-                        begun.agent if begun else info.agent,
-                        ended.seq,
-                        ended.at,
-                        (ended.at - turn[0].at).total_seconds(),
-                        ended.data.outcome,
-                        asked,
-                        reply,
-                        tainted_by,
-                        used,
-                    )
-                )
+                agent = next((event.data.agent for event in turn if isinstance(event.data, TurnStarted)), info.agent)
+                seconds, outcome = (ended.at - turn[0].at).total_seconds(), ended.data.outcome
+                shown = info.thread, info.title, agent, ended.seq, ended.at, seconds, outcome
+                found.append(DoneTurn(*shown, *told, used))
     found.sort(key=lambda turn: turn.at, reverse=True)
     return tuple(found[:TURNS_MAX]), tokens
 
