@@ -322,8 +322,7 @@ def _make(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
         if word.value is None or "=" in word.value:
             return opaque(words, place + 1)
     if not found.runs:
-        names = [literal(name) for name in ("GNUmakefile", "makefile", "Makefile")]
-        return replace(found, runs=tuple(names))
+        return replace(found, runs=tuple(literal(name) for name in ("GNUmakefile", "makefile", "Makefile")))
     return found
 
 
@@ -387,8 +386,7 @@ def _python(words: Sequence[Word], variables: Variables) -> Effect:
 @_own("node", "ruby", "php", "Rscript", "julia", "lua", "tsx", "ts-node", "perl")
 def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
     """A program that runs the file that its first operand names; without one it reads commands."""
-    program = PROGRAMS[words[0].value or ""]
-    reading = read_options(program, words, variables)
+    reading = read_options(PROGRAMS[words[0].value or ""], words, variables)
     if reading.offending is not None:
         return opaque(words, reading.offending + 1)
     if reading.has("--version", "-V", "-v", "--help", "-h") and len(words) == 2:

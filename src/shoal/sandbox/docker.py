@@ -333,8 +333,7 @@ class DockerApi:
         """Make a process ready to be started; its id."""
         settings = [f"{name}={value}" for name, value in (environment or {}).items()]
         spec = {"Cmd": words, "Env": settings, "WorkingDir": cwd, "AttachStdout": True, "AttachStderr": True}
-        answer = await self._call("POST", f"/containers/{container}/exec", spec)
-        return msgspec.json.decode(answer, type=_Answer).id
+        return msgspec.json.decode(await self._call("POST", f"/containers/{container}/exec", spec), type=_Answer).id
 
     async def exit_code(self, process: str) -> int | None:
         return msgspec.json.decode(await self._call("GET", f"/exec/{process}/json"), type=_Answer).exit_code

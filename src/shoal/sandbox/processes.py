@@ -183,8 +183,7 @@ class _RunningProcess:
                     )
                     self._process = start() if spawn.starter is None else spawn.starter.submit(start).result()
                 if not hasattr(os, "pidfd_open"):
-                    waiting = self._loop.run_in_executor(None, self._process.wait)
-                    waiting.add_done_callback(lambda _: self._on_exit())
+                    self._loop.run_in_executor(None, self._process.wait).add_done_callback(lambda _: self._on_exit())
                 else:
                     try:
                         pidfd = os.pidfd_open(self._process.pid)

@@ -253,8 +253,7 @@ class Executor:
         except ToolError as error:
             return _refuse(call, str(error))
         if request is not None:
-            content = await self._read_content(invocation.actions, context)
-            asking = _Asking(call, context, invocation, content)
+            asking = _Asking(call, context, invocation, await self._read_content(invocation.actions, context))
             found = await self._approvals.get(request.approval_id)
             if found is None or found.digest != asking.digest:
                 return _refuse(call, CHANGED)

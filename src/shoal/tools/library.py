@@ -465,8 +465,7 @@ class Floor:
 
     def of(self, question: bytes) -> float:
         """The closeness that an answer exceeds."""
-        mean = statistics.fmean(closeness(question, code) for code in self._codes)
-        return mean + DEVIATIONS * self._deviation
+        return statistics.fmean(closeness(question, code) for code in self._codes) + DEVIATIONS * self._deviation
 
 
 def code_of(vector: Sequence[float]) -> bytes:

@@ -80,8 +80,7 @@ def bound_output(text: str, bounds: OutputBounds, keep: Callable[[bytes], str]) 
     size = f"{counted(len(text), 'character')} in {counted(lines, 'line')}"
     if len(text) <= bounds.excerpt_chars_max:
         return BoundedOutput(f"{visible(text)}\n[Stored as artifact {digest}: {size}.]", digest, len(stored))
-    is_cut = len(stored) < len(content)
-    kept = f"The first {len(stored):,} bytes of it are" if is_cut else "All of it is"
+    kept = f"The first {len(stored):,} bytes of it are" if len(stored) < len(content) else "All of it is"
     notice = f"[The output has {size}; this is an excerpt. {kept} stored as artifact {digest}: see read_artifact.]"
     return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max, bounds.head_share)}\n{notice}", digest, len(stored))
 

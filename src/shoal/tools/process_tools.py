@@ -140,8 +140,7 @@ def process_tools(
             return ToolOutput(text, is_piece=True, tainted_by=source)
 
         effect = {"process": process, "tail": tail, "offset": offset, "grep": grep}
-        shown = f"read the log of process {process}"
-        return planned("process_logs", " ".join(process.split()), work, shown, **effect)
+        return planned("process_logs", " ".join(process.split()), work, f"read the log of process {process}", **effect)
 
     @tool(idempotent=True)
     def process_kill(context: ToolContext, process: ProcessId) -> Invocation:

@@ -76,8 +76,7 @@ def recall_tool(
                     passages.append(_Found(label, around(hit.text, query, PASSAGE_CHARS), hit.tainted_by))
             else:
                 path = known.files[piece.source]
-                source = source_of(path)
-                tainted_by = written_after(path.name, source)
+                tainted_by = written_after(path.name, source_of(path))
                 label = f"{_named(piece.source, path, context)}, {piece.place}"
                 passages.append(_Found(label, around(piece.text, query, PASSAGE_CHARS), tainted_by))
             if len(passages) == limit:

@@ -115,8 +115,7 @@ class Retention:
         """Forget what is too old now of what turns found and left, with all that nothing names any more, which
         deleted threads leave too; returns how many contents went."""
         rows, gone = self.store.checkpoints, 0
-        before = self.clock.now() - timedelta(days=self.checkpoint_days)
-        forgotten = {one async for one in rows.forget(before)}
+        forgotten = {one async for one in rows.forget(self.clock.now() - timedelta(days=self.checkpoint_days))}
         for workspace in forgotten | await in_thread(self.checkpoints.known):  # those of deleted threads are forgotten
             try:
                 gone += await self.checkpoints.sweep(workspace, await rows.trees(workspace))

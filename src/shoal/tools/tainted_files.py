@@ -143,9 +143,9 @@ def encode_marks(marks: Marks) -> str:
     return msgspec.json.encode(marks).decode()
 
 
-def decode_marks(text: str) -> Marks:
-    """Invert `encode_marks`. Raises msgspec.DecodeError and msgspec.ValidationError."""
-    return msgspec.json.decode(text, type=Marks)
+def decode_marks(text: str | None) -> Marks:
+    """Invert `encode_marks`; no marks where nothing is kept. Raises msgspec.DecodeError and msgspec.ValidationError."""
+    return msgspec.json.decode(text, type=Marks) if text else Marks()
 
 
 SCOPE = "marks"
@@ -211,8 +211,7 @@ class MarkedFiles:
 
     async def marks(self, folder: Path) -> Marks:
         """The marks of a folder, by what is known now. Raises StoreError."""
-        kept = await self._settings.get(SCOPE, self._key(folder))
-        return decode_marks(kept) if kept else Marks()
+        return decode_marks(await self._settings.get(SCOPE, self._key(folder)))
 
     async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[str | Path], str]:
         """What tells the source of a file below these folders, empty when there is none, by what is known now.
@@ -403,8 +402,7 @@ class MarkedFiles:
         key = self._key(folder)
         while True:
             kept = await self._settings.get(SCOPE, key)
-            marks = decode_marks(kept) if kept else Marks()
-            if await self._settings.swap(SCOPE, key, kept, encode_marks(change(marks))):
+            if await self._settings.swap(SCOPE, key, kept, encode_marks(change(decode_marks(kept)))):
                 return
 
     def _key(self, folder: Path) -> str:

@@ -95,10 +95,9 @@ def _diff(content: str, old: str, new: str, places: list[int]) -> tuple[str, str
         end = begin + len(before)
         above, below = lines[max(0, begin - CONTEXT_LINES) : begin], lines[end : end + CONTEXT_LINES]
         start, around = begin - len(above) + 1, len(above) + len(below)
-        marked = [(" ", above), ("-", before), ("+", after), (" ", below)]
         hunk = "".join(
             f"{mark}{line}" if line.endswith("\n") else f"{mark}{line}\n\\ No newline at end of file\n"
-            for mark, some in marked
+            for mark, some in ((" ", above), ("-", before), ("+", after), (" ", below))
             for line in some
         )
         diff += f"@@ -{start},{around + len(before)} +{start + shift},{around + len(after)} @@\n{hunk}"
@@ -119,8 +118,7 @@ def _nearest(content: str, old: str) -> str:
     if not wanted:
         return " It consists of white space only."
     if wanted in lines:
-        at = lines.index(wanted)
-        return f" Its first line is line {at + 1}, so look at white space and at the lines after it."
+        return f" Its first line is line {lines.index(wanted) + 1}, so look at white space and at the lines after it."
     close = difflib.get_close_matches(wanted, lines[:LINES_COMPARED_MAX], n=1, cutoff=_SIMILAR)
     if not close:
         return " Read the file again and copy the text exactly."
@@ -207,8 +205,7 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
             return ToolOutput(told)
 
         shown = f"{name} {place.shown} ({counted(len(data), 'byte')}, {does})\n\n{content}"
-        digest = hashlib.sha256(data).hexdigest()
-        return planned(name, place.shown, work, shown, path=place.shown, content=digest)
+        return planned(name, place.shown, work, shown, path=place.shown, content=hashlib.sha256(data).hexdigest())
 
     return write
 
@@ -337,8 +334,7 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
     for number in range(first, last + 1):
         line = lines[number - 1].removesuffix("\r")
         if len(line) > LINE_CHARS_MAX:
-            more = len(line) - LINE_CHARS_MAX
-            line = f"{line[:LINE_CHARS_MAX]} [… {more:,} more characters in this line]"
+            line = f"{line[:LINE_CHARS_MAX]} [… {len(line) - LINE_CHARS_MAX:,} more characters in this line]"
         line = f"{number:6}\t{line}"
         chars += len(line) + 1
         if chars > CHARS_MAX and numbered:

@@ -172,8 +172,7 @@ def _note(text: str, context: ToolContext) -> UserSaid:
     """What another conversation is to know of what was said there."""
     agent, taint = context.agent.name, context.purpose.tainted_by
     author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not taint)
-    said = f"[You wrote here, from another conversation:]\n{text}"
-    return UserSaid(said, author, origin="system", tainted_by=taint)
+    return UserSaid(f"[You wrote here, from another conversation:]\n{text}", author, origin="system", tainted_by=taint)
 
 
 def _thread_of(text: str) -> ThreadId:
