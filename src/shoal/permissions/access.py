@@ -106,8 +106,7 @@ class People:
         return self._by_name.get(name, NOBODY)
 
     def asker(self, asker: Asker) -> Asker:
-        """The asker with all their identities and roles, and as the owner where a trusted one is that; the same object
-        when nothing is linked."""
+        """The asker with all their identities and roles, as owner where a trusted one is; as it is without links."""
         person = self.find(asker.identity)
         if person is not NOBODY:
             roles = tuple(dict.fromkeys((*asker.roles, *person.roles)))

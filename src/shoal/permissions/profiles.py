@@ -317,7 +317,6 @@ class Profiles:
         return found
 
     def of_agent(self, agent: AgentSpec, asker: Asker) -> Profile:
-        """The rules by which an agent acts for somebody."""
         return self.effective(agent.profile, asker, agent.name)
 
     def hides(self, agent: AgentSpec, asker: Asker, tool_name: str) -> bool:

@@ -82,8 +82,7 @@ class BubblewrapSandbox(MountedPaths):
         return os.geteuid() != 0 or self._find_groups().can_bound
 
     async def run(self, command: Command) -> CommandResult:
-        """Run it. Raises SandboxError when the sandbox cannot be set up, ContentChanged when that is for a file that
-        was swapped."""
+        """Run it. Raises SandboxError when it cannot be set up, ContentChanged when that is for a swapped file."""
         self._require_program()
         with filter_file() as files, self._find_groups().membership() as member:
             async with self._enclosed(command, files, member.join_files) as argv:

@@ -229,7 +229,6 @@ class DockerSandbox(MountedPaths):
                 await self._output_of(self._container, _KILL, f"{MARK}={mark}")
 
     async def close(self) -> None:
-        """Remove the containers."""
         while self._idle:
             _, container = self._idle.pop()
             await self._api.remove(container)
@@ -271,7 +270,6 @@ class _ExecOutput:
                 self._see(stream, shown)
 
     def result(self, code: int | None, *, timed_out: bool = False) -> CommandResult:
-        """What came, without the report."""
         errors = bytes(self._kept[2])
         if self._found:
             before, _, after = errors.rpartition(self._found)

@@ -15,7 +15,6 @@ CHUNK_BYTES = 65_536
 
 
 def main() -> int:
-    """Listen, start the command, wait for it."""
     path, port, *command = sys.argv[1:]
     listener = socket.create_server(("127.0.0.1", int(port)))
     threading.Thread(target=_accept, args=(listener, path), daemon=True).start()

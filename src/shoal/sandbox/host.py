@@ -52,8 +52,7 @@ class _HostPaths:
 
 
 class HostSandbox(_HostPaths):
-    """A `Sandbox` that bounds time and output only: a command may do everything this user may do, so every one is asked
-    for."""
+    """A `Sandbox` that bounds time and output only: commands may do what this user may do, so each one is asked for."""
 
     name = "host"
     isolated = False

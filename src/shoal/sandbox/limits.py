@@ -54,7 +54,6 @@ class CommandLimits(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: SandboxSettings) -> "CommandLimits":
-        """The limits of [sandbox], and the defaults of the others."""
         return cls(memory_bytes_max=settings.memory_bytes_max, processes_max=settings.processes_max)
 
 
@@ -89,8 +88,7 @@ def ulimit_line(limits: CommandLimits) -> str:
 
 
 class Hierarchy(NamedTuple):
-    """A directory in which groups can be made, and the limits that groups made there take: by the file where each is
-    written; 0 is no limit."""
+    """A directory in which groups can be made, and by file the limits that groups there take; 0 is no limit."""
 
     parent: Path
     limits: Mapping[str, int]
@@ -137,7 +135,6 @@ class ControlGroups:
 
     @property
     def can_bound(self) -> bool:
-        """Whether groups can be made here."""
         return bool(self._hierarchies)
 
     @contextmanager

@@ -59,11 +59,9 @@ class Checkpoints:
         return str(workspace.relative_to(home) if workspace.is_relative_to(home) else workspace)
 
     def path_of(self, workspace: str) -> Path:
-        """Where a workspace of that name is on this machine."""
         return self._home.root / workspace
 
     def trees(self, workspace: str) -> Trees:
-        """The trees of a workspace."""
         return Trees(self._files.below(digest_of(workspace.encode())))
 
     @asynccontextmanager

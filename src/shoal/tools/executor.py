@@ -221,8 +221,7 @@ class Executor:
         return Admitted(call, tool.spec, invocation, started, audit, ApprovalId(""), content)
 
     async def _why_not_granted(self, asking: "_Asking", taint: TaintState) -> str | None:
-        """Why the call does not run by what was allowed for the whole thread, empty where that is nothing; None when
-        it does."""
+        """Why what was allowed for the whole thread does not let the call run (empty: nothing was); None if it does."""
         context, why = asking.context, ""
         for grant in await self._approvals.grants(context.thread, asking.call_digest):
             giver = grant.decided_trust

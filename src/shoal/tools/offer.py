@@ -167,8 +167,7 @@ def unwrapped(call: ToolCall) -> ToolCall:
 
 
 def split(specs: Sequence[ToolSpec]) -> Offer:
-    """What a model is told of these tools where it may find the others: the core, and what was added to the built-in
-    ones while it is not much."""
+    """What is told of these tools where the others may be found: the core, and added ones while they are not many."""
     added = [one for one in specs if one.name not in _DEFERRED and one.name not in CORE]
     kinds = ([one for one in added if one.name.startswith("mcp_") == is_mcp] for is_mcp in (False, True))
     few = {one.name for one in chain.from_iterable(kind for kind in kinds if len(kind) <= ADDED_MAX)}

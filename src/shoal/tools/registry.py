@@ -56,11 +56,9 @@ class Registry:
             self._forget()
 
     def get(self, name: str) -> Tool | None:
-        """The tool of that name; None when there is none."""
         return self._tools.get(name)
 
     def names(self) -> tuple[str, ...]:
-        """All names, sorted."""
         return tuple(sorted(self._tools))
 
     def every(self) -> tuple[ToolSpec, ...]:

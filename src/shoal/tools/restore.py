@@ -69,8 +69,7 @@ class _Place(NamedTuple):
 
 @contextmanager
 def _place(root: Path, trees: Trees, change: TreeChange, undo: str) -> Generator[_Place]:
-    """The place of a change, in a folder that can be changed meanwhile. Raises OSError where somebody else has changed
-    what is there."""
+    """The place of a change, in a folder that can be changed meanwhile. Raises OSError where others changed it."""
     *above, name = map(os.fsdecode, change.path)
     temporary = f".undo-{hashlib.sha256(f'{undo} {name!r}'.encode()).hexdigest()[:16]}"
     with best_opener().directory(root, tuple(above)) as folder:

@@ -119,8 +119,7 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         return Marks(tuple([span for span in self.spans if span.ended > settled or holds(span)]))
 
     def source_of(self, changed: Iterable[int], person: str | None = None) -> str:
-        """What steered the last change of any of these times, in what `person` may see (None: in anything); empty when
-        nothing did."""
+        """What steered the last change of any of these times, in what `person` may see (None: anything), or nothing."""
         found = self.sources_of(changed)
         return next((source for whose, source in found.items() if person is None or whose in ("", person)), "")
 
@@ -417,8 +416,7 @@ _LISTERS = frozenset({"ls", "find", "tree", "fd", "du", "stat", "pwd", "cd", "te
 
 
 def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool) -> str:
-    """The first file that looks like a secret below the folders that commands read; beyond ENTRIES_MAX files the folder
-    itself."""
+    """The first file that looks like a secret below folders that commands read; beyond ENTRIES_MAX files the folder."""
     read: list[str] = []
     for action in actions:
         tool, _, detail = action.text.removeprefix("tool:").partition(":")
@@ -484,8 +482,7 @@ def _source_of(file: Path, marks: Mapping[Path, Marks], person: str | None = Non
 
 
 def _below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
-    """A file itself, or all files and empty folders below a folder, without those `apart`; links to folders are not
-    followed."""
+    """A file itself, or all files and empty folders below a folder but those `apart`; follows no links to folders."""
     if not path.is_dir():
         yield path
         return
@@ -505,8 +502,7 @@ def _below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
 
 
 def _changed(file: Path) -> tuple[int, ...]:
-    """When a file, or the link it is, was changed last, by the clock that no program can set; nothing where there is
-    none."""
+    """When a file, or the link it is, was changed last, by the clock that no program can set; nothing for no file."""
     try:
         return (file.lstat().st_ctime_ns,)
     except (OSError, ValueError):

@@ -515,7 +515,6 @@ class SyncedFolders(Folders):
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Bring a thread's files, and the agent's workspace, up to date."""
         notices: list[str] = []
         for folder in self._folders(thread, agent):
             try:
@@ -528,7 +527,6 @@ class SyncedFolders(Folders):
         return tuple(notices)
 
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Give others what changed in them."""
         notices: list[str] = []
         for folder in self._folders(thread, agent):
             try:

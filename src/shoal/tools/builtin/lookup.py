@@ -122,7 +122,6 @@ def words_of(query: str) -> str:
 
 
 def hit_of(event: Event) -> Hit:
-    """A message of the journal."""
     match event.data:
         case UserSaid(text=text, author=author, caller=caller, tainted_by=taint):
             taint = taint or (caller.tainted_by if caller is not None else "")
@@ -158,8 +157,7 @@ class _OwnFile(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path, name: str, window: Collection[int]) -> Self:
-        """`log.jsonl` or `context.jsonl`; of the latter what is still in the model's window, which has these events.
-        Raises ToolError."""
+        """`log.jsonl`, or `context.jsonl` as far as it is in the model's window of these events. Raises ToolError."""
         jail = Jail((Mount(folder, "/thread"),))
         lines, untrusted, at = list[str](), list[tuple[int, int]](), 0
         for body in jail.read(jail.resolve(name)).splitlines(keepends=True):

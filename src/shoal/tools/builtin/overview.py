@@ -38,8 +38,7 @@ NOBODY = TurnId("")
 
 
 class DoneTurn(msgspec.Struct, frozen=True):
-    """A turn that ended: what was asked and answered in short, `seq` its last event, and `tainted_by` the untrusted
-    content behind it."""
+    """A turn that ended: what was asked and answered in short, its last event, and the untrusted content behind it."""
 
     thread: ThreadId
     title: str
@@ -166,8 +165,7 @@ async def _done(store: Store, since: datetime, within: str, present: TurnId) -> 
 
 
 def _told(turn: Sequence[Event]) -> tuple[str, str, str] | None:
-    """What was asked and answered, and what of it is untrusted; nothing for a turn that nobody asked and that told
-    nobody anything."""
+    """What was asked and answered, and what of it is untrusted; None for a turn nobody asked that told nobody."""
     ended = next(event.data for event in turn if isinstance(event.data, TurnFinished))
     said = [event.data for event in turn if isinstance(event.data, UserSaid | Steered)]
     by_people = any(isinstance(one, Steered) or one.origin in ("person", "api") for one in said)

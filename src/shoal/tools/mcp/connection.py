@@ -209,8 +209,6 @@ class McpState(msgspec.Struct, frozen=True):
 
 
 class McpConnection:
-    """One server."""
-
     def __init__(
         self,
         server: McpServer,
