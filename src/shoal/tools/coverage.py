@@ -71,13 +71,6 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-class CoverLimits(msgspec.Struct, frozen=True):
-    """What is read for one approval at most: code files, and bytes of files in all."""
-
-    files_max: int = 5_000
-    bytes_max: int = 67_108_864
-
-
 class Content(msgspec.Struct, frozen=True):
     """What a call runs: as people are shown it, and as the sandbox gets it."""
 
@@ -89,10 +82,12 @@ NOTHING = Content()
 
 
 class ContentReader:
-    """Reads what commands run. Its methods block and may be called from several threads."""
+    """Reads what commands run, for one approval at most so many code files, and bytes of files in all. Its methods
+    block and may be called from several threads."""
 
-    def __init__(self, limits: CoverLimits) -> None:
-        self._limits = limits
+    def __init__(self, files_max: int = 5_000, bytes_max: int = 67_108_864) -> None:
+        self.files_max = files_max
+        self.bytes_max = bytes_max
         self._lock = Lock()
         self._digests: OrderedDict[tuple[int, ...], str] = OrderedDict()
         self._listings: OrderedDict[str, Mapping[str, str]] = OrderedDict()
@@ -103,7 +98,7 @@ class ContentReader:
         running = [action for action in parts if action.runs or action.runs_more]
         if not running:
             return NOTHING
-        look = _Look(self, mounts, self._limits, mapped=mapped)
+        look = _Look(self, mounts, mapped=mapped)
         if fetched:
             look.uncovered(f"it may run {fetched}")
         named = [path for action in running for path in action.runs]
@@ -189,16 +184,15 @@ def _keep(kept: OrderedDict[_Key, _Value], key: _Key, value: _Value, entries_max
 class _Look:
     """One reading: what was found so far, within the limits."""
 
-    def __init__(self, reader: ContentReader, mounts: Sequence[Mount], limits: CoverLimits, *, mapped: bool) -> None:
+    def __init__(self, reader: ContentReader, mounts: Sequence[Mount], *, mapped: bool) -> None:
         self.files: list[CoveredFile] = []
         self.runs: list[RunFile] = []
         self.why = ""
         self._said = ""
         self._reader = reader
         self._mounts = mounts
-        self._limits = limits
         self._mapped = mapped
-        self._bytes_left = limits.bytes_max
+        self._bytes_left = reader.bytes_max
 
     def uncovered(self, why: str) -> None:
         """Note why not all that may run is covered; the first reason counts."""
@@ -272,7 +266,7 @@ class _Look:
                 raise OSError("it is no file")
             self._bytes_left -= found.st_size
             if self._bytes_left < 0:
-                raise OSError(f"more than {self._limits.bytes_max:,} bytes in all")
+                raise OSError(f"more than {self._reader.bytes_max:,} bytes in all")
             content = None
             with open(file, "rb", closefd=False) as stream:
                 if found.st_size <= BOUND_BYTES_MAX:
@@ -339,8 +333,8 @@ class _Look:
                 or entry.stat(follow_symlinks=False).st_mode & 0o111
             ):
                 _, found[below] = self._value(folder, entry, below)
-                if len(found) > self._limits.files_max:
-                    raise _TooMuchError(f"it may run any of more than {self._limits.files_max:,} files")
+                if len(found) > self._reader.files_max:
+                    raise _TooMuchError(f"it may run any of more than {self._reader.files_max:,} files")
 
     def _value(self, folder: int, entry: os.DirEntry[str], path: str) -> tuple[int, str]:
         """The size of a file and what it is: the digest of the content, and before that a link's text."""
@@ -363,7 +357,7 @@ class _Look:
                 return 0, f"{text}no file"
             self._bytes_left -= found.st_size
             if self._bytes_left < 0:
-                raise _TooMuchError(f"the code it may run has more than {self._limits.bytes_max:,} bytes")
+                raise _TooMuchError(f"the code it may run has more than {self._reader.bytes_max:,} bytes")
             return found.st_size, f"{text}{self._reader.digest(file, found)}"
 
 

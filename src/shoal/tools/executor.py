@@ -47,7 +47,7 @@ from shoal.permissions.profiles import Profile, decide_all, hidden_by
 from shoal.permissions.redact import Redactor
 from shoal.permissions.taint import Source, TaintState, fetched_by, gate, trusted
 from shoal.store.store import Store
-from shoal.tools.coverage import NOTHING, Content, ContentReader, CoverLimits, coverage_key, swapped_of
+from shoal.tools.coverage import NOTHING, Content, ContentReader, coverage_key, swapped_of
 from shoal.tools.functions import Prepared, PreparedCommand
 from shoal.tools.live_output import LiveOutput
 from shoal.tools.memory_book import MemoryBook
@@ -153,8 +153,7 @@ class Executor:
         self._approvals = store.approvals
         self._marked = prompt_files.marks
         self._prompt_files = prompt_files
-        covers = CoverLimits(config.permissions.covered_files_max, config.permissions.covered_bytes_max)
-        self._content = ContentReader(covers)
+        self._content = ContentReader(config.permissions.covered_files_max, config.permissions.covered_bytes_max)
         self._bounds = OutputBounds(config.context.artifact_chars_min, config.context.artifact_excerpt_chars)
         self._services = services
         self._home = home
