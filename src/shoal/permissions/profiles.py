@@ -185,8 +185,6 @@ class Rule(msgspec.Struct, frozen=True):
 class Profile:
     """Compiled rules. Immutable in what it answers; two profiles are equal only when they are the same object."""
 
-    __slots__ = ("automaton", "layers", "name", "rules")
-
     def __init__(self, name: str, layers: Sequence[ProfileSettings | OverrideSettings]) -> None:
         """Compile the layers, the first to be asked first. Raises ConfigError naming every pattern that is refused."""
         automaton = Automaton()

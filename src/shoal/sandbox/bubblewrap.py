@@ -42,7 +42,7 @@ _NAMESPACES = (
     *("--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"),
     *("--cap-drop", "ALL", "--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"),
 )
-_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/workspace", "LANG": "C.UTF-8", "TERM": "dumb"}
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/workspace", "LANG": "C.UTF-8", "TERM": "dumb"}
 _DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _NOBODY = 65_534
 _SETUP_FAILED = b"bwrap: "
@@ -130,7 +130,7 @@ class BubblewrapSandbox(MountedPaths):
                 if any(file.content is not None for file in command.runs):
                     copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-run-"))
                     argv += await asyncio.to_thread(_show_allowed, command.runs, Path(copies))
-                environment = {**_ENVIRONMENT, **dict(command.env)}
+                environment = {**ENVIRONMENT, **dict(command.env)}
                 limits = ulimit_line(limits_for(command, self._limits))
                 shell = ["/bin/bash", "-c", limits + command.text]
                 if isinstance(self._network, tuple):

@@ -28,7 +28,7 @@ from shoal.domain.errors import SandboxError
 from shoal.domain.files import to_the_end
 from shoal.domain.network import network_reason
 from shoal.domain.ports import Command, CommandResult, Mount, SeeOutput
-from shoal.sandbox.bubblewrap import MountedPaths, require_inside
+from shoal.sandbox.bubblewrap import ENVIRONMENT, MountedPaths, require_inside
 from shoal.sandbox.limits import GIBIBYTE, CommandLimits
 from shoal.sandbox.processes import LINGER_SECONDS, MARK, identity_of, is_alive, is_orphaned, new_mark
 from shoal.sandbox.proxy import Network
@@ -54,12 +54,7 @@ _KILL = (
     '&& kill -9 "${folder#/proc/}"; done; exit 0'
 )
 _LIST = 'for folder in /proc/[0-9]*; do tr "\\0" "\\n" <"$folder/environ" 2>/dev/null | grep "^$1="; done; exit 0'
-_ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "HOME": "/workspace",
-    "LANG": "C.UTF-8",
-    "TERM": "dumb",
-}
+_ENVIRONMENT = {**ENVIRONMENT, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 CALL_SECONDS = 60.0
 """Longest wait for an answer from the daemon."""
 OWNER_LABEL = "shoal.owner"

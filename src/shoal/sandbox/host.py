@@ -15,16 +15,7 @@ from shoal.sandbox.limits import CommandLimits, limits_for, ulimit_line
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.sandbox.proxy import Network
 
-_READABLE = (
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/System",
-    "/Library",
-    "/opt/homebrew",
-    "/private/etc",
-    "/private/var/db/timezone",
-)
+_READABLE = "/usr /bin /sbin /System /Library /opt/homebrew /private/etc /private/var/db/timezone".split()  # noqa: SIM905
 _BASE = """(version 1)
 (deny default)
 (allow process-fork)

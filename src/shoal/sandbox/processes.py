@@ -91,8 +91,6 @@ async def run_process(spawn: Spawn) -> CommandResult:
 class _OutputPipe:
     """One pipe from the child: keeps the first `bytes_max` bytes and swallows the rest, or hands all to a watch."""
 
-    __slots__ = ("_budget", "_loop", "_number", "_room", "_see", "_watch", "chunks", "cut", "fd", "open")
-
     def __init__(self, number: int, fd: int, spawn: Spawn, loop: asyncio.AbstractEventLoop) -> None:
         self._number = number
         self.fd = fd

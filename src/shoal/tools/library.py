@@ -366,11 +366,7 @@ class Library:
 
 def said_in(event: Event) -> str:
     """What a person or the agent says in an event of the journal."""
-    match event.data:
-        case UserSaid(text=text) | Steered(text=text) | AssistantSaid(text=text):
-            return text
-        case _:
-            return ""
+    return event.data.text if isinstance(event.data, UserSaid | Steered | AssistantSaid) else ""
 
 
 # ---- files ----

@@ -21,7 +21,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import NamedTuple
 
 import anyio
@@ -298,7 +297,7 @@ class ProcessService:
             raise InvalidInput(f"Hooks lead to hooks at most {DEPTH_MAX} deep; start this one without hooks.")
         now = self.clock.now()
         process = Process(self.clock.new_id(), spec, "running", self.settings.owner, "", now, now)
-        live = LiveProcess(process, ProcessLog(self.log_path(process)), self.table.identity_of, sources)
+        live = LiveProcess(process, ProcessLog(log_of(self.home, process)), self.table.identity_of, sources)
         self._live[process.id] = live  # before its row is seen by a look, which would take it for one that was left
         try:
             if not await self.rows.add(process, RUNNING_MAX):
@@ -338,7 +337,7 @@ class ProcessService:
 
     async def read(self, process: Process, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> LogPiece:
         """A piece of its log; empty where this machine does not have it. Raises OSError."""
-        path = self.log_path(process)
+        path = log_of(self.home, process)
         return await asyncio.to_thread(read_log, path, offset=offset, lines_max=lines_max, contains=contains)
 
     async def of_agent(self, agent: str, within: str, *, running: bool = False, limit: int = 20) -> list[Process]:
@@ -352,10 +351,6 @@ class ProcessService:
     async def lines(self, agent: str, within: str) -> list[str]:
         """What processes of an agent run for these conversations, on all machines, a line each."""
         return [line_of(process, self.clock.now()) for process in await self.of_agent(agent, within, running=True)]
-
-    def log_path(self, process: Process) -> Path:
-        """Where its log is; rotated files lie beside it."""
-        return log_of(self.home, process)
 
     # ---- life ----
 
@@ -415,7 +410,7 @@ class ProcessService:
                     await self.rows.tell(process.id)
             if self.clock.monotonic() >= self._forgets_at:
                 for process in await self.rows.forget(self.clock.now() - timedelta(days=KEEP_DAYS)):
-                    await anyio.to_thread.run_sync(remove_log, self.log_path(process))
+                    await anyio.to_thread.run_sync(remove_log, log_of(self.home, process))
                 self._forgets_at = self.clock.monotonic() + FORGET_SECONDS
         except StoreUnavailable as error:
             log.warning("processes run on while the database is away", extra={"why": str(error)})
@@ -548,4 +543,4 @@ class ProcessService:
         await self._fire(live, hook, f"match:{number}:{count}", said, self.redact(line))
 
     def _tail(self, process: Process) -> str:
-        return self.redact(tail(self.log_path(process), TAIL_LINES, TAIL_CHARS))
+        return self.redact(tail(log_of(self.home, process), TAIL_LINES, TAIL_CHARS))

@@ -44,9 +44,8 @@ def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Pa
                 left[change.path] = f"{(error.strerror or str(error)).rstrip('.')}."
 
     for change in reversed(changes):  # what is in a folder before it
-        if (
-            change.before is not None and _is_folder(change.before) != _is_folder(change.after)
-        ) or change.after is None:
+        turns = change.before is not None and _is_folder(change.before) != _is_folder(change.after)
+        if turns or change.after is None:
             attempt(_remove, change)
     for change in changes:
         if change.after is not None and change.path not in left:

@@ -104,9 +104,8 @@ def output_of(server: str, result: "types.CallToolResult", keep: Keep) -> ToolOu
                 lines.append(f"[resource {block.uri}: {block.name}]")
             case "resource":
                 text = getattr(block.resource, "text", None)
-                lines.append(
-                    f"[resource {block.resource.uri}]" + (f"\n{text}" if isinstance(text, str) else " (binary)")
-                )
+                shown = f"\n{text}" if isinstance(text, str) else " (binary)"
+                lines.append(f"[resource {block.resource.uri}]{shown}")
             case "audio":
                 lines.append(f"[audio, {block.mime_type}, not played]")
     if len(result.content) > BLOCKS_MAX:
@@ -203,9 +202,8 @@ class McpState(msgspec.Struct, frozen=True):
     @property
     def told(self) -> str:
         waiting = f", {self.waiting} changed or new (`shoal mcp list`)" if self.waiting else ""
-        return f"{self.server}: {self.status}, {counted(len(self.tools), 'tool')}{waiting}" + (
-            f"; {self.why}" if self.why else ""
-        )
+        why = f"; {self.why}" if self.why else ""
+        return f"{self.server}: {self.status}, {counted(len(self.tools), 'tool')}{waiting}{why}"
 
 
 class McpConnection:
