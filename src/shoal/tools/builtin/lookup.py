@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -149,42 +149,30 @@ def around(text: str, query: str, chars_max: int) -> str:
     return f"{'…' if start else ''}{line[start : start + chars_max]}…"
 
 
-class _OwnFile(NamedTuple):
-    """The text of a conversation's file; between which characters stand lines that somebody else had a hand in."""
-
-    text: str
-    untrusted: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def read(cls, folder: Path, name: str, window: Collection[int]) -> Self:
-        """`log.jsonl`, or `context.jsonl` as far as it is in the model's window of these events. Raises ToolError."""
-        jail = Jail((Mount(folder, "/thread"),))
-        lines, untrusted, at = list[str](), list[tuple[int, int]](), 0
-        for body in jail.read(jail.resolve(name)).splitlines(keepends=True):
-            if not body.endswith(b"\n") or (name == CONTEXT and _numbered.decode(body).seq not in window):
-                continue
-            lines.append(body.decode("utf-8", "replace"))
-            try:
-                if name == CONTEXT:  # a piece of it may begin or end inside of a block
-                    is_trusted = b"<untrusted" not in body
-                else:
-                    line = _logged.decode(body)
-                    is_trusted = line.trusted or not (line.text or line.attachments)
-            except UNREADABLE:  # of an earlier version
-                is_trusted = False
-            if not is_trusted:
-                untrusted.append((at, at + len(lines[-1])))
-            at += len(lines[-1])
-        return cls("".join(lines), tuple(untrusted))
-
-    def tainted_by(self, grep: str, offset: int, limit: int) -> str:
-        """What taints the piece that is shown, or the lines."""
-        for start, end in self.untrusted:
-            if end > offset and (
-                grep.casefold() in self.text[start:end].casefold() if grep else start < offset + limit
-            ):
-                return "a file of this conversation"
-        return ""
+def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offset: int, limit: int) -> tuple[str, str]:
+    """The text of `log.jsonl`, or of `context.jsonl` as far as it is in the model's window of these events; and what
+    taints the piece that is shown of it, or the lines: one that somebody else had a hand in. Raises ToolError."""
+    jail = Jail((Mount(folder, "/thread"),))
+    lines, tainted_by, start = list[str](), "", 0
+    for body in jail.read(jail.resolve(name)).splitlines(keepends=True):
+        if not body.endswith(b"\n") or (name == CONTEXT and _numbered.decode(body).seq not in window):
+            continue
+        text = body.decode("utf-8", "replace")
+        try:
+            if name == CONTEXT:  # a piece of it may begin or end inside of a block
+                is_trusted = b"<untrusted" not in body
+            else:
+                line = _logged.decode(body)
+                is_trusted = line.trusted or not (line.text or line.attachments)
+        except UNREADABLE:  # of an earlier version
+            is_trusted = False
+        end = start + len(text)
+        is_shown = grep.casefold() in text.casefold() if grep else start < offset + limit
+        if not is_trusted and is_shown and end > offset:
+            tainted_by = "a file of this conversation"
+        lines.append(text)
+        start = end
+    return "".join(lines), tainted_by
 
 
 def read_artifact_tool(
@@ -227,8 +215,7 @@ def read_artifact_tool(
                 if window is not None and name == CONTEXT:  # the file is as of the last turn's end
                     after = max(0, window.window_seq - 1)
                     seen = {event.seq for event in await journal.along(context.thread, window.last_seq, after, SEQ_END)}
-                own = await in_thread(lambda: _OwnFile.read(folder, name, seen))
-                return own.text, own.tainted_by(grep, offset, limit)
+                return await in_thread(lambda: _own_file(folder, name, seen, grep, offset, limit))
             found = await artifacts.find(context.thread, name)
             if found is None:
                 raise ToolError(f"This conversation has no artifact {name}. It may have been too old to be kept.")
