@@ -63,8 +63,7 @@ def recall_tool(
                 event = events.get(_key(piece)) or await library.said(piece)
                 if event is not None and event.turn != context.turn:
                     hit = hit_of(event)
-                    label = f"{hit.at:%Y-%m-%d %H:%M} {hit.author.name or hit.author.id} in {hit.where}"
-                    passages.append((f"{label}: {around(hit.text, query, PASSAGE_CHARS)}", hit.tainted_by))
+                    passages.append((hit.line(query, PASSAGE_CHARS), hit.tainted_by))
             else:
                 path = known.files[piece.source]
                 tainted_by = written_after(path.name, source_of(path))

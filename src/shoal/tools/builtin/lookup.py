@@ -55,6 +55,10 @@ class Hit(NamedTuple):
     where: str
     tainted_by: str = ""
 
+    def line(self, query: str, chars_max: int) -> str:
+        said = around(self.text, query, chars_max)
+        return f"{self.at:%Y-%m-%d %H:%M} {self.author.name or self.author.id} in {self.where}: {said}"
+
 
 def search_channel_tool(
     search: SearchIndex, adapters: Mapping[str, ChatAdapter], judge: Judge
@@ -100,11 +104,7 @@ def search_channel_tool(
             shown = sorted(hits, key=lambda hit: hit.at, reverse=True)[:limit]
             if not shown:
                 return ToolOutput(f"Nothing was found for {query!r}.\n{note}".rstrip())
-            lines = [
-                f"{hit.at:%Y-%m-%d %H:%M} {hit.author.name or hit.author.id} in {hit.where}: "
-                + around(hit.text, query, AROUND_CHARS)
-                for hit in shown
-            ]
+            lines = [hit.line(query, AROUND_CHARS) for hit in shown]
             taint = next((hit.tainted_by for hit in shown if hit.tainted_by), "")
             return ToolOutput("\n".join([*lines, note] if note else lines), tainted_by=taint, is_piece=True)
 
