@@ -118,8 +118,8 @@ def _stems(text: str) -> set[str]:
 def more_tools(
     context: ToolContext,
     find: Annotated[str, Meta(description="A tool's name, or words for what you want to do.", max_length=300)] = "",
-    call: Annotated[str, Meta(description="Name of a tool that you found.")] = "",
-    arguments: Annotated[dict[str, Any], Meta(description="The arguments of that tool.")] = {},  # noqa: B006
+    call: Annotated[str, "Name of a tool that you found."] = "",
+    arguments: Annotated[dict[str, Any], "The arguments of that tool."] = {},  # noqa: B006
 ) -> Prepared:
     """Find and use tools beside those you see. First `find` one: you get its description and parameters. Then call it
     by its own name, or where you cannot, here with `call` and `arguments`."""

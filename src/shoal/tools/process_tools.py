@@ -52,7 +52,7 @@ def process_tools(
     @tool(runs_commands=True)
     def process_start(
         context: ToolContext,
-        command: Annotated[str, Meta(description="The command, run by bash in the workspace.")],
+        command: Annotated[str, "The command, run by bash in the workspace."],
         name: Annotated[str, Meta(description="A short name for lists.", max_length=60)] = "",
         hooks: Annotated[
             tuple[HookArguments, ...],
@@ -97,9 +97,7 @@ def process_tools(
         return PreparedCommand(reads(), shown, effect, run, work)
 
     @tool(read_only=True, idempotent=True)
-    def process_list(
-        context: ToolContext, running: Annotated[bool, Meta(description="Only those that run.")] = False
-    ) -> Invocation:
+    def process_list(context: ToolContext, running: Annotated[bool, "Only those that run."] = False) -> Invocation:
         """List the processes you have started: id, name, state."""
         which = "running" if running else "all"
 

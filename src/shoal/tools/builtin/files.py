@@ -135,9 +135,7 @@ TEXT_BYTES_MAX = 10_485_760
 IMAGE_BYTES_MAX = 5_242_880
 """Longest image that is handed to a model."""
 
-PathArgument = Annotated[
-    str, Meta(description="Path of the file: relative to the workspace, or absolute, such as /scratch/notes.txt.")
-]
+PathArgument = Annotated[str, "Path of the file: relative to the workspace, or absolute, such as /scratch/notes.txt."]
 
 
 def read_tool(name: str = "read") -> FunctionTool[Invocation]:
@@ -179,7 +177,7 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
     def write(
         context: ToolContext,
         path: PathArgument,
-        content: Annotated[str, Meta(description="All of the file's new content.")],
+        content: Annotated[str, "All of the file's new content."],
     ) -> Invocation:
         """Write a file: make it, with the directories it needs, or replace all of its content. To change a part of a
         file use the tool that edits."""
@@ -209,7 +207,7 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
 @tool(name="list", read_only=True, idempotent=True)
 def list_directory(
     context: ToolContext,
-    path: Annotated[str, Meta(description="Path of the directory; the workspace unless given.")] = ".",
+    path: Annotated[str, "Path of the directory; the workspace unless given."] = ".",
 ) -> Invocation:
     """List a directory: names, with a slash after directories, and the sizes of files."""
     jail = jail_of(context)
@@ -234,9 +232,9 @@ def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
     def edit(
         context: ToolContext,
         path: PathArgument,
-        old_string: Annotated[str, Meta(description="The text to replace, exactly as it is in the file.")],
-        new_string: Annotated[str, Meta(description="The text to put in its place.")],
-        replace_all: Annotated[bool, Meta(description="Replace every occurrence instead of the only one.")] = False,
+        old_string: Annotated[str, "The text to replace, exactly as it is in the file."],
+        new_string: Annotated[str, "The text to put in its place."],
+        replace_all: Annotated[bool, "Replace every occurrence instead of the only one."] = False,
     ) -> Invocation:
         """Replace text in a file. old_string must be in the file exactly once, white space included; give enough of the
         lines around it, or set replace_all. Read the file first."""
@@ -252,10 +250,8 @@ def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
     def str_replace(
         context: ToolContext,
         path: PathArgument,
-        old_str: Annotated[
-            str, Meta(description="The text to replace, exactly as it is in the file, where it is unique.")
-        ],
-        new_str: Annotated[str, Meta(description="The text to put in its place.")],
+        old_str: Annotated[str, "The text to replace, exactly as it is in the file, where it is unique."],
+        new_str: Annotated[str, "The text to put in its place."],
     ) -> Invocation:
         """Replace text in a file: old_str, which must be in it exactly once, by new_str."""
         return _planned_edit("str_replace", context, locks, path, old_str, new_str, replace_all=False)

@@ -185,10 +185,8 @@ def read_artifact_tool(
         context: ToolContext,
         artifact: Annotated[
             str,
-            Meta(
-                description="The artifact's name as the excerpt gives it, or its first 8 characters or more; or "
-                "log.jsonl (all that was said here) or context.jsonl (what you are sent)."
-            ),
+            "The artifact's name as the excerpt gives it, or its first 8 characters or more; or "
+            "log.jsonl (all that was said here) or context.jsonl (what you are sent).",
         ],
         offset: Annotated[int, Meta(ge=0, description="First character to show, counted from 0.")] = 0,
         limit: Annotated[int, Meta(ge=1, le=PIECE_CHARS_MAX, description="How many characters to show.")] = PIECE_CHARS,

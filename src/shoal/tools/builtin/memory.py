@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
 
 from shoal.domain.errors import Conflict, InvalidInput, ToolError
 from shoal.domain.home import MemoryScope, entry_key, entry_line, memory_path, note_path, only_for
@@ -20,19 +19,13 @@ SHOWN_MAX = 5
 @tool
 def remember(
     context: ToolContext,
-    text: Annotated[
-        str, Meta(description="One fact or preference, in one sentence that stands by itself. Empty to forget.")
-    ],
+    text: Annotated[str, "One fact or preference, in one sentence that stands by itself. Empty to forget."],
     scope: Annotated[
         MemoryScope | Literal["person"],
-        Meta(
-            description="Where it holds: this channel; wherever the person who asks is alone with you; all of this "
-            "platform; or everywhere. Take the narrowest."
-        ),
+        "Where it holds: this channel; wherever the person who asks is alone with you; all of this "
+        "platform; or everywhere. Take the narrowest.",
     ] = "channel",
-    replaces: Annotated[
-        str, Meta(description="What you remember or noted so far that this corrects, or that is to be forgotten.")
-    ] = "",
+    replaces: Annotated[str, "What you remember or noted so far that this corrects, or that is to be forgotten."] = "",
 ) -> Invocation:
     """Keep something for later conversations: add a line to your long-term memory, which you see in every prompt.
     Correct or forget an entry, or a line of any day's note, with `replaces`. What you keep in a direct conversation
@@ -58,9 +51,7 @@ def remember(
 
 
 @tool
-def note_today(
-    context: ToolContext, text: Annotated[str, Meta(description="What happened or was decided, in one line.")]
-) -> Invocation:
+def note_today(context: ToolContext, text: Annotated[str, "What happened or was decided, in one line."]) -> Invocation:
     """Write a line into today's note. You see the notes of the last days in every prompt."""
     words = _entry_line(text).removeprefix("- ")
 

@@ -102,18 +102,13 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
         text: Annotated[str, Meta(description="What to say, in Markdown.", max_length=TEXT_CHARS_MAX)] = "",
         to: Annotated[
             str,
-            Meta(
-                description="Where: leave it out for this conversation (from a task that nobody reads, the place where "
-                "people last wrote to you), or PLATFORM:CHANNEL to begin something in a channel or a person's direct "
-                "messages, or PLATFORM:CHANNEL:THREAD."
-            ),
+            "Where: leave it out for this conversation (from a task that nobody reads, the place where "
+            "people last wrote to you), or PLATFORM:CHANNEL to begin something in a channel or a person's direct "
+            "messages, or PLATFORM:CHANNEL:THREAD.",
         ] = HERE,
-        file: Annotated[str, Meta(description="Path of a file to send with it.")] = "",
+        file: Annotated[str, "Path of a file to send with it."] = "",
         as_file: Annotated[
-            str,
-            Meta(
-                description="Name of a file, such as report.md, to send the text as one: for a long text, if asked to."
-            ),
+            str, "Name of a file, such as report.md, to send the text as one: for a long text, if asked to."
         ] = "",
     ) -> Invocation:
         """Say something to people now: in this conversation, before your turn ends or instead of its last text, or in

@@ -27,7 +27,7 @@ NextTime = Callable[[NewTrigger, datetime], datetime]
 @tool(read_only=True, idempotent=True)
 def time(
     context: ToolContext,
-    timezone: Annotated[str, Meta(description="IANA name, such as Europe/Berlin; UTC unless given.")] = "UTC",
+    timezone: Annotated[str, "IANA name, such as Europe/Berlin; UTC unless given."] = "UTC",
 ) -> Invocation:
     """Get the current date, weekday and time in a time zone."""
     with as_tool_error(InvalidInput):
@@ -43,12 +43,12 @@ def time(
 @tool
 def remind(
     context: ToolContext,
-    when: Annotated[str, Meta(description=f"When: {WHEN_FORMS}.")],
+    when: Annotated[str, f"When: {WHEN_FORMS}."],
     text: Annotated[
         str, Meta(description="What you are told then, as a message in this conversation.", max_length=4000)
     ],
     timezone: Annotated[
-        str, Meta(description="IANA name of the zone of a time without one, or of a cron line; UTC unless given.")
+        str, "IANA name of the zone of a time without one, or of a cron line; UTC unless given."
     ] = "UTC",
 ) -> Invocation:
     """Schedule a message to yourself in this conversation, once or repeatedly; you then act on it and answer."""
@@ -125,7 +125,7 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
     @tool
     def schedule(
         context: ToolContext,
-        do: Annotated[Literal["create", "list", "cancel", "pause", "resume"], Meta(description="What to do.")],
+        do: Annotated[Literal["create", "list", "cancel", "pause", "resume"], "What to do."],
         id: Annotated[
             str, Meta(description="cancel, pause, resume: the id that list or create told.", max_length=64)
         ] = "",
