@@ -192,11 +192,8 @@ def read_artifact_tool(
         limit: Annotated[int, Meta(ge=1, le=PIECE_CHARS_MAX, description="How many characters to show.")] = PIECE_CHARS,
         grep: Annotated[
             str,
-            Meta(
-                description="Show only the lines that contain this text, upper and lower case alike, each with its "
-                "offset.",
-                max_length=500,
-            ),
+            "Show only the lines that contain this text, upper and lower case alike, each with its offset.",
+            Meta(max_length=500),
         ] = "",
     ) -> Invocation:
         """Read a stored result of which you saw an excerpt: a piece of it by offset and limit, or by grep the lines

@@ -44,9 +44,7 @@ def time(
 def remind(
     context: ToolContext,
     when: Annotated[str, f"When: {WHEN_FORMS}."],
-    text: Annotated[
-        str, Meta(description="What you are told then, as a message in this conversation.", max_length=4000)
-    ],
+    text: Annotated[str, "What you are told then, as a message in this conversation.", Meta(max_length=4000)],
     timezone: Annotated[
         str, "IANA name of the zone of a time without one, or of a cron line; UTC unless given."
     ] = "UTC",
@@ -126,16 +124,13 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
     def schedule(
         context: ToolContext,
         do: Annotated[Literal["create", "list", "cancel", "pause", "resume"], "What to do."],
-        id: Annotated[
-            str, Meta(description="cancel, pause, resume: the id that list or create told.", max_length=64)
-        ] = "",
+        id: Annotated[str, "cancel, pause, resume: the id that list or create told.", Meta(max_length=64)] = "",
         when: Annotated[str, Meta(description=f"create: {WHEN_FORMS}.", max_length=200)] = "",
         text: Annotated[
             str, Meta(description="create: what you are told then, as a message in this conversation.", max_length=4000)
         ] = "",
         timezone: Annotated[
-            str,
-            Meta(description="create: IANA name of the zone of a time without one, or of a cron line.", max_length=64),
+            str, "create: IANA name of the zone of a time without one, or of a cron line.", Meta(max_length=64)
         ] = "UTC",
     ) -> Invocation:
         """Make, list, pause, resume or cancel what starts a turn of yours in this conversation by the clock: reminders

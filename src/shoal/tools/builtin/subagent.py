@@ -17,9 +17,9 @@ TASK_CHARS_MAX = 50_000
 
 Wording = Annotated[
     str,
-    Meta(description="All that the other one needs to know: it sees nothing of this conversation.", min_length=1,
-         max_length=TASK_CHARS_MAX),
-]  # fmt: skip
+    "All that the other one needs to know: it sees nothing of this conversation.",
+    Meta(min_length=1, max_length=TASK_CHARS_MAX),
+]
 AgentName = Annotated[str, "Name of another agent that shall do it, with its own workspace."]
 ModelName = Annotated[str, "Another model for it; leave it out for the usual one."]
 
