@@ -348,18 +348,11 @@ def decide_all(profile: Profile, actions: Sequence[Action]) -> tuple[Decision, t
 
     No action at all, or nothing but such views, is denied.
     """
-    rulings: list[Ruling] = []
-    parts = 0
-    for action in actions:
-        ruling = decide(profile, action)
-        if not action.whole:
-            parts += 1
-            rulings.append(ruling)
-        elif ruling.decision == "deny" and ruling.rule:
-            rulings.append(ruling)
-    if not parts:
-        return "deny", tuple(rulings)
-    return max(rulings, key=lambda ruling: STRICTNESS[ruling.decision]).decision, tuple(rulings)
+    decided = [(action.whole, decide(profile, action)) for action in actions]
+    rulings = tuple(one for whole, one in decided if not whole or (one.decision == "deny" and one.rule))
+    if all(whole for whole, _ in decided):
+        return "deny", rulings
+    return max(rulings, key=lambda ruling: STRICTNESS[ruling.decision]).decision, rulings
 
 
 @lru_cache(maxsize=4096)

@@ -34,6 +34,7 @@ class CannotRead(Exception):
 
 
 def pdf_pages(content: bytes) -> Iterator[DocumentPart]:
+    """The pages of a PDF."""
     import io
 
     from pypdf import PdfReader
@@ -50,6 +51,7 @@ def pdf_pages(content: bytes) -> Iterator[DocumentPart]:
 
 
 def office_parts(content: bytes) -> Iterator[DocumentPart]:
+    """The text of a .docx, .xlsx or .pptx."""
     import io
     import zipfile
 

@@ -140,12 +140,7 @@ def _pinned(addresses: Sequence[str]) -> "httpcore2.AsyncNetworkBackend":
 
     class Pinned(httpcore2.AsyncNetworkBackend):
         async def connect_tcp(
-            self,
-            host: str,
-            port: int,
-            timeout: float | None = None,
-            local_address: str | None = None,
-            socket_options: object = None,
+            self, host: str, port: int, *rest: object, **more: object
         ) -> "httpcore2.AsyncNetworkStream":
             failure: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
             for address in addresses:

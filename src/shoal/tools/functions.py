@@ -207,19 +207,15 @@ def _documented_fields(
         unusable = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY)
         if hint is None or parameter.kind in unusable:
             raise InvalidInput(f"The tool {name}: parameter {parameter.name} needs a type and must be usable by name.")
-        kind = _with_description(hint, described.get(parameter.name, ""))
+        base, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        words = next((extra for extra in extras if isinstance(extra, str)), described.get(parameter.name, ""))
+        metas = [extra for extra in extras if isinstance(extra, msgspec.Meta)]
+        if words and not any(meta.description for meta in metas):
+            metas.append(msgspec.Meta(description=words))
+        kind = cast("type", Annotated[base, *metas] if metas else base)
         is_required = parameter.default is parameter.empty
         fields.append((parameter.name, kind) if is_required else (parameter.name, kind, parameter.default))
     return _WRAPPED.sub(" ", text.strip()), fields
-
-
-def _with_description(hint: object, described: str) -> type:
-    base, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    text = next((extra for extra in extras if isinstance(extra, str)), described)
-    metas = [extra for extra in extras if isinstance(extra, msgspec.Meta)]
-    if text and not any(meta.description for meta in metas):
-        metas.append(msgspec.Meta(description=text))
-    return cast("type", Annotated[base, *metas] if metas else base)
 
 
 def schema_of(arguments: type[msgspec.Struct]) -> str:

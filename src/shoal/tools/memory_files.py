@@ -182,19 +182,15 @@ def apply_edit(edit: MemoryEdit) -> bool:
         if changed.startswith(existing):  # what is only added to keeps its file
             _write(file, changed[len(existing) :])
         else:
-            _replace(path, changed, os.fstat(file).st_mode)
+            temporary = path.with_name(f".{secrets.token_hex(8)}")
+            flags, mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, os.fstat(file).st_mode & 0o777
+            try:
+                with closing_file(os.open(temporary, flags, mode)) as fresh:
+                    _write(fresh, changed)
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
         return True
-
-
-def _replace(path: Path, text: str, mode: int) -> None:
-    temporary = path.with_name(f".{secrets.token_hex(8)}")
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with closing_file(os.open(temporary, flags, mode & 0o777)) as file:
-            _write(file, text)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _write(file: int, text: str) -> None:

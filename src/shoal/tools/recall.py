@@ -29,6 +29,8 @@ _RANK = 60
 def recall_tool(
     library: Library, search: SearchIndex, marked: MarkedFiles, name: str = "recall"
 ) -> FunctionTool[Invocation]:
+    """`recall`, also by another name."""
+
     async def meant(query: str, context: ToolContext, files: Collection[str], limit: int) -> tuple[list[Passage], str]:
         """The pieces that mean the same, of these files and of conversations; and why there are none."""
         if library.embeddings is None:

@@ -515,6 +515,7 @@ class SyncedFolders(Folders):
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
+        """Bring a thread's files, and the agent's workspace, up to date."""
         notices: list[str] = []
         for folder in self._folders(thread, agent):
             try:

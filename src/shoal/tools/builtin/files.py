@@ -139,6 +139,8 @@ PathArgument = Annotated[str, "Path of the file: relative to the workspace, or a
 
 
 def read_tool(name: str = "read") -> FunctionTool[Invocation]:
+    """`read`, or the same under another name."""
+
     @tool(name=name, read_only=True, idempotent=True)
     def read(
         context: ToolContext,
@@ -173,6 +175,8 @@ def read_tool(name: str = "read") -> FunctionTool[Invocation]:
 
 
 def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation]:
+    """`write`, or the same under another name."""
+
     @tool(name=name, idempotent=True)
     def write(
         context: ToolContext,
@@ -228,6 +232,8 @@ def list_directory(
 
 
 def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
+    """`edit`: what was shown for the approval of an edit is exactly what is applied."""
+
     @tool
     def edit(
         context: ToolContext,

@@ -122,6 +122,7 @@ def words_of(query: str) -> str:
 
 
 def hit_of(event: Event) -> Hit:
+    """A message of the journal."""
     match event.data:
         case UserSaid(text=text, author=author, caller=caller, tainted_by=taint):
             taint = taint or (caller.tainted_by if caller is not None else "")

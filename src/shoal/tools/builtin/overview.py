@@ -187,6 +187,8 @@ def short(text: str) -> str:
 
 
 def overview_tool(store: Store) -> FunctionTool[Invocation]:
+    """`overview` over what is stored."""
+
     @tool(read_only=True, idempotent=True)
     def overview(
         context: ToolContext,

@@ -49,6 +49,8 @@ SECONDS_MAX = 600.0
 
 
 def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionTool[Invocation]:
+    """`bash` runs a command and returns its output and exit code."""
+
     @tool(runs_commands=True)
     def bash(
         context: ToolContext,

@@ -39,6 +39,8 @@ class WebResult(msgspec.Struct, frozen=True):
 
 
 def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
+    """`read_url` reads a page of the public web as markdown."""
+
     async def read(url: str) -> tuple[Fetched, str]:
         headers = (("Accept", "text/html, text/*, application/pdf, */*"),)
         page = await _fetch(fetcher, FetchRequest(url, headers=headers, bytes_max=PDF_BYTES_MAX))

@@ -207,6 +207,8 @@ class McpState(msgspec.Struct, frozen=True):
 
 
 class McpConnection:
+    """One server."""
+
     def __init__(
         self,
         server: McpServer,
