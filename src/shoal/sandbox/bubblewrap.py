@@ -22,7 +22,7 @@ from pathlib import Path
 from shoal.domain.errors import ContentChanged, SandboxError
 from shoal.domain.mounts import from_host, from_inside
 from shoal.domain.ports import Command, CommandResult, Mount, RunFile
-from shoal.sandbox.limits import CommandLimits, ControlGroups, find_groups, limits_for, ulimit_line
+from shoal.sandbox.limits import CommandLimits, ControlGroups, find_groups, ulimit_line
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.sandbox.proxy import Network, ProxiedNetwork
 from shoal.sandbox.seccomp import filter_file
@@ -131,7 +131,7 @@ class BubblewrapSandbox(MountedPaths):
                     copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-run-"))
                     argv += await asyncio.to_thread(_show_allowed, command.runs, Path(copies))
                 environment = {**ENVIRONMENT, **dict(command.env)}
-                limits = ulimit_line(limits_for(command, self._limits))
+                limits = ulimit_line(self._limits, is_watched=command.watch is not None)
                 shell = ["/bin/bash", "-c", limits + command.text]
                 if isinstance(self._network, tuple):
                     proxied = await stack.enter_async_context(ProxiedNetwork(self._network))

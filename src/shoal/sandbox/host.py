@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount
-from shoal.sandbox.limits import CommandLimits, limits_for, ulimit_line
+from shoal.sandbox.limits import CommandLimits, ulimit_line
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.sandbox.proxy import Network
 
@@ -98,7 +98,7 @@ class SeatbeltSandbox(_HostPaths):
             text = seatbelt_profile((*command.mounts, own), open_network=self._network == "on")
             environment = {"PATH": "/opt/homebrew/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "dumb"}
             environment |= {"HOME": str(command.cwd), "TMPDIR": temporary, **dict(command.env)}
-            limits = ulimit_line(limits_for(command, self._limits))
+            limits = ulimit_line(self._limits, is_watched=command.watch is not None)
             argv = (self._program, "-p", text, "/bin/bash", "-c", limits + command.text)
             env, bounds = tuple(environment.items()), (command.timeout_seconds, command.output_bytes_max)
             return await run_process(Spawn(argv, str(command.cwd), env, *bounds, command.watch, see=command.see))

@@ -23,7 +23,6 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command
 from shoal.domain.settings import SandboxSettings
 
 GIBIBYTE = 1_073_741_824
@@ -57,22 +56,18 @@ class CommandLimits(msgspec.Struct, frozen=True):
         return cls(memory_bytes_max=settings.memory_bytes_max, processes_max=settings.processes_max)
 
 
-def limits_for(command: Command, limits: CommandLimits) -> CommandLimits:
-    """The limits of a command: what somebody watches has no limit of processor time."""
-    return limits if command.watch is None else msgspec.structs.replace(limits, cpu_seconds_max=0)
-
-
-def ulimit_line(limits: CommandLimits) -> str:
+def ulimit_line(limits: CommandLimits, *, is_watched: bool = False) -> str:
     """A bash command that sets `limits` for the shell it runs in and for all it starts, or exits with 125.
 
-    A limit that this process is itself below is left where it is, since nobody may raise it.
+    What somebody watches has no limit of processor time. A limit that this process is itself below is left where it
+    is, since nobody may raise it.
     """
     wanted = (
         ("c", resource.RLIMIT_CORE, 0, 1),
         ("d", resource.RLIMIT_DATA, limits.memory_bytes_max, 1024),
         ("f", resource.RLIMIT_FSIZE, limits.file_bytes_max, 1024),
         ("n", resource.RLIMIT_NOFILE, limits.open_files_max, 1),
-        ("t", resource.RLIMIT_CPU, limits.cpu_seconds_max, 1),
+        ("t", resource.RLIMIT_CPU, 0 if is_watched else limits.cpu_seconds_max, 1),
         ("u", resource.RLIMIT_NPROC, limits.processes_max, 1),
     )
     options: list[str] = []
