@@ -72,9 +72,16 @@ class BoundedSandbox:
         self, inner: Sandbox, settings: SandboxSettings | None = None, look_seconds: float = LOOK_SECONDS
     ) -> None:
         self._inner = inner
-        self.name, self.isolated = inner.name, inner.isolated
         self._usage = DiskUsage(settings or SandboxSettings())
         self._look_seconds = look_seconds
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def isolated(self) -> bool:
+        return self._inner.isolated
 
     async def run(self, command: Command) -> CommandResult:
         """Run it. Raises FolderFull when it let a folder or the disk get too full, ContentChanged when a file that it
@@ -86,7 +93,7 @@ class BoundedSandbox:
         problem = await self._problem(written)
         if problem and command.watch is not None:
             raise SandboxError(problem)
-        check = ContentCheck(command, sees_inodes=self.name in _SEES_INODES)
+        check = ContentCheck(command, sees_inodes=self._inner.name in _SEES_INODES)
         command = check.command
         if problem:
             command = msgspec.structs.replace(command, text=NO_GROWTH + command.text)
