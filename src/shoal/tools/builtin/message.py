@@ -130,12 +130,7 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
                 kept.insert(0, str(await in_thread(lambda: keep_copy(context.home, context.thread, name, content))))
                 said = ""
             kind = "opening" if target.opens else "file" if kept else "text"
-            note = None
-            if target.thread != context.thread:  # what the other conversation is to know
-                agent, taint = context.agent.name, context.purpose.tainted_by
-                author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not taint)
-                wrote = f"[You wrote here, from another conversation:]\n{text or f'[file {kept[0]}]'}"
-                note = UserSaid(wrote, author, origin="system", tainted_by=taint)
+            note = _note(text or f"[file {kept[0]}]", context) if target.thread != context.thread else None
             files = {"file": kept[0], "album": tuple(kept[1:])} if kept else {}
             post = NewPost(_post_id(context), target.thread, said, kind, note=note)
             await context.services.post(msgspec.structs.replace(post, **files))
@@ -166,6 +161,13 @@ async def _copied(place: MountedPath, context: ToolContext) -> tuple[str, int]:
 
 def _post_id(context: ToolContext) -> str:
     return hashlib.sha256(f"{context.turn}\0{context.call_id}".encode()).hexdigest()[:26]
+
+
+def _note(text: str, context: ToolContext) -> UserSaid:
+    """What another conversation is to know of what was said there."""
+    agent, taint = context.agent.name, context.purpose.tainted_by
+    author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not taint)
+    return UserSaid(f"[You wrote here, from another conversation:]\n{text}", author, origin="system", tainted_by=taint)
 
 
 def _thread_of(text: str) -> ThreadId:
