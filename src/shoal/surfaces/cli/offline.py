@@ -40,8 +40,9 @@ from shoal.surfaces.http.server import WebApp, WebOptions
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.pins import Pins, any_tool_of
 from shoal.tools.memory_book import MemoryBook
+from shoal.tools.offer import SERVICE_TOOLS
 from shoal.tools.process_logs import LogPiece, log_of, read_log
-from shoal.tools.registry import SERVICE_TOOLS, standard_tools
+from shoal.tools.registry import standard_tools
 from shoal.tools.storage import files_of, open_folders
 from shoal.tools.tainted_files import MarkedFiles, PromptFiles
 from shoal.turn.budget import Meter, meter_as_set

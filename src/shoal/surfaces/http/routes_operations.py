@@ -24,7 +24,7 @@ from shoal.surfaces.http.endpoints import (
     json_answer,
     view,
 )
-from shoal.tools.overview import Overview, look
+from shoal.tools.builtin.overview import Overview, look
 
 routes = Routes()
 
