@@ -162,19 +162,6 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
 class Actor:
     """Advances one thread in this process."""
 
-    __slots__ = (
-        "_answered",
-        "_maintenance",
-        "_run",
-        "_services",
-        "_skip_maintenance",
-        "held_bytes",
-        "last_used",
-        "running",
-        "thread",
-        "view",
-    )
-
     def __init__(self, thread: ThreadId, services: ActorServices) -> None:
         self.thread = thread
         self.view: ThreadView | None = None

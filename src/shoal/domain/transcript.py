@@ -67,20 +67,6 @@ _message_of = attrgetter("message")
 class Transcript:
     """What the model may see of a thread: the messages since the last clear or compaction, oldest first."""
 
-    __slots__ = (
-        "_asked_by",
-        "_calls_at",
-        "_context",
-        "_notes",
-        "_open",
-        "_results",
-        "_revised",
-        "_system",
-        "entries",
-        "last_seq",
-        "turn",
-    )
-
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.entries: list[TranscriptEntry] = []
         self.last_seq = 0

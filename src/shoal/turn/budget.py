@@ -290,19 +290,6 @@ def room_for(
 class Tally:
     """Running sums over one transcript's entries. `update` costs what was added, unless the window began anew."""
 
-    __slots__ = (
-        "_entries",
-        "_stubs",
-        "excerpts",
-        "head",
-        "meter",
-        "newest_step",
-        "newest_user",
-        "plain",
-        "steps",
-        "turns",
-    )
-
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
         self._begin([])

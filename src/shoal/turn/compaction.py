@@ -260,7 +260,8 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
 
     async def before_call(self, run: TurnRun, route: Route) -> None:
         """Summarise in line when the conversation no longer fits; tried once a turn, or until a model is there."""
-        if self._urgency(run, route) == "now" and run.first_compaction():
+        if self._urgency(run, route) == "now" and not run.compacted:
+            run.compacted = True
             await self._compact(run, route, "full")
 
     async def before_answer(self, run: TurnRun) -> None:
@@ -284,7 +285,7 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
         if is_new:  # nothing older can leave: instructions and tools have to
             run.window_tokens = int(self.context.window(run, route) * NEW_SHARE)
         else:
-            run.squeeze(run.view.tally.units() * 2 // 3)
+            run.squeezed_to = run.view.tally.units() * 2 // 3
         return True
 
     async def after_turn(self, run: TurnRun) -> None:

@@ -118,8 +118,6 @@ def options_of(model: str, output_tokens: int, tool_choice: str, temperature: fl
 class RequestDigests:
     """Marks the requests of one thread, each for the cost of what was added since the one before."""
 
-    __slots__ = ("_after", "_hash", "_head", "_messages", "_system")
-
     def __init__(self) -> None:
         self._messages: tuple[ModelMessage, ...] = ()
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
@@ -209,32 +207,6 @@ class ThreadView:
     turn/prompt.py); `tally` has the running sums for the budget; watchers tell one model call
     from the next by `call_numbers`.
     """
-
-    __slots__ = (
-        "_asked_by",
-        "_checkpoints",
-        "_enqueue",
-        "_folders",
-        "_hub",
-        "_scope",
-        "_taint",
-        "_turn_taint",
-        "_window_seq",
-        "aborting",
-        "announced",
-        "base",
-        "call_numbers",
-        "digests",
-        "journal",
-        "lease",
-        "state",
-        "steered",
-        "tally",
-        "thread",
-        "transcript",
-        "unprojected",
-        "waiting",
-    )
 
     def __init__(
         self,
@@ -571,11 +543,3 @@ class TurnRun(msgspec.Struct, eq=False):
 
         return see
 
-    def first_compaction(self) -> bool:
-        """Whether the conversation may be summarised in line; once a turn."""
-        first, self.compacted = not self.compacted, True
-        return first
-
-    def squeeze(self, units: int) -> None:
-        """Send no more than this of the conversation for the rest of the turn."""
-        self.squeezed_to = units
