@@ -224,7 +224,7 @@ class Actor:
             if self._run is not None and not self._skip_maintenance:
                 with anyio.CancelScope() as self._maintenance:
                     await services.loop.compactor.after_turn(self._run)
-                    if services.titles.is_on:
+                    if services.titles.settings.titles == "model":
                         await services.titles.after_turn(self._run)
                 self._maintenance = None
         except StaleEpoch as error:
@@ -351,7 +351,7 @@ class Actor:
         started = opening.started
         if notices:
             started = msgspec.structs.replace(started, context="\n".join((started.context, *notices)))
-        if services.voice.can_speak and await services.voice.speaks(prompt):
+        if services.voice.speaking is not None and await services.voice.speaks(prompt):
             started = msgspec.structs.replace(started, speaks=True)
         settings: list[tuple[str, str, str]] = []
         if prompt.origin == "person":

@@ -269,7 +269,7 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
 
     def ceiling(self, model: str, usd_max: float, tokens_max: int = 0) -> Ceiling | None:
         """What one check may cost; dollars hold only where the price is known. Raises InvalidInput."""
-        is_priced = self.spending.usd(self.spending.route(model), Usage(1, 1)) is not None
+        is_priced = self.spending.models.usd(self.spending.models.route(model), Usage(1, 1)) is not None
         usd_max = usd_max if is_priced else 0.0
         scope, day = f"check:{self.clock.new_id()}", self.clock.now().date().isoformat()
         return Ceiling(scope, day, usd_max, tokens_max) if usd_max or tokens_max else None
@@ -283,7 +283,7 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
         change: SystemChange | None = None,
     ) -> AsyncGenerator[CaseOutcome]:
         """Run cases one after the other. `change` is made to the instructions first. Raises InvalidInput."""
-        route, tools = self.spending.route(agent.model), self.context.tools_of(agent)
+        route, tools = self.spending.models.route(agent.model), self.context.tools_of(agent)
         system = await self.context.instructions(THREAD, agent, tools)
         system = change(system) if change is not None else system
         for name, case in cases.items():
@@ -390,7 +390,7 @@ class _CaseRun:
             outcome = await self._parts.spending.ask(charged, route, request, gauge)
             if isinstance(outcome, ModelFailed):
                 raise CouldNotRun(f"{route.model}: {outcome.message}")
-            self._spent.append(self._parts.spending.usd(route, outcome.usage))
+            self._spent.append(self._parts.spending.models.usd(route, outcome.usage))
             made = [
                 unwrapped(ToolCall(CallId(call.id or f"{step}-{number}"), call.name, call.arguments))
                 for number, call in enumerate(outcome.message.tool_calls)
@@ -472,7 +472,7 @@ class _CaseRun:
     async def judge(self, sentence: str, did: str, charge: Charge) -> str:
         """Why a model finds the sentence untrue of what was done; empty where it is true. Raises CouldNotRun."""
         model = self._parts.settings.judge_model or charge.model
-        route = self._parts.spending.route(model)
+        route = self._parts.spending.models.route(model)
         shown = did.replace("</did", "‹/did")
         asked = UserMessage(f"<did>\n{shown}\n</did>\n\nIs this true of it? {sentence}")
         request = ModelRequest(model=route.model, system=_JUDGE, messages=(asked,), max_output_tokens=500)
@@ -480,7 +480,7 @@ class _CaseRun:
         outcome = await self._parts.spending.ask(charged, route, request)
         if isinstance(outcome, ModelFailed):
             raise CouldNotRun(f"{route.model} could not judge: {outcome.message}")
-        self._spent.append(self._parts.spending.usd(route, outcome.usage))
+        self._spent.append(self._parts.spending.models.usd(route, outcome.usage))
         verdict = _VERDICT.match(outcome.message.text)
         if verdict is None:
             return f"{route.model} said neither yes nor no: {outcome.message.text}"

@@ -292,7 +292,7 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
         """Summarise in the background when the conversation nears its room. Cancelling it changes nothing."""
         view = run.view
         try:
-            route = self.spending.route(run.scope.agent.model)
+            route = self.spending.models.route(run.scope.agent.model)
             if self._urgency(run, route) == "no" or (plan := self._plan(run, route)) is None:
                 return
             done, failure = None, None
@@ -384,46 +384,44 @@ _TITLE_SYSTEM = (
 )
 
 
-class ThreadTitles:
-    """Names the threads that nobody has named, once each; whoever runs turns asks for it while it `is_on`."""
+class ThreadTitles(msgspec.Struct, frozen=True, eq=False):
+    """Names the threads that nobody has named, once each; `settled` are those that need no title of it any more."""
 
-    def __init__(self, threads: ThreadStore, spending: Spending, clock: Clock, settings: ThreadsSettings) -> None:
-        self._threads = threads
-        self._spending = spending
-        self._clock = clock
-        self._model = settings.title_model
-        self._settled: set[ThreadId] = set()
-        self.is_on = settings.titles == "model"
+    threads: ThreadStore
+    spending: Spending
+    clock: Clock
+    settings: ThreadsSettings
+    settled: set[ThreadId] = msgspec.field(default_factory=set[ThreadId])
 
     async def after_turn(self, run: TurnRun) -> None:
         """Ask for a title where there is none; what gets no answer, or is cancelled, is asked after the next turn.
         Raises StoreError."""
         thread = run.view.thread
-        if thread in self._settled or is_child(thread) or thread.startswith(ASKED_ONCE):
+        if thread in self.settled or is_child(thread) or thread.startswith(ASKED_ONCE):
             return
         said = [entry.message for entry in run.view.transcript.entries]
         asked = next((one.text for one in said if isinstance(one, UserMessage)), "")
         answer = next((one.text for one in said if isinstance(one, AssistantMessage) and one.text), "")
-        if asked and await self._threads.is_untitled(thread):
+        if asked and await self.threads.is_untitled(thread):
             title = await self._ask(run, cut_middle(asked, SHOWN_CHARS_MAX), cut_middle(answer, SHOWN_CHARS_MAX))
             if title is None:
                 return
             if title:
-                await self._threads.name(thread, title)
-        if len(self._settled) >= SETTLED_MAX:
-            self._settled.clear()
-        self._settled.add(thread)
+                await self.threads.name(thread, title)
+        if len(self.settled) >= SETTLED_MAX:
+            self.settled.clear()
+        self.settled.add(thread)
 
     async def _ask(self, run: TurnRun, asked: str, answer: str) -> str | None:
         """What the model says, as one line; empty when it says nothing, None when it is away."""
-        model = self._model or run.scope.agent.model
+        model = self.settings.title_model or run.scope.agent.model
         talk = f"[person] {asked}\n\n[agent] {answer}".replace("</conversation", "‹/conversation")
         text = UserMessage(f"<conversation>\n{talk}\n</conversation>\n\nWrite the title now.")
         try:
-            route = self._spending.route(model)
+            route = self.spending.models.route(model)
             request = ModelRequest(model=route.model, system=_TITLE_SYSTEM, messages=(text,), max_output_tokens=200)
             async with asyncio.timeout(SECONDS_MAX):
-                done = await self._spending.ask(charge_of(run, model, f"title:{self._clock.new_id()}"), route, request)
+                done = await self.spending.ask(charge_of(run, model, f"title:{self.clock.new_id()}"), route, request)
         except (InvalidInput, TimeoutError) as error:
             log.info("a thread keeps its first words as its title", extra={"why": str(error) or "it took too long"})
             return "" if isinstance(error, InvalidInput) else None

@@ -133,24 +133,15 @@ class ComparisonProgress(msgspec.Struct, frozen=True):
     stopped: str = ""
 
 
-class Comparisons:
+class Comparisons(msgspec.Struct, frozen=True, eq=False):
     """Begins, runs and shows comparisons. `spec_of` gives an agent, the default one for a name that is gone."""
 
-    def __init__(
-        self,
-        store: Store,
-        context: ContextBuilder,
-        spending: Spending,
-        profiles: Profiles,
-        clock: Clock,
-        spec_of: Callable[[str], AgentSpec],
-    ) -> None:
-        self._store = store
-        self._context = context
-        self._spending = spending
-        self._profiles = profiles
-        self._clock = clock
-        self._spec_of = spec_of
+    store: Store
+    context: ContextBuilder
+    spending: Spending
+    profiles: Profiles
+    clock: Clock
+    spec_of: Callable[[str], AgentSpec]
 
     async def begin(self, wanted: Wanted, usd_max: float) -> ComparisonState:
         """Choose the calls and keep the comparison; no model is asked. What was answered to the same question stays.
@@ -159,13 +150,13 @@ class Comparisons:
         """
         if sum(map(bool, (wanted.thread, wanted.last, wanted.tag))) != 1:
             raise InvalidInput("Name either a thread, how many of the last turns, or a tag.")
-        route = self._spending.route(wanted.model)
+        route = self.spending.models.route(wanted.model)
         if wanted.profile:
-            self._profiles.check(wanted.profile)
+            self.profiles.check(wanted.profile)
         steps = await self._select(wanted)
         if not steps:
             raise NotFound(f"No model was called in what you chose: {wanted.selection}.")
-        is_priced = self._spending.usd(route, Usage(1, 1)) is not None
+        is_priced = self.spending.models.usd(route, Usage(1, 1)) is not None
         if usd_max and not is_priced:
             raise InvalidInput(
                 f"The price of {route.model} is unknown, so no ceiling in dollars can hold. Set it to 0 for none "
@@ -173,11 +164,11 @@ class Comparisons:
             )
         question = msgspec.structs.replace(wanted, runs=1)
         id = hashlib.blake2b(msgspec.json.encode(question), digest_size=8).hexdigest()
-        comparison = Comparison(id, self._clock.now(), wanted, usd_max, tuple(steps))
-        await self._store.comparisons.put(comparison)
+        comparison = Comparison(id, self.clock.now(), wanted, usd_max, tuple(steps))
+        await self.store.comparisons.put(comparison)
         comparison = await self.get(id)
         asked, left_out = await self._prepare(comparison)
-        answers = await self._store.comparisons.answers(id)
+        answers = await self.store.comparisons.answers(id)
         tokens, usd = 0, 0.0
         for one in asked:
             for run in range(1, wanted.runs + 1):
@@ -186,7 +177,7 @@ class Comparisons:
                     continue
                 usage = Usage(one.gauge.request(one.request), one.recorded.usage.output_tokens)
                 tokens += usage.input_tokens + usage.output_tokens
-                usd += self._spending.usd(route, usage) or 0.0
+                usd += self.spending.models.usd(route, usage) or 0.0
         state = await self.state(comparison)
         return msgspec.structs.replace(
             state, estimated_tokens=tokens, estimated_usd=usd if is_priced else None, left_out=left_out
@@ -194,14 +185,14 @@ class Comparisons:
 
     async def get(self, id: str) -> Comparison:
         """One that was begun. Raises NotFound."""
-        found = await self._store.comparisons.get(id)
+        found = await self.store.comparisons.get(id)
         if found is None:
             raise NotFound(f"There is no comparison {id[:40]}. GET /api/comparisons lists them.")
         return found
 
     async def state(self, comparison: Comparison) -> ComparisonState:
         """How far it is."""
-        wanted, answers = comparison.wanted, await self._store.comparisons.answers(comparison.id)
+        wanted, answers = comparison.wanted, await self.store.comparisons.answers(comparison.id)
         places = {(one.thread, one.seq) for one in comparison.steps}
         done = [
             one
@@ -226,8 +217,8 @@ class Comparisons:
 
     async def run(self, comparison: Comparison, asker: Asker) -> AsyncGenerator[ComparisonProgress]:
         """Ask what has no answer yet, AT_ONCE at a time. Closing it ends the calls under way; what is done stays."""
-        wanted, store = comparison.wanted, self._store.comparisons
-        route = self._spending.route(wanted.model)
+        wanted, store = comparison.wanted, self.store.comparisons
+        route = self.spending.models.route(wanted.model)
         asked, _ = await self._prepare(comparison)
         answers = await store.answers(comparison.id)
         open_calls = [
@@ -272,7 +263,7 @@ class Comparisons:
 
     async def detail(self, comparison: Comparison) -> list[ComparedStep]:
         """Each recorded call beside its answers, of those whose thread is still there."""
-        answers = await self._store.comparisons.answers(comparison.id)
+        answers = await self.store.comparisons.answers(comparison.id)
         asked, _ = await self._prepare(comparison, requests=False)
         found: list[ComparedStep] = []
         for step in asked:
@@ -321,14 +312,14 @@ class Comparisons:
     async def _threads(self, *, archived: bool) -> AsyncGenerator[ThreadInfo]:
         """Every thread, the last active first."""
         before: datetime | None = None
-        while page := await self._store.journal.threads(THREADS_AT_ONCE, before=before, archived=archived):
+        while page := await self.store.journal.threads(THREADS_AT_ONCE, before=before, archived=archived):
             for info in page:
                 yield info
             before = page[-1].updated_at
 
     async def _add_turns(self, turns: dict[TurnId, RecordedTurn], thread: ThreadId) -> None:
         """Add the turns of a thread that asked a model; one that a fork copied counts once, where it was first."""
-        info, events = await read_branch(self._store.journal, thread)
+        info, events = await read_branch(self.store.journal, thread)
         found: dict[TurnId, RecordedTurn] = {}
         for step in recorded_steps(events):
             place = StepPlace(thread, step.turn, step.seq, step.agent)
@@ -347,7 +338,7 @@ class Comparisons:
         found: dict[tuple[ThreadId, int], AskedStep] = {}
         for thread, seqs in by_thread.items():
             try:
-                _, events = await read_branch(self._store.journal, thread)
+                _, events = await read_branch(self.store.journal, thread)
             except NotFound:  # deleted since
                 continue
             for step in await self._prepare_thread(comparison.wanted, thread, events, seqs, requests=requests):
@@ -360,10 +351,10 @@ class Comparisons:
     ) -> list[AskedStep]:
         timings = {
             (one.turn, one.step.number): one.step
-            for one in await self._store.journal.steps(thread)
+            for one in await self.store.journal.steps(thread)
             if one.step.description.startswith(MODEL_STEP)
         }
-        route = self._spending.route(wanted.model)
+        route = self.spending.models.route(wanted.model)
         known = await self._known(wanted, events, seqs) if requests else None
 
         def build() -> list[AskedStep]:
@@ -377,8 +368,8 @@ class Comparisons:
                     if system is None:
                         continue
                     try:
-                        agent = self._spec_of(step.agent)
-                        request, gauge = self._context.request_of(step.entries, agent, route, system, tools)
+                        agent = self.spec_of(step.agent)
+                        request, gauge = self.context.request_of(step.entries, agent, route, system, tools)
                     except InvalidInput as error:
                         unfit = str(error)
                 place = StepPlace(thread, step.turn, step.seq, step.agent)
@@ -391,7 +382,7 @@ class Comparisons:
 
     async def _known(self, wanted: Wanted, events: list[Event], seqs: Collection[int]) -> "_Known":
         """What stands before the conversation in the requests of these calls, read once each."""
-        journal, known = self._store.journal, _Known({}, {})
+        journal, known = self.store.journal, _Known({}, {})
         given = assemble([PromptSection("prompt", wanted.system)]) if wanted.system else None
         for step in recorded_steps(events):
             if step.seq not in seqs:
@@ -400,10 +391,10 @@ class Comparisons:
                 body = await journal.prompt(step.system) if given is None else None
                 known.systems[step.system] = given or (decode_prompt(body) if body is not None else None)
             if (step.agent, step.tools) not in known.tools:
-                agent, body = self._spec_of(step.agent), await journal.prompt(step.tools)
-                specs = stored_specs(body) if body is not None else self._context.tools_of(agent).all
+                agent, body = self.spec_of(step.agent), await journal.prompt(step.tools)
+                specs = stored_specs(body) if body is not None else self.context.tools_of(agent).all
                 if wanted.profile:
-                    profile = self._profiles.get(wanted.profile)
+                    profile = self.profiles.get(wanted.profile)
                     specs = tuple(spec for spec in specs if not hidden(profile, spec.name))
                 known.tools[step.agent, step.tools] = offer(specs, ()) if agent.tools else told(specs)
         return known
@@ -412,7 +403,7 @@ class Comparisons:
         said, usd = step.said, None
         try:
             named = timing.description.removeprefix(MODEL_STEP) if timing is not None else said.model
-            usd = self._spending.usd(self._spending.route(named), said.usage)
+            usd = self.spending.models.usd(self.spending.models.route(named), said.usage)
         except InvalidInput:  # its provider is configured no more
             pass
         seconds = timing.duration_ms / 1000 if timing is not None else None
@@ -425,33 +416,33 @@ class Comparisons:
     ) -> tuple[ModelAnswer, str]:
         """Ask one call, and keep the answer; why it was not asked, where a ceiling is in the way."""
         place, wanted, usd_max = step.place, comparison.wanted, comparison.usd_max
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         if step.request is None:
             answer = ModelAnswer(failed=step.unfit)
         else:
             ceiling = Ceiling(ceiling_of(comparison.id), "", usd_max) if usd_max else None
-            id = f"{ceiling_of(comparison.id)}:{self._clock.new_id()}"
+            id = f"{ceiling_of(comparison.id)}:{self.clock.new_id()}"
             charge = Charge(
                 id, wanted.model, ThreadId(""), TurnId(""), place.agent, asker, audience=OWNERS, ceiling=ceiling
             )
-            refused = await self._spending.reserve(charge, route, step.request, step.gauge)
+            refused = await self.spending.reserve(charge, route, step.request, step.gauge)
             if refused:
                 return ModelAnswer(), refused
-            outcome = await self._spending.reserved(charge, route, step.request, step.gauge)
+            outcome = await self.spending.reserved(charge, route, step.request, step.gauge)
             if isinstance(outcome, ModelFailed):
-                answer = ModelAnswer(failed=self._context.clean(outcome.message))
+                answer = ModelAnswer(failed=self.context.clean(outcome.message))
             else:
                 answer = ModelAnswer(
-                    self._context.clean(outcome.message.text),
+                    self.context.clean(outcome.message.text),
                     tuple(map(unwrapped, outcome.message.tool_calls)),
                     outcome.stop,
                     outcome.usage,
-                    self._spending.usd(route, outcome.usage),
-                    self._clock.monotonic() - began,
+                    self.spending.models.usd(route, outcome.usage),
+                    self.clock.monotonic() - began,
                 )
         key = place.thread, place.seq, run
         with anyio.CancelScope(shield=True):
-            await self._store.comparisons.keep(comparison.id, key, answer)
+            await self.store.comparisons.keep(comparison.id, key, answer)
         return answer, ""
 
 

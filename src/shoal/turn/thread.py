@@ -542,4 +542,3 @@ class TurnRun(msgspec.Struct, eq=False):
                 streamed.clear()
 
         return see
-
