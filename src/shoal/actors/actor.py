@@ -411,11 +411,7 @@ class Actor:
         unrun, running = (ABORTED_CALL, ABORTED_RUNNING) if by_a_person else (FAILED_CALL, FAILED_RUNNING)
         results = tuple(
             ToolFinished(
-                call.id,
-                call.name,
-                running if call.id in state.started else unrun,
-                is_error=True,
-                stopped=by_a_person,
+                call.id, call.name, running if call.id in state.started else unrun, is_error=True, stopped=by_a_person
             )
             for call in state.unresolved()
         )

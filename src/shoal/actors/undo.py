@@ -120,9 +120,7 @@ class Undo:
             room = DIFF_CHARS_MAX
             files = list[FileChange]()
             for one in planned[:SHOWN_MAX]:
-                made = await in_thread(
-                    lambda one=one, shows=room > 0: file_change(trees, *one, clean, shows=shows),
-                )
+                made = await in_thread(lambda one=one, shows=room > 0: file_change(trees, *one, clean, shows=shows))
                 room -= len(made.diff)
                 files.append(made)
         except OSError as error:

@@ -33,16 +33,7 @@ from shoal.domain.messages import Attachment, Prompt, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Settings, Speech
 from shoal.domain.records import NewPost, OutboxRow
-from shoal.domain.speech import (
-    VOICE,
-    VOICE_MODES,
-    AudioFormat,
-    Heard,
-    SpeechSettings,
-    VoiceMode,
-    seconds_of,
-    speakable,
-)
+from shoal.domain.speech import VOICE, VOICE_MODES, AudioFormat, Heard, SpeechSettings, VoiceMode, seconds_of, speakable
 from shoal.permissions.access import People
 from shoal.turn.spending import Charge, Spending
 

@@ -25,11 +25,7 @@ class Secret:
     __slots__ = ("_detail", "_environ", "_observers", "_told", "source")
 
     def __init__(
-        self,
-        source: Source = "value",
-        detail: str | tuple[str, ...] = "",
-        *,
-        environ: Mapping[str, str] | None = None,
+        self, source: Source = "value", detail: str | tuple[str, ...] = "", *, environ: Mapping[str, str] | None = None
     ) -> None:
         self.source: Source = source
         self._detail = detail

@@ -16,15 +16,7 @@ import msgspec
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock
-from shoal.domain.comparisons import (
-    STEPS_MAX,
-    Comparison,
-    Difference,
-    ModelAnswer,
-    StepPlace,
-    Wanted,
-    difference,
-)
+from shoal.domain.comparisons import STEPS_MAX, Comparison, Difference, ModelAnswer, StepPlace, Wanted, difference
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.events import Event
 from shoal.domain.ids import ThreadId, TurnId, is_child, parse_thread_id

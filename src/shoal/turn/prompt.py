@@ -402,8 +402,7 @@ class PromptBuilder:
     def _sections(self, place: _PromptPlace, inputs: _PromptInputs, person: str) -> Iterator[PromptSection]:
         agent, marked = inputs.agent, inputs.marked
         yield PromptSection(
-            "identity",
-            f"You are {agent.name}, an agent that works in chats through Shoal. {place.about}",
+            "identity", f"You are {agent.name}, an agent that works in chats through Shoal. {place.about}"
         )
         yield place.own.section(agent.system_prompt.strip(), marked.get(place.own.path, ""))
         for file, text in zip(place.files, inputs.files, strict=True):

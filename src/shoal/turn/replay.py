@@ -199,10 +199,7 @@ def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: 
 
 
 def _rebuilt(
-    path: Sequence[Event],
-    marks: Mapping[int, tuple[Event, RequestMark]],
-    texts: Mapping[str, str],
-    meter: Meter,
+    path: Sequence[Event], marks: Mapping[int, tuple[Event, RequestMark]], texts: Mapping[str, str], meter: Meter
 ) -> Iterator[Difference | tuple[TurnId, int, Sent]]:
     transcript, tally, digests = Transcript(), Tally(meter), RequestDigests()
     started, model, is_limited = TurnStarted("", ""), "", False
