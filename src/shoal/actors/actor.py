@@ -26,6 +26,7 @@ report starts a turn in the same conversation, with the same readers; how far th
 
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable
+from functools import partial
 
 import anyio
 import msgspec
@@ -336,7 +337,7 @@ class Actor:
             ]
             prompt = joined(lines)
         if prompt.attachments:  # with its files on this machine, and those that came with it on all others
-            inside = services.context.inside(agent, self.thread)
+            inside = partial(services.context.inside, agent, self.thread)
             for number, line in enumerate(lines):
                 here = [
                     msgspec.structs.replace(one, path=services.folders.here(self.thread, one.path)) if one.path else one
