@@ -71,7 +71,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-
 CODE_STANDS_SECONDS = 3600.0
 WAITING_MAX = 20
 """Strangers of one platform that wait at once; more get no code until one is let in or a code has expired."""

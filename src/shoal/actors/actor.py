@@ -252,7 +252,7 @@ class Actor:
         if self.view is None or not self.running or self.view.lease.open_turn != turn:
             return
         if kind == "steer":
-            self.view.steer()
+            self.view.steered = True
         elif kind == "abort":
             self.view.abort()
 

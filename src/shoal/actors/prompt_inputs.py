@@ -47,7 +47,6 @@ from shoal.turn.thread import ThreadView
 
 log = logging.getLogger(__name__)
 
-
 DOWNLOADS_MAX = 4
 """Threads whose files are downloaded at the same time; a thread's come one after the other."""
 WAITING_MAX = 1000

@@ -234,7 +234,6 @@ class Undo:
                     await self._carry_out(now, now.author)
 
     async def _is_here(self, undo: CheckpointRow) -> bool:
-        """Whether this machine has what an undo restores."""
         trees = self.checkpoints.trees(undo.workspace)
         try:
             await in_thread(lambda: (trees.entries(undo.before), trees.entries(undo.after)))

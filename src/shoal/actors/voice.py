@@ -48,7 +48,6 @@ BYTES_A_SECOND_MIN = 1_500
 WORDS_CHARS_MAX = 20_000
 UNHEARD = "I could not make out {name}: {why} The recording is kept with your message."
 
-
 Kept = TypeVar("Kept")
 
 
@@ -205,7 +204,6 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return self._folder(row.thread, mark) / found.name
 
     async def recording(self, thread: ThreadId, post: str) -> Path | None:
-        """The recording of a post that was spoken, once there is one."""
         mark = _mark_of(post)
         found = await self._found(thread, mark, SPOKEN, _Made)
         return None if found is None else self._folder(thread, mark) / found.name
@@ -253,7 +251,6 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
 
 
 def _usd(price: float | None, amount: float) -> float | None:
-    """What an amount costs; None where the price is not known."""
     return None if price is None else price * amount
 
 

@@ -80,7 +80,6 @@ ProcessState: TypeAlias = Literal["running", "exited", "killed", "failed", "lost
 PROCESS_KEY = "process:"
 """How the keys and message ids of prompts begin that a process sends: `process:ID:WHAT`."""
 
-
 OUTPUT_BYTES_PER_SECOND = 1_048_576
 """A watched command that writes faster has to wait."""
 

@@ -29,7 +29,6 @@ TRUTHS: dict[CardState, str] = {
     "interrupted": "⚠️ Allowed; it was interrupted while it ran, and what it did is unknown.",
 }
 
-
 CARD_CHARS_MAX = 1500
 """How much of what would run a card shows."""
 WHOLE = (
@@ -86,7 +85,6 @@ SHORT_ID_CHARS = 8
 
 
 def card_id(approval: str) -> str:
-    """The id of the post that asks."""
     return f"approval:{approval}"
 
 

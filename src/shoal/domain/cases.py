@@ -141,9 +141,6 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     results: tuple[CaseResult, ...] = ()
     files: dict[str, Text] = {}
 
-    def conversation(self) -> list[ModelMessage]:
-        return [model_message(one) for one in self.messages]
-
     def result_of(self, call: ToolCall) -> CaseResult | None:
         wanted = plain(call.arguments)
         found = (one for one in self.results if one.tool == call.name and plain(one.arguments) == wanted)

@@ -81,7 +81,6 @@ BRIEF_AGENT: Mapping[str, str] = {
 BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
 """Where a brief comes as long as the owner has written to no agent in a chat."""
 
-
 HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
 """Where heartbeats run, each without any history."""
 RETRY_SECONDS = (30.0, 120.0, 600.0)

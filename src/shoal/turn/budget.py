@@ -161,7 +161,6 @@ class Calibration:
         return self._factors.get(model, 1.0)
 
     def learn_window(self, model: str, window_tokens: int) -> None:
-        """Take in what a request had to keep to."""
         self.windows.pop(model, None)
         self.windows[model] = window_tokens
         if len(self.windows) > self._models_max:

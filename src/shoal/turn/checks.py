@@ -28,6 +28,7 @@ from shoal.domain.cases import (
     CaseResult,
     Expectation,
     line_of,
+    model_message,
     parse_case,
     write_case,
 )
@@ -376,8 +377,8 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
         context, spending, route = self.checks.context, self.checks.spending, self.route
         tools, calls = context.tools_of(self.agent), self.sandboxed(there)
         entries = [
-            TranscriptEntry(number, self.turn, message, opens=number == 1)
-            for number, message in enumerate(self.case.conversation(), 1)
+            TranscriptEntry(number, self.turn, model_message(message), opens=number == 1)
+            for number, message in enumerate(self.case.messages, 1)
         ]
         for step in range(1, self.checks.settings.steps_max + 1):
             request, gauge = context.request_of(entries, self.agent, route, self.system, tools)

@@ -60,7 +60,6 @@ from shoal.turn.thread import ThreadView, TurnRun
 
 log = logging.getLogger(__name__)
 
-
 Urgency: TypeAlias = Literal["no", "soon", "now"]
 
 SOON_SHARE = 0.8

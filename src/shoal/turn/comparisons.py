@@ -347,7 +347,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
             if one.step.description.startswith(MODEL_STEP)
         }
         route = self.spending.models.route(wanted.model)
-        known = await self._known(wanted, events, seqs) if requests else None
+        systems, offers = await self._prefixes(wanted, events, seqs) if requests else ({}, {})
 
         def build() -> list[AskedStep]:
             built: list[AskedStep] = []
@@ -355,8 +355,8 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                 if step.seq not in seqs:
                     continue
                 request, gauge, unfit = None, Gauge(), ""
-                if known is not None:
-                    system, tools = known.systems[step.system], known.tools[step.agent, step.tools]
+                if requests:
+                    system, tools = systems[step.system], offers[step.agent, step.tools]
                     if system is None:
                         continue
                     try:
@@ -372,24 +372,27 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
 
         return await asyncio.to_thread(build)
 
-    async def _known(self, wanted: Wanted, events: list[Event], seqs: Collection[int]) -> "_Known":
-        """What stands before the conversation in the requests of these calls, read once each."""
-        journal, known = self.store.journal, _Known({}, {})
+    async def _prefixes(
+        self, wanted: Wanted, events: list[Event], seqs: Collection[int]
+    ) -> tuple[dict[str, SystemPrompt | None], dict[tuple[str, str], Offer]]:
+        """What stands before the conversation in the requests of these calls, read once each: system texts by digest
+        (None: gone), and tools by agent and digest."""
+        journal, systems, tools = self.store.journal, dict[str, SystemPrompt | None](), dict[tuple[str, str], Offer]()
         given = assemble([PromptSection("prompt", wanted.system)]) if wanted.system else None
         for step in recorded_steps(events):
             if step.seq not in seqs:
                 continue
-            if step.system not in known.systems:
+            if step.system not in systems:
                 body = await journal.prompt(step.system) if given is None else None
-                known.systems[step.system] = given or (decode_prompt(body) if body is not None else None)
-            if (step.agent, step.tools) not in known.tools:
+                systems[step.system] = given or (decode_prompt(body) if body is not None else None)
+            if (step.agent, step.tools) not in tools:
                 agent, body = self.spec_of(step.agent), await journal.prompt(step.tools)
                 specs = stored_specs(body) if body is not None else self.context.tools_of(agent).all
                 if wanted.profile:
                     profile = self.profiles.get(wanted.profile)
                     specs = tuple(spec for spec in specs if not hidden(profile, spec.name))
-                known.tools[step.agent, step.tools] = offer(specs, ()) if agent.tools else told(specs)
-        return known
+                tools[step.agent, step.tools] = offer(specs, ()) if agent.tools else told(specs)
+        return systems, tools
 
     def _recorded(self, step: RecordedStep, timing: Step | None) -> ModelAnswer:
         said, usd = step.said, None
@@ -441,13 +444,6 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
 def _newest(turns: dict[TurnId, RecordedTurn], count: int) -> dict[TurnId, RecordedTurn]:
     """The newest of them, at most so many unless that is 0, oldest first."""
     return dict(sorted(turns.items(), key=lambda turn: turn[1].began_at)[-count:])
-
-
-class _Known(NamedTuple):
-    """System texts by digest (None: gone), and tools by agent and digest."""
-
-    systems: dict[str, SystemPrompt | None]
-    tools: dict[tuple[str, str], Offer]
 
 
 def total(parts: Iterable[float | None]) -> float | None:

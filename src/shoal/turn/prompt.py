@@ -44,7 +44,6 @@ from shoal.turn.text_files import FileCache, SkillReader, cut_bytes, cut_middle
 CHANGES_CHARS_MAX = 4000
 """A longer account of changes is not told: the system text is renewed instead."""
 
-
 SYSTEM_TITLE = "Changes made to this environment"
 """The heading of data/SYSTEM.md."""
 
@@ -164,7 +163,6 @@ _NO_TEXT = ("#", "<untrusted", "</untrusted")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(tuple[PromptSection, ...])
 
-
 NO_MEMORY = "(no memory yet)"
 DOCS_DEPTH_MAX = 3
 DOCS_MAX = 200
@@ -172,7 +170,6 @@ PROMPTS_MAX = 256
 """Prompts kept, one an agent, channel and person; the least recently used goes first."""
 
 _DOCUMENT_SUFFIXES = (".md", ".txt", ".rst", ".json", ".toml", ".yaml", ".yml", ".csv", ".tsv", ".sh", ".py", ".sql")
-
 
 HOSTS_TOLD_MAX = 20
 

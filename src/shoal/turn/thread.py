@@ -87,7 +87,6 @@ _tools = msgspec.json.Decoder(tuple[_Described, ...])
 
 
 def digest_of(content: bytes) -> str:
-    """The digest by which a mark names something."""
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
 
 
@@ -264,14 +263,9 @@ class ThreadView:
 
     @property
     def held_bytes(self) -> int:
-        """About what the conversation takes in memory."""
         return TOKEN_BYTES * self.tally.units() + MESSAGE_BYTES * len(self.transcript.entries)
 
     # ---- signals and watchers ----
-
-    def steer(self) -> None:
-        """A message waits for the open turn."""
-        self.steered = True
 
     def abort(self) -> None:
         """A person stopped the open turn: end its work, at whatever await it stands."""
@@ -290,13 +284,11 @@ class ThreadView:
                 self._scope = None
 
     def show(self, data: LiveData) -> None:
-        """Show watchers what the open turn does."""
         self._hub.show(self.thread, self.turn, data)
 
     # ---- reading the journal ----
 
     def renew(self, lease: Lease) -> None:
-        """Go on under a newer lease."""
         self.lease = lease
         self.steered, self.aborting = lease.steers, lease.aborting
         self.waiting = lease.waiting
@@ -432,7 +424,6 @@ class ThreadView:
             await anyio.lowlevel.checkpoint_if_cancelled()
 
     def close_turn(self) -> None:
-        """The turn has finished and is written down."""
         self.lease = msgspec.structs.replace(self.lease, open_turn=TurnId(""))
         self.state = None
         self.unprojected = []
