@@ -77,7 +77,6 @@ WAITING_MAX = 20
 PAIRED_MAX = 1000
 """People of one platform that can be let in by code; whoever has more names a role in the platform's `allow`."""
 SWAPS_MAX = 50
-"""Tries to change a list that others change too."""
 NAME_CHARS_MAX = 100
 SCOPE = "access"
 CHAIN = "access"

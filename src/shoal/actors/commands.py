@@ -45,9 +45,7 @@ AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
 """Most lines of any other answer."""
 UNDOABLE_MAX = 5
-"""Most turns that /undo names."""
 PAST = frozenset({"retry", "fork", "undo"})
-"""Commands that are about what was said before."""
 THREADS_READ_MAX = 500
 REMINDERS_MAX = 50
 """Most triggers of a conversation that /remind adds to."""

@@ -52,7 +52,6 @@ DOWNLOADS_MAX = 4
 WAITING_MAX = 1000
 """Files that are known at once; of the oldest beyond it nobody has asked for long."""
 FILES_MAX = 10
-"""Files of one message that are fetched."""
 SECONDS_MAX = 60.0
 EXCERPT_CHARS = 2_000
 NAME_BYTES_MAX = 120

@@ -54,9 +54,7 @@ LAST_TURN = "last"
 LAST_UNDO = "back"
 """Stands for the last undo of a thread that was not taken back."""
 SHOWN_MAX = 200
-"""Most files of a turn that are shown."""
 DIFF_CHARS_MAX = 200_000
-"""Longest diffs of a turn together."""
 NAMED_MAX = 20
 """Most files that the model, a refusal and the journal name."""
 BEYOND_MAX = 20

@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 FOLDER = "speech"
 HEARD, SPOKEN = "heard.json", "spoken.json"
 TRIES = 3
-"""How often a recording is given to a service that cannot be reached."""
 BYTES_A_SECOND_MIN = 1_500
 """How little a second of speech takes; of a recording that does not tell, no more seconds can be in it."""
 WORDS_CHARS_MAX = 20_000

@@ -261,7 +261,6 @@ ENDED: dict[Outcome, str] = {
     "failed": "failed",
     "aborted": "was stopped",
 }
-"""How a subagent's end is told."""
 
 
 class Child(msgspec.Struct, frozen=True):

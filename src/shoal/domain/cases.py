@@ -38,7 +38,6 @@ from shoal.domain.schema import refusal
 from shoal.domain.toml_text import literal
 
 CASES = "cases"
-"""The folder of an agent that has its cases."""
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 CASE_BYTES_MAX = 1_048_576
 CASES_MAX = 200

@@ -60,7 +60,6 @@ MEMORY_SCOPES: tuple[MemoryScope, ...] = ("global", "platform", "channel")
 """Broadest first."""
 MEMORY_FILE = "MEMORY.md"
 ENTRY_CHARS_MAX = 2000
-"""Longest single entry."""
 MEMORY_BYTES_MAX = 262_144
 """Most that one person may see of a memory file or daily note that entries are added to."""
 FILE_BYTES_MAX = 16 * MEMORY_BYTES_MAX

@@ -157,7 +157,6 @@ PLAIN = Dialect(
     link=plain_link,
     heading=lambda text, level: text,
 )
-"""Text without any marks."""
 
 
 # ---- rendering ----

@@ -77,7 +77,6 @@ BRIEF_AGENT: Mapping[str, str] = {
     "profile": "locked",
     "tools": "overview, read, list, search_history, time",
 }
-"""The settings of the agent `brief`, which does nothing else, where somebody wants one."""
 BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
 """Where a brief comes as long as the owner has written to no agent in a chat."""
 
@@ -100,7 +99,6 @@ def switched_off(trigger: Trigger, problem: str) -> str:
 
 
 TEXT_CHARS_MAX = 20_000
-"""Longest text a trigger sends."""
 
 YEARS_MAX = 50
 """Further ahead nothing is looked for."""

@@ -65,7 +65,6 @@ Urgency: TypeAlias = Literal["no", "soon", "now"]
 SOON_SHARE = 0.8
 """Part of the conversation's room from which compaction is worth starting in the background."""
 SUMMARY_TOKENS_MAX = 4096
-"""Longest summary a model may write."""
 REQUEST_BYTES_A_UNIT = 2.8
 """How much of a conversation is sent to the summariser for each unit of a request's room: safely below four bytes."""
 RESULT_CHARS_MAX = 1500

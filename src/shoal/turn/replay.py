@@ -115,7 +115,6 @@ async def read_branch(journal: Journal, thread: ThreadId) -> tuple[ThreadInfo, l
 
 
 WIDE = TokenRoom(0, 0, 2**62, 2**62)
-"""Room for any conversation."""
 SHOWN_CHARS = 300
 """How much of a message that differs is shown."""
 TOOL_CHARS = 60

@@ -183,7 +183,6 @@ LOADED_AT_ONCE_MAX = 500
 """Events read at a time when a conversation is read from the journal."""
 
 TRY_AGAIN = "`/retry` answers it anew."
-"""What a chat is told with the end of a turn that failed."""
 
 Finishing = Callable[[float], Awaitable[Committed]]
 """A transaction that enqueues posts and claims them for so many seconds, or for 0 does not."""
