@@ -277,9 +277,8 @@ def _restoration(restored: FilesRestored) -> str:
 
 def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
-    read = said.tainted_by or (
-        said.caller.tainted_by if said.caller is not None else ""
-    )  # by them, or an agent for them
+    by_caller = said.caller.tainted_by if said.caller is not None else ""
+    read = said.tainted_by or by_caller  # by them, or an agent for them
     is_shown = any(one.tainted_by == read for one in (*said.refers_to, *said.attachments))
     is_told = read and said.author.trusted and not is_shown
     before = [untrusted_block(read, "What follows was written after this was read.")] if is_told else []

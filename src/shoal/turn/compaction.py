@@ -262,12 +262,6 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             run.compacted = True
             await self._compact(run, route, "full")
 
-    async def before_answer(self, run: TurnRun) -> None:
-        """Tell of a summary that no model was there for, since the answer was given without it."""
-        if run.unsummarised:
-            await self._note_failure(run, run.unsummarised)
-            run.unsummarised = ""
-
     async def on_overflow(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
         """Make room after the provider refused a request of so many tokens, and stated its window (0: did not); False
         when nothing more can be done in this turn. Raises InvalidInput when the instructions alone fill the window."""
@@ -344,10 +338,10 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             if isinstance(done, ModelFailed) and done.kind in RETRYABLE and reason == "full":
                 run.compacted, run.unsummarised = False, why  # whoever is asked next, or later, does it
                 return False
-        await self._note_failure(run, why)
+        await self.note_failure(run, why)
         return False
 
-    async def _note_failure(self, run: TurnRun, why: str) -> None:
+    async def note_failure(self, run: TurnRun, why: str) -> None:
         log.warning("a conversation could not be summarised", extra={"thread_id": run.view.thread, "why": why})
         await run.view.commit(Failed("compaction", NOT_SUMMARISED, self.context.clean(why), fatal=False))
 

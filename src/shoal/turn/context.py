@@ -347,6 +347,7 @@ class ContextBuilder:
             calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
             part = texts["summary" if is_summary else "transcript"]
             part += [message.text, *(text for call in calls for text in (call.written_name, call.written_arguments))]
+        oldest = next(filter(str.strip, texts["transcript"]), "")
         return ContextCosts(
             thread=thread,
             agent=agent.name,
@@ -362,14 +363,7 @@ class ContextBuilder:
             left_out=fitted.dropped,
             fitted=bool(shares.prefix.sections),
             room_tokens=round(shares.room.events * gauge.factor),
-            oldest=next(
-                (
-                    text.partition(CONTEXT_HEAD)[0].strip()[:OLDEST_CHARS_MAX]
-                    for text in texts["transcript"]
-                    if text.strip()
-                ),
-                "",
-            ),
+            oldest=oldest.partition(CONTEXT_HEAD)[0].strip()[:OLDEST_CHARS_MAX],
         )
 
     def request_of(

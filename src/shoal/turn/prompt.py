@@ -181,10 +181,8 @@ def runtime_lines(sandbox: Sandbox, network: Literal["off", "on"] | tuple[str, .
     if not sandbox.isolated:
         where, reach = f"on the machine itself ({sandbox.name})", "the network as the machine does"
     else:
-        where, reach = (
-            f"in a sandbox ({sandbox.name})",
-            {"off": "no network", "on": "the network"}.get(str(network), ""),
-        )
+        where = f"in a sandbox ({sandbox.name})"
+        reach = {"off": "no network", "on": "the network"}.get(str(network), "")
     if not reach:
         hosts = ", ".join(network[:HOSTS_TOLD_MAX]) + (" and others" if len(network) > HOSTS_TOLD_MAX else "")
         reach = f"only these hosts: {hosts}" if hosts else "no network"
@@ -424,10 +422,8 @@ class PromptBuilder:
         for skill in inputs.skills.found:
             if skill.hidden:
                 continue
-            lines, text = (
-                listed,
-                f"- {skill.name}: {skill.description} ({place.inside[skill.scope]}/{skill.name}/{skill.path.name})",
-            )
+            path = f"{place.inside[skill.scope]}/{skill.name}/{skill.path.name}"
+            lines, text = listed, f"- {skill.name}: {skill.description} ({path})"
             if skill.inline:
                 body = enclosed(cut_middle(skill.body, self._limits.inline_chars_max))
                 lines, text = inline, f"## Skill {skill.name}\n{body}"

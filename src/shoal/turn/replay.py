@@ -179,12 +179,8 @@ def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: 
         path = [event for span in spans_to(end, branchings) for event in events[span.first - 1 : span.last]]
         marks: dict[int, tuple[Event, RequestMark]] = {}
         for event in path:
-            if (
-                isinstance(event.data, AssistantSaid)
-                and event.turn
-                and event.seq not in done
-                and turn in ("", event.turn)
-            ):
+            is_meant = event.turn and event.seq not in done and turn in ("", event.turn)
+            if isinstance(event.data, AssistantSaid) and is_meant:
                 calls += 1
                 done.add(event.seq)
                 if event.data.asked is None:
