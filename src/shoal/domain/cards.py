@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from shoal.domain.events import RetryScheduled
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.markup import counted, fenced
-from shoal.domain.permissions import Coverage, CoveredFile
+from shoal.domain.permissions import Coverage
 from shoal.domain.posts import Button
 from shoal.domain.records import NewApproval, NewPost
 
@@ -60,7 +60,10 @@ def coverage_text(covers: Coverage) -> str:
     """What a call runs or sends that its own text does not show, for people: files with their sizes, and what is not
     covered."""
     there = [file for file in covers.files if file.size_bytes >= 0] or covers.files
-    files = [_file_text(file) for file in there[:FILES_SHOWN_MAX]]
+    files: list[str] = []
+    for file in there[:FILES_SHOWN_MAX]:
+        what = counted(file.size_bytes, "byte") if file.size_bytes >= 0 else file.digest or "does not exist yet"
+        files.append(f"{file.path.removeprefix('/workspace/')} ({what})")
     if len(there) > FILES_SHOWN_MAX:
         files.append(f"{len(there) - FILES_SHOWN_MAX} more")
     said = [f"{'sends' if covers.sends else 'runs'} {', '.join(files)}"] if files else []
@@ -71,13 +74,6 @@ def coverage_text(covers: Coverage) -> str:
     if covers.uncovered:
         lines.append(f"It can only be allowed once, because {covers.uncovered}.")
     return "\n".join(lines)
-
-
-def _file_text(file: CoveredFile) -> str:
-    name = file.path.removeprefix("/workspace/")
-    if file.size_bytes >= 0:
-        return f"{name} ({counted(file.size_bytes, 'byte')})"
-    return f"{name} ({file.digest or 'does not exist yet'})"
 
 
 SHORT_ID_CHARS = 8

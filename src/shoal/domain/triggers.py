@@ -314,20 +314,14 @@ def _instant(wall: datetime, zone: "ZoneInfo") -> datetime:
     if at.astimezone(zone).replace(tzinfo=None) == wall:
         return at
     # In a gap. Read with the offset before it, the wall time lies as far behind the gap's end as it lies inside it.
-    before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
-    return _transition(before, at, zone)
-
-
-def _transition(before: datetime, after: datetime, zone: "ZoneInfo") -> datetime:
-    """The first instant, to the second, at which the offset is that of `after`."""
-    offset = after.astimezone(zone).utcoffset()
-    while after - before > timedelta(seconds=1):
-        middle = before + timedelta(seconds=int((after - before).total_seconds()) // 2)
+    before, offset = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), at.astimezone(zone).utcoffset()
+    while at - before > timedelta(seconds=1):  # the first instant, to the second, that has the offset after the gap
+        middle = before + timedelta(seconds=int((at - before).total_seconds()) // 2)
         if middle.astimezone(zone).utcoffset() == offset:
-            after = middle
+            at = middle
         else:
             before = middle
-    return after
+    return at
 
 
 # ---- /remind ----

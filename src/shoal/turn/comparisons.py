@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from shoal.domain.ids import ThreadId, TurnId, is_child, parse_thread_id
 from shoal.domain.messages import ModelFailed, ModelRequest, Usage
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Route
-from shoal.domain.records import Ceiling, Step, ThreadInfo
+from shoal.domain.records import Ceiling, ThreadInfo
 from shoal.permissions.profiles import Profiles, hidden
 from shoal.store.comparisons import ceiling_of
 from shoal.store.store import Store
@@ -32,7 +33,7 @@ from shoal.tools.registry import told
 from shoal.turn.budget import Gauge
 from shoal.turn.context import ContextBuilder
 from shoal.turn.prompt import PromptSection, SystemPrompt, assemble, decode_prompt
-from shoal.turn.replay import RecordedStep, read_branch, recorded_steps
+from shoal.turn.replay import read_branch, recorded_steps
 from shoal.turn.spending import Charge, Spending
 from shoal.turn.thread import stored_specs
 
@@ -346,8 +347,9 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
             for one in await self.store.journal.steps(thread)
             if one.step.description.startswith(MODEL_STEP)
         }
-        route = self.spending.models.route(wanted.model)
-        systems, offers = await self._prefixes(wanted, events, seqs) if requests else ({}, {})
+        models = self.spending.models
+        route = models.route(wanted.model)
+        systems, offers = await self._known(wanted, events, seqs) if requests else ({}, {})
 
         def build() -> list[AskedStep]:
             built: list[AskedStep] = []
@@ -365,14 +367,19 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                     except InvalidInput as error:
                         unfit = str(error)
                 place = StepPlace(thread, step.turn, step.seq, step.agent)
-                recorded = self._recorded(step, timings.get((step.turn, step.number)))
+                said, timing, usd = step.said, timings.get((step.turn, step.number)), None
+                with suppress(InvalidInput):  # its provider is configured no more
+                    named = timing.description.removeprefix(MODEL_STEP) if timing is not None else said.model
+                    usd = models.usd(models.route(named), said.usage)
+                seconds = timing.duration_ms / 1000 if timing is not None else None
+                recorded = ModelAnswer(said.text, said.tool_calls, said.stop, said.usage, usd, seconds)
                 asked = " ".join(step.asked.split())[:ASKED_CHARS]
-                built.append(AskedStep(place, step.number, asked, step.said.model, recorded, request, gauge, unfit))
+                built.append(AskedStep(place, step.number, asked, said.model, recorded, request, gauge, unfit))
             return built
 
         return await asyncio.to_thread(build)
 
-    async def _prefixes(
+    async def _known(
         self, wanted: Wanted, events: list[Event], seqs: Collection[int]
     ) -> tuple[dict[str, SystemPrompt | None], dict[tuple[str, str], Offer]]:
         """What stands before the conversation in the requests of these calls, read once each: system texts by digest
@@ -393,16 +400,6 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                     specs = tuple(spec for spec in specs if not hidden(profile, spec.name))
                 tools[step.agent, step.tools] = offer(specs, ()) if agent.tools else told(specs)
         return systems, tools
-
-    def _recorded(self, step: RecordedStep, timing: Step | None) -> ModelAnswer:
-        said, usd = step.said, None
-        try:
-            named = timing.description.removeprefix(MODEL_STEP) if timing is not None else said.model
-            usd = self.spending.models.usd(self.spending.models.route(named), said.usage)
-        except InvalidInput:  # its provider is configured no more
-            pass
-        seconds = timing.duration_ms / 1000 if timing is not None else None
-        return ModelAnswer(said.text, said.tool_calls, said.stop, said.usage, usd, seconds)
 
     # ---- asking ----
 
