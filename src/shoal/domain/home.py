@@ -70,13 +70,8 @@ _MARK = "<!-- only "
 
 def memory_path(home: Home, scope: MemoryScope, thread: ThreadId) -> Path:
     """The MEMORY.md of a scope as this thread sees it; threads themselves have none."""
-    match scope:
-        case "global":
-            return home.data / MEMORY_FILE
-        case "platform":
-            return home.platform(thread) / MEMORY_FILE
-        case "channel":
-            return home.channel(thread) / MEMORY_FILE
+    folders = {"global": home.data, "platform": home.platform(thread), "channel": home.channel(thread)}
+    return folders[scope] / MEMORY_FILE
 
 
 def note_path(home: Home, day: date) -> Path:
