@@ -225,7 +225,7 @@ class Actor:
             if self._run is not None and not self._skip_maintenance:
                 with anyio.CancelScope() as self._maintenance:
                     await services.loop.compactor.after_turn(self._run)
-                    if services.titles.settings.titles == "model":
+                    if services.titles.is_on:
                         await services.titles.after_turn(self._run)
                 self._maintenance = None
         except StaleEpoch as error:

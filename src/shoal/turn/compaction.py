@@ -376,14 +376,19 @@ _TITLE_SYSTEM = (
 )
 
 
-class ThreadTitles(msgspec.Struct, frozen=True, eq=False):
-    """Names the threads that nobody has named, once each; `settled` are those that need no title of it any more."""
+class ThreadTitles(msgspec.Struct, eq=False):
+    """Names the threads that nobody has named, once each; whoever runs turns asks for it while it `is_on`, which may
+    change. `settled` are those that need no title of it any more."""
 
     threads: ThreadStore
     spending: Spending
     clock: Clock
     settings: ThreadsSettings
     settled: set[ThreadId] = msgspec.field(default_factory=set[ThreadId])
+    is_on: bool = False
+
+    def __post_init__(self) -> None:
+        self.is_on = self.settings.titles == "model"
 
     async def after_turn(self, run: TurnRun) -> None:
         """Ask for a title where there is none; what gets no answer, or is cancelled, is asked after the next turn.
