@@ -117,9 +117,9 @@ _FORMS = "an ISO time (2026-05-04T09:00), a wait (in 10 minutes) or a cron line 
 
 
 class When(msgspec.Struct, frozen=True):
-    """A schedule in the words of NewTrigger: `kind` is `one-shot` or `periodic`."""
+    """A schedule in the words of NewTrigger."""
 
-    kind: str
+    kind: Literal["one-shot", "periodic"]
     schedule: str
 
 
