@@ -77,7 +77,7 @@ from shoal.tools.registry import Registry, command_actions, lookup_tools, standa
 from shoal.tools.storage import Retention, open_checkpoints, open_files, open_folders
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
 from shoal.triggers.service import TriggerService, tell_switched_off
-from shoal.turn.budget import meter_of
+from shoal.turn.budget import meter_as_set
 from shoal.turn.checks import CaseChecks
 from shoal.turn.compaction import Compactor, ThreadTitles
 from shoal.turn.context import ContextBuilder
@@ -341,7 +341,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             executor,
             clock,
             config,
-            await meter_of(config.context.tokenizer, config.model.name),
+            await asyncio.to_thread(meter_as_set, config.context.tokenizer, config.model.name),
             profile_of=profiles.of_agent,
             spend_left=spending.left,
             tainted_files=prompt_files.sources,

@@ -42,11 +42,12 @@ from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import AssistantMessage, Author, ModelMessage, ToolCall, ToolMessage
 from shoal.domain.settings import TurnsSettings
 from shoal.domain.transcript import Transcript
-from shoal.domain.turnstate import TurnState, next_move
+from shoal.domain.turnstate import next_move
 from shoal.permissions.taint import TaintState
 from shoal.store.appends import event as stored_event
 from tests.fuzz.inputs import any_text, damaged, damaged_json
 from tests.fuzz.target import Attempt
+from tests.unit.domain.journals import messages_of, state_after
 
 THREAD = ThreadId("web:lobby:fuzz")
 AT = datetime(2026, 1, 5, tzinfo=UTC)
@@ -110,9 +111,9 @@ def attempt(source: random.Random) -> None:
         turn = TurnId(source.choice(["t1", "t1", "t2", ""]))
         events.append(Event(seq, THREAD, turn, AT + timedelta(seconds=seq), data))
         transcript.add(events[-1])
-        _check_pairs(transcript.messages())
+        _check_pairs(messages_of(transcript))
         transcript.expired(AT + timedelta(seconds=source.randint(0, EVENTS_MAX)))
-        state = TurnState.after(TurnId("t1"), events)
+        state = state_after(TurnId("t1"), events)
         assert (next_move(state, LIMITS) is None) == (state.finished is not None)
     reduce(TaintState.after, events, TaintState())  # whatever the journal holds
     _check_row(source, events[-1])

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import aclosing
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.scenarios.kit import in_time
 
@@ -31,10 +32,10 @@ class PricedModels(FakeModels):
 
 
 def comparisons(world: World, *, priced: bool = False) -> Comparisons:
-    app = world.app
+    app, spending = world.app, world.app.spending
     if priced:
-        app.spending._models = PricedModels(world.model)
-    return Comparisons(app.store, app.context, app.spending, app.profiles, app.clock, app.agents.spec)
+        spending = msgspec.structs.replace(spending, models=PricedModels(world.model))
+    return Comparisons(app.store, app.context, spending, app.profiles, app.clock, app.agents.spec)
 
 
 def told(request: ModelRequest) -> list[tuple[str, str, str]]:

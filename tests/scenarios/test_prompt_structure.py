@@ -69,7 +69,6 @@ async def test_an_agent_is_told_where_its_workspace_is_as_its_sandbox_knows_it(t
     async with scenario(tmp_path, model) as world:
         await world.ada.says("hello")
         await world.ada.sees("hi")
-        workspace = world.app.context.inside(world.app.agents.spec("main"), world.ada.thread)(
-            world.app.agents.spec("main").workspace
-        )
+        agent = world.app.agents.spec("main")
+        workspace = world.app.context.inside(agent, world.ada.thread, agent.workspace)
         assert f"Your workspace is {workspace};" in model.requests[0].system

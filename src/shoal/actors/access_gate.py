@@ -71,14 +71,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-
 CODE_STANDS_SECONDS = 3600.0
 WAITING_MAX = 20
 """Strangers of one platform that wait at once; more get no code until one is let in or a code has expired."""
 PAIRED_MAX = 1000
 """People of one platform that can be let in by code; whoever has more names a role in the platform's `allow`."""
 SWAPS_MAX = 50
-"""Tries to change a list that others change too."""
 NAME_CHARS_MAX = 100
 SCOPE = "access"
 CHAIN = "access"

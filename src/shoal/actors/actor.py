@@ -26,6 +26,7 @@ report starts a turn in the same conversation, with the same readers; how far th
 
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable
+from functools import partial
 
 import anyio
 import msgspec
@@ -162,19 +163,6 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
 class Actor:
     """Advances one thread in this process."""
 
-    __slots__ = (
-        "_answered",
-        "_maintenance",
-        "_run",
-        "_services",
-        "_skip_maintenance",
-        "held_bytes",
-        "last_used",
-        "running",
-        "thread",
-        "view",
-    )
-
     def __init__(self, thread: ThreadId, services: ActorServices) -> None:
         self.thread = thread
         self.view: ThreadView | None = None
@@ -264,7 +252,7 @@ class Actor:
         if self.view is None or not self.running or self.view.lease.open_turn != turn:
             return
         if kind == "steer":
-            self.view.steer()
+            self.view.steered = True
         elif kind == "abort":
             self.view.abort()
 
@@ -349,7 +337,7 @@ class Actor:
             ]
             prompt = joined(lines)
         if prompt.attachments:  # with its files on this machine, and those that came with it on all others
-            inside = services.context.inside(agent, self.thread)
+            inside = partial(services.context.inside, agent, self.thread)
             for number, line in enumerate(lines):
                 here = [
                     msgspec.structs.replace(one, path=services.folders.here(self.thread, one.path)) if one.path else one
@@ -364,7 +352,7 @@ class Actor:
         started = opening.started
         if notices:
             started = msgspec.structs.replace(started, context="\n".join((started.context, *notices)))
-        if services.voice.can_speak and await services.voice.speaks(prompt):
+        if services.voice.speaking is not None and await services.voice.speaks(prompt):
             started = msgspec.structs.replace(started, speaks=True)
         settings: list[tuple[str, str, str]] = []
         if prompt.origin == "person":
@@ -424,11 +412,7 @@ class Actor:
         unrun, running = (ABORTED_CALL, ABORTED_RUNNING) if by_a_person else (FAILED_CALL, FAILED_RUNNING)
         results = tuple(
             ToolFinished(
-                call.id,
-                call.name,
-                running if call.id in state.started else unrun,
-                is_error=True,
-                stopped=by_a_person,
+                call.id, call.name, running if call.id in state.started else unrun, is_error=True, stopped=by_a_person
             )
             for call in state.unresolved()
         )

@@ -45,9 +45,7 @@ AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
 """Most lines of any other answer."""
 UNDOABLE_MAX = 5
-"""Most turns that /undo names."""
 PAST = frozenset({"retry", "fork", "undo"})
-"""Commands that are about what was said before."""
 THREADS_READ_MAX = 500
 REMINDERS_MAX = 50
 """Most triggers of a conversation that /remind adds to."""
@@ -427,28 +425,23 @@ class CommandRouter:
             return f"Usage: {REMIND_USAGE}"
         found = [one for one in await self._store.triggers.all() if one.spec.thread == asked.thread]
         scheduled = [one for one in found if one.state not in ("done", "missed")]
-        match word.lower():
-            case "list":
-                lines: list[str] = []
-                for one in scheduled:
-                    zone = f" {one.spec.timezone}" if one.spec.kind == "periodic" else ""
-                    state = f"next {iso(one.next_at)}" if one.state == "active" and one.next_at else one.state
-                    why = f" ({one.error})" if one.error else ""
-                    lines.append(
-                        f"- `{one.id[-6:]}` `{one.spec.schedule}`{zone}, {state}: {short_line(one.spec.text)}{why}"
-                    )
-                return "\n".join(lines) or "Nothing is scheduled here."
-            case "cancel":
-                end = rest.strip()
-                fitting = [one for one in scheduled if end and one.id.lower().endswith(end.lower())]
-                if len(fitting) != 1:
-                    raise NotFound(
-                        f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what there is."
-                    )
-                await self._store.triggers.remove(fitting[0].id)
-                return f"Cancelled: {short_line(fitting[0].spec.text)}"
-            case _:
-                pass
+        if word.lower() == "list":
+            lines: list[str] = []
+            for one in scheduled:
+                zone = f" {one.spec.timezone}" if one.spec.kind == "periodic" else ""
+                state = f"next {iso(one.next_at)}" if one.state == "active" and one.next_at else one.state
+                why = f" ({one.error})" if one.error else ""
+                lines.append(
+                    f"- `{one.id[-6:]}` `{one.spec.schedule}`{zone}, {state}: {short_line(one.spec.text)}{why}"
+                )
+            return "\n".join(lines) or "Nothing is scheduled here."
+        if word.lower() == "cancel":
+            end = rest.strip()
+            fitting = [one for one in scheduled if end and one.id.lower().endswith(end.lower())]
+            if len(fitting) != 1:
+                raise NotFound(f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what there is.")
+            await self._store.triggers.remove(fitting[0].id)
+            return f"Cancelled: {short_line(fitting[0].spec.text)}"
         wanted = parse_reminder(asked.argument)
         if len(scheduled) >= REMINDERS_MAX:
             raise Conflict(
@@ -456,7 +449,7 @@ class CommandRouter:
             )
         moment = parse_when(wanted.when, wanted.timezone, self._clock.now())
         spec = NewTrigger(
-            kind="one-shot" if moment.kind == "one-shot" else "periodic",
+            kind=moment.kind,
             schedule=moment.schedule,
             text=wanted.text,
             author=asked.author,

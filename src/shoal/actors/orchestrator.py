@@ -112,12 +112,10 @@ class Orchestrator:
 
     @property
     def running(self) -> int:
-        """How many turns advance in this process."""
         return sum(actor.running for actor in self._actors.values())
 
     @property
     def active(self) -> int:
-        """How many threads are held in memory."""
         return len(self._actors)
 
     async def send(self, message: Inbound) -> Receipt:
@@ -485,11 +483,9 @@ class Orchestrator:
         self._services.hub.publish(await self._store.journal.append(thread, [Cleared(by=by)]))
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """The thread that a message belongs to. Raises StoreError."""
         return await self._store.outbox.thread_of(channel, message_id, key)
 
     async def listens(self, thread: ThreadId) -> Listen:
-        """What is answered in the thread's channel. Raises StoreError."""
         bindings = self._services.agents.bindings
         return UNBOUND if bindings is None else await bindings.listens(thread)
 

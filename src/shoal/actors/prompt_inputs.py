@@ -47,13 +47,11 @@ from shoal.turn.thread import ThreadView
 
 log = logging.getLogger(__name__)
 
-
 DOWNLOADS_MAX = 4
 """Threads whose files are downloaded at the same time; a thread's come one after the other."""
 WAITING_MAX = 1000
 """Files that are known at once; of the oldest beyond it nobody has asked for long."""
 FILES_MAX = 10
-"""Files of one message that are fetched."""
 SECONDS_MAX = 60.0
 EXCERPT_CHARS = 2_000
 NAME_BYTES_MAX = 120

@@ -54,9 +54,7 @@ LAST_TURN = "last"
 LAST_UNDO = "back"
 """Stands for the last undo of a thread that was not taken back."""
 SHOWN_MAX = 200
-"""Most files of a turn that are shown."""
 DIFF_CHARS_MAX = 200_000
-"""Longest diffs of a turn together."""
 NAMED_MAX = 20
 """Most files that the model, a refusal and the journal name."""
 BEYOND_MAX = 20
@@ -120,9 +118,7 @@ class Undo:
             room = DIFF_CHARS_MAX
             files = list[FileChange]()
             for one in planned[:SHOWN_MAX]:
-                made = await in_thread(
-                    lambda one=one, shows=room > 0: file_change(trees, *one, clean, shows=shows),
-                )
+                made = await in_thread(lambda one=one, shows=room > 0: file_change(trees, *one, clean, shows=shows))
                 room -= len(made.diff)
                 files.append(made)
         except OSError as error:
@@ -236,7 +232,6 @@ class Undo:
                     await self._carry_out(now, now.author)
 
     async def _is_here(self, undo: CheckpointRow) -> bool:
-        """Whether this machine has what an undo restores."""
         trees = self.checkpoints.trees(undo.workspace)
         try:
             await in_thread(lambda: (trees.entries(undo.before), trees.entries(undo.after)))

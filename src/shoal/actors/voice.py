@@ -33,16 +33,7 @@ from shoal.domain.messages import Attachment, Prompt, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Settings, Speech
 from shoal.domain.records import NewPost, OutboxRow
-from shoal.domain.speech import (
-    VOICE,
-    VOICE_MODES,
-    AudioFormat,
-    Heard,
-    SpeechSettings,
-    VoiceMode,
-    seconds_of,
-    speakable,
-)
+from shoal.domain.speech import VOICE, VOICE_MODES, AudioFormat, Heard, SpeechSettings, VoiceMode, seconds_of, speakable
 from shoal.permissions.access import People
 from shoal.turn.spending import Charge, Spending
 
@@ -51,12 +42,10 @@ log = logging.getLogger(__name__)
 FOLDER = "speech"
 HEARD, SPOKEN = "heard.json", "spoken.json"
 TRIES = 3
-"""How often a recording is given to a service that cannot be reached."""
 BYTES_A_SECOND_MIN = 1_500
 """How little a second of speech takes; of a recording that does not tell, no more seconds can be in it."""
 WORDS_CHARS_MAX = 20_000
 UNHEARD = "I could not make out {name}: {why} The recording is kept with your message."
-
 
 Kept = TypeVar("Kept")
 
@@ -69,36 +58,21 @@ class _Made(msgspec.Struct, frozen=True):
     usd: float | None
 
 
-class VoiceService:
-    """Hears for the turns, and speaks for the senders, where either is configured (`can_speak`: the latter is). `post`
-    puts a message into the outbox."""
+class VoiceService(msgspec.Struct, frozen=True, eq=False):
+    """Hears for the turns, and speaks for the senders, where either is configured. `post` puts a message into the
+    outbox."""
 
-    def __init__(
-        self,
-        recognition: Speech | None,
-        speaking: Speech | None,
-        settings: SpeechSettings,
-        spending: Spending,
-        choices: Settings,
-        home: Home,
-        clock: Clock,
-        people: People,
-        adapters: Mapping[str, ChatAdapter],
-        folders: Folders,
-        post: Callable[[NewPost], Awaitable[None]],
-    ) -> None:
-        self._recognition = recognition
-        self._speaking = speaking
-        self.can_speak = speaking is not None
-        self._settings = settings
-        self._spending = spending
-        self._choices = choices
-        self._home = home
-        self._clock = clock
-        self._people = people
-        self._adapters = adapters
-        self._folders = folders
-        self._post = post
+    recognition: Speech | None
+    speaking: Speech | None
+    settings: SpeechSettings
+    spending: Spending
+    choices: Settings
+    home: Home
+    clock: Clock
+    people: People
+    adapters: Mapping[str, ChatAdapter]
+    folders: Folders
+    post: Callable[[NewPost], Awaitable[None]]
 
     # ---- in ----
 
@@ -108,7 +82,7 @@ class VoiceService:
         What somebody else says in one, which is answered or passed on, stays with that file: it is never a word of
         whoever wrote the message.
         """
-        if self._recognition is None:
+        if self.recognition is None:
             return prompt
         files, told = list(prompt.attachments), [prompt.text] if prompt.text else []
         is_alone = not prompt.text and sum(file.author is None for file in files) == 1
@@ -116,14 +90,14 @@ class VoiceService:
             if not file.media_type.startswith("audio/") or not file.path or file.error or file.words:
                 continue
             try:
-                words = await self._words(prompt.thread, file, self._recognition, agent, asker)
+                words = await self._words(prompt.thread, file, self.recognition, agent, asker)
             except ProviderRefused as error:
                 log.warning("a recording was not recognised", extra={"thread_id": prompt.thread, "why": str(error)})
                 files[number] = msgspec.structs.replace(file, error=f"not recognised: {error}")
                 is_plain = not prompt.text and file.author is None
                 text = UNHEARD.format(name="your voice message" if is_plain else file.name, why=error)
                 id, answered = f"unheard:{prompt.key}:{number}", prompt.message_id
-                await self._post(NewPost(id, prompt.thread, text, reply_to=answered))
+                await self.post(NewPost(id, prompt.thread, text, reply_to=answered))
                 continue
             files[number] = msgspec.structs.replace(file, words=words)
             if file.author is None:
@@ -136,18 +110,18 @@ class VoiceService:
             audio = await in_thread(Path(file.path).read_bytes)
         except OSError as error:
             raise ProviderRefused(f"it could not be read: {error.strerror or error}.") from error
-        if len(audio) > self._settings.bytes_max:
-            raise ProviderRefused(f"it has more than {self._settings.bytes_max:,} bytes (speech.bytes_max).")
+        if len(audio) > self.settings.bytes_max:
+            raise ProviderRefused(f"it has more than {self.settings.bytes_max:,} bytes (speech.bytes_max).")
         seconds = seconds_of(audio)
-        if seconds > self._settings.seconds_max:
-            allowed = self._settings.seconds_max
+        if seconds > self.settings.seconds_max:
+            allowed = self.settings.seconds_max
             raise ProviderRefused(f"it lasts {seconds:.0f} seconds, and speech.seconds_max allows {allowed:g}.")
         mark = hashlib.sha256(audio).hexdigest()[:32]
         charge = Charge(f"heard:{thread}:{mark}", recognition.name, thread, TurnId(""), agent, asker)
         found = await self._found(thread, mark, HEARD, Heard)
         if found is None:
-            longest = seconds or min(self._settings.seconds_max, len(audio) / BYTES_A_SECOND_MIN)
-            refused = await self._spending.set_aside(charge, _usd(recognition.usd_per_minute, longest / 60), 0)
+            longest = seconds or min(self.settings.seconds_max, len(audio) / BYTES_A_SECOND_MIN)
+            refused = await self.spending.set_aside(charge, _usd(recognition.usd_per_minute, longest / 60), 0)
             if refused:
                 raise ProviderRefused(refused)
             for attempt in range(1, TRIES + 1):
@@ -156,9 +130,9 @@ class VoiceService:
                     break
                 except (ProviderRefused, ProviderDown) as error:
                     if isinstance(error, ProviderRefused) or attempt == TRIES:
-                        await self._spending.release(charge)
+                        await self.spending.release(charge)
                         raise ProviderRefused(str(error)) from error
-                    await self._clock.sleep(retry_delay(attempt))
+                    await self.clock.sleep(retry_delay(attempt))
             assert found is not None, "it was recognised, or could not be"
             usd = _usd(recognition.usd_per_minute, (found.seconds or longest) / 60)
             found = msgspec.structs.replace(found, text=found.text[:WORDS_CHARS_MAX], usd=usd)
@@ -166,7 +140,7 @@ class VoiceService:
                 await self._keep(thread, mark, {HEARD: msgspec.json.encode(found)})
             except OSError as error:
                 log.warning("what was recognised could not be kept", extra={"thread_id": thread, "why": str(error)})
-        await self._spending.record(charge, found.usage, found.usd)
+        await self.spending.record(charge, found.usage, found.usd)
         if not found.text:
             raise ProviderRefused("nothing is said in it.")
         return found.text
@@ -183,15 +157,15 @@ class VoiceService:
 
     async def mode(self, thread: ThreadId) -> VoiceMode:
         """Whether answers in the thread's channel are spoken. Raises StoreError."""
-        chosen = await self._choices.get(VOICE, channel_of(thread))
-        return chosen if chosen in VOICE_MODES else self._settings.answers
+        chosen = await self.choices.get(VOICE, channel_of(thread))
+        return chosen if chosen in VOICE_MODES else self.settings.answers
 
     async def choose(self, thread: ThreadId, mode: VoiceMode) -> str:
         """Have answers in the thread's channel spoken or not; returns what to tell. Raises StoreError."""
-        await self._choices.put(VOICE, channel_of(thread), mode)
+        await self.choices.put(VOICE, channel_of(thread), mode)
         if mode == "off":
             return "I answer in writing."
-        if not self.can_speak:
+        if self.speaking is None:
             return "Noted, but no voice is configured yet: my owner sets `speech.speaking`."
         if not self._form(thread):
             return "Noted, but voice messages cannot be played here."
@@ -199,25 +173,25 @@ class VoiceService:
 
     async def say(self, row: OutboxRow) -> Path:
         """The recording of a post's text, made once. Raises ProviderDown and ProviderRefused with why there is none."""
-        speaking, spoken = self._speaking, row.post.spoken
-        text = speakable(row.post.text, self._settings.chars_max)
+        speaking, spoken = self.speaking, row.post.spoken
+        text = speakable(row.post.text, self.settings.chars_max)
         if speaking is None or spoken is None:
             raise ProviderRefused("no voice is configured.")
         if not text:
             raise ProviderRefused("there is nothing in it that can be read aloud.")
         mark = _mark_of(row.id)
-        asker = self._people.asker(spoken.author.asker(row.thread, direct=spoken.direct))
+        asker = self.people.asker(spoken.author.asker(row.thread, direct=spoken.direct))
         charge = Charge(row.id, speaking.name, row.thread, TurnId(""), spoken.agent, asker)
         found = await self._found(row.thread, mark, SPOKEN, _Made)
         if found is None:
             usd = _usd(speaking.usd_per_million_chars, len(text) / 1_000_000)
-            refused = await self._spending.set_aside(charge, usd, 0)
+            refused = await self.spending.set_aside(charge, usd, 0)
             if refused:
                 raise ProviderRefused(refused)
             try:
                 made = await speaking.say(text, self._form(row.thread) or "ogg")
             except (ProviderRefused, ProviderDown):
-                await self._spending.release(charge)
+                await self.spending.release(charge)
                 raise
             extension = {"audio/mpeg": "mp3"}.get(made.media_type, made.media_type.rpartition("/")[2])
             found = _Made(f"answer.{extension}", made.usage, usd)
@@ -225,27 +199,26 @@ class VoiceService:
                 await self._keep(row.thread, mark, {found.name: made.audio, SPOKEN: msgspec.json.encode(found)})
             except OSError as error:
                 raise ProviderDown(f"the recording could not be stored: {error.strerror or error}.") from error
-        await self._spending.record(charge, found.usage, found.usd)
+        await self.spending.record(charge, found.usage, found.usd)
         return self._folder(row.thread, mark) / found.name
 
     async def recording(self, thread: ThreadId, post: str) -> Path | None:
-        """The recording of a post that was spoken, once there is one."""
         mark = _mark_of(post)
         found = await self._found(thread, mark, SPOKEN, _Made)
         return None if found is None else self._folder(thread, mark) / found.name
 
     def _form(self, thread: ThreadId) -> AudioFormat | Literal[""]:
         """In which form the thread's platform takes a spoken answer; empty where it takes none."""
-        adapter = self._adapters.get(thread_address(thread).platform)
+        adapter = self.adapters.get(thread_address(thread).platform)
         return "" if adapter is None else adapter.limits.voice
 
     # ---- what was paid for ----
 
     def _folder(self, thread: ThreadId, mark: str) -> Path:
-        return self._home.thread(thread) / FOLDER / mark
+        return self.home.thread(thread) / FOLDER / mark
 
     async def _found(self, thread: ThreadId, mark: str, name: str, kind: type[Kept]) -> Kept | None:
-        await self._folders.pull(thread)
+        await self.folders.pull(thread)
         path = self._folder(thread, mark) / name
 
         def read() -> Kept | None:
@@ -273,11 +246,10 @@ class VoiceService:
             part.rename(folder)
 
         await in_thread(write)
-        await self._folders.push(thread)
+        await self.folders.push(thread)
 
 
 def _usd(price: float | None, amount: float) -> float | None:
-    """What an amount costs; None where the price is not known."""
     return None if price is None else price * amount
 
 

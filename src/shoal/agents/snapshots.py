@@ -318,7 +318,7 @@ class ConversationSnapshots:
         asked = UserMessage(f"<conversation>\n{text}\n</conversation>\n\nDescribe it now.")
         id, asker = f"snapshot:{self.clock.new_id()}", Asker(trust="untrusted")
         try:
-            route = self.spending.route(agent.model)
+            route = self.spending.models.route(agent.model)
             request = ModelRequest(model=route.model, system=_SYSTEM, messages=(asked,), max_output_tokens=300)
             charge = Charge(id, agent.model, thread, TurnId(""), agent.name, asker)
             async with asyncio.timeout(DESCRIBE_SECONDS_MAX):

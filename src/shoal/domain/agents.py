@@ -80,7 +80,6 @@ ProcessState: TypeAlias = Literal["running", "exited", "killed", "failed", "lost
 PROCESS_KEY = "process:"
 """How the keys and message ids of prompts begin that a process sends: `process:ID:WHAT`."""
 
-
 OUTPUT_BYTES_PER_SECOND = 1_048_576
 """A watched command that writes faster has to wait."""
 
@@ -262,7 +261,6 @@ ENDED: dict[Outcome, str] = {
     "failed": "failed",
     "aborted": "was stopped",
 }
-"""How a subagent's end is told."""
 
 
 class Child(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from shoal.domain.events import RetryScheduled
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.markup import counted, fenced
-from shoal.domain.permissions import Coverage, CoveredFile
+from shoal.domain.permissions import Coverage
 from shoal.domain.posts import Button
 from shoal.domain.records import NewApproval, NewPost
 
@@ -28,7 +28,6 @@ TRUTHS: dict[CardState, str] = {
     "stopped": "⏹ Allowed; it was stopped while it ran.",
     "interrupted": "⚠️ Allowed; it was interrupted while it ran, and what it did is unknown.",
 }
-
 
 CARD_CHARS_MAX = 1500
 """How much of what would run a card shows."""
@@ -61,7 +60,10 @@ def coverage_text(covers: Coverage) -> str:
     """What a call runs or sends that its own text does not show, for people: files with their sizes, and what is not
     covered."""
     there = [file for file in covers.files if file.size_bytes >= 0] or covers.files
-    files = [_file_text(file) for file in there[:FILES_SHOWN_MAX]]
+    files: list[str] = []
+    for file in there[:FILES_SHOWN_MAX]:
+        what = counted(file.size_bytes, "byte") if file.size_bytes >= 0 else file.digest or "does not exist yet"
+        files.append(f"{file.path.removeprefix('/workspace/')} ({what})")
     if len(there) > FILES_SHOWN_MAX:
         files.append(f"{len(there) - FILES_SHOWN_MAX} more")
     said = [f"{'sends' if covers.sends else 'runs'} {', '.join(files)}"] if files else []
@@ -74,19 +76,11 @@ def coverage_text(covers: Coverage) -> str:
     return "\n".join(lines)
 
 
-def _file_text(file: CoveredFile) -> str:
-    name = file.path.removeprefix("/workspace/")
-    if file.size_bytes >= 0:
-        return f"{name} ({counted(file.size_bytes, 'byte')})"
-    return f"{name} ({file.digest or 'does not exist yet'})"
-
-
 SHORT_ID_CHARS = 8
 """How much of the end of an approval's id people write."""
 
 
 def card_id(approval: str) -> str:
-    """The id of the post that asks."""
     return f"approval:{approval}"
 
 

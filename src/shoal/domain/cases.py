@@ -38,7 +38,6 @@ from shoal.domain.schema import refusal
 from shoal.domain.toml_text import literal
 
 CASES = "cases"
-"""The folder of an agent that has its cases."""
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 CASE_BYTES_MAX = 1_048_576
 CASES_MAX = 200
@@ -140,9 +139,6 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     tools: Literal["recorded", "sandbox"] = "recorded"
     results: tuple[CaseResult, ...] = ()
     files: dict[str, Text] = {}
-
-    def conversation(self) -> list[ModelMessage]:
-        return [model_message(one) for one in self.messages]
 
     def result_of(self, call: ToolCall) -> CaseResult | None:
         wanted = plain(call.arguments)

@@ -121,7 +121,6 @@ SINCE = {
     "restored": "as before already",
     "shared": "maybe changed by another turn that was at work at the same time",
 }
-"""What `since` says, for people."""
 
 
 class TurnChanges(msgspec.Struct, frozen=True):

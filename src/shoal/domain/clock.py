@@ -107,7 +107,6 @@ def local_zone() -> str:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-
 BACKOFF_SECONDS_MAX = 30.0
 """Longest pause of our own choosing; what the other side asks for may be longer."""
 JITTER = 0.5

@@ -84,7 +84,6 @@ def _complete_authors(value: _Json) -> None:
 
 _ABSENT: dict[str, tuple[str, bool | str]] = {"author": ("trusted", True), "caller": ("tainted_by", "")}
 
-
 Outcome: TypeAlias = Literal["done", "aborted", "failed", "limit"]
 Verdict: TypeAlias = Literal["allow", "deny", "expired", "cancelled"]
 Scope: TypeAlias = Literal["once", "thread"]
@@ -475,10 +474,6 @@ def encode_event(event: Event) -> bytes:
         shown = data.for_people if data.for_people != data.text else ""
         data = ToolResultShown(**msgspec.structs.asdict(data), shown=shown, interrupted=data.is_interrupted)
     return _encoder.encode(_EventJson(event.seq, event.thread, event.turn, data.type, iso(event.at), data))
-
-
-def last_seq(events: Sequence[Event], default: int = 0) -> int:
-    return events[-1].seq if events else default
 
 
 # ---- live: shown while a turn runs, never stored ------------------------------------------------------------------

@@ -60,7 +60,6 @@ MEMORY_SCOPES: tuple[MemoryScope, ...] = ("global", "platform", "channel")
 """Broadest first."""
 MEMORY_FILE = "MEMORY.md"
 ENTRY_CHARS_MAX = 2000
-"""Longest single entry."""
 MEMORY_BYTES_MAX = 262_144
 """Most that one person may see of a memory file or daily note that entries are added to."""
 FILE_BYTES_MAX = 16 * MEMORY_BYTES_MAX
@@ -71,13 +70,8 @@ _MARK = "<!-- only "
 
 def memory_path(home: Home, scope: MemoryScope, thread: ThreadId) -> Path:
     """The MEMORY.md of a scope as this thread sees it; threads themselves have none."""
-    match scope:
-        case "global":
-            return home.data / MEMORY_FILE
-        case "platform":
-            return home.platform(thread) / MEMORY_FILE
-        case "channel":
-            return home.channel(thread) / MEMORY_FILE
+    folders = {"global": home.data, "platform": home.platform(thread), "channel": home.channel(thread)}
+    return folders[scope] / MEMORY_FILE
 
 
 def note_path(home: Home, day: date) -> Path:

@@ -157,7 +157,6 @@ PLAIN = Dialect(
     link=plain_link,
     heading=lambda text, level: text,
 )
-"""Text without any marks."""
 
 
 # ---- rendering ----
@@ -300,10 +299,8 @@ class _Renderer:
                     piece = dialect.code(node.content)
                 case "strong" | "em" | "s":
                     piece = self._styled(node, node.type)
-                case "link":
-                    piece = self._link(node, str(node.attrs.get("href", "")))
-                case "image":
-                    piece = self._link(node, str(node.attrs.get("src", "")))
+                case "link" | "image":
+                    piece = self._link(node)
                 case "inline":
                     piece = self._inline(node.children)
                 case _:
@@ -320,13 +317,13 @@ class _Renderer:
             before = node.type
         return "".join(out)
 
-    def _link(self, node: "SyntaxTreeNode", url: str) -> str:
+    def _link(self, node: "SyntaxTreeNode") -> str:
         if "link" in self._open:
             return self._inline(node.children)
         self._open.add("link")
         label = self._inline(node.children)
         self._open.discard("link")
-        title = str(node.attrs.get("title", ""))
+        url, title = (str(node.attrs.get(name, "")) for name in ("src" if node.type == "image" else "href", "title"))
         if title:
             label = f"{label} {self._dialect.text(f'({title})')}"
         return self._dialect.link(label or self._dialect.text(url), url)

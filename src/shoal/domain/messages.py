@@ -3,6 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from operator import add
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -118,7 +119,6 @@ def bounded(references: Sequence[Reference]) -> tuple[Reference, ...]:
 
 
 Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api"]
-
 
 Judge: TypeAlias = Callable[["ThreadId", Author], Awaitable[Author]]
 """Gives somebody whose words were read in a thread's past the trust that the rules give them there."""
@@ -314,7 +314,6 @@ class Receipt(msgspec.Struct, frozen=True):
 
     @property
     def delivered(self) -> bool:
-        """True when a running turn took it."""
         return self.status == "delivered"
 
 
@@ -455,13 +454,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     reasoning_tokens: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.cache_write_tokens + other.cache_write_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-        )
+        return Usage(*map(add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
     def bounded(self) -> "Usage":
         """The same, each number from 0 to TOKENS_MAX."""

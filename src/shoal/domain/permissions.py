@@ -22,7 +22,6 @@ from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 
 COMMAND_TOOLS = ("bash", "process_start")
-"""Built-in tools that run commands."""
 FILE_READERS = ("read", "view", "list")
 """Built-in tools whose action names a file or folder that is shown to the model."""
 FILE_WRITERS = ("write", "edit", "create_file", "str_replace")

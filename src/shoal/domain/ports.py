@@ -540,9 +540,6 @@ class Engine(Protocol):
         ...
 
 
-Watcher: TypeAlias = Callable[[Event | LiveData], None]
-
-
 class LiveHub(Protocol):
     """Publishes what happens in threads to whoever watches in this process."""
 

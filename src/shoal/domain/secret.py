@@ -10,9 +10,7 @@ from shoal.domain.errors import ConfigError
 Source: TypeAlias = Literal["value", "env", "file", "command"]
 
 SECRET_BYTES_MAX = 65_536
-"""Longest secret that is read from a file."""
 COMMAND_SECONDS_MAX = 10.0
-"""How long a command may take to answer with a secret."""
 
 
 class Secret:
@@ -25,11 +23,7 @@ class Secret:
     __slots__ = ("_detail", "_environ", "_observers", "_told", "source")
 
     def __init__(
-        self,
-        source: Source = "value",
-        detail: str | tuple[str, ...] = "",
-        *,
-        environ: Mapping[str, str] | None = None,
+        self, source: Source = "value", detail: str | tuple[str, ...] = "", *, environ: Mapping[str, str] | None = None
     ) -> None:
         self.source: Source = source
         self._detail = detail

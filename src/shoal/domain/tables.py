@@ -29,7 +29,10 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
         max((width_of(row[column]) for row in cells if column < len(row)), default=0) for column in range(columns)
     ]
     if width_max:
-        widths = _fitted(wanted, width_max - 3 * (columns - 1))
+        widths, room = list(wanted), width_max - 3 * (columns - 1)
+        for done, column in enumerate(sorted(range(columns), key=wanted.__getitem__)):  # the widest are made smaller
+            widths[column] = min(wanted[column], max(0, room) // (columns - done))
+            room -= widths[column]
         if any(width < min(CELL_WIDTH_MIN, wish) for width, wish in zip(widths, wanted, strict=True)):
             return "\n".join(_records(cells, width_max))
         blocks = [list(zip_longest(*map(_wrapped, row, widths), fillvalue="")) if row else [()] for row in cells]
@@ -47,16 +50,6 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
         if number == 0:
             lines.append(rule)
     return "\n".join(lines) + "\n"
-
-
-def _fitted(widths: Sequence[int], room: int) -> list[int]:
-    """These widths, the widest made smaller until all together have room."""
-    fitted = list(widths)
-    narrow_first = sorted(range(len(widths)), key=widths.__getitem__)
-    for done, column in enumerate(narrow_first):
-        fitted[column] = min(widths[column], max(0, room) // (len(widths) - done))
-        room -= fitted[column]
-    return fitted
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:

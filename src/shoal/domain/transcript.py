@@ -5,9 +5,7 @@ are put out in call order, and a call whose result never came gets a stand-in as
 Adding an event costs the same however long the journal is.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
-from operator import attrgetter
 from pathlib import PurePath
 
 import msgspec
@@ -60,28 +58,10 @@ class TranscriptEntry(msgspec.Struct, frozen=True):
     at: datetime | None = None
 
 
-_message_of = attrgetter("message")
-"""Runs without the interpreter: a request costs nothing for each message of a long history."""
-
-
 class Transcript:
     """What the model may see of a thread: the messages since the last clear or compaction, oldest first."""
 
-    __slots__ = (
-        "_asked_by",
-        "_calls_at",
-        "_context",
-        "_notes",
-        "_open",
-        "_results",
-        "_revised",
-        "_system",
-        "entries",
-        "last_seq",
-        "turn",
-    )
-
-    def __init__(self, events: Iterable[Event] = ()) -> None:
+    def __init__(self) -> None:
         self.entries: list[TranscriptEntry] = []
         self.last_seq = 0
         self.turn = TurnId("")
@@ -91,8 +71,6 @@ class Transcript:
         self._results: dict[CallId, ToolMessage] = {}
         self._revised: list[str] = []
         self._notes: list[TranscriptEntry] = []
-        for event in events:
-            self.add(event)
 
     def add(self, event: Event) -> None:
         """Take the next event in; `seq` must grow."""
@@ -146,11 +124,6 @@ class Transcript:
             case _:
                 pass
 
-    def messages(self) -> tuple[ModelMessage, ...]:
-        """The messages for the next request, every call paired."""
-        settled = tuple(map(_message_of, self.entries))
-        return settled + tuple(self._tool_messages()) if self._open is not None else settled
-
     def expired(self, before: datetime) -> int:
         """The last event number of the turns that began before this time at the front of the window; 0 for none."""
         upto = 0
@@ -164,9 +137,8 @@ class Transcript:
         return upto
 
     def messages_of(self, turn: TurnId) -> tuple[ModelMessage, ...]:
-        """The messages of one turn alone, every call paired."""
-        settled = tuple(entry.message for entry in self.entries if entry.turn == turn)
-        return settled + tuple(self._tool_messages()) if self._open is not None else settled
+        """The messages of one turn alone; settle it first, if a call of it may have no result."""
+        return tuple(entry.message for entry in self.entries if entry.turn == turn)
 
     def turn_starts(self) -> list[int]:
         """The journal positions at which the window may be cut: where a turn's first message stands."""
@@ -206,20 +178,14 @@ class Transcript:
         notes, self._notes = self._notes, []
         self.entries.extend(notes)
 
-    def _tool_messages(self) -> Iterable[ToolMessage]:
-        assert self._open is not None
-        for call in self._open.tool_calls:
-            found = self._results.get(call.id)
-            if found is None:
-                found = ToolMessage(call.id, call.name, INTERRUPTED, is_error=True, wrapped=call.wrapped)
-            yield found
-
     def settle(self) -> None:
         """Give each open call that has no result its stand-in: nothing more of the turn will come."""
         if self._open is not None:
-            self.entries.extend(
-                TranscriptEntry(self._calls_at, self.turn, message) for message in self._tool_messages()
-            )
+            for call in self._open.tool_calls:
+                found = self._results.get(call.id)
+                if found is None:
+                    found = ToolMessage(call.id, call.name, INTERRUPTED, is_error=True, wrapped=call.wrapped)
+                self.entries.append(TranscriptEntry(self._calls_at, self.turn, found))
             self._open = None
             self._results = {}
             self._put_notes()
@@ -311,9 +277,8 @@ def _restoration(restored: FilesRestored) -> str:
 
 def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
-    read = said.tainted_by or (
-        said.caller.tainted_by if said.caller is not None else ""
-    )  # by them, or an agent for them
+    by_caller = said.caller.tainted_by if said.caller is not None else ""
+    read = said.tainted_by or by_caller  # by them, or an agent for them
     is_shown = any(one.tainted_by == read for one in (*said.refers_to, *said.attachments))
     is_told = read and said.author.trusted and not is_shown
     before = [untrusted_block(read, "What follows was written after this was read.")] if is_told else []

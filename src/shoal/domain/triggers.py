@@ -77,10 +77,8 @@ BRIEF_AGENT: Mapping[str, str] = {
     "profile": "locked",
     "tools": "overview, read, list, search_history, time",
 }
-"""The settings of the agent `brief`, which does nothing else, where somebody wants one."""
 BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
 """Where a brief comes as long as the owner has written to no agent in a chat."""
-
 
 HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
 """Where heartbeats run, each without any history."""
@@ -101,7 +99,6 @@ def switched_off(trigger: Trigger, problem: str) -> str:
 
 
 TEXT_CHARS_MAX = 20_000
-"""Longest text a trigger sends."""
 
 YEARS_MAX = 50
 """Further ahead nothing is looked for."""
@@ -120,9 +117,9 @@ _FORMS = "an ISO time (2026-05-04T09:00), a wait (in 10 minutes) or a cron line 
 
 
 class When(msgspec.Struct, frozen=True):
-    """A schedule in the words of NewTrigger: `kind` is `one-shot` or `periodic`."""
+    """A schedule in the words of NewTrigger."""
 
-    kind: str
+    kind: Literal["one-shot", "periodic"]
     schedule: str
 
 
@@ -317,20 +314,14 @@ def _instant(wall: datetime, zone: "ZoneInfo") -> datetime:
     if at.astimezone(zone).replace(tzinfo=None) == wall:
         return at
     # In a gap. Read with the offset before it, the wall time lies as far behind the gap's end as it lies inside it.
-    before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
-    return _transition(before, at, zone)
-
-
-def _transition(before: datetime, after: datetime, zone: "ZoneInfo") -> datetime:
-    """The first instant, to the second, at which the offset is that of `after`."""
-    offset = after.astimezone(zone).utcoffset()
-    while after - before > timedelta(seconds=1):
-        middle = before + timedelta(seconds=int((after - before).total_seconds()) // 2)
+    before, offset = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), at.astimezone(zone).utcoffset()
+    while at - before > timedelta(seconds=1):  # the first instant, to the second, that has the offset after the gap
+        middle = before + timedelta(seconds=int((at - before).total_seconds()) // 2)
         if middle.astimezone(zone).utcoffset() == offset:
-            after = middle
+            at = middle
         else:
             before = middle
-    return after
+    return at
 
 
 # ---- /remind ----

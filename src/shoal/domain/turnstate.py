@@ -17,9 +17,8 @@ An error in a row is a call's that failed, was called wrongly or is forbidden. O
 for a steer, denied or left unanswered by a person, cut off, interrupted by a crash) neither adds to them nor ends them.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal, Self, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -92,7 +91,6 @@ class TurnState(msgspec.Struct):
     history: bool = True
     author: Author = Author("", trusted=False)
     message_id: str = ""
-    asked: str = ""
     tainted_by: str = ""
     origin: Origin = "person"
     caller: Caller | None = None
@@ -121,13 +119,6 @@ class TurnState(msgspec.Struct):
     checkpoint: Checkpointed | None = None
     finished: TurnFinished | None = None
 
-    @classmethod
-    def after(cls, turn: TurnId, events: Iterable[Event]) -> Self:
-        state = cls(turn)
-        for event in events:
-            state.apply(event)
-        return state
-
     def apply(self, event: Event) -> None:
         """Take the next event of this turn in; events of other turns change nothing."""
         if event.turn != self.turn:
@@ -136,7 +127,7 @@ class TurnState(msgspec.Struct):
             case TurnStarted(agent=agent, model=model, history=history, speaks=speaks):
                 self.agent, self.model, self.history, self.speaks = agent, model, history, speaks
             case UserSaid(backfill=False) as asked:
-                self.author, self.message_id, self.asked = asked.author, asked.message_id, asked.text
+                self.author, self.message_id = asked.author, asked.message_id
                 self.origin, self.caller, self.direct = asked.origin, asked.caller, asked.direct
                 self.tainted_by = asked.tainted_by
             case AssistantSaid() as said:

@@ -7,7 +7,7 @@ Sources: the IANA registries of special-purpose addresses (RFC 6890), RFC 6052 (
 
 import re
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote, urlsplit
 
@@ -113,11 +113,6 @@ def literal(host: str) -> Address | None:
         return ip_address(host)
     except ValueError:
         return None
-
-
-def networks(texts: Sequence[str]) -> tuple[Net, ...]:
-    """Networks in CIDR notation. Raises ValueError."""
-    return tuple(ip_network(text) for text in texts)
 
 
 def why_refused(address: str, allowed: Sequence[Net] = ()) -> str:

@@ -173,7 +173,6 @@ async def _kept(settings: Settings, proved: Proof, fresh: Delivery, repeat_secon
 Json: TypeAlias = Union[dict[str, "Json"], list["Json"], str, int, float, bool, None]  # noqa: UP007 (names itself)
 
 VALUE_CHARS_MAX = 500
-"""Longest value that a placeholder brings in."""
 BODY_CHARS_MAX = 10_000
 """Of a longer body, `{{ body }}` brings in the beginning."""
 

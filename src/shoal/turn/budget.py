@@ -16,7 +16,6 @@ same for many turns, and providers' caches hit. What happens, in this order:
 The last resort of a budget: cut the longest texts in the middle until the messages fit.
 """
 
-import asyncio
 import base64
 import hashlib
 import importlib.util
@@ -161,7 +160,6 @@ class Calibration:
         return self._factors.get(model, 1.0)
 
     def learn_window(self, model: str, window_tokens: int) -> None:
-        """Take in what a request had to keep to."""
         self.windows.pop(model, None)
         self.windows[model] = window_tokens
         if len(self.windows) > self._models_max:
@@ -217,16 +215,12 @@ def exact(encoding: Encoding = "o200k_base") -> Count:
     return count
 
 
-async def meter_of(tokenizer: str, model: str) -> Meter:
+def meter_as_set(tokenizer: str, model: str) -> Meter:
     """Counts tokens as `context.tokenizer` wants it.
 
-    Reads a vocabulary for half a second where they are counted exactly. Raises ShoalError when the extra is missing.
+    Reads a vocabulary for half a second where they are counted exactly: call it in a thread. Raises ShoalError when the
+    extra is missing.
     """
-    return ESTIMATES if tokenizer == "estimate" else await asyncio.to_thread(meter_as_set, tokenizer, model)
-
-
-def meter_as_set(tokenizer: str, model: str) -> Meter:
-    """The same, where waiting for it harms nobody."""
     return ESTIMATES if tokenizer == "estimate" else Meter(exact(encoding_of(model)))
 
 
@@ -289,19 +283,6 @@ def room_for(
 
 class Tally:
     """Running sums over one transcript's entries. `update` costs what was added, unless the window began anew."""
-
-    __slots__ = (
-        "_entries",
-        "_stubs",
-        "excerpts",
-        "head",
-        "meter",
-        "newest_step",
-        "newest_user",
-        "plain",
-        "steps",
-        "turns",
-    )
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter

@@ -11,7 +11,7 @@ import asyncio
 import re
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -28,6 +28,7 @@ from shoal.domain.cases import (
     CaseResult,
     Expectation,
     line_of,
+    model_message,
     parse_case,
     write_case,
 )
@@ -269,7 +270,7 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
 
     def ceiling(self, model: str, usd_max: float, tokens_max: int = 0) -> Ceiling | None:
         """What one check may cost; dollars hold only where the price is known. Raises InvalidInput."""
-        is_priced = self.spending.usd(self.spending.route(model), Usage(1, 1)) is not None
+        is_priced = self.spending.models.usd(self.spending.models.route(model), Usage(1, 1)) is not None
         usd_max = usd_max if is_priced else 0.0
         scope, day = f"check:{self.clock.new_id()}", self.clock.now().date().isoformat()
         return Ceiling(scope, day, usd_max, tokens_max) if usd_max or tokens_max else None
@@ -283,11 +284,22 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
         change: SystemChange | None = None,
     ) -> AsyncGenerator[CaseOutcome]:
         """Run cases one after the other. `change` is made to the instructions first. Raises InvalidInput."""
-        route, tools = self.spending.route(agent.model), self.context.tools_of(agent)
+        route, tools = self.spending.models.route(agent.model), self.context.tools_of(agent)
         system = await self.context.instructions(THREAD, agent, tools)
         system = change(system) if change is not None else system
         for name, case in cases.items():
-            yield await _CaseRun(self).check(name, case, agent, route, system, asker, ceiling)
+            turn = TurnId(self.clock.new_id())
+            charge = Charge(
+                f"check:{turn}",
+                agent.model,
+                ThreadId(""),
+                TurnId(""),
+                agent.name,
+                asker,
+                audience=OWNERS,
+                ceiling=ceiling,
+            )
+            yield await _CaseRun(self, case, agent, route, system, turn, charge).check(name)
 
     async def before_edit(
         self, agent: AgentSpec, folder: Path, asker: Asker, change: SystemChange | None = None
@@ -322,36 +334,28 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
         return f"{len(failed)} of {of} would fail ({', '.join(failed[:5])}{', …' if len(failed) > 5 else ''}){rest}."
 
 
-class _CaseRun:
-    def __init__(self, parts: CaseChecks) -> None:
-        self._parts = parts
-        self._spent: list[float | None] = []
-        self._calls: list[ToolCall] = []
+class _CaseRun(msgspec.Struct, frozen=True, eq=False):
+    """A case while it runs, with what its model calls cost and the calls that it made."""
 
-    async def check(
-        self,
-        name: str,
-        case: Case,
-        agent: AgentSpec,
-        route: Route,
-        system: SystemPrompt,
-        asker: Asker,
-        ceiling: Ceiling | None,
-    ) -> CaseOutcome:
-        began, clean, answer, error = self._parts.clock.monotonic(), self._parts.context.clean, "", ""
-        failures: list[CaseFailure] = []
-        turn = TurnId(self._parts.clock.new_id())
-        charge = Charge(
-            f"check:{turn}", agent.model, ThreadId(""), TurnId(""), agent.name, asker, audience=OWNERS, ceiling=ceiling
-        )
+    checks: CaseChecks
+    case: Case
+    agent: AgentSpec
+    route: Route
+    system: SystemPrompt
+    turn: TurnId
+    charge: Charge
+    spent: list[float | None] = msgspec.field(default_factory=list[float | None])
+    calls: list[ToolCall] = msgspec.field(default_factory=list[ToolCall])
+
+    async def check(self, name: str) -> CaseOutcome:
+        clock, clean, answer, error = self.checks.clock, self.checks.context.clean, "", ""
+        began, failures = clock.monotonic(), list[CaseFailure]()
         try:
-            async with AsyncExitStack() as stack:
-                there = None
-                if case.tools == "sandbox":
-                    there = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-check-")))
-                answer = await self.play(case, agent, route, system, charge, turn, there)
-            for one in case.expect:
-                got = await self.violated(one, answer, charge)
+            sandboxed = self.case.tools == "sandbox"
+            with tempfile.TemporaryDirectory(prefix="shoal-check-") if sandboxed else nullcontext() as there:
+                answer = await self.play(Path(there) if there is not None else None)
+            for one in self.case.expect:
+                got = await self.violated(one, answer)
                 if got:
                     failures.append(CaseFailure(one.words, clean(got)[:SHOWN_CHARS]))
         except (ShoalError, OSError) as problem:
@@ -359,90 +363,78 @@ class _CaseRun:
         return CaseOutcome(
             name,
             not error and not failures,
-            case.about,
+            self.case.about,
             tuple(failures),
-            tuple(clean(f"{call.name} {call.arguments}")[:SHOWN_CHARS] for call in self._calls),
+            tuple(clean(f"{call.name} {call.arguments}")[:SHOWN_CHARS] for call in self.calls),
             clean(answer)[:SHOWN_CHARS],
-            self._parts.clock.monotonic() - began,
-            total(self._spent),
+            clock.monotonic() - began,
+            total(self.spent),
             error,
         )
 
-    async def play(
-        self,
-        case: Case,
-        agent: AgentSpec,
-        route: Route,
-        system: SystemPrompt,
-        charge: Charge,
-        turn: TurnId,
-        there: Path | None,
-    ) -> str:
+    async def play(self, there: Path | None) -> str:
         """Ask the model until it answers; returns what it says then. Raises CouldNotRun."""
-        tools, calls = self._parts.context.tools_of(agent), self.sandboxed(case, agent, turn, there)
+        context, spending, route = self.checks.context, self.checks.spending, self.route
+        tools, calls = context.tools_of(self.agent), self.sandboxed(there)
         entries = [
-            TranscriptEntry(number, turn, message, opens=number == 1)
-            for number, message in enumerate(case.conversation(), 1)
+            TranscriptEntry(number, self.turn, model_message(message), opens=number == 1)
+            for number, message in enumerate(self.case.messages, 1)
         ]
-        for step in range(1, self._parts.settings.steps_max + 1):
-            request, gauge = self._parts.context.request_of(entries, agent, route, system, tools)
-            charged = msgspec.structs.replace(charge, id=f"{charge.id}:{step}")
-            outcome = await self._parts.spending.ask(charged, route, request, gauge)
+        for step in range(1, self.checks.settings.steps_max + 1):
+            request, gauge = context.request_of(entries, self.agent, route, self.system, tools)
+            charged = msgspec.structs.replace(self.charge, id=f"{self.charge.id}:{step}")
+            outcome = await spending.ask(charged, route, request, gauge)
             if isinstance(outcome, ModelFailed):
                 raise CouldNotRun(f"{route.model}: {outcome.message}")
-            self._spent.append(self._parts.spending.usd(route, outcome.usage))
+            self.spent.append(spending.models.usd(route, outcome.usage))
             made = [
                 unwrapped(ToolCall(CallId(call.id or f"{step}-{number}"), call.name, call.arguments))
                 for number, call in enumerate(outcome.message.tool_calls)
             ]
             said = AssistantMessage(outcome.message.text, tuple(made), outcome.message.opaque)
-            messages = [said, *[await self.result(case, call, calls) for call in made]]
-            self._calls += made
-            entries += [TranscriptEntry(len(entries) + 1, turn, message) for message in messages]
+            messages = [said, *[await self.result(call, calls) for call in made]]
+            self.calls.extend(made)
+            entries += [TranscriptEntry(len(entries) + 1, self.turn, message) for message in messages]
             if not made:
                 return outcome.message.text
         return ""
 
-    async def result(self, case: Case, call: ToolCall, context: CallContext | None) -> ToolMessage:
+    async def result(self, call: ToolCall, context: CallContext | None) -> ToolMessage:
         """What a call returns: what is recorded for it, or what comes of it in the throw-away workspace."""
+        text, is_error = ASKS, True
         if context is None:
-            found = case.result_of(call)
+            found = self.case.result_of(call)
             text, is_error = (found.text, found.is_error) if found is not None else (NOTHING_RECORDED, True)
-            return ToolMessage(call.id, call.name, text, is_error, wrapped=call.wrapped)
-        admission = await self._parts.executor.admit(call, context, None)
-        if isinstance(admission, MustAsk):
-            return ToolMessage(call.id, call.name, ASKS, is_error=True, wrapped=call.wrapped)
-        if admission.audit:
-            await self._parts.audit.record(CASES_CHAIN, admission.audit)
-        finished = admission.result if not isinstance(admission, Admitted) else None
-        if isinstance(admission, Admitted):
-            ran = await self._parts.executor.run(admission, context)
-            finished = None if isinstance(ran, MustAsk) else ran
-        if finished is None:
-            return ToolMessage(call.id, call.name, ASKS, is_error=True, wrapped=call.wrapped)
-        return ToolMessage(call.id, call.name, finished.text, finished.is_error, wrapped=call.wrapped)
+        elif not isinstance(admission := await self.checks.executor.admit(call, context, None), MustAsk):
+            if admission.audit:
+                await self.checks.audit.record(CASES_CHAIN, admission.audit)
+            is_admitted = isinstance(admission, Admitted)
+            ran = await self.checks.executor.run(admission, context) if is_admitted else admission.result
+            if isinstance(ran, ToolFinished):
+                text, is_error = ran.text, ran.is_error
+        return ToolMessage(call.id, call.name, text, is_error, wrapped=call.wrapped)
 
-    def sandboxed(self, case: Case, agent: AgentSpec, turn: TurnId, there: Path | None) -> CallContext | None:
+    def sandboxed(self, there: Path | None) -> CallContext | None:
         """Where the calls run: nothing but two empty folders, and nothing but what works on files and in a sealed
         sandbox; None where none runs."""
         if there is None:
             return None
         for folder in ("workspace", "scratch"):
             (there / folder).mkdir()
-        for name, text in case.files.items():
+        for name, text in self.case.files.items():
             path = there / "workspace" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        programs = "|bash" if self._parts.executor.is_sealed else ""
+        programs = "|bash" if self.checks.executor.is_sealed else ""
         deny = (
             rf"(?s:tool:(?!({FILES}|time|more_tools{programs}):).*)",
             rf"(?s:tool:({FILES}):(?!/(workspace|scratch)(/|$)).*)",
         )
         return CallContext(
             thread=THREAD,
-            turn=turn,
+            turn=self.turn,
             asker=Asker(trust="untrusted", user="check"),
-            agent=msgspec.structs.replace(agent, workspace=there / "workspace"),
+            agent=msgspec.structs.replace(self.agent, workspace=there / "workspace"),
             mounts=(
                 Mount(there / "workspace", "/workspace", writable=True),
                 Mount(there / "scratch", "/scratch", writable=True),
@@ -452,14 +444,14 @@ class _CaseRun:
             purpose=Purpose(Author("check", trusted=False), ""),
         )
 
-    async def violated(self, expected: Expectation, answer: str, charge: Charge) -> str:
+    async def violated(self, expected: Expectation, answer: str) -> str:
         """What there was instead of what had to hold; empty where it holds. Raises CouldNotRun."""
-        calls = "\n".join(f"{call.name} {call.arguments}" for call in self._calls) or "no call"
+        calls = "\n".join(f"{call.name} {call.arguments}" for call in self.calls) or "no call"
         match expected.kind:
             case "calls":
-                return "" if any(map(expected.fits, self._calls)) else calls
+                return "" if any(map(expected.fits, self.calls)) else calls
             case "never_calls":
-                return "\n".join(f"{one.name} {one.arguments}" for one in self._calls if expected.fits(one))
+                return "\n".join(f"{one.name} {one.arguments}" for one in self.calls if expected.fits(one))
             case "contains":
                 return "" if expected.contains.casefold() in answer.casefold() else answer or "no answer"
             case "lacks":
@@ -467,20 +459,21 @@ class _CaseRun:
             case "matches":
                 return "" if search(expected.matches).match(answer) else answer or "no answer"
             case _:
-                return await self.judge(expected.judged, f"{calls}\n\n{answer}", charge)
+                return await self.judge(expected.judged, f"{calls}\n\n{answer}")
 
-    async def judge(self, sentence: str, did: str, charge: Charge) -> str:
+    async def judge(self, sentence: str, did: str) -> str:
         """Why a model finds the sentence untrue of what was done; empty where it is true. Raises CouldNotRun."""
-        model = self._parts.settings.judge_model or charge.model
-        route = self._parts.spending.route(model)
+        checks, charge = self.checks, self.charge
+        model = checks.settings.judge_model or charge.model
+        route = checks.spending.models.route(model)
         shown = did.replace("</did", "‹/did")
         asked = UserMessage(f"<did>\n{shown}\n</did>\n\nIs this true of it? {sentence}")
         request = ModelRequest(model=route.model, system=_JUDGE, messages=(asked,), max_output_tokens=500)
-        charged = msgspec.structs.replace(charge, id=f"{charge.id}:judge:{self._parts.clock.new_id()}", model=model)
-        outcome = await self._parts.spending.ask(charged, route, request)
+        charged = msgspec.structs.replace(charge, id=f"{charge.id}:judge:{checks.clock.new_id()}", model=model)
+        outcome = await checks.spending.ask(charged, route, request)
         if isinstance(outcome, ModelFailed):
             raise CouldNotRun(f"{route.model} could not judge: {outcome.message}")
-        self._spent.append(self._parts.spending.usd(route, outcome.usage))
+        self.spent.append(checks.spending.models.usd(route, outcome.usage))
         verdict = _VERDICT.match(outcome.message.text)
         if verdict is None:
             return f"{route.model} said neither yes nor no: {outcome.message.text}"

@@ -60,13 +60,11 @@ from shoal.turn.thread import ThreadView, TurnRun
 
 log = logging.getLogger(__name__)
 
-
 Urgency: TypeAlias = Literal["no", "soon", "now"]
 
 SOON_SHARE = 0.8
 """Part of the conversation's room from which compaction is worth starting in the background."""
 SUMMARY_TOKENS_MAX = 4096
-"""Longest summary a model may write."""
 REQUEST_BYTES_A_UNIT = 2.8
 """How much of a conversation is sent to the summariser for each unit of a request's room: safely below four bytes."""
 RESULT_CHARS_MAX = 1500
@@ -260,14 +258,9 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
 
     async def before_call(self, run: TurnRun, route: Route) -> None:
         """Summarise in line when the conversation no longer fits; tried once a turn, or until a model is there."""
-        if self._urgency(run, route) == "now" and run.first_compaction():
+        if self._urgency(run, route) == "now" and not run.compacted:
+            run.compacted = True
             await self._compact(run, route, "full")
-
-    async def before_answer(self, run: TurnRun) -> None:
-        """Tell of a summary that no model was there for, since the answer was given without it."""
-        if run.unsummarised:
-            await self._note_failure(run, run.unsummarised)
-            run.unsummarised = ""
 
     async def on_overflow(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
         """Make room after the provider refused a request of so many tokens, and stated its window (0: did not); False
@@ -284,14 +277,14 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
         if is_new:  # nothing older can leave: instructions and tools have to
             run.window_tokens = int(self.context.window(run, route) * NEW_SHARE)
         else:
-            run.squeeze(run.view.tally.units() * 2 // 3)
+            run.squeezed_to = run.view.tally.units() * 2 // 3
         return True
 
     async def after_turn(self, run: TurnRun) -> None:
         """Summarise in the background when the conversation nears its room. Cancelling it changes nothing."""
         view = run.view
         try:
-            route = self.spending.route(run.scope.agent.model)
+            route = self.spending.models.route(run.scope.agent.model)
             if self._urgency(run, route) == "no" or (plan := self._plan(run, route)) is None:
                 return
             done, failure = None, None
@@ -345,10 +338,10 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             if isinstance(done, ModelFailed) and done.kind in RETRYABLE and reason == "full":
                 run.compacted, run.unsummarised = False, why  # whoever is asked next, or later, does it
                 return False
-        await self._note_failure(run, why)
+        await self.note_failure(run, why)
         return False
 
-    async def _note_failure(self, run: TurnRun, why: str) -> None:
+    async def note_failure(self, run: TurnRun, why: str) -> None:
         log.warning("a conversation could not be summarised", extra={"thread_id": run.view.thread, "why": why})
         await run.view.commit(Failed("compaction", NOT_SUMMARISED, self.context.clean(why), fatal=False))
 
@@ -383,46 +376,49 @@ _TITLE_SYSTEM = (
 )
 
 
-class ThreadTitles:
-    """Names the threads that nobody has named, once each; whoever runs turns asks for it while it `is_on`."""
+class ThreadTitles(msgspec.Struct, eq=False):
+    """Names the threads that nobody has named, once each; whoever runs turns asks for it while it `is_on`, which may
+    change. `settled` are those that need no title of it any more."""
 
-    def __init__(self, threads: ThreadStore, spending: Spending, clock: Clock, settings: ThreadsSettings) -> None:
-        self._threads = threads
-        self._spending = spending
-        self._clock = clock
-        self._model = settings.title_model
-        self._settled: set[ThreadId] = set()
-        self.is_on = settings.titles == "model"
+    threads: ThreadStore
+    spending: Spending
+    clock: Clock
+    settings: ThreadsSettings
+    settled: set[ThreadId] = msgspec.field(default_factory=set[ThreadId])
+    is_on: bool = False
+
+    def __post_init__(self) -> None:
+        self.is_on = self.settings.titles == "model"
 
     async def after_turn(self, run: TurnRun) -> None:
         """Ask for a title where there is none; what gets no answer, or is cancelled, is asked after the next turn.
         Raises StoreError."""
         thread = run.view.thread
-        if thread in self._settled or is_child(thread) or thread.startswith(ASKED_ONCE):
+        if thread in self.settled or is_child(thread) or thread.startswith(ASKED_ONCE):
             return
         said = [entry.message for entry in run.view.transcript.entries]
         asked = next((one.text for one in said if isinstance(one, UserMessage)), "")
         answer = next((one.text for one in said if isinstance(one, AssistantMessage) and one.text), "")
-        if asked and await self._threads.is_untitled(thread):
+        if asked and await self.threads.is_untitled(thread):
             title = await self._ask(run, cut_middle(asked, SHOWN_CHARS_MAX), cut_middle(answer, SHOWN_CHARS_MAX))
             if title is None:
                 return
             if title:
-                await self._threads.name(thread, title)
-        if len(self._settled) >= SETTLED_MAX:
-            self._settled.clear()
-        self._settled.add(thread)
+                await self.threads.name(thread, title)
+        if len(self.settled) >= SETTLED_MAX:
+            self.settled.clear()
+        self.settled.add(thread)
 
     async def _ask(self, run: TurnRun, asked: str, answer: str) -> str | None:
         """What the model says, as one line; empty when it says nothing, None when it is away."""
-        model = self._model or run.scope.agent.model
+        model = self.settings.title_model or run.scope.agent.model
         talk = f"[person] {asked}\n\n[agent] {answer}".replace("</conversation", "‹/conversation")
         text = UserMessage(f"<conversation>\n{talk}\n</conversation>\n\nWrite the title now.")
         try:
-            route = self._spending.route(model)
+            route = self.spending.models.route(model)
             request = ModelRequest(model=route.model, system=_TITLE_SYSTEM, messages=(text,), max_output_tokens=200)
             async with asyncio.timeout(SECONDS_MAX):
-                done = await self._spending.ask(charge_of(run, model, f"title:{self._clock.new_id()}"), route, request)
+                done = await self.spending.ask(charge_of(run, model, f"title:{self.clock.new_id()}"), route, request)
         except (InvalidInput, TimeoutError) as error:
             log.info("a thread keeps its first words as its title", extra={"why": str(error) or "it took too long"})
             return "" if isinstance(error, InvalidInput) else None

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -16,22 +17,14 @@ import msgspec
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock
-from shoal.domain.comparisons import (
-    STEPS_MAX,
-    Comparison,
-    Difference,
-    ModelAnswer,
-    StepPlace,
-    Wanted,
-    difference,
-)
+from shoal.domain.comparisons import STEPS_MAX, Comparison, Difference, ModelAnswer, StepPlace, Wanted, difference
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.events import Event
 from shoal.domain.ids import ThreadId, TurnId, is_child, parse_thread_id
 from shoal.domain.messages import ModelFailed, ModelRequest, Usage
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Route
-from shoal.domain.records import Ceiling, Step, ThreadInfo
+from shoal.domain.records import Ceiling, ThreadInfo
 from shoal.permissions.profiles import Profiles, hidden
 from shoal.store.comparisons import ceiling_of
 from shoal.store.store import Store
@@ -39,7 +32,7 @@ from shoal.tools.offer import Offer, offer, split, unwrapped
 from shoal.turn.budget import Gauge
 from shoal.turn.context import ContextBuilder
 from shoal.turn.prompt import PromptSection, SystemPrompt, assemble, decode_prompt
-from shoal.turn.replay import RecordedStep, read_branch, recorded_steps
+from shoal.turn.replay import read_branch, recorded_steps
 from shoal.turn.spending import Charge, Spending
 from shoal.turn.thread import stored_specs
 
@@ -132,24 +125,15 @@ class ComparisonProgress(msgspec.Struct, frozen=True):
     stopped: str = ""
 
 
-class Comparisons:
+class Comparisons(msgspec.Struct, frozen=True, eq=False):
     """Begins, runs and shows comparisons. `spec_of` gives an agent, the default one for a name that is gone."""
 
-    def __init__(
-        self,
-        store: Store,
-        context: ContextBuilder,
-        spending: Spending,
-        profiles: Profiles,
-        clock: Clock,
-        spec_of: Callable[[str], AgentSpec],
-    ) -> None:
-        self._store = store
-        self._context = context
-        self._spending = spending
-        self._profiles = profiles
-        self._clock = clock
-        self._spec_of = spec_of
+    store: Store
+    context: ContextBuilder
+    spending: Spending
+    profiles: Profiles
+    clock: Clock
+    spec_of: Callable[[str], AgentSpec]
 
     async def begin(self, wanted: Wanted, usd_max: float) -> ComparisonState:
         """Choose the calls and keep the comparison; no model is asked. What was answered to the same question stays.
@@ -158,13 +142,13 @@ class Comparisons:
         """
         if sum(map(bool, (wanted.thread, wanted.last, wanted.tag))) != 1:
             raise InvalidInput("Name either a thread, how many of the last turns, or a tag.")
-        route = self._spending.route(wanted.model)
+        route = self.spending.models.route(wanted.model)
         if wanted.profile:
-            self._profiles.check(wanted.profile)
+            self.profiles.check(wanted.profile)
         steps = await self._select(wanted)
         if not steps:
             raise NotFound(f"No model was called in what you chose: {wanted.selection}.")
-        is_priced = self._spending.usd(route, Usage(1, 1)) is not None
+        is_priced = self.spending.models.usd(route, Usage(1, 1)) is not None
         if usd_max and not is_priced:
             raise InvalidInput(
                 f"The price of {route.model} is unknown, so no ceiling in dollars can hold. Set it to 0 for none "
@@ -172,11 +156,11 @@ class Comparisons:
             )
         question = msgspec.structs.replace(wanted, runs=1)
         id = hashlib.blake2b(msgspec.json.encode(question), digest_size=8).hexdigest()
-        comparison = Comparison(id, self._clock.now(), wanted, usd_max, tuple(steps))
-        await self._store.comparisons.put(comparison)
+        comparison = Comparison(id, self.clock.now(), wanted, usd_max, tuple(steps))
+        await self.store.comparisons.put(comparison)
         comparison = await self.get(id)
         asked, left_out = await self._prepare(comparison)
-        answers = await self._store.comparisons.answers(id)
+        answers = await self.store.comparisons.answers(id)
         tokens, usd = 0, 0.0
         for one in asked:
             for run in range(1, wanted.runs + 1):
@@ -185,7 +169,7 @@ class Comparisons:
                     continue
                 usage = Usage(one.gauge.request(one.request), one.recorded.usage.output_tokens)
                 tokens += usage.input_tokens + usage.output_tokens
-                usd += self._spending.usd(route, usage) or 0.0
+                usd += self.spending.models.usd(route, usage) or 0.0
         state = await self.state(comparison)
         return msgspec.structs.replace(
             state, estimated_tokens=tokens, estimated_usd=usd if is_priced else None, left_out=left_out
@@ -193,14 +177,14 @@ class Comparisons:
 
     async def get(self, id: str) -> Comparison:
         """One that was begun. Raises NotFound."""
-        found = await self._store.comparisons.get(id)
+        found = await self.store.comparisons.get(id)
         if found is None:
             raise NotFound(f"There is no comparison {id[:40]}. GET /api/comparisons lists them.")
         return found
 
     async def state(self, comparison: Comparison) -> ComparisonState:
         """How far it is."""
-        wanted, answers = comparison.wanted, await self._store.comparisons.answers(comparison.id)
+        wanted, answers = comparison.wanted, await self.store.comparisons.answers(comparison.id)
         places = {(one.thread, one.seq) for one in comparison.steps}
         done = [
             one
@@ -225,8 +209,8 @@ class Comparisons:
 
     async def run(self, comparison: Comparison, asker: Asker) -> AsyncGenerator[ComparisonProgress]:
         """Ask what has no answer yet, AT_ONCE at a time. Closing it ends the calls under way; what is done stays."""
-        wanted, store = comparison.wanted, self._store.comparisons
-        route = self._spending.route(wanted.model)
+        wanted, store = comparison.wanted, self.store.comparisons
+        route = self.spending.models.route(wanted.model)
         asked, _ = await self._prepare(comparison)
         answers = await store.answers(comparison.id)
         open_calls = [
@@ -271,7 +255,7 @@ class Comparisons:
 
     async def detail(self, comparison: Comparison) -> list[ComparedStep]:
         """Each recorded call beside its answers, of those whose thread is still there."""
-        answers = await self._store.comparisons.answers(comparison.id)
+        answers = await self.store.comparisons.answers(comparison.id)
         asked, _ = await self._prepare(comparison, requests=False)
         found: list[ComparedStep] = []
         for step in asked:
@@ -320,14 +304,14 @@ class Comparisons:
     async def _threads(self, *, archived: bool) -> AsyncGenerator[ThreadInfo]:
         """Every thread, the last active first."""
         before: datetime | None = None
-        while page := await self._store.journal.threads(THREADS_AT_ONCE, before=before, archived=archived):
+        while page := await self.store.journal.threads(THREADS_AT_ONCE, before=before, archived=archived):
             for info in page:
                 yield info
             before = page[-1].updated_at
 
     async def _add_turns(self, turns: dict[TurnId, RecordedTurn], thread: ThreadId) -> None:
         """Add the turns of a thread that asked a model; one that a fork copied counts once, where it was first."""
-        info, events = await read_branch(self._store.journal, thread)
+        info, events = await read_branch(self.store.journal, thread)
         found: dict[TurnId, RecordedTurn] = {}
         for step in recorded_steps(events):
             place = StepPlace(thread, step.turn, step.seq, step.agent)
@@ -346,7 +330,7 @@ class Comparisons:
         found: dict[tuple[ThreadId, int], AskedStep] = {}
         for thread, seqs in by_thread.items():
             try:
-                _, events = await read_branch(self._store.journal, thread)
+                _, events = await read_branch(self.store.journal, thread)
             except NotFound:  # deleted since
                 continue
             for step in await self._prepare_thread(comparison.wanted, thread, events, seqs, requests=requests):
@@ -359,11 +343,12 @@ class Comparisons:
     ) -> list[AskedStep]:
         timings = {
             (one.turn, one.step.number): one.step
-            for one in await self._store.journal.steps(thread)
+            for one in await self.store.journal.steps(thread)
             if one.step.description.startswith(MODEL_STEP)
         }
-        route = self._spending.route(wanted.model)
-        known = await self._known(wanted, events, seqs) if requests else None
+        models = self.spending.models
+        route = models.route(wanted.model)
+        systems, offers = await self._known(wanted, events, seqs) if requests else ({}, {})
 
         def build() -> list[AskedStep]:
             built: list[AskedStep] = []
@@ -371,51 +356,49 @@ class Comparisons:
                 if step.seq not in seqs:
                     continue
                 request, gauge, unfit = None, Gauge(), ""
-                if known is not None:
-                    system, tools = known.systems[step.system], known.tools[step.agent, step.tools]
+                if requests:
+                    system, tools = systems[step.system], offers[step.agent, step.tools]
                     if system is None:
                         continue
                     try:
-                        agent = self._spec_of(step.agent)
-                        request, gauge = self._context.request_of(step.entries, agent, route, system, tools)
+                        agent = self.spec_of(step.agent)
+                        request, gauge = self.context.request_of(step.entries, agent, route, system, tools)
                     except InvalidInput as error:
                         unfit = str(error)
                 place = StepPlace(thread, step.turn, step.seq, step.agent)
-                recorded = self._recorded(step, timings.get((step.turn, step.number)))
+                said, timing, usd = step.said, timings.get((step.turn, step.number)), None
+                with suppress(InvalidInput):  # its provider is configured no more
+                    named = timing.description.removeprefix(MODEL_STEP) if timing is not None else said.model
+                    usd = models.usd(models.route(named), said.usage)
+                seconds = timing.duration_ms / 1000 if timing is not None else None
+                recorded = ModelAnswer(said.text, said.tool_calls, said.stop, said.usage, usd, seconds)
                 asked = " ".join(step.asked.split())[:ASKED_CHARS]
-                built.append(AskedStep(place, step.number, asked, step.said.model, recorded, request, gauge, unfit))
+                built.append(AskedStep(place, step.number, asked, said.model, recorded, request, gauge, unfit))
             return built
 
         return await asyncio.to_thread(build)
 
-    async def _known(self, wanted: Wanted, events: list[Event], seqs: Collection[int]) -> "_Known":
-        """What stands before the conversation in the requests of these calls, read once each."""
-        journal, known = self._store.journal, _Known({}, {})
+    async def _known(
+        self, wanted: Wanted, events: list[Event], seqs: Collection[int]
+    ) -> tuple[dict[str, SystemPrompt | None], dict[tuple[str, str], Offer]]:
+        """What stands before the conversation in the requests of these calls, read once each: system texts by digest
+        (None: gone), and tools by agent and digest."""
+        journal, systems, tools = self.store.journal, dict[str, SystemPrompt | None](), dict[tuple[str, str], Offer]()
         given = assemble([PromptSection("prompt", wanted.system)]) if wanted.system else None
         for step in recorded_steps(events):
             if step.seq not in seqs:
                 continue
-            if step.system not in known.systems:
+            if step.system not in systems:
                 body = await journal.prompt(step.system) if given is None else None
-                known.systems[step.system] = given or (decode_prompt(body) if body is not None else None)
-            if (step.agent, step.tools) not in known.tools:
-                agent, body = self._spec_of(step.agent), await journal.prompt(step.tools)
-                specs = stored_specs(body) if body is not None else self._context.tools_of(agent).all
+                systems[step.system] = given or (decode_prompt(body) if body is not None else None)
+            if (step.agent, step.tools) not in tools:
+                agent, body = self.spec_of(step.agent), await journal.prompt(step.tools)
+                specs = stored_specs(body) if body is not None else self.context.tools_of(agent).all
                 if wanted.profile:
-                    profile = self._profiles.get(wanted.profile)
+                    profile = self.profiles.get(wanted.profile)
                     specs = tuple(spec for spec in specs if not hidden(profile, spec.name))
-                known.tools[step.agent, step.tools] = offer(specs, ()) if agent.tools else split(specs)
-        return known
-
-    def _recorded(self, step: RecordedStep, timing: Step | None) -> ModelAnswer:
-        said, usd = step.said, None
-        try:
-            named = timing.description.removeprefix(MODEL_STEP) if timing is not None else said.model
-            usd = self._spending.usd(self._spending.route(named), said.usage)
-        except InvalidInput:  # its provider is configured no more
-            pass
-        seconds = timing.duration_ms / 1000 if timing is not None else None
-        return ModelAnswer(said.text, said.tool_calls, said.stop, said.usage, usd, seconds)
+                tools[step.agent, step.tools] = offer(specs, ()) if agent.tools else split(specs)
+        return systems, tools
 
     # ---- asking ----
 
@@ -424,46 +407,39 @@ class Comparisons:
     ) -> tuple[ModelAnswer, str]:
         """Ask one call, and keep the answer; why it was not asked, where a ceiling is in the way."""
         place, wanted, usd_max = step.place, comparison.wanted, comparison.usd_max
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         if step.request is None:
             answer = ModelAnswer(failed=step.unfit)
         else:
             ceiling = Ceiling(ceiling_of(comparison.id), "", usd_max) if usd_max else None
-            id = f"{ceiling_of(comparison.id)}:{self._clock.new_id()}"
+            id = f"{ceiling_of(comparison.id)}:{self.clock.new_id()}"
             charge = Charge(
                 id, wanted.model, ThreadId(""), TurnId(""), place.agent, asker, audience=OWNERS, ceiling=ceiling
             )
-            refused = await self._spending.reserve(charge, route, step.request, step.gauge)
+            refused = await self.spending.reserve(charge, route, step.request, step.gauge)
             if refused:
                 return ModelAnswer(), refused
-            outcome = await self._spending.reserved(charge, route, step.request, step.gauge)
+            outcome = await self.spending.reserved(charge, route, step.request, step.gauge)
             if isinstance(outcome, ModelFailed):
-                answer = ModelAnswer(failed=self._context.clean(outcome.message))
+                answer = ModelAnswer(failed=self.context.clean(outcome.message))
             else:
                 answer = ModelAnswer(
-                    self._context.clean(outcome.message.text),
+                    self.context.clean(outcome.message.text),
                     tuple(map(unwrapped, outcome.message.tool_calls)),
                     outcome.stop,
                     outcome.usage,
-                    self._spending.usd(route, outcome.usage),
-                    self._clock.monotonic() - began,
+                    self.spending.models.usd(route, outcome.usage),
+                    self.clock.monotonic() - began,
                 )
         key = place.thread, place.seq, run
         with anyio.CancelScope(shield=True):
-            await self._store.comparisons.keep(comparison.id, key, answer)
+            await self.store.comparisons.keep(comparison.id, key, answer)
         return answer, ""
 
 
 def _newest(turns: dict[TurnId, RecordedTurn], count: int) -> dict[TurnId, RecordedTurn]:
     """The newest of them, at most so many unless that is 0, oldest first."""
     return dict(sorted(turns.items(), key=lambda turn: turn[1].began_at)[-count:])
-
-
-class _Known(NamedTuple):
-    """System texts by digest (None: gone), and tools by agent and digest."""
-
-    systems: dict[str, SystemPrompt | None]
-    tools: dict[tuple[str, str], Offer]
 
 
 def total(parts: Iterable[float | None]) -> float | None:

@@ -1,6 +1,11 @@
 """What the model gets to see: the system text settled at the turn's start, the transcript, the tools.
 
 The block that ends a turn's user message: what is true now and would break a stable prefix anywhere else.
+
+What stands before the conversation, instructions and tools, is fitted to a small window: where they leave less than a
+quarter of a request, to three fifths of it. Tools that do not fit are found with `more_tools`, those that are needed
+least first; of the text, the longest sections lose their middles. The same instructions, tools and room give the same
+result, so that requests still begin with the same bytes.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +23,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.events import Cleared, Compacted, TurnStarted
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, platform_of
-from shoal.domain.messages import AssistantMessage, ModelRequest, Prompt, Usage, UserMessage
+from shoal.domain.messages import AssistantMessage, ModelRequest, Prompt, ToolSpec, Usage, UserMessage
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Mount, Route
 from shoal.domain.settings import Config
@@ -34,9 +39,11 @@ from shoal.permissions.profiles import Profile, hidden_by
 from shoal.store.journal import Journal
 from shoal.store.store import Store
 from shoal.tools.executor import CallContext, Executor
-from shoal.tools.offer import Offer
+from shoal.tools.offer import CORE, Offer, offer
 from shoal.tools.processes import line_of
 from shoal.turn.budget import (
+    CALL_UNITS,
+    MESSAGE_UNITS,
     WINDOW_TOKENS_DEFAULT,
     WINDOW_TOKENS_MIN,
     Calibration,
@@ -44,11 +51,12 @@ from shoal.turn.budget import (
     Meter,
     Tally,
     TokenRoom,
+    cut_to,
     fit,
+    level_of,
     reserved,
     room_for,
 )
-from shoal.turn.prefix import FITTED_SHARE, WHOLE_SHARE, Prefix, fit_prefix
 from shoal.turn.prompt import (
     PromptBuilder,
     PromptLimits,
@@ -61,10 +69,30 @@ from shoal.turn.prompt import (
 from shoal.turn.skills import skill_mounts, skill_places, skill_roots
 from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of, options_of, stored_tools
 
+OWNER = Asker(trust="owner", user="owner")
+"""Who asks where no turn does."""
 TOOLS_KNOWN_MAX = 32
 """Sets of tools whose JSON is kept in memory; one is an agent's with a profile."""
 FITTED_MAX = 64
 """Instructions fitted to small windows that are kept."""
+WHOLE_SHARE = 0.75
+"""Instructions and tools that take no more of the input are sent as they are."""
+FITTED_SHARE = 0.6
+"""Of the input, what they get where they would take more."""
+TOOLS_SHARE = 0.4
+"""Of that, what tools get at least, as far as they need it."""
+_FIRST = frozenset({"identity", "rules"})
+
+
+class Prefix(NamedTuple):
+    """What is sent before the conversation, and which tools are found. `sections`: what is sent of each, by name, where
+    that is not all."""
+
+    system: str
+    tools: tuple[ToolSpec, ...]
+    further: tuple[ToolSpec, ...]
+    units: int
+    sections: tuple[tuple[str, str], ...] = ()
 
 
 class Shares(NamedTuple):
@@ -261,18 +289,21 @@ class ContextBuilder:
             further=shares.prefix.further,
         )
         described = self._stored_tools(run.tools)[0]
-        learnt = run.window_tokens or self._calibration.windows.get(_readers(run, route), 0)
+        learnt = run.window_tokens or self._calibration.windows.get(_readers(route, run.visible_threads), 0)
         run.asked = view.digests.mark(request, run.system.text, described, view.transcript, cut_to, learnt)
         return request, units
 
     def shares(self, run: TurnRun, route: Route) -> Shares:
         """How the model's window is shared out. Raises InvalidInput when not even fitted instructions leave room."""
-        factor = self._calibration.factor(_readers(run, route))
-        return self._share_out(run.scope.agent, route, run.system, run.tools, self.window(run, route), factor)
+        learnt, visible = run.window_tokens, run.visible_threads
+        return self._share_out(run.scope.agent, route, run.system, run.tools, learnt, visible)
 
     def _share_out(
-        self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer, window: int, factor: float
+        self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer, learnt: int = 0, visible: str = ""
     ) -> Shares:
+        """The same for whoever sees threads that begin with `visible`; `learnt` is what was just learnt of the window.
+        Without these it is for a request of no turn."""
+        window, factor = self._window_of(route, learnt, visible), self._calibration.factor(_readers(route, visible))
         output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, window // 4)
         prefix = Prefix(system.text, tools.listed, tools.deferred, self.meter.prefix(system.text, tools.listed))
         # What is learnt of a model changes it in steps, so that requests still begin with the same bytes.
@@ -299,11 +330,10 @@ class ContextBuilder:
                     base = ""
             after = events[-1].seq
         transcript.settle()
-        asker, audience = Asker(trust="owner", user="owner"), Audience(everywhere=True, person="owner")
-        scope = TurnScope(agent, asker, audience)
+        scope = TurnScope(agent, OWNER, Audience(everywhere=True, person="owner"))
         tools = self._tools(scope)
         system = await self._stored(journal, base) or await self._present(thread, scope, tools)
-        shares = self._beside(agent, route, system, tools)
+        shares = self._share_out(agent, route, system, tools)
         gauge = shares.gauge
         tally = Tally(self.meter)
         fitted = fit(tally, transcript.entries, shares.room)
@@ -317,6 +347,7 @@ class ContextBuilder:
             calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
             part = texts["summary" if is_summary else "transcript"]
             part += [message.text, *(text for call in calls for text in (call.written_name, call.written_arguments))]
+        oldest = next(filter(str.strip, texts["transcript"]), "")
         return ContextCosts(
             thread=thread,
             agent=agent.name,
@@ -332,29 +363,15 @@ class ContextBuilder:
             left_out=fitted.dropped,
             fitted=bool(shares.prefix.sections),
             room_tokens=round(shares.room.events * gauge.factor),
-            oldest=next(
-                (
-                    text.partition(CONTEXT_HEAD)[0].strip()[:OLDEST_CHARS_MAX]
-                    for text in texts["transcript"]
-                    if text.strip()
-                ),
-                "",
-            ),
+            oldest=oldest.partition(CONTEXT_HEAD)[0].strip()[:OLDEST_CHARS_MAX],
         )
-
-    def _beside(self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer) -> Shares:
-        """How the model's window is shared out for a request of no turn. Raises what `shares` does."""
-        reader = f"{route.provider.name}/{route.model} "
-        known = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
-        window = min(known, self._calibration.windows.get(reader, known))
-        return self._share_out(agent, route, system, tools, window, self._calibration.factor(reader))
 
     def request_of(
         self, entries: Sequence[TranscriptEntry], agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer
     ) -> tuple[ModelRequest, Gauge]:
         """A request of no turn: this conversation, fitted to the model's window, and what tells its tokens. Raises
         InvalidInput when nothing can fit."""
-        shares = self._beside(agent, route, system, tools)
+        shares = self._share_out(agent, route, system, tools)
         request = ModelRequest(
             model=route.model,
             system=shares.prefix.system,
@@ -375,12 +392,11 @@ class ContextBuilder:
 
     def tools_of(self, agent: AgentSpec) -> Offer:
         """The tools that the agent has for the owner."""
-        return self._tools(TurnScope(agent, Asker(trust="owner", user="owner"), Audience()))
+        return self._tools(TurnScope(agent, OWNER, Audience()))
 
     async def instructions(self, thread: ThreadId, agent: AgentSpec, tools: Offer) -> SystemPrompt:
         """The system text as the files are now, with nobody's private memory."""
-        scope = TurnScope(agent, Asker(trust="owner", user="owner"), Audience())
-        return await self._present(thread, scope, tools)
+        return await self._present(thread, TurnScope(agent, OWNER, Audience()), tools)
 
     def clean(self, text: str) -> str:
         """The text without secrets, for the journal."""
@@ -392,9 +408,11 @@ class ContextBuilder:
 
     def window(self, run: TurnRun, route: Route) -> int:
         """The model's window: what is configured or known of it, unless its provider refused less."""
-        learnt = run.window_tokens or self._calibration.windows.get(_readers(run, route), 0)
+        return self._window_of(route, run.window_tokens, run.visible_threads)
+
+    def _window_of(self, route: Route, learnt: int, visible: str) -> int:
         window = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
-        return min(window, learnt or window)
+        return min(window, learnt or self._calibration.windows.get(_readers(route, visible), window))
 
     def narrow_window(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
         """Take the window for smaller for the rest of the turn, after the provider refused a request of so many tokens:
@@ -409,9 +427,10 @@ class ContextBuilder:
 
     def learn(self, run: TurnRun, route: Route, units: int, usage: Usage) -> None:
         """Take in what the provider reports for a request of so many units, and the window that it kept to."""
-        self._calibration.learn(_readers(run, route), units, usage.input_tokens)
+        readers = _readers(route, run.visible_threads)
+        self._calibration.learn(readers, units, usage.input_tokens)
         if run.window_tokens:
-            self._calibration.learn_window(_readers(run, route), run.window_tokens)
+            self._calibration.learn_window(readers, run.window_tokens)
 
     def calls(self, run: TurnRun) -> CallContext:
         """For whom and where the open turn's calls run."""
@@ -432,14 +451,14 @@ class ContextBuilder:
             purpose=Purpose(view.open.author, view.tainted_by, scope.caller, scope.speaks_in, scope.audience),
         )
 
-    def inside(self, agent: AgentSpec, thread: ThreadId) -> Callable[[Path], str]:
+    def inside(self, agent: AgentSpec, thread: ThreadId, path: Path) -> str:
         """The path by which the agent's tools and commands know a host path."""
         mounts = (
             Mount(agent.workspace, "/workspace", writable=True),
             Mount(self._home.attachments(thread), "/attachments"),
             *skill_places(skill_roots(self._home, agent.home, thread)),
         )
-        return partial(self._executor.sandbox.inside, mounts=mounts)
+        return self._executor.sandbox.inside(path, mounts)
 
     def mounts(self, agent: AgentSpec, thread: ThreadId) -> tuple[Mount, ...]:
         """What the agent's commands and file tools reach, first the workspace."""
@@ -454,11 +473,7 @@ class ContextBuilder:
     async def _present(self, thread: ThreadId, scope: TurnScope, tools: Offer) -> SystemPrompt:
         """The system text as the files are now."""
         agent, person = scope.agent, scope.audience.person
-        source_of = await self._tainted_files(person)
-
-        def inside(path: Path) -> str:
-            return self.inside(agent, thread)(path)
-
+        source_of, inside = await self._tainted_files(person), partial(self.inside, agent, thread)
         return self.prompts.system(agent, thread, tools.all, inside, source_of, person)
 
     def _tools(self, scope: TurnScope) -> Offer:
@@ -489,9 +504,41 @@ class ContextBuilder:
         return found
 
 
-def _readers(run: TurnRun, route: Route) -> str:
+def _readers(route: Route, visible: str) -> str:
     """A model and those who may read what it is sent: what is learnt of it is for them alone."""
-    return f"{route.provider.name}/{route.model} {run.visible_threads}"
+    return f"{route.provider.name}/{route.model} {visible}"
+
+
+def fit_prefix(meter: Meter, prompt: SystemPrompt, tools: Offer, units_max: int) -> Prefix:
+    """Bring instructions and tools down to `units_max`."""
+    tools_max = max(int(units_max * TOOLS_SHARE), units_max - MESSAGE_UNITS - meter.count(prompt.text))
+    told, names = tools, set[str]()
+    if _units(tools.listed, meter) > tools_max:  # as many as fit, the core in its order first
+        told = offer((), tools.all, may_find=tools.may_find)
+        order = {name: number for number, name in enumerate(CORE)}
+        listed = [one.name for one in tools.all if one not in tools.deferred]
+        for name in sorted(listed, key=lambda name: (order.get(name, len(CORE)), name)):
+            kept = [one for one in tools.all if one.name in names or one.name == name]
+            tried = offer(kept, [one for one in tools.all if one not in kept], may_find=tools.may_find)
+            if _units(tried.listed, meter) <= tools_max:
+                told, names = tried, names | {name}
+    room = units_max - MESSAGE_UNITS - _units(told.listed, meter)
+    kept = [section for section in prompt.sections if section.text]
+    first = [meter.count(section.text) + 1 for section in kept if section.name in _FIRST]
+    others = [meter.count(section.text) + 1 for section in kept if section.name not in _FIRST]
+    least = level_of(first, max(room, 0))
+    level = level_of(others, max(0, room - sum(min(one, least) for one in first)))
+    texts = tuple(
+        cut_to(section.text, (least if section.name in _FIRST else level) - 1, meter.count) for section in kept
+    )
+    system = "\n\n".join(text for text in texts if text)
+    sections = tuple((section.name, text) for section, text in zip(kept, texts, strict=True))
+    return Prefix(system, told.listed, told.deferred, meter.prefix(system, told.listed), sections)
+
+
+def _units(specs: Sequence[ToolSpec], meter: Meter) -> int:
+    texts = (text for one in specs for text in (one.name, one.description, one.parameters))
+    return CALL_UNITS * len(specs) + sum(map(meter.count, texts))
 
 
 CONTEXT_LINES_MAX = 12

@@ -319,7 +319,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             outcome, _ = await self.spending.stream(charge, route, request, shares.gauge, run.begin_call())
             if isinstance(outcome, ModelDone):
                 self.context.learn(run, route, units, outcome.usage)
-                await self.compactor.before_answer(run)
+                if run.unsummarised:  # no model was there for a summary, and the answer was given without it
+                    await self.compactor.note_failure(run, run.unsummarised)
+                    run.unsummarised = ""
                 return outcome
             if outcome.kind == "context_overflow":
                 if await self.compactor.on_overflow(run, route, outcome.window_tokens, shares.gauge.request(request)):

@@ -44,7 +44,6 @@ from shoal.turn.text_files import FileCache, SkillReader, cut_bytes, cut_middle
 CHANGES_CHARS_MAX = 4000
 """A longer account of changes is not told: the system text is renewed instead."""
 
-
 SYSTEM_TITLE = "Changes made to this environment"
 """The heading of data/SYSTEM.md."""
 
@@ -164,7 +163,6 @@ _NO_TEXT = ("#", "<untrusted", "</untrusted")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(tuple[PromptSection, ...])
 
-
 NO_MEMORY = "(no memory yet)"
 DOCS_DEPTH_MAX = 3
 DOCS_MAX = 200
@@ -172,7 +170,6 @@ PROMPTS_MAX = 256
 """Prompts kept, one an agent, channel and person; the least recently used goes first."""
 
 _DOCUMENT_SUFFIXES = (".md", ".txt", ".rst", ".json", ".toml", ".yaml", ".yml", ".csv", ".tsv", ".sh", ".py", ".sql")
-
 
 HOSTS_TOLD_MAX = 20
 
@@ -184,10 +181,8 @@ def runtime_lines(sandbox: Sandbox, network: Literal["off", "on"] | tuple[str, .
     if not sandbox.isolated:
         where, reach = f"on the machine itself ({sandbox.name})", "the network as the machine does"
     else:
-        where, reach = (
-            f"in a sandbox ({sandbox.name})",
-            {"off": "no network", "on": "the network"}.get(str(network), ""),
-        )
+        where = f"in a sandbox ({sandbox.name})"
+        reach = {"off": "no network", "on": "the network"}.get(str(network), "")
     if not reach:
         hosts = ", ".join(network[:HOSTS_TOLD_MAX]) + (" and others" if len(network) > HOSTS_TOLD_MAX else "")
         reach = f"only these hosts: {hosts}" if hosts else "no network"
@@ -402,8 +397,7 @@ class PromptBuilder:
     def _sections(self, place: _PromptPlace, inputs: _PromptInputs, person: str) -> Iterator[PromptSection]:
         agent, marked = inputs.agent, inputs.marked
         yield PromptSection(
-            "identity",
-            f"You are {agent.name}, an agent that works in chats through Shoal. {place.about}",
+            "identity", f"You are {agent.name}, an agent that works in chats through Shoal. {place.about}"
         )
         yield place.own.section(agent.system_prompt.strip(), marked.get(place.own.path, ""))
         for file, text in zip(place.files, inputs.files, strict=True):
@@ -428,10 +422,8 @@ class PromptBuilder:
         for skill in inputs.skills.found:
             if skill.hidden:
                 continue
-            lines, text = (
-                listed,
-                f"- {skill.name}: {skill.description} ({place.inside[skill.scope]}/{skill.name}/{skill.path.name})",
-            )
+            path = f"{place.inside[skill.scope]}/{skill.name}/{skill.path.name}"
+            lines, text = listed, f"- {skill.name}: {skill.description} ({path})"
             if skill.inline:
                 body = enclosed(cut_middle(skill.body, self._limits.inline_chars_max))
                 lines, text = inline, f"## Skill {skill.name}\n{body}"

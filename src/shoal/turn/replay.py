@@ -115,7 +115,6 @@ async def read_branch(journal: Journal, thread: ThreadId) -> tuple[ThreadInfo, l
 
 
 WIDE = TokenRoom(0, 0, 2**62, 2**62)
-"""Room for any conversation."""
 SHOWN_CHARS = 300
 """How much of a message that differs is shown."""
 TOOL_CHARS = 60
@@ -180,12 +179,8 @@ def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: 
         path = [event for span in spans_to(end, branchings) for event in events[span.first - 1 : span.last]]
         marks: dict[int, tuple[Event, RequestMark]] = {}
         for event in path:
-            if (
-                isinstance(event.data, AssistantSaid)
-                and event.turn
-                and event.seq not in done
-                and turn in ("", event.turn)
-            ):
+            is_meant = event.turn and event.seq not in done and turn in ("", event.turn)
+            if isinstance(event.data, AssistantSaid) and is_meant:
                 calls += 1
                 done.add(event.seq)
                 if event.data.asked is None:
@@ -199,10 +194,7 @@ def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: 
 
 
 def _rebuilt(
-    path: Sequence[Event],
-    marks: Mapping[int, tuple[Event, RequestMark]],
-    texts: Mapping[str, str],
-    meter: Meter,
+    path: Sequence[Event], marks: Mapping[int, tuple[Event, RequestMark]], texts: Mapping[str, str], meter: Meter
 ) -> Iterator[Difference | tuple[TurnId, int, Sent]]:
     transcript, tally, digests = Transcript(), Tally(meter), RequestDigests()
     started, model, is_limited = TurnStarted("", ""), "", False

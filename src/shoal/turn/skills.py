@@ -10,9 +10,9 @@ that is told and never fatal. The format is the open Agent Skills one, with `inl
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -214,22 +214,16 @@ def skill_mounts(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
     return tuple(place for place in skill_places(roots) if place.host.is_dir())
 
 
-def merge(found: Iterable[Skill | SkillProblem]) -> Skills:
+def merge(found: Sequence[Skill | SkillProblem]) -> Skills:
     """Let the later (narrower) skill of a name win; sorted by name. A broken one does not hide a broader whole one."""
-    by_name: dict[str, Skill] = {}
-    problems: list[SkillProblem] = []
-    shadowed: list[Skill] = []
+    by_name, shadowed = dict[str, Skill](), list[Skill]()
     for one in found:
-        match one:
-            case SkillProblem():
-                problems.append(one)
-            case Skill():
-                if one.name in by_name:
-                    shadowed.append(by_name[one.name])
-                by_name[one.name] = one
-            case _:
-                assert_never(one)
-    return Skills(tuple(by_name[name] for name in sorted(by_name)), tuple(problems), tuple(shadowed))
+        if isinstance(one, Skill):
+            if one.name in by_name:
+                shadowed.append(by_name[one.name])
+            by_name[one.name] = one
+    problems = tuple(one for one in found if isinstance(one, SkillProblem))
+    return Skills(tuple(by_name[name] for name in sorted(by_name)), problems, tuple(shadowed))
 
 
 def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProblem:

@@ -25,7 +25,7 @@ from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Models, Route
 from shoal.domain.records import BudgetStatus, Ceiling, NewPost, Reservation, Reserved, Spend, UsageRow
 from shoal.domain.settings import BudgetSettings
-from shoal.permissions.access import NO_LINKS, People
+from shoal.permissions.access import People
 from shoal.store.store import Store
 from shoal.turn.budget import ROUGHLY, Gauge
 from shoal.turn.thread import TurnRun
@@ -82,65 +82,47 @@ NO_BUDGET = AgentBudget()
 Bound = TypeVar("Bound", int, float)
 
 
-class Spending:
-    """Guards and records model calls. Without any ceiling nothing is reserved."""
+class Spending(msgspec.Struct, frozen=True, eq=False):
+    """Guards and records model calls. Without any ceiling nothing is reserved. `own` is an agent's own budget; `noted`
+    are the ceilings of which it was told that little is left."""
 
-    def __init__(
-        self,
-        store: Store,
-        models: Models,
-        clock: Clock,
-        ceilings: BudgetSettings,
-        post: Callable[[NewPost], Awaitable[None]],
-        own: Callable[[str], AgentBudget] = lambda agent: NO_BUDGET,
-        people: People = NO_LINKS,
-    ) -> None:
-        self._own = own
-        self._people = people
-        self._budget = store.budget
-        self._ledger = store.ledger
-        self._models = models
-        self._clock = clock
-        self._ceilings = ceilings
-        self._post = post
-        self._noted: set[str] = set()
-
-    def route(self, name: str) -> Route:
-        """Where a model is. Raises InvalidInput."""
-        return self._models.route(name)
-
-    def usd(self, route: Route, usage: Usage) -> float | None:
-        """What this use costs in US dollars; None where the price is unknown."""
-        return self._models.usd(route, usage)
+    store: Store
+    models: Models
+    clock: Clock
+    ceilings: BudgetSettings
+    post: Callable[[NewPost], Awaitable[None]]
+    own: Callable[[str], AgentBudget]
+    people: People
+    noted: set[str] = msgspec.field(default_factory=set[str])
 
     async def reserve(self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge) -> str:
         """Set the call's greatest cost aside; returns why it may not be made, empty when it may."""
         if not self._ceilings_of(charge):
             return ""
         usage = Usage(gauge.request(request), request.max_output_tokens)
-        return await self.set_aside(charge, self._models.usd(route, usage), usage.input_tokens + usage.output_tokens)
+        return await self.set_aside(charge, self.models.usd(route, usage), usage.input_tokens + usage.output_tokens)
 
     async def set_aside(self, charge: Charge, usd: float | None, tokens: int) -> str:
         """The same for a call that costs so much at most; `usd` is None where nobody knows its price."""
         ceilings = self._ceilings_of(charge)
         if not ceilings:
             return ""
-        if usd is None and self._ceilings.unpriced == "refuse" and any(one.usd_max for one in ceilings):
+        if usd is None and self.ceilings.unpriced == "refuse" and any(one.usd_max for one in ceilings):
             return STOPPED.format(why=f" {UNPRICED.format(model=charge.model)}")
-        expires_at = self._clock.now() + timedelta(seconds=STANDS_SECONDS)
+        expires_at = self.clock.now() + timedelta(seconds=STANDS_SECONDS)
         found = Reserved(())
         with anyio.CancelScope(shield=True):  # not cancelled half-way: the call that follows is, and settles it
-            found = await self._budget.reserve(Reservation(charge.id, ceilings, usd or 0.0, tokens, expires_at))
+            found = await self.store.budget.reserve(Reservation(charge.id, ceilings, usd or 0.0, tokens, expires_at))
             for one in found.standings if found.blocked is None and charge.thread else ():
                 key = f"budget:{one.scope}:{one.day}"
-                if one.share < NOTE_SHARE or key in self._noted or one.scope.startswith("turn:"):
+                if one.share < NOTE_SHARE or key in self.noted or one.scope.startswith("turn:"):
                     continue
                 if not may_know(charge.audience, one.scope):
                     continue
-                if len(self._noted) >= NOTED_MAX:
-                    self._noted.clear()
-                self._noted.add(key)
-                await self._post(NewPost(key, charge.chat, NOTE.format(left=one.left)))
+                if len(self.noted) >= NOTED_MAX:
+                    self.noted.clear()
+                self.noted.add(key)
+                await self.post(NewPost(key, charge.chat, NOTE.format(left=one.left)))
         if found.blocked is None:
             return ""
         if charge.ceiling is not None and charge.ceiling.scope == found.blocked.scope:
@@ -153,12 +135,12 @@ class Spending:
         """Give back what was set aside for a call that failed."""
         if self._ceilings_of(charge):
             with anyio.CancelScope(shield=True):
-                await self._budget.release(charge.id)
+                await self.store.budget.release(charge.id)
 
     async def record(self, charge: Charge, usage: Usage, usd: float | None) -> None:
         """Record a call beside a turn's steps, once by its id; it settles what was set aside."""
         with anyio.CancelScope(shield=True):
-            await self._ledger.record(charge.thread, charge.turn, self.spend(charge, usage, usd))
+            await self.store.ledger.record(charge.thread, charge.turn, self.spend(charge, usage, usd))
 
     def spend(self, charge: Charge, usage: Usage, usd: float | None) -> Spend:
         """The record of a call that took so much; it settles what was set aside."""
@@ -192,10 +174,10 @@ class Spending:
             was_cut_off = not ended or (isinstance(outcome, ModelFailed) and any(written))
             if was_cut_off:
                 usage = Usage(gauge.request(request), round(sum(map(gauge.text, written))))
-                spent = self.spend(charge, usage, self._models.usd(route, usage))
-                spent = msgspec.structs.replace(spent, id=f"{charge.id}:cut:{self._clock.new_id()}")
+                spent = self.spend(charge, usage, self.models.usd(route, usage))
+                spent = msgspec.structs.replace(spent, id=f"{charge.id}:cut:{self.clock.new_id()}")
                 with anyio.CancelScope(shield=True):
-                    await self._ledger.record(charge.thread, charge.turn, spent)
+                    await self.store.ledger.record(charge.thread, charge.turn, spent)
         return outcome, was_cut_off
 
     async def ask(
@@ -213,7 +195,7 @@ class Spending:
         """Make such a call once its cost is set aside."""
         outcome, was_cut_off = await self.stream(charge, route, request, gauge)
         if isinstance(outcome, ModelDone):
-            await self.record(charge, outcome.usage, self._models.usd(route, outcome.usage))
+            await self.record(charge, outcome.usage, self.models.usd(route, outcome.usage))
         elif not was_cut_off:
             await self.release(charge)
         return outcome
@@ -224,7 +206,7 @@ class Spending:
         bounds = [one for one in self._ceilings_of(here) if may_know(audience, one.scope)]
         if not bounds:
             return ""
-        found = await self._budget.standings([(bound.scope, bound.day) for bound in bounds])
+        found = await self.store.budget.standings([(bound.scope, bound.day) for bound in bounds])
         scarce = [one for one in found if one.share >= NOTE_SHARE]
         return max(scarce, key=lambda one: one.share).left if scarce else ""
 
@@ -232,8 +214,8 @@ class Spending:
         """What bounds the call: the turn and, where others called it, each turn and thread above; the person, the
         agent, and all there is. An agent's own budget holds for its turns and days, whichever is stricter; a person's
         own takes the place of everybody's."""
-        set_to, own, day = self._ceilings, self._own(charge.agent), self._clock.now().date().isoformat()
-        person = self._people.find(charge.asker.identities[0])
+        set_to, own, day = self.ceilings, self.own(charge.agent), self.clock.now().date().isoformat()
+        person = self.people.find(charge.asker.identities[0])
         user = f"user:{charge.asker.identities[0]}" if charge.asker.user else ""
         found: list[tuple[str, str, float, int]] = []
         for thread, turn in ((charge.thread, charge.turn), *charge.line):

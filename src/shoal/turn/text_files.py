@@ -24,7 +24,6 @@ from shoal.turn.skills import (
 _RACY_NANOSECONDS = 20_000_000
 """A file changed this shortly before it was read may change again without a new time stamp, so it is read once more."""
 
-
 Content = TypeVar("Content", str, tuple[str, ...])
 
 

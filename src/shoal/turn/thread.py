@@ -87,7 +87,6 @@ _tools = msgspec.json.Decoder(tuple[_Described, ...])
 
 
 def digest_of(content: bytes) -> str:
-    """The digest by which a mark names something."""
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
 
 
@@ -117,8 +116,6 @@ def options_of(model: str, output_tokens: int, tool_choice: str, temperature: fl
 
 class RequestDigests:
     """Marks the requests of one thread, each for the cost of what was added since the one before."""
-
-    __slots__ = ("_after", "_hash", "_head", "_messages", "_system")
 
     def __init__(self) -> None:
         self._messages: tuple[ModelMessage, ...] = ()
@@ -186,7 +183,6 @@ LOADED_AT_ONCE_MAX = 500
 """Events read at a time when a conversation is read from the journal."""
 
 TRY_AGAIN = "`/retry` answers it anew."
-"""What a chat is told with the end of a turn that failed."""
 
 Finishing = Callable[[float], Awaitable[Committed]]
 """A transaction that enqueues posts and claims them for so many seconds, or for 0 does not."""
@@ -209,32 +205,6 @@ class ThreadView:
     turn/prompt.py); `tally` has the running sums for the budget; watchers tell one model call
     from the next by `call_numbers`.
     """
-
-    __slots__ = (
-        "_asked_by",
-        "_checkpoints",
-        "_enqueue",
-        "_folders",
-        "_hub",
-        "_scope",
-        "_taint",
-        "_turn_taint",
-        "_window_seq",
-        "aborting",
-        "announced",
-        "base",
-        "call_numbers",
-        "digests",
-        "journal",
-        "lease",
-        "state",
-        "steered",
-        "tally",
-        "thread",
-        "transcript",
-        "unprojected",
-        "waiting",
-    )
 
     def __init__(
         self,
@@ -292,14 +262,9 @@ class ThreadView:
 
     @property
     def held_bytes(self) -> int:
-        """About what the conversation takes in memory."""
         return TOKEN_BYTES * self.tally.units() + MESSAGE_BYTES * len(self.transcript.entries)
 
     # ---- signals and watchers ----
-
-    def steer(self) -> None:
-        """A message waits for the open turn."""
-        self.steered = True
 
     def abort(self) -> None:
         """A person stopped the open turn: end its work, at whatever await it stands."""
@@ -318,13 +283,11 @@ class ThreadView:
                 self._scope = None
 
     def show(self, data: LiveData) -> None:
-        """Show watchers what the open turn does."""
         self._hub.show(self.thread, self.turn, data)
 
     # ---- reading the journal ----
 
     def renew(self, lease: Lease) -> None:
-        """Go on under a newer lease."""
         self.lease = lease
         self.steered, self.aborting = lease.steers, lease.aborting
         self.waiting = lease.waiting
@@ -460,7 +423,6 @@ class ThreadView:
             await anyio.lowlevel.checkpoint_if_cancelled()
 
     def close_turn(self) -> None:
-        """The turn has finished and is written down."""
         self.lease = msgspec.structs.replace(self.lease, open_turn=TurnId(""))
         self.state = None
         self.unprojected = []
@@ -570,12 +532,3 @@ class TurnRun(msgspec.Struct, eq=False):
                 streamed.clear()
 
         return see
-
-    def first_compaction(self) -> bool:
-        """Whether the conversation may be summarised in line; once a turn."""
-        first, self.compacted = not self.compacted, True
-        return first
-
-    def squeeze(self, units: int) -> None:
-        """Send no more than this of the conversation for the rest of the turn."""
-        self.squeezed_to = units

@@ -1,5 +1,7 @@
 """Journals for tests: random but lawful sequences of a thread's events."""
 
+from collections.abc import Iterable
+from copy import copy
 from datetime import UTC, datetime
 
 from hypothesis import strategies as st
@@ -18,7 +20,9 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.messages import Author, ToolCall
+from shoal.domain.messages import Author, ModelMessage, ToolCall
+from shoal.domain.transcript import Transcript
+from shoal.domain.turnstate import TurnState
 
 THREAD = ThreadId("web:lobby:test")
 AT = datetime(2026, 1, 5, tzinfo=UTC)
@@ -38,6 +42,30 @@ def calls(*ids: str) -> tuple[ToolCall, ...]:
 def result(call: str, text: str = "ok", *, is_error: bool = False, counts: bool = True) -> ToolFinished:
     """The result of a call."""
     return ToolFinished(CallId(call), "time", text, is_error, counts=counts)
+
+
+def transcript_of(events: Iterable[Event]) -> Transcript:
+    """The transcript of a whole journal."""
+    transcript = Transcript()
+    for event in events:
+        transcript.add(event)
+    return transcript
+
+
+def messages_of(transcript: Transcript) -> tuple[ModelMessage, ...]:
+    """What a request would have of it now; events may still be added to it afterwards."""
+    now = copy(transcript)
+    now.entries = list(transcript.entries)
+    now.settle()
+    return tuple(entry.message for entry in now.entries)
+
+
+def state_after(turn: TurnId, events: Iterable[Event]) -> TurnState:
+    """The fold of a turn over a whole journal."""
+    state = TurnState(turn)
+    for event in events:
+        state.apply(event)
+    return state
 
 
 @st.composite

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
-from tests.unit.domain.journals import AT, PERSON, calls, journals, number, result
+from tests.unit.domain.journals import AT, PERSON, calls, journals, number, result, state_after
 
 from shoal.domain.events import (
     ApprovalRequested,
@@ -49,7 +49,7 @@ STEERED = Steered("try this", PERSON)
 
 
 def after(*data: EventData) -> Move | None:
-    return next_move(TurnState.after(TurnId("t1"), number(*OPEN, *data)), LIMITS)
+    return next_move(state_after(TurnId("t1"), number(*OPEN, *data)), LIMITS)
 
 
 def error(call: str) -> EventData:
@@ -112,28 +112,28 @@ def test_next_move(data: tuple[EventData, ...], move: Move | None) -> None:
 def test_a_steer_asks_for_more_than_a_tool_has_told() -> None:
     told = ToolFinished(CallId("a"), "message", "sent", answers=True)
     said = (*OPEN, AssistantSaid("", calls("a")), told)
-    assert TurnState.after(TurnId("t1"), number(*said)).told
-    assert not TurnState.after(TurnId("t1"), number(*said, Steered("and?", PERSON))).told
+    assert state_after(TurnId("t1"), number(*said)).told
+    assert not state_after(TurnId("t1"), number(*said, Steered("and?", PERSON))).told
 
 
 def test_only_a_fallback_is_told_as_another_model_that_answers() -> None:
     summary, fallback = Failed("summary", "no summary", fatal=False), Failed(FALLBACK, "busy", fatal=False)
-    assert TurnState.after(TurnId("t1"), number(*OPEN, summary)).instead == ""
-    assert TurnState.after(TurnId("t1"), number(*OPEN, fallback, summary)).instead == "busy"
+    assert state_after(TurnId("t1"), number(*OPEN, summary)).instead == ""
+    assert state_after(TurnId("t1"), number(*OPEN, fallback, summary)).instead == "busy"
 
 
 def test_an_outage_is_counted_once_however_often_it_is_tried_again() -> None:
     waiting = RetryScheduled("overloaded", "busy", AT, AT, 1)
-    assert TurnState.after(TurnId("t1"), number(*OPEN)).outages == 0
-    assert TurnState.after(TurnId("t1"), number(*OPEN, waiting, waiting)).outages == 1
-    assert TurnState.after(TurnId("t1"), number(*OPEN, waiting, ASKED, waiting)).outages == 2
+    assert state_after(TurnId("t1"), number(*OPEN)).outages == 0
+    assert state_after(TurnId("t1"), number(*OPEN, waiting, waiting)).outages == 1
+    assert state_after(TurnId("t1"), number(*OPEN, waiting, ASKED, waiting)).outages == 2
 
 
 def test_messages_whose_calls_are_cut_off_have_as_many_tries_as_failing_tools() -> None:
     limits = TurnsSettings(tool_errors_in_a_row_max=3)
 
     def move(*data: EventData) -> Move | None:
-        return next_move(TurnState.after(TurnId("t1"), number(*OPEN, *data)), limits)
+        return next_move(state_after(TurnId("t1"), number(*OPEN, *data)), limits)
 
     assert move(*(CUT_CALL, not_run("a")) * 2) == CallModel(tools=True)
     assert move(*(CUT_CALL, not_run("a")) * 3) == NoteLimit("output_tokens")
@@ -143,24 +143,24 @@ def test_messages_whose_calls_are_cut_off_have_as_many_tries_as_failing_tools() 
 def test_a_turn_waits_for_its_model_until_it_is_due_and_not_once_it_answers_or_fails() -> None:
     due = AT + timedelta(seconds=60)
     waiting = RetryScheduled("overloaded", "busy", due, AT, 1)
-    state = TurnState.after(TurnId("t1"), number(*OPEN, waiting))
+    state = state_after(TurnId("t1"), number(*OPEN, waiting))
     assert [state.waits(now) for now in (AT, due - timedelta(seconds=1), due)] == [True, True, False]
     assert not state.waits(AT - timedelta(seconds=1))  # the clock was set back
     for ending in (ASKED, Failed("overloaded", "busy")):
-        assert not TurnState.after(TurnId("t1"), number(*OPEN, waiting, ending)).waits(AT)
+        assert not state_after(TurnId("t1"), number(*OPEN, waiting, ending)).waits(AT)
 
 
 def test_a_turn_has_taken_what_all_of_its_answers_took() -> None:
     said = [AssistantSaid("", usage=Usage(10 * number, number)) for number in (1, 2, 4)]
-    assert TurnState.after(TurnId("t1"), number(*OPEN, *said)).usage == Usage(70, 7)
+    assert state_after(TurnId("t1"), number(*OPEN, *said)).usage == Usage(70, 7)
 
 
 def test_a_turn_keeps_who_asked_and_what_steered_them_and_no_message_that_was_missed() -> None:
     asked = UserSaid("go", PERSON, "m1", origin="agent", tainted_by="a web page", direct=True)
     missed = UserSaid("before", Author("u2", trusted=False), "m0", backfill=True)
-    state = TurnState.after(TurnId("t1"), number(OPEN[0], asked, missed))
-    found = (state.author, state.message_id, state.asked, state.origin, state.tainted_by, state.direct)
-    assert found == (PERSON, "m1", "go", "agent", "a web page", True)
+    state = state_after(TurnId("t1"), number(OPEN[0], asked, missed))
+    found = (state.author, state.message_id, state.origin, state.tainted_by, state.direct)
+    assert found == (PERSON, "m1", "agent", "a web page", True)
 
 
 def test_the_step_limit_is_met_after_as_many_steps() -> None:
@@ -178,7 +178,7 @@ def test_a_cut_off_answer_at_the_step_limit_is_taken_as_it_is() -> None:
 @given(journals())
 def test_the_fold_is_the_same_however_it_is_cut(events: list[Event]) -> None:
     turn = events[-1].turn
-    whole = TurnState.after(turn, events)
+    whole = state_after(turn, events)
     resumed = TurnState(turn)
     for event in events:
         resumed.apply(event)
@@ -187,7 +187,7 @@ def test_the_fold_is_the_same_however_it_is_cut(events: list[Event]) -> None:
 
 @given(journals())
 def test_an_unfinished_turn_always_has_a_next_move(events: list[Event]) -> None:
-    state = TurnState.after(events[-1].turn, events)
+    state = state_after(events[-1].turn, events)
     assert (next_move(state, LIMITS) is None) == (state.finished is not None)
 
 
@@ -201,9 +201,9 @@ def allowed(identity: str) -> ApprovalSettled:
 
 def test_a_request_made_anew_takes_the_place_of_the_first_and_of_all_that_followed_it() -> None:
     started = ToolStarted(CallId("a"), "bash", ())
-    state = TurnState.after(TurnId("t1"), number(*OPEN, ASKED, request("1"), allowed("1"), started, request("2")))
+    state = state_after(TurnId("t1"), number(*OPEN, ASKED, request("1"), allowed("1"), started, request("2")))
     assert (state.approvals[CallId("a")].approval_id, state.verdicts, state.started) == ("2", {}, set())
-    again = TurnState.after(TurnId("t1"), number(*OPEN, ASKED, request("1"), request("2"), allowed("1")))
+    again = state_after(TurnId("t1"), number(*OPEN, ASKED, request("1"), request("2"), allowed("1")))
     assert again.verdicts == {}
-    decided = TurnState.after(TurnId("t1"), number(*OPEN, ASKED, request("1"), request("2"), allowed("2")))
+    decided = state_after(TurnId("t1"), number(*OPEN, ASKED, request("1"), request("2"), allowed("2")))
     assert decided.verdicts[CallId("a")].approval_id == "2"

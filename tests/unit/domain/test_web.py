@@ -1,17 +1,20 @@
 """Addresses a model may open: every form of a private one is refused, whoever invents it."""
 
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_network
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.domain.errors import FetchError
-from shoal.domain.web import networks, parse_target, why_refused
+from shoal.domain.web import parse_target, why_refused
 
-PRIVATE = networks(
-    ["0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16",
-     "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4"]
+PRIVATE = tuple(
+    IPv4Network(text)
+    for text in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16",
+        "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
+    )
 )  # fmt: skip
 private_addresses = st.sampled_from(PRIVATE).flatmap(
     lambda net: st.integers(int(net.network_address), int(net.broadcast_address)).map(IPv4Address)
@@ -60,7 +63,7 @@ def test_ordinary_addresses_are_opened() -> None:
 
 
 def test_allowed_networks_are_opened_and_no_more() -> None:
-    allowed = networks(["127.0.0.1/32", "fd00::/8"])
+    allowed = (ip_network("127.0.0.1/32"), ip_network("fd00::/8"))
     assert why_refused("127.0.0.1", allowed) == ""
     assert why_refused("fd12::1", allowed) == ""
     assert why_refused("127.0.0.2", allowed)

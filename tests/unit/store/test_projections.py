@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.domain.journals import messages_of
 from tests.unit.store.journals import THREAD, Piece, journals, number_events
 
 from shoal.domain.events import (
@@ -313,9 +314,9 @@ def test_the_context_is_the_transcript(events: list[Event]) -> None:
         if shown and shown[0]["role"] == "system":
             assert shown.pop(0)["text"] in SYSTEMS.values()
         assert [message["role"] for message in shown] == [
-            type(message).__struct_config__.tag for message in expected.messages()
+            type(message).__struct_config__.tag for message in messages_of(expected)
         ]
-        assert [message["text"] for message in shown] == [message.text for message in expected.messages()]
+        assert [message["text"] for message in shown] == [message.text for message in messages_of(expected)]
 
 
 @given(journals(), st.data())

@@ -4,14 +4,15 @@ import asyncio
 import gzip
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from ipaddress import ip_network
 
 import pytest
 
 from shoal.domain.errors import FetchError
-from shoal.domain.web import Fetched, FetchRequest, WebAddress, networks
+from shoal.domain.web import Fetched, FetchRequest, WebAddress
 from shoal.tools.fetch import GuardedFetcher
 
-LOOPBACK = networks(["127.0.0.0/8"])
+LOOPBACK = (ip_network("127.0.0.0/8"),)
 Answer = Callable[[str, dict[str, str]], bytes]
 
 
@@ -76,7 +77,7 @@ async def test_a_page_is_fetched_with_its_own_host_name_and_nothing_ambient(monk
 async def test_a_name_is_looked_up_once_and_the_connection_goes_to_what_was_checked() -> None:
     async with server(always(reply(b"the checked one"))) as (port, seen):
         names = Names(site=[["127.0.0.1"], ["127.0.0.99"]])
-        fetcher = GuardedFetcher(names, networks(["127.0.0.1/32"]))
+        fetcher = GuardedFetcher(names, (ip_network("127.0.0.1/32"),))
         assert (await fetcher.fetch(FetchRequest(f"http://site.example:{port}/"))).body == b"the checked one"
         assert names.asked == ["site.example"]
         with pytest.raises(FetchError, match="not a public address"):
@@ -95,7 +96,9 @@ async def test_a_redirect_is_checked_like_the_first_address(location: str) -> No
     async with server(always(reply(status="302 Found", Location=location))) as (port, seen):
         names = Names(site=[["127.0.0.1"]], inner=[["192.168.0.1"]])
         with pytest.raises(FetchError):
-            await GuardedFetcher(names, networks(["127.0.0.1/32"])).fetch(FetchRequest(f"http://site.example:{port}/"))
+            await GuardedFetcher(names, (ip_network("127.0.0.1/32"),)).fetch(
+                FetchRequest(f"http://site.example:{port}/")
+            )
         assert len(seen) == 1
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.domain.journals import messages_of
 
 from shoal.domain.errors import InvalidInput
 from shoal.domain.events import AssistantSaid, Compacted, Event, EventData, Steered, ToolFinished, TurnStarted, UserSaid
@@ -157,7 +158,7 @@ def test_a_request_keeps_its_promises(steps: list[tuple[str, int, int, bool]], l
     journal = journal_of(steps)
     space = TokenRoom(left + 50, 50, int(left * 0.7), int(left * 0.2))
     fitted = journal.fit(space)
-    whole = journal.transcript.messages()
+    whole = messages_of(journal.transcript)
     assert fitted.units <= space.prefix + space.events + space.artifacts
     assert fitted.units == space.prefix + sum(Meter().message(message) for message in fitted.messages)
     assert is_paired(fitted.messages)
@@ -189,7 +190,7 @@ def test_keeping_sums_gives_what_counting_anew_gives(steps: list[tuple[str, int,
 def test_everything_is_sent_while_it_fits() -> None:
     journal = Journal().user(words(20)).say(words(20)).user(words(20))
     fitted = journal.fit(room(100))
-    assert fitted.messages == journal.transcript.messages()
+    assert fitted.messages == messages_of(journal.transcript)
     assert (fitted.dropped, fitted.stubbed, fitted.shortened) == (0, 0, False)
 
 

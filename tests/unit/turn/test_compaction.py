@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.domain.journals import messages_of
 from tests.unit.turn.test_budget import ANA, Journal, is_paired, words
 
 from shoal.domain.events import AssistantSaid, Compacted, Steered, ToolFinished
@@ -109,7 +110,7 @@ def test_whole_turns_are_taken_out() -> None:
     ]
     assert plan.request == ""
     journal.put(compacted(plan, "## Goal\nTo ask.", "threshold", ""))
-    texts = [message.text for message in journal.transcript.messages()]
+    texts = [message.text for message in messages_of(journal.transcript)]
     assert texts[0] == f"{SUMMARY_HEAD}\n## Goal\nTo ask."
     assert "question 4" in texts[1]
     assert len(texts) == 5
@@ -123,7 +124,7 @@ def test_inside_a_huge_turn_the_request_is_quoted() -> None:
     assert plan.request.startswith("[Ana] [the request]")
     assert len(plan.request) < REQUEST_CHARS_MAX + 100
     journal.put(compacted(plan, "## Progress\nHalf.", "overflow", ""))
-    messages = journal.transcript.messages()
+    messages = messages_of(journal.transcript)
     assert "[the request]" in messages[0].text
     assert is_paired(messages)
     assert "result 9" in messages[-1].text
@@ -160,7 +161,7 @@ def test_a_cut_off_answer_is_not_parted_from_its_request_to_go_on() -> None:
     journal.put(AssistantSaid("half", stop="max_tokens")).say(words(95))
     plan = needed_plan(journal)
     journal.put(compacted(plan, "x", "threshold", ""))
-    texts = [message.text for message in journal.transcript.messages()]
+    texts = [message.text for message in messages_of(journal.transcript)]
     assert (CUT_OFF in texts) == ("half" in texts)
 
 
@@ -249,7 +250,7 @@ def plan_with(*calls: tuple[str, str], earlier: str = "") -> Plan:
     for number, (name, arguments) in enumerate(calls):
         call = ToolCall(CallId(f"c{number}"), name, arguments)
         journal.put(AssistantSaid("", (call,), "tool_calls"), ToolFinished(call.id, name, "ok"))
-    return Plan(1, journal.transcript.messages(), earlier)
+    return Plan(1, messages_of(journal.transcript), earlier)
 
 
 def test_files_read_and_changed_are_listed() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from shoal.domain.messages import MORE_TOOLS, ToolSpec
 from shoal.tools.offer import CORE, Offer, offer
 from shoal.turn.budget import Meter
-from shoal.turn.prefix import fit_prefix
+from shoal.turn.context import fit_prefix
 from shoal.turn.prompt import PromptSection, SystemPrompt, assemble
 
 NAMES = ("identity", "prompt", "rules", "skills", "docs", "memory global")

@@ -40,7 +40,9 @@ class ChatInbound:
         assert CLAIM not in prompt.text
         event = _event(prompt)
         assert source_of(event), "it taints as if it had been fetched"
-        (message,) = Transcript([event]).messages()
+        transcript = Transcript()
+        transcript.add(event)
+        (message,) = [entry.message for entry in transcript.entries]
         start, end = message.text.index("<untrusted"), message.text.index("</untrusted>") + len("</untrusted>")
         assert is_untrusted_block(message.text[start:end])
         assert CLAIM in message.text[start:end]
@@ -67,7 +69,9 @@ class ChatInbound:
         read = {"words": CLAIM} if name == "voice.ogg" else {"excerpt": CLAIM}
         event = _event(msgspec.structs.replace(prompt, attachments=(msgspec.structs.replace(file, **read),)))
         assert source_of(event), "it taints as if it had been fetched"
-        (message,) = Transcript([event]).messages()
+        transcript = Transcript()
+        transcript.add(event)
+        (message,) = [entry.message for entry in transcript.entries]
         outside = re.sub(r"<untrusted source='[^']*'>\n.*?\n</untrusted>", "", message.text, flags=re.DOTALL)
         assert (CLAIM in message.text, CLAIM in outside) == (True, False)
 

@@ -66,7 +66,7 @@ def _reminder(name: str, does: str, when: str, text: str, timezone: str, context
     async def add() -> ToolOutput:
         found = moment()
         trigger = NewTrigger(
-            kind="one-shot" if found.kind == "one-shot" else "periodic",
+            kind=found.kind,
             schedule=found.schedule,
             text=text,
             author=context.purpose.person,
