@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tomllib
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.schema import refusal
 from shoal.domain.toml_text import find_statement
-from shoal.domain.untrusted import UNREADABLE
+from shoal.domain.untrusted import BAD_TOML, UNREADABLE
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 FILE = "agent.toml"
@@ -68,9 +69,9 @@ def checked_name(name: str) -> str:
 
 def read_shared(home: Home) -> dict[str, object]:
     """`data/settings.json`: what every agent has that says nothing itself, by the keys of agent.toml; nothing without
-    it. Raises InvalidInput for a broken file."""
+    it. Raises InvalidInput for a broken file, and for one that cannot be read."""
     try:
-        body = (home.data / SHARED).read_bytes()[:FILE_BYTES_MAX]
+        body = _settings(home.data / SHARED)
         msgspec.json.decode(body, type=AgentFile)
         return msgspec.json.decode(body, type=dict[str, object])
     except FileNotFoundError:
@@ -83,10 +84,10 @@ def read_shared(home: Home) -> dict[str, object]:
 
 
 def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})) -> AgentFile:
-    """An agent's settings, and the `shared` ones that it says nothing of. Raises InvalidInput for a broken file."""
+    """An agent's settings, and the `shared` ones that it says nothing of. Raises InvalidInput for a broken file, and for
+    one that cannot be read."""
     try:
-        text = (folder / FILE).read_text("utf-8")[:FILE_BYTES_MAX]
-        own = tomllib.loads(text)
+        own = tomllib.loads(_settings(folder / FILE).decode())
         budgets = shared.get("budget"), own.get("budget")
         if all(isinstance(one, dict) for one in budgets):
             ceilings, its_own = cast("tuple[dict[str, object], dict[str, object]]", budgets)
@@ -94,16 +95,42 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
         return msgspec.convert({**shared, **own}, AgentFile)
     except FileNotFoundError:
         return msgspec.convert(dict(shared), AgentFile)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except (*BAD_TOML, *UNREADABLE) as error:
         why = refusal(error, AgentFile, table="a table")
         raise InvalidInput(f"{folder.name}/{FILE}: {why}. Correct the file; it counts at once.") from error
+
+
+def _settings(file: Path) -> bytes:
+    """The beginning of a settings file. Raises FileNotFoundError, and InvalidInput where it cannot be read or something
+    else lies in its place: a pipe would be waited for."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise InvalidInput(f"{_called(file)} is no plain file. Put one in its place; it counts at once.")
+            return os.read(descriptor, FILE_BYTES_MAX)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unusable(file, error) from error
+
+
+def unusable(path: Path, error: OSError) -> InvalidInput:
+    """What to raise where something of an agent's cannot be used."""
+    return InvalidInput(f"{_called(path)} cannot be used: {error.strerror}. Correct what lies there; it counts at once.")
+
+
+def _called(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
 
 
 def digest_of(folder: Path) -> str:
     """What tells one state of an agent's settings from another."""
     try:
-        return hashlib.sha256((folder / FILE).read_bytes()).hexdigest()
-    except OSError:
+        return hashlib.sha256(_settings(folder / FILE)).hexdigest()
+    except (OSError, InvalidInput):
         return ""
 
 
