@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import shutil
-import stat
 import subprocess
 import tomllib
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import msgspec
 
 from shoal.domain.agents import AgentBudget
 from shoal.domain.errors import InvalidInput
+from shoal.domain.files import read_plain
 from shoal.domain.home import Home
 from shoal.domain.schema import refusal
 from shoal.domain.toml_text import find_statement
@@ -101,16 +101,9 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
 
 
 def _settings(file: Path) -> bytes:
-    """The beginning of a settings file. Raises FileNotFoundError, and InvalidInput where it cannot be read or something
-    else lies in its place: a pipe would be waited for."""
+    """The beginning of a settings file. Raises FileNotFoundError, and InvalidInput where it cannot be read."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise InvalidInput(f"{_called(file)} is no plain file. Put one in its place; it counts at once.")
-            return os.read(descriptor, FILE_BYTES_MAX)
-        finally:
-            os.close(descriptor)
+        return read_plain(file, FILE_BYTES_MAX)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -119,11 +112,8 @@ def _settings(file: Path) -> bytes:
 
 def unusable(path: Path, error: OSError) -> InvalidInput:
     """What to raise where something of an agent's cannot be used."""
-    return InvalidInput(f"{_called(path)} cannot be used: {error.strerror}. Correct what lies there; it counts at once.")
-
-
-def _called(path: Path) -> str:
-    return f"{path.parent.name}/{path.name}"
+    called = f"{path.parent.name}/{path.name}"
+    return InvalidInput(f"{called} cannot be used: {error.strerror}. Correct what lies there; it counts at once.")
 
 
 def digest_of(folder: Path) -> str:
