@@ -84,8 +84,8 @@ def read_shared(home: Home) -> dict[str, object]:
 
 
 def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})) -> AgentFile:
-    """An agent's settings, and the `shared` ones that it says nothing of. Raises InvalidInput for a broken file, and for
-    one that cannot be read."""
+    """An agent's settings, and the `shared` ones that it says nothing of. Raises InvalidInput for a file that
+    is broken or cannot be read."""
     try:
         own = tomllib.loads(_settings(folder / FILE).decode())
         budgets = shared.get("budget"), own.get("budget")

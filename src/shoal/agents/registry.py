@@ -211,8 +211,8 @@ class AgentRegistry:
         return msgspec.structs.replace(kept.spec, model=model, profile=profile)
 
     def spec(self, name: str) -> AgentSpec:
-        """The agent as its file is now; the same object while it does not change. Raises InvalidInput where that, or its
-        directory, cannot be used."""
+        """The agent as its file is now; the same object while it does not change. Raises InvalidInput where
+        that, or its directory, cannot be used."""
         return self._ready(name).spec
 
     def known(self, name: str) -> AgentSpec | None:

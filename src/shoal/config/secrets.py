@@ -65,7 +65,7 @@ _REMARK = re.compile(r"""^(\s*#.*(?:key|token|secret|password|passwd|credential)
 def without_secrets(text: str) -> str | None:
     """The file with every secret that is written out made empty; the rest stays byte for byte.
 
-    None when that cannot be done for sure: the file is not TOML, is nested without end, or a secret is written with escapes.
+    None when that cannot be done for sure: the file is not TOML, or a secret is written with escapes.
     """
     try:
         found = set(_secrets(tomllib.loads(text)))

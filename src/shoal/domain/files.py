@@ -24,7 +24,7 @@ DIGEST_CHARS = 32
 
 
 def read_plain(path: Path, bytes_max: int) -> bytes:
-    """The beginning of a plain file. Raises OSError, also where anything else lies there: a pipe would be waited for."""
+    """The beginning of a plain file. Raises OSError, also for what is none: a pipe would be waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
