@@ -426,7 +426,10 @@ class ProcessService:
                     await self.rows.tell(process.id)
             if self._clock.monotonic() >= self._forgets_at:
                 for process in await self.rows.forget(self._clock.now() - timedelta(days=KEEP_DAYS)):
-                    await anyio.to_thread.run_sync(remove_log, self.log_path(process))
+                    try:
+                        await anyio.to_thread.run_sync(remove_log, self.log_path(process))
+                    except OSError as error:  # it goes with its thread
+                        log.warning("an old log stays", extra={"process_id": process.id, "why": str(error)})
                 self._forgets_at = self._clock.monotonic() + FORGET_SECONDS
         except StoreUnavailable as error:
             log.warning("processes run on while the database is away", extra={"why": str(error)})
