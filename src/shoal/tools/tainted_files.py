@@ -144,8 +144,11 @@ def encode_marks(marks: Marks) -> str:
 
 
 def decode_marks(text: str) -> Marks:
-    """Invert `encode_marks`. Raises msgspec.DecodeError and msgspec.ValidationError."""
-    return msgspec.json.decode(text, type=Marks)
+    """Invert `encode_marks`. Where that cannot be read everything counts as marked."""
+    try:
+        return msgspec.json.decode(text, type=Marks)
+    except UNREADABLE:
+        return Marks((Span(0, 2**63 - 1, "marks that cannot be read"),))
 
 
 SCOPE = "marks"
