@@ -259,10 +259,10 @@ class Library:
             try:
                 await self.catch_up()
                 told = ""
-            except ProviderError as error:
+            except (ProviderError, OSError) as error:
                 if str(error) != told:
                     told = str(error)
-                    log.warning("texts could not be embedded; look at recall.model", extra={"why": told})
+                    log.warning("texts could not be read or embedded; look at recall.model", extra={"why": told})
                 await self._clock.sleep(AGAIN_SECONDS)
 
     async def begin(self) -> None:

@@ -200,3 +200,24 @@ async def test_names_that_are_no_text_and_a_broken_row_end_nothing(tmp_path: Pat
     await catching_up
     assert list(await store.recall.sources(["agents/", "data/"])) == ["agents/main/docs/tides.txt"]
     await store.close()
+
+
+async def test_folders_that_cannot_be_listed_are_tried_again(tmp_path: Path) -> None:
+    clock, store = ManualClock(), Store(SqliteDriver(tmp_path / "shoal.db"), ManualClock())
+    data = tmp_path.joinpath(*["d" * 200] * 18) / "data"  # what lies deeper has a path that no call takes
+    data.mkdir(parents=True)
+    folder = os.open(data, os.O_RDONLY)
+    for _ in range(2):
+        os.mkdir("e" * 200, dir_fd=folder)
+        below = os.open("e" * 200, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    library = Library(Home(data.parent), store, clock, RecallSettings(model="flat/flat"), Flat())
+    running = asyncio.create_task(library.run())
+    for _ in range(4):
+        await clock.sleepers()
+        await clock.advance_to_next()
+    assert not running.done()
+    running.cancel()
+    await store.close()
