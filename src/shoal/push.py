@@ -235,7 +235,7 @@ class WebPush:
             configured = self._settings.token.reveal()
             text = configured or await asyncio.to_thread(self._home.token_file.read_text, encoding="utf-8")
         except (ConfigError, OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"The token of the page cannot be read: {error}") from error
+            raise InvalidInput("The token of the page cannot be read. `shoal doctor` says more.") from error
         return hashlib.sha256(text.strip().encode()).hexdigest()
 
     def _is_own(self, endpoint: str) -> bool:
