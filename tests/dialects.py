@@ -1,8 +1,8 @@
 """Every dialect that Shoal's platforms write, by name; None is markdown as it is."""
 
-from shoal.chat.discord.send import DISCORD_MARKDOWN
+from shoal.chat.discord.messages import DISCORD_MARKDOWN
 from shoal.chat.google_chat.adapter import GOOGLE_CHAT_MARKUP
-from shoal.chat.matrix.send import MATRIX_HTML
+from shoal.chat.matrix.wire import MATRIX_HTML
 from shoal.chat.slack.send import MRKDWN
 from shoal.chat.teams.adapter import TEAMS_MARKDOWN
 from shoal.chat.telegram.adapter import MARKDOWN_V2

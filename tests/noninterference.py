@@ -22,7 +22,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -38,7 +38,7 @@ from shoal.domain.ports import Command, CommandResult, Mount
 from shoal.domain.secret import Secret
 from shoal.domain.settings import HookSettings
 from shoal.permissions.access import AccessRules
-from shoal.permissions.taint import taint_of
+from shoal.permissions.taint import TaintState
 from shoal.store.driver import Driver, Script
 from shoal.store.sqlite import SqliteDriver
 from shoal.surfaces.http.server import API, WebApp, WebOptions
@@ -528,7 +528,7 @@ class Run:
             events = await self._world.app.store.journal.events(thread)
             while isinstance(events[-1].data, Cleared):  # since the request was made
                 events = events[:-1]
-            state = taint_of(events)
+            state = reduce(TaintState.after, events, TaintState())
             assert state.active, f"a stranger's words are read in {thread}, and the turn is not tainted"
 
     async def end(self) -> dict[str, list[str]]:

@@ -26,7 +26,7 @@ from shoal.actors.voice import VoiceService
 from shoal.agents.children import Children
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
-from shoal.agents.self_edit import Rules, SelfEditor, self_edit_tools
+from shoal.agents.self_edit import SelfEditor, self_edit_tools
 from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
 from shoal.backend import Backend, Role, open_backend, unwrapped
 from shoal.backups import Backups, backup_place
@@ -60,7 +60,7 @@ from shoal.providers.catalog import (
     key_lines,
     model_names,
 )
-from shoal.push import WebPush, make_push
+from shoal.push import WebPush
 from shoal.sandbox import processes as host_processes
 from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
@@ -76,7 +76,7 @@ from shoal.tools.recall import Library, recall_tool
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.storage import Retention, open_checkpoints, open_files, open_folders
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
-from shoal.triggers.service import Alarm, TriggerService, tell_switched_off
+from shoal.triggers.service import TriggerService, tell_switched_off
 from shoal.turn.budget import meter_of
 from shoal.turn.checks import CaseChecks
 from shoal.turn.compaction import Compactor, ThreadTitles
@@ -152,7 +152,7 @@ class App:
     prompt_files: PromptFiles
     hub: Hub
     senders: Senders
-    due_triggers: Alarm
+    due_triggers: asyncio.Event
     outlets: LiveToolServices
     notices: Notices
     triggers: TriggerService
@@ -188,7 +188,7 @@ class App:
 
     @cached_property
     def push(self) -> WebPush:
-        return make_push(self.config.web, self.store, self.tokens, self.home, self.clock, self.hub)
+        return WebPush(self.config.web, self.store, self.tokens, self.home, self.clock, self.hub)
 
     async def drain(self) -> None:
         """Stop intake, give running turns `engine.drain_seconds`, leave the rest to the next start."""
@@ -200,7 +200,7 @@ class App:
         """Another process made something due: a post for the platform of that name, `triggers`, or anything (empty)."""
         self.senders.poke_platform(what)
         if what in ("triggers", ""):
-            self.due_triggers.ring()
+            self.due_triggers.set()
 
     def add_platform(self, adapter: ChatAdapter) -> None:
         """Connect one more account, in a Shoal that runs already."""
@@ -303,8 +303,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         prompt_files = PromptFiles(tainted_files, home)
         folders = open_folders(config.files, files, store.settings, home, tainted_files)
         senders = Senders(adapters, hub, store.outbox, clock, folders)
-        due_triggers = Alarm(clock)
-        outlets = LiveToolServices(store, home, clock, prompt_files, artifacts, senders.post, due_triggers.ring)
+        due_triggers = asyncio.Event()
+        outlets = LiveToolServices(store, home, clock, prompt_files, artifacts, senders.post, due_triggers.set)
         notices = Notices(store, clock, adapters, config.agents.default_agent, senders.post, notes)
         backups = Backups(
             home,
@@ -425,9 +425,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         checks = Checks(partial(existing_model, models), profiles.check, known_tools)
         lifecycle = AgentLifecycle(home, store, agents, clock, checks, adapters, prompt_files, orchestrator.send)
 
-        rules = Rules(checks.model, checks.profile, checks.tool, profiles.hides, may_manage)
         cases = CaseChecks(context, spending, executor, store.audit, clock, config.cases, checks.tool)
-        editor = SelfEditor(store, home.agent, rules, prompt_files, cases)
+        editor = SelfEditor(store, home.agent, checks, profiles.hides, may_manage, prompt_files, cases)
         for tool in (*self_edit_tools(editor), *overrides.tools):
             tools.add(tool)
         commands = CommandRouter(
@@ -529,7 +528,8 @@ def _add_services(app: App) -> None:
     backend.add_service(app.attachments.run)
     backend.add_service(app.processes.run)
     backend.add_service(partial(watch_health, backend.health, clock, app.notices.of_damage))
-    backend.add_service(partial(watch_approvals, app.orchestrator, clock, config.permissions.ask_expires_seconds))
+    expires_seconds = config.permissions.ask_expires_seconds
+    backend.add_service(partial(watch_approvals, app.orchestrator.expire_approvals, clock, expires_seconds))
     backend.add_single("database check", partial(look_through_daily, backend.health, clock))
     backend.add_single("backups", app.backups.run)
     backend.add_single("row retention", partial(store.bookkeeping.run, bookkeeping_days(config)))
@@ -545,15 +545,14 @@ def _add_services(app: App) -> None:
         backend.on_due(app.due)
         backend.add_service(app.triggers.run)
         backend.add_service(partial(anchor_audit, store.audit, clock))
-        heard = app.orchestrator, clock, app.due_triggers.ring, app.prompt_files.source_of
+        heard = app.orchestrator, clock, app.due_triggers.set, app.prompt_files.source_of
         minutes = config.triggers.heartbeat_minutes
         backend.add_single("files", partial(watch_files, app.home, store, *heard, minutes))
         days = config.context.artifact_days, config.checkpoints.days
         checkpoints = app.orchestrator.undo.checkpoints
         retention = Retention(store, app.artifacts, app.folders, checkpoints, app.home, clock, *days)
         backend.add_single("retention", retention.run)
-        default = config.agents.default_agent
-        idle = IdleWatch(store, app.agents, app.snapshots, clock, app.outlets.post, default)
+        idle = IdleWatch(store, app.agents, app.snapshots, clock, app.outlets.post)
         backend.add_single("idle agents", idle.run)
         backend.add_single("bound channels", partial(app.notices.watch_channels, app.lifecycle))
         for adapter in app.adapters.values():

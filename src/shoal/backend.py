@@ -147,7 +147,7 @@ class ClusterBackend(Backend):
 
     def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
         """All processes'."""
-        from shoal.engine.live import LiveBridge
+        from shoal.engine.cluster import LiveBridge
 
         bridge = LiveBridge(hub, journal, self._pool, self._listener, origin)
         self._services.append(bridge.run)

@@ -22,6 +22,7 @@ import tempfile
 import zlib
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -59,7 +60,6 @@ PROBLEM = ("backup", "problem")
 _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR"})
 _NAME = re.compile(r"shoal-(\d{8}T\d{6}Z)\.tar\.gz")
 _TIME = "%Y%m%dT%H%M%SZ"
-
 
 _T = TypeVar("_T")
 
@@ -99,7 +99,6 @@ class DirectoryPlace:
         self._folder = folder
 
     def sizes(self) -> dict[str, int]:
-        """Every file that is there now; none where there is no directory."""
         found: dict[str, int] = {}
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._folder):
@@ -145,49 +144,34 @@ def backup_place(config: Config, home: Home) -> BackupPlace | None:
     return DirectoryPlace(folder) if where else None
 
 
+@dataclass(eq=False, repr=False)
 class Backups:
     """Makes backups, on schedule too, and keeps the newest. Without a `place` there are none.
 
     `tell` is awaited once when backups begin to fail.
     """
 
-    def __init__(
-        self,
-        home: Home,
-        place: BackupPlace | None,
-        clock: Clock,
-        settings: Settings,
-        tell: Callable[[str], Awaitable[None]],
-        wanted: BackupSettings,
-        database_url: Callable[[], str],
-    ) -> None:
-        self._home = home
-        self._place = place
-        self._clock = clock
-        self._settings = settings
-        self._tell = tell
-        self._every = timedelta(hours=wanted.every_hours)
-        self._keep = wanted.keep
-        self._database_url = database_url
-        self._making = asyncio.Lock()
-
-    @property
-    def has_place(self) -> bool:
-        """Whether there is a place that they are kept in."""
-        return self._place is not None
+    home: Home
+    place: BackupPlace | None
+    clock: Clock
+    settings: Settings
+    tell: Callable[[str], Awaitable[None]]
+    wanted: BackupSettings
+    database_url: Callable[[], str]
+    _making: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     @property
     def is_scheduled(self) -> bool:
         """Whether they are made without being asked for."""
-        return self._place is not None and bool(self._every)
+        return self.place is not None and bool(self.wanted.every_hours)
 
     async def listed(self) -> list[Backup]:
         """Those that are kept, newest first. Raises StoreError when their place cannot be read."""
-        return await _blocking(partial(listed_in, self._place)) if self._place is not None else []
+        return await _blocking(partial(listed_in, self.place)) if self.place is not None else []
 
     async def problem(self) -> str:
         """Why the last one failed; empty if it did not. Raises StoreError."""
-        return await self._settings.get(*PROBLEM) or ""
+        return await self.settings.get(*PROBLEM) or ""
 
     async def make(self) -> Backup:
         """Make one now, check it, and delete those beyond `keep`.
@@ -195,36 +179,35 @@ class Backups:
         Raises Conflict where there is no place for it, StoreError when it fails; what there was stays then. Cancelled,
         it goes on in its thread.
         """
-        if self._place is None:
+        if self.place is None:
             raise Conflict(NOT_SET)
-        work = partial(make_backup, self._home, self._place, self._clock.now(), self._keep, self._database_url())
+        work = partial(make_backup, self.home, self.place, self.clock.now(), self.wanted.keep, self.database_url())
         async with self._making:
             made = await _blocking(work)
         if await self.problem():
-            await self._settings.put(*PROBLEM, "")
+            await self.settings.put(*PROBLEM, "")
         log.info("made a backup", extra={"backup": made.name, "bytes": made.size_bytes})
         return made
 
     async def run(self) -> None:
         """Make one whenever the newest is older than `every_hours`; for ever. Raises StoreError of the settings."""
+        every = timedelta(hours=self.wanted.every_hours)
         while self.is_scheduled:
             wait = LOOK_SECONDS_MAX
             try:
-                now = self._clock.now()  # what is of later was made before the clock was set back
+                now = self.clock.now()  # what is of later was made before the clock was set back
                 newest = next((one for one in await self.listed() if one.at <= now), None)
-                due = newest.at + self._every if newest is not None else self._clock.now()
-                if due <= self._clock.now():
-                    due = (await self.make()).at + self._every
-                wait = min(wait, max(0.0, (due - self._clock.now()).total_seconds()))
+                due = newest.at + every if newest is not None else self.clock.now()
+                if due <= self.clock.now():
+                    due = (await self.make()).at + every
+                wait = min(wait, max(0.0, (due - self.clock.now()).total_seconds()))
             except StoreError as error:
-                await self._failed(str(error))
-            await self._clock.sleep(wait)
-
-    async def _failed(self, why: str) -> None:
-        log.error("no backup could be made; `shoal doctor` tells of it until one can", extra={"why": why})
-        if not await self.problem():
-            await self._settings.put(*PROBLEM, why)
-            await self._tell(f"I could not make a backup, and try again every hour. {why}")
+                why = str(error)
+                log.error("no backup could be made; `shoal doctor` tells of it until one can", extra={"why": why})
+                if not await self.problem():
+                    await self.settings.put(*PROBLEM, why)
+                    await self.tell(f"I could not make a backup, and try again every hour. {why}")
+            await self.clock.sleep(wait)
 
 
 async def _blocking(work: Callable[[], _T]) -> _T:
@@ -385,19 +368,16 @@ def _below(folder: Path) -> Iterator[Path]:
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
     """Add a file, folder or link; one that has vanished, and sockets and devices, are left out."""
     try:
-        mode, changed_at = path.lstat().st_mode, path.lstat().st_ctime_ns
-        if stat.S_ISREG(mode) and path.stat().st_size <= READ_WHOLE_BYTES_MAX:
-            content = path.read_bytes()
-            entry = archive.gettarinfo(path, name)
-            entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", len(content)
-            entry.pax_headers = {CHANGED_AT: str(changed_at)}
-            archive.addfile(entry, io.BytesIO(content))
-        elif stat.S_ISREG(mode):
-            with path.open("rb") as content:
-                entry = archive.gettarinfo(path, name, content)
-                entry.type, entry.linkname, entry.pax_headers = tarfile.REGTYPE, "", {CHANGED_AT: str(changed_at)}
-                archive.addfile(entry, content)
-        elif stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
+        found = path.lstat()
+        if stat.S_ISREG(found.st_mode):
+            with path.open("rb") as file:
+                whole = file.read() if found.st_size <= READ_WHOLE_BYTES_MAX else None
+                entry = archive.gettarinfo(path, name, file)
+                entry.type, entry.linkname = tarfile.REGTYPE, ""
+                entry.size = found.st_size if whole is None else len(whole)
+                entry.pax_headers = {CHANGED_AT: str(found.st_ctime_ns)}
+                archive.addfile(entry, file if whole is None else io.BytesIO(whole))
+        elif stat.S_ISDIR(found.st_mode) or stat.S_ISLNK(found.st_mode):
             archive.add(path, name, recursive=False)
     except FileNotFoundError:
         return

@@ -6,7 +6,6 @@ import gc
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
 
 import anyio
 import msgspec
@@ -22,7 +21,6 @@ from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import Completion, Models
 from shoal.domain.records import AuditEntry
 from shoal.domain.settings_platforms import AccountSettings
-from shoal.domain.triggers import HEARTBEAT_THREAD
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
@@ -49,7 +47,6 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 GARBAGE_THRESHOLDS = (5_000, 20, 50)
 """New objects before the collector looks at them, and how often each older generation is left alone; what they hold in
 a cycle (a closed connection does) may be a megabyte or two until then."""
-
 
 _M_ARENA_MAX = -8
 """Of glibc's malloc.h: how many heaps its threads may have."""
@@ -94,16 +91,10 @@ def collect_seldom(*, stays: bool) -> None:
     gc.enable()
 
 
-class Expiring(Protocol):
-    """What settles questions that nobody answered."""
-
-    async def expire_approvals(self) -> None: ...
-
-
-async def watch_approvals(orchestrator: Expiring, clock: Clock, ask_expires_seconds: float) -> None:
+async def watch_approvals(expire: Callable[[], Awaitable[None]], clock: Clock, ask_expires_seconds: float) -> None:
     """Settle questions within EXPIRY_CHECK_SECONDS after their time is up, and sooner where they are short-lived."""
     while True:
-        await orchestrator.expire_approvals()
+        await expire()
         await clock.sleep(min(EXPIRY_CHECK_SECONDS, ask_expires_seconds))
 
 
@@ -229,7 +220,7 @@ async def watch_files(
     await clock.sleep(FILES_AFTER_SECONDS)
     files = EventFiles(home.events, store.triggers, target, clock, ring, source_of)
     file, settings = home.data / "HEARTBEAT.md", store.settings
-    heartbeat = Heartbeat(file, HEARTBEAT_THREAD, target, settings, clock, source_of, minutes=minutes)
+    heartbeat = Heartbeat(file, target, settings, clock, source_of, minutes)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(files.run)
         tasks.start_soon(heartbeat.run)

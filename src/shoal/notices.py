@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 import anyio
 
@@ -26,24 +27,16 @@ CHANNELS_AFTER_SECONDS = 20.0
 CHANNELS_TRIES = 5
 
 
+@dataclass(eq=False, repr=False)
 class Notices:
     """Posts them. `notes` are the lines that the start, the API and `shoal doctor` show as well."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        adapters: Mapping[str, ChatAdapter],
-        default_agent: str,
-        post: Callable[[NewPost], Awaitable[None]],
-        notes: list[str],
-    ) -> None:
-        self.notes = notes
-        self._store = store
-        self._clock = clock
-        self._adapters = adapters
-        self._default_agent = default_agent
-        self._post = post
+    store: Store
+    clock: Clock
+    adapters: Mapping[str, ChatAdapter]
+    default_agent: str
+    post: Callable[[NewPost], Awaitable[None]]
+    notes: list[str]
 
     async def of_trigger(self, trigger: Trigger, text: str) -> None:
         """In the thread that the trigger belongs to; where each occurrence opens one of its own, to the owner."""
@@ -51,13 +44,13 @@ class Notices:
         if trigger.spec.thread is None:
             await self._tell_where_last_heard(text)
         else:
-            await self._post(NewPost(f"trigger:{trigger.id}:{self._clock.new_id()}", trigger.spec.thread, text))
+            await self.post(NewPost(f"trigger:{trigger.id}:{self.clock.new_id()}", trigger.spec.thread, text))
 
     async def tell_owner(self, text: str) -> None:
         """In the direct conversation in which the owner wrote last, where nobody else reads along; nowhere without."""
-        found = await self._store.settings.get(*OWNER_IN)
+        found = await self.store.settings.get(*OWNER_IN)
         if found:
-            await self._post(NewPost(f"notice:{self._clock.new_id()}", ThreadId(found), text))
+            await self.post(NewPost(f"notice:{self.clock.new_id()}", ThreadId(found), text))
 
     async def of_window(self, model: str) -> None:
         """That a model's window is not known: in the notes of this process, and once for ever in the log."""
@@ -67,22 +60,22 @@ class Notices:
         )
         if note not in self.notes:
             self.notes.append(note)
-            if await self._store.settings.swap("windows", model, None, str(WINDOW_TOKENS_DEFAULT)):
+            if await self.store.settings.swap("windows", model, None, str(WINDOW_TOKENS_DEFAULT)):
                 log.warning("%s", note)
 
     async def of_damage(self, damage: str) -> None:
         """To the owner in private, past the outbox, which is in the database that is damaged."""
         with contextlib.suppress(StoreError, PlatformError):
-            found = await self._store.settings.get(*OWNER_IN)
-            adapter = self._adapters.get(found.partition(":")[0]) if found else None
+            found = await self.store.settings.get(*OWNER_IN)
+            adapter = self.adapters.get(found.partition(":")[0]) if found else None
             if found and adapter is not None:
                 text = f"I take no messages any more, and nothing runs: my database is damaged. {damage}"
-                await by_adapter(adapter.post(OutboundPost(ThreadId(found), f"notice:{self._clock.new_id()}", text)))
+                await by_adapter(adapter.post(OutboundPost(ThreadId(found), f"notice:{self.clock.new_id()}", text)))
 
     async def watch_channels(self, agents: AgentLifecycle) -> None:
         """Look once whether the bound channels still exist; tell the log, the notes and the owner which do not."""
         for attempt in range(CHANNELS_TRIES):
-            await self._clock.sleep(CHANNELS_AFTER_SECONDS * (attempt + 1))
+            await self.clock.sleep(CHANNELS_AFTER_SECONDS * (attempt + 1))
             try:
                 lost = await by_adapter(agents.lost_channels())
             except PlatformError as error:
@@ -97,6 +90,6 @@ class Notices:
         await anyio.sleep_forever()
 
     async def _tell_where_last_heard(self, text: str) -> None:
-        found = await self._store.settings.get("last_channel", self._default_agent)
+        found = await self.store.settings.get("last_channel", self.default_agent)
         if found and found.count(":") == 2:
-            await self._post(NewPost(f"notice:{self._clock.new_id()}", ThreadId(found), text))
+            await self.post(NewPost(f"notice:{self.clock.new_id()}", ThreadId(found), text))

@@ -13,6 +13,7 @@ import hashlib
 import logging
 import os
 import secrets
+from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_network
 from typing import Annotated, Literal, Protocol, TypeAlias, cast
@@ -32,7 +33,7 @@ from shoal.domain.ids import ThreadId, encode_part, is_child
 from shoal.domain.installation import how_to_add
 from shoal.domain.settings import WebSettings
 from shoal.domain.untrusted import UNREADABLE
-from shoal.domain.web import Fetched, FetchRequest, parse_target
+from shoal.domain.web import FetchRequest, parse_target
 from shoal.store.store import Store
 from shoal.tools.fetch import GuardedFetcher
 
@@ -83,14 +84,6 @@ class Notification(msgspec.Struct, frozen=True):
     expires_at: str = ""
 
 
-class Fetches(Protocol):
-    """Makes a request to an address that a stranger may have chosen."""
-
-    async def fetch(self, request: FetchRequest) -> Fetched:
-        """The answer. Raises FetchError."""
-        ...
-
-
 class _Encryption(Protocol):
     """What is used of http_ece, which has no types."""
 
@@ -99,46 +92,38 @@ class _Encryption(Protocol):
     ) -> bytes: ...
 
 
+@dataclass(eq=False, repr=False)
 class WebPush:
-    """The browsers that are told, and the telling. `fetcher` reaches public addresses, `nearby` also others, for the
-    push services of the operator's own that `settings.push_services` names."""
+    """The browsers that are told, and the telling. Only the push services of the operator's own, which
+    `settings.push_services` names, are reached at addresses that are not public."""
 
-    def __init__(
-        self,
-        settings: WebSettings,
-        store: Store,
-        tokens: AccessTokens,
-        home: Home,
-        clock: Clock,
-        hub: Hub,
-        fetcher: Fetches,
-        nearby: Fetches,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._tokens = tokens
-        self._home = home
-        self._clock = clock
-        self._hub = hub
-        self._fetcher = fetcher
-        self._nearby = nearby
+    settings: WebSettings
+    store: Store
+    tokens: AccessTokens
+    home: Home
+    clock: Clock
+    hub: Hub
+
+    def __post_init__(self) -> None:
+        self._fetcher = GuardedFetcher()
+        self._nearby = GuardedFetcher(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
 
     @property
     def why_off(self) -> str:
         """Why there are no notifications, as a sentence; empty where there are."""
-        if not self._settings.push:
+        if not self.settings.push:
             return "Notifications are switched off: web.push is false."
         if find_spec("http_ece") is None or find_spec("jwt") is None:
             return f"Notifications need the extra `push`. {how_to_add('push')}"
-        if not self._settings.token and not self._home.token_file.exists():
-            return f"Notifications need the token of the page, in web.token or {self._home.token_file}."
+        if not self.settings.token and not self.home.token_file.exists():
+            return f"Notifications need the token of the page, in web.token or {self.home.token_file}."
         return ""
 
     async def public_key(self) -> str:
         """What a browser has to know this installation by: a point of P-256 in base64url. Raises InvalidInput."""
         if why := self.why_off:
             raise InvalidInput(why)
-        return await asyncio.to_thread(lambda: public_part(_key(self._home)))
+        return await asyncio.to_thread(lambda: public_part(_key(self.home)))
 
     async def subscribe(self, by: Principal, browser: Browser, origin: str) -> None:
         """Tell a browser from now on; one that is told already is told as this person. Raises InvalidInput, Conflict
@@ -156,33 +141,28 @@ class WebPush:
         if (len(keys[0]), keys[0][:1], len(keys[1])) != (65, b"\x04", 16):
             raise InvalidInput("The keys p256dh and auth are not those of a browser.")
         key = _name(browser.endpoint)
-        if await self._store.settings.get(SCOPE, key) is None and len(await self._told()) >= BROWSERS_MAX:
+        if await self.store.settings.get(SCOPE, key) is None and len(await self._told()) >= BROWSERS_MAX:
             raise Conflict(f"{BROWSERS_MAX} browsers are told already; switch notifications off in one of them.")
-        told = NotifiedBrowser(
-            **msgspec.structs.asdict(browser),
-            person=by.person,
-            token=by.token.name,
-            digest=await self._digest(by),
-            origin=origin,
-        )
-        await self._store.settings.put(SCOPE, key, msgspec.json.encode(told).decode())
+        given, digest = msgspec.structs.asdict(browser), await self._digest(by)
+        told = NotifiedBrowser(**given, person=by.person, token=by.token.name, digest=digest, origin=origin)
+        await self.store.settings.put(SCOPE, key, msgspec.json.encode(told).decode())
 
     async def unsubscribe(self, by: Principal, endpoint: str) -> None:
         """Tell a browser of this person's nothing any more. Raises NotFound."""
-        kept = await self._store.settings.get(SCOPE, _name(endpoint))
+        kept = await self.store.settings.get(SCOPE, _name(endpoint))
         if kept is None or msgspec.json.decode(kept, type=NotifiedBrowser).person != by.person:
             raise NotFound("This browser is not told anything.")
-        await self._store.settings.drop(SCOPE, _name(endpoint), kept)
+        await self.store.settings.drop(SCOPE, _name(endpoint), kept)
 
     async def run(self) -> None:
         """Tell of the approvals that are asked for and the turns that end in this process, until it is cancelled."""
         while True:
-            with self._hub.subscribe() as coming:
+            with self.hub.subscribe() as coming:
                 async for item in coming:
                     if not (isinstance(item, Event) and isinstance(item.data, ApprovalRequested | TurnFinished)):
                         continue
                     told = await self._told()
-                    info = await self._store.journal.thread(item.thread) if told else None
+                    info = await self.store.journal.thread(item.thread) if told else None
                     note = notification(item, info.title, info.agent) if info else None
                     if note is not None:
                         await asyncio.gather(*(self._tell_one(kept, one, note) for kept, one in told))
@@ -192,7 +172,7 @@ class WebPush:
 
     async def _told(self) -> list[tuple[str, NotifiedBrowser]]:
         found: list[tuple[str, NotifiedBrowser]] = []
-        for _, kept in await self._store.settings.page(SCOPE, limit=BROWSERS_MAX):
+        for _, kept in await self.store.settings.page(SCOPE, limit=BROWSERS_MAX):
             with contextlib.suppress(*UNREADABLE):  # of another version, which may come back
                 found.append((kept, msgspec.json.decode(kept, type=NotifiedBrowser)))
         return found
@@ -209,20 +189,20 @@ class WebPush:
         bearer = None  # until it is known that the token is still good with which this browser signed in
         if not one.token:
             bearer = OWNER if one.digest == await self._digest(OWNER) else None
-        elif (token := await self._tokens.named(one.token)) and token.digest == one.digest:
-            if self._tokens.has_expired(token):  # kept: it may be so by a clock that is wrong
+        elif (token := await self.tokens.named(one.token)) and token.digest == one.digest:
+            if self.tokens.has_expired(token):  # kept: it may be so by a clock that is wrong
                 return
-            bearer = await bearer_of(self._tokens, token)
+            bearer = await bearer_of(self.tokens, token)
         if bearer is None:
-            await self._store.settings.drop(SCOPE, _name(one.endpoint), kept)
+            await self.store.settings.drop(SCOPE, _name(one.endpoint), kept)
             return
-        if not concerns(bearer, note) or not await may_use(bearer, self._store.journal, note.thread):
+        if not concerns(bearer, note) or not await may_use(bearer, self.store.journal, note.thread):
             return
         request = await asyncio.to_thread(self._request, one, note)
         fetcher = self._nearby if self._is_own(one.endpoint) else self._fetcher
         status = (await fetcher.fetch(request)).status
         if status in (404, 410):
-            await self._store.settings.drop(SCOPE, _name(one.endpoint), kept)
+            await self.store.settings.drop(SCOPE, _name(one.endpoint), kept)
         elif status >= 400:
             fields = {"service": urlsplit(one.endpoint).hostname, "person": one.person}
             log.warning("a push service refused a notification", extra=fields | {"status": status})
@@ -232,15 +212,15 @@ class WebPush:
         if by.token is not HOME_TOKEN:
             return by.token.digest
         try:
-            configured = self._settings.token.reveal()
-            text = configured or await asyncio.to_thread(self._home.token_file.read_text, encoding="utf-8")
+            configured = self.settings.token.reveal()
+            text = configured or await asyncio.to_thread(self.home.token_file.read_text, encoding="utf-8")
         except (ConfigError, OSError, UnicodeDecodeError) as error:
             raise InvalidInput("The token of the page cannot be read. `shoal doctor` says more.") from error
         return hashlib.sha256(text.strip().encode()).hexdigest()
 
     def _is_own(self, endpoint: str) -> bool:
         parts = urlsplit(endpoint)
-        return f"{parts.scheme}://{parts.netloc}" in self._settings.push_services
+        return f"{parts.scheme}://{parts.netloc}" in self.settings.push_services
 
     def _request(self, one: NotifiedBrowser, note: Notification) -> FetchRequest:
         """The notification as its push service takes it. Blocking. Raises InvalidInput where keys cannot be used."""
@@ -248,7 +228,7 @@ class WebPush:
         import jwt
         from cryptography.hazmat.primitives.asymmetric import ec
 
-        pem, now = _key(self._home), self._clock.now()
+        pem, now = _key(self.home), self.clock.now()
         expires = msgspec.convert(note.expires_at, type=type(now)) if note.expires_at else None
         keep_seconds = max(0, int((expires - now).total_seconds())) if expires else ANSWER_SECONDS
         parts = urlsplit(one.endpoint)
@@ -276,11 +256,6 @@ class WebPush:
             ("Urgency", "high" if note.kind == "approval" else "normal"),
         )
         return FetchRequest(one.endpoint, "POST", headers, body, seconds_max=SEND_SECONDS, redirects_max=0)
-
-
-def make_push(settings: WebSettings, store: Store, tokens: AccessTokens, home: Home, clock: Clock, hub: Hub) -> WebPush:
-    nearby = GuardedFetcher(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
-    return WebPush(settings, store, tokens, home, clock, hub, GuardedFetcher(), nearby)
 
 
 def notification(event: Event, title: str, agent: str) -> Notification | None:

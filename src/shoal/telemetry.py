@@ -25,6 +25,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 import msgspec
 
@@ -90,6 +91,9 @@ _SEVERITIES = {
 _PLAIN_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "taskName"}
 
 
+_Value: TypeAlias = str | int | list[str]
+
+
 class _Ids(IdGenerator):
     """Gives the next span the ids that were set for it."""
 
@@ -145,14 +149,8 @@ class Journalist:
         at = to_micros(event.at) * 1000
         turn = self._open.get(event.turn)
         if turn is None:
-            self._set_ids(event.turn, event.turn)
-            attributes = {
-                "gen_ai.operation.name": "invoke_agent",
-                "gen_ai.conversation.id": event.thread,
-                "shoal.turn.id": event.turn,
-            }
-            span = self._tracer.start_span("invoke_agent", trace.set_span_in_context(trace.INVALID_SPAN), start_time=at)
-            span.set_attributes(attributes)
+            about = {"gen_ai.operation.name": "invoke_agent", "shoal.turn.id": event.turn}
+            span = self._begin(event, "invoke_agent", trace.INVALID_SPAN, about, at)
             turn = self._open[event.turn] = _OpenTurn(span, at)
             if len(self._open) > TURNS_MAX:
                 self._open.popitem(last=False)
@@ -172,13 +170,7 @@ class Journalist:
                 kind = self._kinds.get(name, name)
                 turn.provider = PROVIDER_NAMES.get(kind, kind)
                 turn.span.update_name(f"invoke_agent {started.agent}")
-                turn.span.set_attributes(
-                    {
-                        "gen_ai.agent.name": started.agent,
-                        "gen_ai.request.model": started.model,
-                        "gen_ai.provider.name": turn.provider,
-                    }
-                )
+                turn.span.set_attributes({"gen_ai.agent.name": started.agent, **self._about(turn, "invoke_agent")})
             case AssistantSaid() as said:
                 self._chat(event, turn, said, at)
             case ToolStarted() as started:
@@ -217,18 +209,18 @@ class Journalist:
                 pass
         turn.last_ns = at
 
-    def _set_ids(self, turn: TurnId, *span: str) -> None:
-        self._ids.trace_id, self._ids.span_id = _id(16, turn), _id(8, *span)
+    def _begin(self, event: Event, name: str, parent: Span, about: Mapping[str, _Value], at: int, *ids: str) -> Span:
+        """Begin a span of the event's turn, whose own id is a digest of the turn's and these."""
+        self._ids.trace_id, self._ids.span_id = _id(16, event.turn), _id(8, event.turn, *ids)
+        kind = SpanKind.CLIENT if about["gen_ai.operation.name"] == "chat" else SpanKind.INTERNAL
+        about = {"gen_ai.conversation.id": event.thread, **about}
+        return self._tracer.start_span(name, trace.set_span_in_context(parent), kind, about, start_time=at)
 
     def _chat(self, event: Event, turn: _OpenTurn, said: AssistantSaid, at: int) -> None:
-        self._set_ids(event.turn, event.turn, str(event.seq))
         usage, model = said.usage, said.model or turn.model
-        attributes: dict[str, str | int | list[str]] = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": turn.provider,
-            "gen_ai.conversation.id": event.thread,
+        attributes: dict[str, _Value] = {
+            **self._about(turn, "chat"),
             "gen_ai.agent.name": turn.agent,
-            "gen_ai.request.model": turn.model,
             "gen_ai.response.model": model,
             "gen_ai.response.finish_reasons": [said.stop],
             "gen_ai.usage.input_tokens": usage.input_tokens,
@@ -240,27 +232,21 @@ class Journalist:
             attributes["gen_ai.input.messages"] = self._messages(turn.asked)
             attributes["gen_ai.output.messages"] = self._messages([{"role": "assistant", "content": said.text}])
             turn.asked = []
-        parent = trace.set_span_in_context(turn.span)
-        name = f"chat {model}"
-        span = self._tracer.start_span(name, parent, SpanKind.CLIENT, attributes, start_time=turn.last_ns)
-        span.end(at)
+        self._begin(event, f"chat {model}", turn.span, attributes, turn.last_ns, str(event.seq)).end(at)
         about = {"gen_ai.response.model": model}
         self._measure(turn, "chat", (at - turn.last_ns) / 1e9, about)
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
             self._tokens.record(count, {**self._about(turn, "chat"), **about, "gen_ai.token.type": kind})
 
     def _tool(self, event: Event, turn: _OpenTurn, call_id: str, name: str, at: int) -> Span:
-        self._set_ids(event.turn, event.turn, call_id)
-        attributes = {
+        about = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": name,
             "gen_ai.tool.call.id": call_id,
             "gen_ai.tool.type": "function",
-            "gen_ai.conversation.id": event.thread,
             "gen_ai.agent.name": turn.agent,
         }
-        parent = trace.set_span_in_context(turn.span)
-        return self._tracer.start_span(f"execute_tool {name}", parent, SpanKind.INTERNAL, attributes, start_time=at)
+        return self._begin(event, f"execute_tool {name}", turn.span, about, at, call_id)
 
     def _finish(self, turn: _OpenTurn, finished: TurnFinished, at: int) -> None:
         turn.span.set_attributes(
@@ -318,8 +304,7 @@ class _LogHandler(logging.Handler):
         attributes = {name: self._redact(str(value)) for name, value in fields.items()}
         if record.exc_info and record.exc_info[0] is not None:
             attributes["exception.type"] = record.exc_info[0].__name__
-            text = logging.Formatter().formatException(record.exc_info)
-            attributes["exception.stacktrace"] = self._redact(text)
+            attributes["exception.stacktrace"] = self._redact(logging.Formatter().formatException(record.exc_info))
         self._provider.get_logger(record.name).emit(
             LogRecord(
                 timestamp=int(record.created * 1e9),

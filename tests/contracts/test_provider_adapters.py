@@ -14,7 +14,7 @@ from shoal.providers.api_protocol import ApiProtocol, Quirks
 from shoal.providers.catalog import build_provider
 from shoal.providers.http import make_client
 from shoal.providers.http_provider import ApiKey, HttpProvider
-from shoal.providers.openai_responses import OpenAiResponses
+from shoal.providers.openai import OpenAiResponses
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import HttpProviderContract, ProviderContract, Stage, answer, request
 from shoal.testing.model import Call, FakeModel, Refusal, Reply

@@ -24,6 +24,6 @@ class TestPostgresStore(StoreContract):
     async def store(self, postgres_database: str, clock: ManualClock) -> AsyncIterator[Store]:
         """An empty store."""
         empty(postgres_database)
-        driver = await open_postgres(postgres_database, PoolSettings(connections_min=1, connections_max=8))
+        driver = await open_postgres(postgres_database, PoolSettings(connections_max=8))
         yield Store(driver, clock)
         await driver.close()

@@ -15,7 +15,7 @@ from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.commands import AgentCommands
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
-from shoal.agents.self_edit import Rules, SelfEditor
+from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.app import App
 from shoal.backups import Backups, DirectoryPlace
@@ -48,7 +48,7 @@ from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.engine.local import LocalEngine
 from shoal.permissions.access import AccessRules, Links, People, Person
 from shoal.providers.catalog import Catalog
-from shoal.push import make_push
+from shoal.push import WebPush
 from shoal.sandbox import processes as host
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
@@ -130,7 +130,7 @@ class Commands:
 
     def __init__(self, stand: "Stand") -> None:
         editor = SelfEditor(
-            stand.store, stand.home.agent, Rules(accept, accept, accept, lambda *_: False, is_owner), stand.prompt_files
+            stand.store, stand.home.agent, stand.lifecycle.checks, lambda *_: False, is_owner, stand.prompt_files
         )
         self._agents = AgentCommands(
             stand.store, stand.agents, stand.lifecycle, editor, LINKS, may_manage=is_owner, check_keys=no_keys
@@ -219,7 +219,7 @@ class Stand:
         self.pairing = Pairing(self.store, self.clock)
         links = Links(PEOPLE, RULES)
         self.tokens = AccessTokens(self.store, self.clock, self.pairing, links, self.agents.names)
-        self.push = make_push(web or WebSettings(), self.store, self.tokens, self.home, self.clock, self.hub)
+        self.push = WebPush(web or WebSettings(), self.store, self.tokens, self.home, self.clock, self.hub)
         self.config = Config(home=root, web=web or WebSettings())
         self.mcp = McpServers({}, self.home, Registry(), self.clock, None)
         self.pins = Pins(self.store.settings, self.store.audit, self.clock, {"odd": McpServerSettings(command="x")})

@@ -27,7 +27,7 @@ from shoal.domain.records import AuditEntry, Commit, NewApproval
 from shoal.domain.triggers import NewTrigger
 from shoal.surfaces.http import page
 from shoal.surfaces.http.endpoints import Endpoint
-from shoal.surfaces.http.openai_conversation import chosen_thread, response_id, thread_of_response
+from shoal.surfaces.http.openai_routes import chosen_thread, response_id, thread_of_response
 from shoal.surfaces.http.server import API
 
 CANARY = "canary-of-the-owners"
@@ -134,7 +134,7 @@ def test_every_call_says_which_tokens_may_make_it() -> None:
         assert bool(endpoint.scopes) is not endpoint.is_open, endpoint.path
         assert set(endpoint.scopes) <= set(TOKEN_SCOPES), endpoint.path
         assert endpoint.is_open or "admin" in endpoint.scopes, endpoint.path
-    assert all(endpoint.is_open for endpoint in page.routes.endpoints)
+    assert all(endpoint.is_open for endpoint in page.routes)
 
 
 def test_reading_scopes_change_nothing_but_decisions_and_how_the_page_looks() -> None:

@@ -23,6 +23,7 @@ from shoal.domain.messages import Author, Prompt, ToolCall
 from shoal.domain.triggers import NewTrigger
 from shoal.testing.chat import FakeChat
 from shoal.tools.mcp.pins import Definition, definition_digest, definition_text
+from shoal.tools.process_logs import log_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
@@ -160,7 +161,7 @@ async def test_a_process_of_a_real_server_shows_its_end_and_output(browser: Brow
         process = Process("01p", spec, "running", "somewhere", "", started_at=now, seen_at=now)
         assert await stand.store.processes.add(process, 5)
         await stand.store.processes.end("01p", ProcessEnd("exited", 2))
-        log = stand.processes.log_path(process)
+        log = log_of(stand.processes.home, process)
         log.parent.mkdir(parents=True)
         log.write_text("compiling\nerror: no such file\n", encoding="utf-8")
         async with opened(browser, entry(stand), place="processes") as page:

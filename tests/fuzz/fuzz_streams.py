@@ -14,8 +14,7 @@ from shoal.providers.api_protocol import AnswerContext, ApiProtocol, Quirks
 from shoal.providers.failures import failure_in_stream
 from shoal.providers.gemini import GeminiContents
 from shoal.providers.http_provider import EventParser
-from shoal.providers.openai import OpenAiChat
-from shoal.providers.openai_responses import OpenAiResponses
+from shoal.providers.openai import OpenAiChat, OpenAiResponses
 from tests.fuzz.inputs import NESTED, damaged, damaged_json
 from tests.fuzz.target import Attempt
 

@@ -112,7 +112,7 @@ async def test_a_configured_agent_answers_so_from_the_next_turn(tmp_path: Path) 
         assert "- model `other/one`" in shown
         assert "- tools: read, write" in shown
         assert "tokens_per_day 500,000" in shown
-        audited = [entry.entry.action for entry in await world.app.store.audit.rows("agents")]
+        audited = [entry.entry.action for entry in await world.app.store.audit.tail(1000, chain_name="agents")]
         assert audited == ["agent:create", "agent:bind", "agent:config model", "agent:config tools",
                            "agent:config budget.tokens_per_day"]  # fmt: skip
 

@@ -64,7 +64,7 @@ async def test_an_entry_is_corrected_where_it_stands(tmp_path: Path) -> None:
         (change,) = await world.app.store.memory.newest(9)
         assert (change.file, change.line, change.agent) == ("data/MEMORY.md", 1, "main")
         assert change.removed == ("- the berth costs ten crowns",)
-        entries = [row.entry for row in await world.app.store.audit.rows(world.ada.thread)]
+        entries = [row.entry for row in await world.app.store.audit.tail(1000, chain_name=world.ada.thread)]
         assert [entry.action for entry in entries if entry.kind == "memory"] == ["change data/MEMORY.md"]
         assert not any("crowns" in entry.action for entry in entries if entry.kind == "memory")
 
@@ -226,7 +226,10 @@ async def test_a_change_by_command_is_kept_audited_and_taken_back(tmp_path: Path
             "main",
             ("- the tide turns at six",),
         )
-        kinds = [(one.entry.kind, one.entry.action) for one in await world.app.store.audit.rows(world.ada.thread)]
+        kinds = [
+            (one.entry.kind, one.entry.action)
+            for one in await world.app.store.audit.tail(1000, chain_name=world.ada.thread)
+        ]
         assert ("check", "tool:remember:global amend to the tide turns at seven: the tide turns at six") in kinds
         assert ("memory", "change data/MEMORY.md") in kinds
         assert "no change of yours" in await world.person("bob", "2").asks("/memory undo")

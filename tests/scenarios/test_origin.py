@@ -80,14 +80,14 @@ async def test_a_page_that_was_read_is_behind_whatever_comes_of_it(tmp_path: Pat
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[str, ...]:
     """Routes one after the other. People neither save nor go on with what a subagent has said, another agent's
-    instructions are not in what ada reads later, and lines of output come by the real clock."""
+    instructions and snapshots are not in what ada reads later, and lines of output come by the real clock."""
     found = [draw(st.sampled_from(["command", *BY_ITSELF, *PEOPLE_GO_ON]))]
     for _ in range(draw(st.integers(1, 3))):
         left = {*BY_ITSELF, *PEOPLE_GO_ON} - {"output"}
         if found[-1] in ("subagent", "spawn", "ask_agent"):
             left -= {"snapshot", "conversation"}
         if "ask_agent" in found:
-            left -= {"document", "skill", "persona"}
+            left -= {"document", "skill", "persona", "snapshot"}
         found.append(draw(st.sampled_from(sorted(left))))
     return tuple(found)
 

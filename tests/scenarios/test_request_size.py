@@ -14,8 +14,7 @@ from shoal.domain.messages import MORE_TOOLS, ModelRequest
 from shoal.providers.anthropic import AnthropicMessages
 from shoal.providers.api_protocol import ApiProtocol, Quirks
 from shoal.providers.gemini import GeminiContents
-from shoal.providers.openai import OpenAiChat
-from shoal.providers.openai_responses import OpenAiResponses
+from shoal.providers.openai import OpenAiChat, OpenAiResponses
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.model.tokens import shared_prefix_bytes
 from shoal.testing.scenario import World, scenario

@@ -40,7 +40,7 @@ TRUSTING = {
     "domain.agents.report_of",
     "permissions.access.admit",
     "store.inbox.Inbox.revise",
-    "surfaces.cli.link",
+    "surfaces.cli.client",
     "actors.access_tokens.AccessTokens.author",
     "actors.principals",
     "surfaces.http.routes_inbound.take_hook",

@@ -516,7 +516,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                     settings["system_prompt"] = purpose
                 await self.lifecycle.create(name, settings, by)
                 made = await self.lifecycle.give_channel(name, asked.thread, by, listen)
-                where = made.note or (f"It answers in the new channel {made.binding.place}." if made.binding else "")
+                where = made if isinstance(made, str) else f"It answers in the new channel {made.place}."
                 return f"Created the agent **{name}**. {where}"
             case "bind":
                 name, listen, settings, more = choices_in(rest)

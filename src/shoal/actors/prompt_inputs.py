@@ -217,14 +217,14 @@ class Attachments:
                 excerpt = f"{excerpt[:EXCERPT_CHARS]}\n[… {len(content):,} bytes in all; the rest is in the file.]"
         if media_type in SHOWN_IMAGES:
             try:
-                image = fit_image(content, media_type, self._settings.attachment_image_bytes_max)
+                image, image_type = fit_image(content, media_type, self._settings.attachment_image_bytes_max)
             except InvalidInput as problem:
                 error = f"not shown: {problem}"
             else:
-                if image.content is not content:
+                if image is not content:
                     smaller = path.with_name(f"{path.name}.shown")
-                    _store(smaller, image.content)
-                    shown, shown_type = str(smaller), image.media_type
+                    _store(smaller, image)
+                    shown, shown_type = str(smaller), image_type
         return msgspec.structs.replace(
             attachment,
             media_type=specific_media_type(attachment.media_type, media_type),

@@ -11,6 +11,8 @@
 So nothing has to be remembered beside the two journals: a crash anywhere leaves a call that is run again.
 """
 
+from dataclasses import dataclass
+
 import msgspec
 
 from shoal.agents.registry import AgentRegistry
@@ -25,41 +27,32 @@ from shoal.store.store import Store
 from shoal.tools.builtin.subagent import subagent_tools
 
 
+@dataclass(eq=False, repr=False)
 class Children:
     """Begins, watches and stops them."""
 
-    def __init__(
-        self,
-        store: Store,
-        engine: Engine,
-        agents: AgentRegistry,
-        models: Models,
-        clock: Clock,
-        limits: SubagentsSettings,
-    ) -> None:
-        self._store = store
-        self._engine = engine
-        self._agents = agents
-        self._models = models
-        self._clock = clock
-        self._limits = limits
+    store: Store
+    engine: Engine
+    agents: AgentRegistry
+    models: Models
+    clock: Clock
+    limits: SubagentsSettings
 
     def tools(self) -> tuple[Tool, ...]:
-        """The tools that begin them."""
         return subagent_tools(self.check, self.begin, self.result)
 
     def check(self, task: Task, context: ToolContext) -> None:
         """Raise ToolError for an agent or model that there is not, and where calls are nested too deep."""
-        if task.agent and task.agent not in self._agents.names():
-            raise ToolError(f"There is no agent {task.agent!r}. The agents are: {', '.join(self._agents.names())}.")
+        if task.agent and task.agent not in self.agents.names():
+            raise ToolError(f"There is no agent {task.agent!r}. The agents are: {', '.join(self.agents.names())}.")
         if task.model:
             try:
-                self._models.route(task.model)
+                self.models.route(task.model)
             except InvalidInput as error:
                 raise ToolError(str(error)) from error
         caller = context.purpose.caller
-        if (caller.depth if caller is not None else 0) >= self._limits.depth_max:
-            raise ToolError(f"Subagents may be {self._limits.depth_max} deep, and you are that. Do it yourself.")
+        if (caller.depth if caller is not None else 0) >= self.limits.depth_max:
+            raise ToolError(f"Subagents may be {self.limits.depth_max} deep, and you are that. Do it yourself.")
         if caller is not None and task.mode == "wake":
             raise ToolError("Only a conversation with people can be woken; as a subagent, wait for the result instead.")
 
@@ -78,7 +71,7 @@ class Children:
             tainted_by=purpose.tainted_by,
             bounds=bounds if own in bounds else (*bounds, own),
             tools=agent.tools or None,
-            steps_max=self._limits.steps_max,
+            steps_max=self.limits.steps_max,
             gates=agent.taint,
             direct=context.asker.kind == "direct",
             audience=purpose.audience,
@@ -88,25 +81,25 @@ class Children:
             key=thread,
             text=task.text,
             author=msgspec.structs.replace(caller.author, name=""),
-            at=self._clock.now(),
+            at=self.clock.now(),
             agent=task.agent or context.agent.name,
             model=task.model,
             message_id=thread,
             origin="agent",
             caller=caller,
         )
-        receipt = await self._store.children.begin(prompt, self._limits.running_max)
+        receipt = await self.store.children.begin(prompt, self.limits.running_max)
         if receipt.status == "busy":
-            most = self._limits.running_max
+            most = self.limits.running_max
             raise ToolError(f"{most} subagents of this conversation are at work, the most there may be. Wait for one.")
         if receipt.status == "dropped":
             raise ToolError("The turn is being stopped, so no subagent was started.")
-        await self._engine.woken(thread)
+        await self.engine.woken(thread)
         return thread
 
     async def result(self, thread: ThreadId) -> ToolOutput:
         """What a child answered; pending while it works."""
-        child = await self._store.children.get(thread)
+        child = await self.store.children.get(thread)
         if child is None or child.finished is None:
             if child is not None and child.works:
                 return ToolOutput("", is_pending=True)
@@ -118,14 +111,14 @@ class Children:
 
     async def stop(self, thread: ThreadId) -> int:
         """Stop a thread's children that are at work, wherever they run; returns how many."""
-        working = await self._store.children.working(thread)
+        working = await self.store.children.working(thread)
         for child in working:
-            receipt = await self._store.inbox.abort(Abort(child, Author("shoal", trusted=False), all_queued=True))
+            receipt = await self.store.inbox.abort(Abort(child, Author("shoal", trusted=False), all_queued=True))
             if receipt.delivered:
-                await self._engine.signal(child, "abort", TurnId(receipt.turn))
-            await self._engine.woken(child)
+                await self.engine.signal(child, "abort", TurnId(receipt.turn))
+            await self.engine.woken(child)
         return len(working)
 
     async def ended(self, caller: Caller) -> None:
         """A child's end is durable: let its parent go on."""
-        await self._engine.woken(caller.thread)
+        await self.engine.woken(caller.thread)

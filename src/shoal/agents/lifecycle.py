@@ -9,6 +9,7 @@ import difflib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -38,7 +39,6 @@ from shoal.store.store import Store
 from shoal.tools.tainted_files import PromptFiles
 
 log = logging.getLogger(__name__)
-
 
 STOP_SECONDS_MAX = 30.0
 """How long turns of an agent that is to be destroyed may take to end."""
@@ -91,48 +91,30 @@ class AgentCard(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class CreatedAgent(msgspec.Struct, frozen=True):
-    """A new agent; `binding` is its channel, `note` says why it has none although one was wanted."""
-
-    name: str
-    binding: Binding | None = None
-    note: str = ""
-
-
+@dataclass(eq=False, repr=False)
 class AgentLifecycle:
     """Makes, binds, configures and destroys agents. `by` is always a person, PLATFORM:USER, for the audit log."""
 
-    def __init__(
-        self,
-        home: Home,
-        store: Store,
-        agents: AgentRegistry,
-        clock: Clock,
-        checks: Checks,
-        adapters: Mapping[str, ChatAdapter],
-        files: PromptFiles,
-        send: Callable[[Inbound], Awaitable[Receipt]] | None,
-    ) -> None:
-        self._home = home
-        self._store = store
-        self._agents = agents
-        self._clock = clock
-        self.checks = checks
-        self._adapters = adapters
-        self._files = files
-        self._send = send
+    home: Home
+    store: Store
+    agents: AgentRegistry
+    clock: Clock
+    checks: Checks
+    adapters: Mapping[str, ChatAdapter]
+    files: PromptFiles
+    send: Callable[[Inbound], Awaitable[Receipt]] | None
 
     async def cards(self) -> list[AgentCard]:
         """Every agent. Raises StoreError."""
-        bindings = await self._store.registry.bindings()
-        works = await self._store.registry.at_work(limit=1000)
+        bindings = await self.store.registry.bindings()
+        works = await self.store.registry.at_work(limit=1000)
         cards: list[AgentCard] = []
-        for name in self._agents.names():
+        for name in self.agents.names():
             places: dict[str, Listen] = {one.place: one.listen for one in bindings if one.agent == name}
-            is_default = name == self._agents.defaults.agent
+            is_default = name == self.agents.defaults.agent
             at_work = sum(bool(work.turn) and work.agent == name for work in works)
             try:
-                cards.append(AgentCard(name, self._agents.spec(name), places, at_work, is_default))
+                cards.append(AgentCard(name, self.agents.spec(name), places, at_work, is_default))
             except InvalidInput as error:
                 cards.append(AgentCard(name, None, places, at_work, is_default, str(error)))
         return cards
@@ -144,40 +126,39 @@ class AgentLifecycle:
 
     async def create(self, name: str, settings: Mapping[str, str], by: str) -> None:
         """Make `agents/NAME/` from the template. Raises InvalidInput, Conflict when it exists, StoreError, OSError."""
-        if self._agents.exists(checked_name(name)) and self._home.agent(name).exists():
+        if self.agents.exists(checked_name(name)) and self.home.agent(name).exists():
             raise Conflict(f"There is an agent {name} already. Destroy it first, or take another name.")
         settings = {key: listed(key, value) for key, value in settings.items()}
         for key, value in settings.items():
             self.checks.check(key, value)
-        folder = self._home.agent(name)
+        folder = self.home.agent(name)
         try:
-            async with self._files.marking(await self._files.source_of(*template_files(self._home))):
-                await asyncio.to_thread(make_folder, self._home, name)
+            async with self.files.marking(await self.files.source_of(*template_files(self.home))):
+                await asyncio.to_thread(make_folder, self.home, name)
                 for key, value in settings.items():
                     await asyncio.to_thread(set_key, folder, key, value)
         except InvalidInput:
-            await asyncio.to_thread(remove_folder, self._home, name, self._clock.now(), keep=False)
+            await asyncio.to_thread(remove_folder, self.home, name, self.clock.now(), keep=False)
             raise
-        await self._store.registry.put(name, digest_of(folder))
+        await self.store.registry.put(name, digest_of(folder))
         await self._record("create", name, by)
 
-    async def give_channel(self, name: str, beside: ThreadId, by: str, listen: Listen = "all") -> CreatedAgent:
-        """Make a channel beside the thread's, where the platform lets a bot do that, and bind it to the agent."""
+    async def give_channel(self, name: str, beside: ThreadId, by: str, listen: Listen = "all") -> Binding | str:
+        """Make a channel beside the thread's, where the platform lets a bot do that, and bind it to the agent; else why
+        there is none."""
         address = thread_address(beside)
         platform, channel = address.platform, address.channel
-        adapter = self._adapters.get(platform)
+        adapter = self.adapters.get(platform)
         binds = f"`/agent bind {name}{'' if listen == 'all' else f' listen={listen}'}`"
         if not isinstance(adapter, ChannelHost):
             title = platform.partition(".")[0].replace("_", " ").title()
-            return CreatedAgent(
-                name, note=f"I cannot make channels on {title}. {binds} in a channel makes it answer there."
-            )
+            return f"I cannot make channels on {title}. {binds} in a channel makes it answer there."
         try:
             made = await adapter.create_channel(name, channel)
         except PlatformError as error:
             log.warning("a channel was not made", extra={"platform": platform, "agent": name, "why": str(error)})
-            return CreatedAgent(name, note=f"The channel could not be made: {error} {binds} binds another.")
-        return CreatedAgent(name, await self.bind(name, make_thread_id(platform, made, "0"), by, listen, made=True))
+            return f"The channel could not be made: {error} {binds} binds another."
+        return await self.bind(name, make_thread_id(platform, made, "0"), by, listen, made=True)
 
     async def bind(
         self, name: str, thread: ThreadId, by: str, listen: Listen = "all", *, made: bool = False
@@ -188,8 +169,13 @@ class AgentLifecycle:
         """
         self._existing(name)
         address = thread_address(thread)
-        check_platform(address.platform, self._adapters)
-        binding = Binding(address.platform, address.channel, name, by, self._clock.now(), made, listen)
+        if address.platform not in self.adapters:
+            there = f"There are: {', '.join(sorted(self.adapters))}." if self.adapters else "None is set up yet."
+            raise InvalidInput(
+                f"There is no platform {address.platform[:80]!r} here. {there} Another account of a platform is "
+                "PLATFORM.ACCOUNT; set it up first."
+            )
+        binding = Binding(address.platform, address.channel, name, by, self.clock.now(), made, listen)
         await self._bindings.bind(binding)
         await self._record("bind", name, by, f"{binding.place} listen={listen}")
         return binding
@@ -210,13 +196,13 @@ class AgentLifecycle:
         value = listed(key, value)
         if value:
             self.checks.check(key, value)
-        folder = self._home.agent(name)
+        folder = self.home.agent(name)
         before = digest_of(folder)
-        async with self._files.marking(await self._files.source_of(folder / FILE)):
+        async with self.files.marking(await self.files.source_of(folder / FILE)):
             await asyncio.to_thread(set_key, folder, key, value)
-        await self._store.registry.put(name, digest_of(folder))
+        await self.store.registry.put(name, digest_of(folder))
         await self._record(f"config {key}", name, by, f"{before[:12]} → {digest_of(folder)[:12]}")
-        return self._agents.spec(name)
+        return self.agents.spec(name)
 
     async def destroy(self, name: str, by: str, *, keep: bool) -> str:
         """Stop the agent's turns, take its bindings and its directory away; its journals stay.
@@ -224,25 +210,25 @@ class AgentLifecycle:
         Returns where its files are with `keep`, else nothing. Raises NotFound, Conflict for the default agent and for
         one whose turns do not end, StoreError, OSError.
         """
-        rows = {row.name for row in await self._store.registry.all() if row.state == "active"}
+        rows = {row.name for row in await self.store.registry.all() if row.state == "active"}
         if name not in rows:
             self._existing(name)
-        if name == self._agents.defaults.agent:
+        if name == self.agents.defaults.agent:
             raise Conflict(f"{name} is the default agent. Set agents.default_agent to another first.")
-        await self._store.registry.retire(name)
+        await self.store.registry.retire(name)
         self._bindings.changed()
-        if self._send is not None:  # without it, none of its turns is running
-            until = self._clock.monotonic() + STOP_SECONDS_MAX
-            while works := await self._store.registry.at_work(name):
-                if self._clock.monotonic() > until:
+        if self.send is not None:  # without it, none of its turns is running
+            until = self.clock.monotonic() + STOP_SECONDS_MAX
+            while works := await self.store.registry.at_work(name):
+                if self.clock.monotonic() > until:
                     raise Conflict(f"Turns of {name} do not end ({works[0].thread}). Try again in a moment.")
                 for work in works:
-                    await self._send(Abort(work.thread, Author("owner", trusted=False), all_queued=True))
-                await self._clock.sleep(LOOK_SECONDS)
+                    await self.send(Abort(work.thread, Author("owner", trusted=False), all_queued=True))
+                await self.clock.sleep(LOOK_SECONDS)
         where = ""
-        if self._home.agent(name).is_dir():
-            found = await asyncio.to_thread(remove_folder, self._home, name, self._clock.now(), keep=keep)
-            where = str(found.relative_to(self._home.root)) if keep else ""
+        if self.home.agent(name).is_dir():
+            found = await asyncio.to_thread(remove_folder, self.home, name, self.clock.now(), keep=keep)
+            where = str(found.relative_to(self.home.root)) if keep else ""
         await self._record("destroy", name, by, where)
         return where
 
@@ -257,13 +243,13 @@ class AgentLifecycle:
 
     async def reconcile(self) -> list[str]:
         """Compare directories and rows: note agents that are new, and return what does not fit, a sentence each."""
-        rows = {row.name: row for row in await self._store.registry.all()}
-        bindings = await self._store.registry.bindings()
-        present = [name for name in self._agents.names() if self._home.agent(name).is_dir()]
+        rows = {row.name: row for row in await self.store.registry.all()}
+        bindings = await self.store.registry.bindings()
+        present = [name for name in self.agents.names() if self.home.agent(name).is_dir()]
         for name in present:
-            row, digest = rows.get(name), digest_of(self._home.agent(name))
+            row, digest = rows.get(name), digest_of(self.home.agent(name))
             if row is None or (row.state, row.digest) != ("active", digest):
-                await self._store.registry.put(name, digest)
+                await self.store.registry.put(name, digest)
         told = [
             f"The agent {name} is known, but agents/{name}/ is gone. Put it back, or `shoal agents destroy {name}`."
             for name, row in rows.items()
@@ -272,18 +258,17 @@ class AgentLifecycle:
         told += [
             f"{one.place} is bound to the agent {one.agent}, which is gone. Bind it anew, or unbind it."
             for one in bindings
-            if not self._agents.exists(one.agent)
+            if not self.agents.exists(one.agent)
         ]
-        bound = self._agents.bindings
         told += [
             f"The account {account} names the agent {name!r}, which does not exist; the default one answers there. "
             f"Make it with `shoal agents create {name}`, or correct platforms.{account.partition('.')[0]}.agent."
-            for account, name in (bound.accounts.items() if bound is not None else ())
-            if not self._agents.exists(name)
+            for account, name in self._bindings.accounts.items()
+            if not self.agents.exists(name)
         ]
         for name in ("", *present):
             try:
-                read_agent(self._home.agent(name)) if name else read_shared(self._home)
+                read_agent(self.home.agent(name)) if name else read_shared(self.home)
             except InvalidInput as error:
                 told.append(str(error))
         for line in told:
@@ -294,8 +279,8 @@ class AgentLifecycle:
         """Bound channels that their platform says are gone, a sentence each. Raises PlatformError when it cannot say
         now, StoreError."""
         told: list[str] = []
-        for one in await self._store.registry.bindings():
-            adapter = self._adapters.get(one.platform)
+        for one in await self.store.registry.bindings():
+            adapter = self.adapters.get(one.platform)
             if isinstance(adapter, ChannelHost) and not await adapter.has_channel(one.channel):
                 told.append(
                     f"The channel {one.place} of the agent {one.agent} is gone, or I may not write there. "
@@ -307,27 +292,17 @@ class AgentLifecycle:
 
     @property
     def _bindings(self) -> ChannelBindings:
-        assert self._agents.bindings is not None, "the app gives the agents their places"
-        return self._agents.bindings
+        assert self.agents.bindings is not None, "the app gives the agents their places"
+        return self.agents.bindings
 
     def _existing(self, name: str) -> None:
-        known = self._agents.names()
+        known = self.agents.names()
         if name not in known:
             raise NotFound(f"There is no agent {name[:80]!r}. There are: {', '.join(known)}.")
 
     async def _record(self, what: str, agent: str, by: str, detail: str = "") -> None:
         entry = AuditEntry("agent", f"agent:{what}", "allow", user=by, agent=agent, detail=detail)
-        await self._store.audit.record("agents", [entry])
-
-
-def check_platform(platform: str, known: Collection[str]) -> None:
-    """Raises InvalidInput for a platform, or an account of one, that is not set up."""
-    if platform not in known:
-        there = f"There are: {', '.join(sorted(known))}." if known else "None is set up yet."
-        raise InvalidInput(
-            f"There is no platform {platform[:80]!r} here. {there} Another account of a platform is PLATFORM.ACCOUNT; "
-            "set it up first."
-        )
+        await self.store.audit.record("agents", [entry])
 
 
 def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
@@ -365,10 +340,6 @@ def listed(key: str, value: str) -> str:
 def _names_in(value: str) -> tuple[str, ...]:
     """The names of a list as TOML or JSON write it; nothing for what is no list, which is refused where it is set."""
     try:
-        return msgspec.toml.decode(f"names = {value}".encode(), type=_Names).names
+        return msgspec.toml.decode(f"names = {value}".encode(), type=dict[str, tuple[str, ...]])["names"]
     except msgspec.DecodeError:
         return ()
-
-
-class _Names(msgspec.Struct):
-    names: tuple[str, ...]

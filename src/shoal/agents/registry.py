@@ -28,7 +28,6 @@ from shoal.store.agents import AgentStore
 
 log = logging.getLogger(__name__)
 
-
 SECONDS = 2.0
 
 

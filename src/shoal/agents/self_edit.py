@@ -13,13 +13,15 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from shoal.agents.folder import FILE, read_agent, set_key
+from shoal.agents.folder import FILE, GIT_SECONDS_MAX, read_agent, set_key
+from shoal.agents.lifecycle import Checks
 from shoal.domain.agents import AgentSpec
 from shoal.domain.cases import CASES
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
@@ -37,7 +39,6 @@ from shoal.turn.checks import CaseChecks
 from shoal.turn.prompt import SYSTEM_TITLE, SystemPrompt, assemble
 from shoal.turn.skills import SkillProblem, parse_skill
 
-GIT_SECONDS_MAX = 30.0
 EDIT = "Shoal-Edit"
 UNDOES = "Shoal-Undoes"
 TAINT = "Shoal-Tainted-By"
@@ -56,7 +57,6 @@ def place_of(folder: Path, name: str) -> Path:
 
 
 def name_of(folder: Path, path: Path) -> str:
-    """Invert `place_of`."""
     return SYSTEM if path == place_of(folder, SYSTEM) else path.relative_to(folder).as_posix()
 
 
@@ -123,10 +123,20 @@ class History:
         name = name_of(self._folder, path)
         return self._git("log", f"--format=%(trailers:key={TAINT},valueonly)", "--", name).partition("\n")[0]
 
-    def before_and_after(self, commit: str, path: Path) -> tuple[bytes | None, bytes | None]:
-        """What a file held before and after a commit; None where it was not there."""
+    def take_back(self) -> tuple[str, Path, bytes | None, bytes | None]:
+        """Take the newest change back and commit that; returns its subject, its file, and the content before and now.
+
+        Raises NotFound when there is none, Conflict when the file was changed since.
+        """
+        commit, subject, path = self.last_edit()
+        self.open()
         name = name_of(self._folder, path)
-        return self._content(f"{commit}^", name), self._content(commit, name)
+        old, new = self._content(f"{commit}^", name), self._content(commit, name)
+        if read_file(path) != new:
+            raise Conflict(f"{name} was changed since, so “{subject}” cannot be taken back by itself.")
+        write_file(path, old)
+        self.record(path, f"Take back: {subject}", "Shoal", f"{UNDOES}: {commit}")
+        return subject, path, new, old
 
     def _stage(self, path: Path) -> None:
         """Put a file's content, or that it is gone, into the next commit."""
@@ -169,29 +179,6 @@ class History:
             raise ToolError(f"git could not keep the change: {said[-300:] or error}") from error
 
 
-def taint_of_undone(folder: Path) -> str:
-    """What marks the file whose newest change `restore` takes back. Raises NotFound when there is none."""
-    history = History(folder)
-    _, _, path = history.last_edit()
-    return history.tainted_by(path)
-
-
-def restore(folder: Path) -> tuple[str, Path, bytes | None, bytes | None]:
-    """Take the newest change back and commit that; returns its subject, its file, and the content before and now.
-
-    Raises NotFound when there is none, Conflict when the file was changed since.
-    """
-    history = History(folder)
-    commit, subject, path = history.last_edit()
-    history.open()
-    old, new = history.before_and_after(commit, path)
-    if read_file(path) != new:
-        raise Conflict(f"{name_of(folder, path)} was changed since, so “{subject}” cannot be taken back by itself.")
-    write_file(path, old)
-    history.record(path, f"Take back: {subject}", "Shoal", f"{UNDOES}: {commit}")
-    return subject, path, new, old
-
-
 def read_file(path: Path) -> bytes | None:
     """A file's content, None when there is none. Raises OSError."""
     try:
@@ -218,17 +205,6 @@ _PART = re.compile(r"[\w][\w .-]{0,99}")
 _STRICTNESS = {"open": 0, "guarded": 1, "standard": 2, "locked": 3}
 
 
-class Rules(msgspec.Struct, frozen=True):
-    """What a change has to keep to: models, profiles and tools that exist, tools that the agent's profile denies for
-    every argument, and who may widen what an agent may do."""
-
-    check_model: Callable[[str], None]
-    check_profile: Callable[[str], None]
-    check_tool: Callable[[str], None]
-    is_denied: Callable[[AgentSpec, Asker, str], bool]
-    may_widen: Callable[[Asker], bool]
-
-
 class PlannedEdit(NamedTuple):
     """A planned change of one file of the agent's directory: its name there, the content before and after, the diff."""
 
@@ -238,34 +214,29 @@ class PlannedEdit(NamedTuple):
     diff: str
 
 
+@dataclass(eq=False, repr=False)
 class SelfEditor:
-    """Plans and makes the changes. Without `checks` the agent's cases are not run before one is asked about."""
+    """Plans and makes the changes. They name models, profiles and tools that `checks` know, no tool that the agent's
+    profile denies for every argument, and nothing that widens what it may do but for who `may_widen` that. Without
+    `cases` the agent's are not run before a change is asked about."""
 
-    def __init__(
-        self,
-        store: Store,
-        home_of: Callable[[str], Path],
-        rules: Rules,
-        files: PromptFiles,
-        checks: CaseChecks | None = None,
-    ) -> None:
-        self._checks = checks
-        self._store = store
-        self._home_of = home_of
-        self._rules = rules
-        self._files = files
-        self._lock = asyncio.Lock()
+    store: Store
+    home_of: Callable[[str], Path]
+    checks: Checks
+    is_denied: Callable[[AgentSpec, Asker, str], bool]
+    may_widen: Callable[[Asker], bool]
+    files: PromptFiles
+    cases: CaseChecks | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def setting(self, key: str, value: str, context: ToolContext) -> PlannedEdit:
         """Plan a change of agent.toml. Raises ToolError for a value that cannot be."""
         try:
-            if key == "model":
-                self._rules.check_model(value)
+            self.checks.check(key, value)
             if key == "profile":
-                self._rules.check_profile(value)
                 now, then = context.agent.profile, value
                 stricter = then == "locked" or _STRICTNESS.get(then, -1) >= _STRICTNESS.get(now, len(_STRICTNESS))
-                if not stricter and not self._rules.may_widen(context.asker):
+                if not stricter and not self.may_widen(context.asker):
                     raise ToolError(
                         f"The profile {then!r} may allow more than {now!r}, and who asks may not grant that. The owner "
                         "or an approver has to ask for it."
@@ -286,15 +257,15 @@ class SelfEditor:
         profile denies, and for more than the agent has where who asks may not grant that."""
         try:
             for name in names:
-                self._rules.check_tool(name)
-                if self._rules.is_denied(context.agent, context.asker, name):
+                self.checks.tool(name)
+                if self.is_denied(context.agent, context.asker, name):
                     raise ToolError(
                         f"Your profile {context.agent.profile!r} denies {name}: naming it would not give it."
                     )
         except InvalidInput as error:
             raise ToolError(str(error)) from error
         has = context.agent.tools
-        if has and (not names or set(names) - set(has)) and not self._rules.may_widen(context.asker):
+        if has and (not names or set(names) - set(has)) and not self.may_widen(context.asker):
             raise ToolError(
                 "That would be more tools than you have, and who asks may not grant that. The owner or an approver has "
                 "to ask for it."
@@ -304,7 +275,7 @@ class SelfEditor:
     def persona(self, file: str, text: str, context: ToolContext) -> PlannedEdit:
         """Plan a change of a file that says who the agent is, or of SYSTEM.md. Raises ToolError for the latter where
         who asks may not."""
-        if file == SYSTEM_FILE and not self._rules.may_widen(context.asker):
+        if file == SYSTEM_FILE and not self.may_widen(context.asker):
             raise ToolError(
                 f"{SYSTEM_FILE} stands in the prompts of all agents, and who asks may not change it. The owner or an "
                 "approver has to ask for it."
@@ -314,7 +285,7 @@ class SelfEditor:
     async def settings(self, context: ToolContext) -> str:
         """The agent's own settings, a line each; of its channels those that this turn may know of."""
         agent, channel = context.agent, channel_of(context.chat).removesuffix(":")
-        places = [one.place for one in await self._store.registry.bindings() if one.agent == agent.name]
+        places = [one.place for one in await self.store.registry.bindings() if one.agent == agent.name]
         if not context.purpose.audience.everywhere:
             places = [place for place in places if place == channel]
         budget = {name: value for name, value in msgspec.structs.asdict(agent.budget).items() if value}
@@ -377,7 +348,7 @@ class SelfEditor:
     async def _try_cases(self, edit: PlannedEdit, context: ToolContext) -> str:
         """What the agent's cases say of a planned change, which is made to a copy of its files."""
         agent = context.agent
-        if self._checks is None or not (agent.home / CASES).is_dir():
+        if self.cases is None or not (agent.home / CASES).is_dir():
             return ""
 
         def changed(system: SystemPrompt) -> SystemPrompt:
@@ -401,7 +372,7 @@ class SelfEditor:
             own = {key: getattr(after, key) for key in ("model", "system_prompt", "tools", "profile")}
             new = {key: value for key, value in own.items() if value != getattr(before, key)}
             spec = msgspec.structs.replace(agent, home=there, **new)
-            return await self._checks.before_edit(
+            return await self.cases.before_edit(
                 spec, agent.home, context.asker, changed if edit.name == SYSTEM else None
             )
 
@@ -409,7 +380,7 @@ class SelfEditor:
         """Make a planned change, commit and audit it. Raises ToolError when the file is no more what it was."""
         folder = context.agent.home
         path = place_of(folder, edit.name)
-        asked = await self._store.approvals.search(pending=False, thread=context.thread)
+        asked = await self.store.approvals.search(pending=False, thread=context.thread)
         mine = [one for one in asked if one.turn == context.turn and one.call_id == context.call_id]
         approved = mine[0].decided_by if mine else ""
         trailers = [f"{EDIT}: {edit.name}", f"Asked-by: {context.asker.user or 'nobody'}"]
@@ -436,12 +407,12 @@ class SelfEditor:
 
         Raises InvalidInput for a name that is none of these files, NotFound, Conflict, StoreError, OSError.
         """
-        folder = self._home_of(agent)
+        folder = self.home_of(agent)
         path, what = own_file(folder, name), f"{'write' if content is not None else 'delete'} {name}"
 
         def make() -> bytes | None:
             old = read_file(path)
-            if digest and digest != _digest(old):
+            if digest and digest != shown_digest(old):
                 raise Conflict(f"{name} has changed since it was read. Read it again.")
             if old is None and content is None:
                 raise NotFound(f"{agent} has no file {name}.")
@@ -451,7 +422,7 @@ class SelfEditor:
             history.record(path, what, by, f"{EDIT}: {name}", f"Asked-by: {by}")
             return old
 
-        async with self._lock, self._files.marking(await self._files.source_of(path)):
+        async with self._lock, self.files.marking(await self.files.source_of(path)):
             try:
                 old = await in_thread(make)
             except ToolError as error:  # git is missing, or at work on something else
@@ -460,13 +431,13 @@ class SelfEditor:
 
     async def undo(self, agent: str, by: str) -> str:
         """Take an agent's newest change of itself back; returns what it was. Raises NotFound, Conflict."""
-        folder = self._home_of(agent)
+        folder = self.home_of(agent)
+        history = History(folder)
         async with self._lock:
-            source = await in_thread(lambda: taint_of_undone(folder))
-            async with self._files.marking(source):
-                subject, path, before, after = await in_thread(lambda: restore(folder))
-            what = f"take back: {subject}"
-            await self._audit(f"agent:{agent}", what, by, agent, before, after)
+            source = await in_thread(lambda: history.tainted_by(history.last_edit()[2]))
+            async with self.files.marking(source):
+                subject, path, before, after = await in_thread(history.take_back)
+            await self._audit(f"agent:{agent}", f"take back: {subject}", by, agent, before, after)
         return f"Taken back: {subject} ({name_of(folder, path)}). It counts from the next turn on."
 
     def _read(self, context: ToolContext, name: str) -> bytes | None:
@@ -496,8 +467,8 @@ class SelfEditor:
     async def _audit(
         self, chain: str, what: str, user: str, agent: str, old: bytes | None, new: bytes | None, turn: str = ""
     ) -> None:
-        detail = f"before {_digest(old)} after {_digest(new)}"
-        await self._store.audit.record(
+        detail = f"before {shown_digest(old)} after {shown_digest(new)}"
+        await self.store.audit.record(
             chain, [AuditEntry("self_edit", what, "done", user=user, agent=agent, turn=turn, detail=detail)]
         )
 
@@ -527,7 +498,8 @@ def _lines(content: bytes | None) -> list[str]:
     return content.decode("utf-8", "replace").removesuffix("\n").split("\n") if content else []
 
 
-def _digest(content: bytes | None) -> str:
+def shown_digest(content: bytes | None) -> str:
+    """What tells a file's contents apart in the audit log."""
     return "nothing" if content is None else hashlib.sha256(content).hexdigest()
 
 

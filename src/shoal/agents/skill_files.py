@@ -1,7 +1,6 @@
 """Skills as people write, install and delete them: checked and audited; an agent's can be taken back like its own
 changes. An archive with skills is not trusted: what it unpacks to is bounded, and stays in the skills' own folders."""
 
-import hashlib
 import io
 import stat
 import zipfile
@@ -10,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from shoal.agents.self_edit import EDIT, History, read_file, write_file
+from shoal.agents.self_edit import EDIT, History, read_file, shown_digest, write_file
 from shoal.domain.errors import Conflict, FetchError, InvalidInput, NotFound, ToolError
 from shoal.domain.files import in_thread
 from shoal.domain.records import AuditEntry
@@ -204,10 +203,6 @@ async def put_skill(
         old = await in_thread(make)
     except ToolError as error:  # git is missing, or at work on something else
         raise Conflict(str(error)) from error
-    detail = f"{root.scope} before {_digest(old)} after {_digest(new)}"
+    detail = f"{root.scope} before {shown_digest(old)} after {shown_digest(new)}"
     agent = agent_home.name if agent_home is not None else ""
     await audit.record(CHAIN, [AuditEntry("skill", what, "done", user=by, agent=agent, detail=detail)])
-
-
-def _digest(content: bytes | None) -> str:
-    return "nothing" if content is None else hashlib.sha256(content).hexdigest()

@@ -12,10 +12,9 @@ do heartbeats, which are no conversation: they keep nothing awake and are never 
 import asyncio
 import contextlib
 import logging
-import os
-import secrets
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -49,6 +48,7 @@ from shoal.domain.transcript import SUMMARY_HEAD
 from shoal.domain.triggers import HEARTBEAT_THREAD
 from shoal.domain.untrusted import untrusted_block
 from shoal.permissions.taint import TaintState
+from shoal.store.files import new_file
 from shoal.store.store import Store
 from shoal.tools.locks import FileLock
 from shoal.tools.tainted_files import PromptFiles
@@ -56,7 +56,6 @@ from shoal.turn.spending import Charge, Spending
 from shoal.turn.text_files import cut_middle
 
 log = logging.getLogger(__name__)
-
 
 EVENTS_MAX = 20_000
 """A window longer than this is saved from its end."""
@@ -95,27 +94,17 @@ class SnapshotFile(msgspec.Struct, frozen=True):
 Publish = Callable[[Sequence[Event]], None]
 
 
+@dataclass(eq=False, repr=False)
 class ConversationSnapshots:
     """Saves, lists and restores windows. Without `spending` no model is asked and descriptions are plain."""
 
-    def __init__(
-        self,
-        store: Store,
-        agents: AgentRegistry,
-        clock: Clock,
-        spending: Spending | None,
-        publish: Publish,
-        files: PromptFiles,
-        folders: Folders,
-    ) -> None:
-        self._store = store
-        self._agents = agents
-        self._clock = clock
-        self._spending = spending
-        self._publish = publish
-        self._files = files
-        self._home = files.home
-        self._folders = folders
+    store: Store
+    agents: AgentRegistry
+    clock: Clock
+    spending: Spending | None
+    publish: Publish
+    files: PromptFiles
+    folders: Folders
 
     async def save(self, thread: ThreadId, description: str = "") -> Snapshot:
         """Save the window as it is; nothing is cleared. Raises NotFound, InvalidInput for an empty window, OSError."""
@@ -130,22 +119,22 @@ class ConversationSnapshots:
         if window.busy:
             raise Conflict("This conversation has something to do. Wait for its answer, then try again.")
         saved = await self._save(window, "") if await self._window(window) else None
-        self._publish(await self._store.snapshots.begin(thread, window.last_seq, [Cleared(by=by)]))
+        self.publish(await self.store.snapshots.begin(thread, window.last_seq, [Cleared(by=by)]))
         return saved
 
     async def archive(self, thread: ThreadId, by: str) -> Snapshot | None:
         """Save the window without asking a model to describe it, then clear it, also while a turn runs; None when it
         was empty. Raises Conflict when something happened at the same moment, OSError."""
-        window = await self._store.snapshots.window(thread)
+        window = await self.store.snapshots.window(thread)
         events = await self._window(window) if window is not None else []
         if window is None or not events:
             return None
         saved = await self._save(window, plain_description(events))
         cleared = [Cleared(by=by)]
         if window.busy:
-            self._publish(await self._store.journal.append(thread, cleared))
+            self.publish(await self.store.journal.append(thread, cleared))
         else:
-            self._publish(await self._store.snapshots.begin(thread, window.last_seq, cleared))
+            self.publish(await self.store.snapshots.begin(thread, window.last_seq, cleared))
         return saved
 
     async def history(self, thread: ThreadId) -> list[Snapshot]:
@@ -159,7 +148,7 @@ class ConversationSnapshots:
 
         Raises NotFound for one that is unknown here or whose file is gone, Conflict while a turn runs.
         """
-        window = await self._store.snapshots.window(thread)
+        window = await self.store.snapshots.window(thread)
         saved, named = await self._saved_around(thread), snapshot.upper()
         fitting = [one for one in saved if one.id.startswith(named) or one.id.endswith(named)]
         if named.isdecimal() and len(named) < 4:
@@ -168,8 +157,7 @@ class ConversationSnapshots:
             which = "several snapshots" if fitting else "no snapshot"
             raise NotFound(f"This channel has {which} {snapshot[:80]}. `/context history` lists those it has.")
         (found,) = fitting
-        agent = await self._agents.resolve(found.agent, thread)
-        path = _path(agent, found)
+        path = _path(await self.agents.resolve(found.agent, thread), found)
 
         def load() -> list[EventData]:
             try:
@@ -183,12 +171,12 @@ class ConversationSnapshots:
                 ) from error
 
         events = await asyncio.to_thread(load)
-        source = await self._files.source_of(path)
+        source = await self.files.source_of(path)
         if source:  # what is in the file may be anything
             text, shoal = f"[Saved in {path.name}, which was changed after {source}]", Author("shoal", trusted=False)
             events.insert(0, UserSaid(text, shoal, origin="system", backfill=True, tainted_by=source))
         last_seq, title = (window.last_seq, "") if window is not None else (0, found.description)
-        self._publish(await self._store.snapshots.begin(thread, last_seq, [Cleared(by=by), *events], title))
+        self.publish(await self.store.snapshots.begin(thread, last_seq, [Cleared(by=by), *events], title))
         return found
 
     async def fork(self, source: ThreadId, thread: ThreadId, by: str, after: int = 0, *, opened_by: str = "") -> None:
@@ -200,15 +188,16 @@ class ConversationSnapshots:
         """
         if is_child(source):
             raise InvalidInput("This thread belongs to a subagent. Fork the conversation that started it.")
-        info = await self._store.journal.thread(source)
+        info = await self.store.journal.thread(source)
         if info is None:
             raise NotFound(f"There is no thread {source}.")
-        there, here, upto, seq = self._home.thread(source), self._home.thread(thread), after or info.last_seq, 0
-        if await self._store.journal.thread(thread) is not None or (here / "attachments").exists():
+        home, upto, seq = self.files.home, after or info.last_seq, 0
+        there, here = home.thread(source), home.thread(thread)
+        if await self.store.journal.thread(thread) is not None or (here / "attachments").exists():
             raise Conflict(f"There is a thread {thread} already, or files of one. Name another.")
         if upto > info.last_seq:
             raise InvalidInput(f"{source} has {info.last_seq} events, and none of number {upto}.")
-        await self._folders.pull(source)
+        await self.folders.pull(source)
         moved, files = dict[int, EventData](), set[Path]()
         theirs, ours = (f"/data/{one.replace(':', '/')}/" for one in (source, thread))
 
@@ -219,7 +208,7 @@ class ConversationSnapshots:
             files.add(file)
             return str(here / file)
 
-        while events := await self._store.journal.events(source, seq, before=upto + 1):
+        while events := await self.store.journal.events(source, seq, before=upto + 1):
             seq = events[-1].seq
             for event in events:
                 data = relocated(event.data, copied)
@@ -230,7 +219,7 @@ class ConversationSnapshots:
                 if data is not event.data:
                     moved[event.seq] = data
         folder = here.with_name(f"{COPYING}{here.name}")
-        source_of = await self._files.marks.sources([self._home.attachments(source)])
+        source_of = await self.files.marks.sources([home.attachments(source)])
         lock = FileLock(folder)
         if folder.is_dir() and lock.take():  # the process that was at it has ended
             await self._end_fork(folder)
@@ -245,8 +234,8 @@ class ConversationSnapshots:
             for file in files:
                 await asyncio.to_thread(_copy, there / file, folder / file)
                 if marked := source_of(there / file):
-                    await self._files.marks.note(self._home.attachments(thread), [folder / file], marked)
-            self._publish(await self._store.branches.fork(source, thread, upto, by, moved, opened_by))
+                    await self.files.marks.note(home.attachments(thread), [folder / file], marked)
+            self.publish(await self.store.branches.fork(source, thread, upto, by, moved, opened_by))
         except (ShoalError, OSError):
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             raise
@@ -256,7 +245,7 @@ class ConversationSnapshots:
 
     async def end_forks(self) -> None:
         """Give forks their files that the end of a process has cut, and delete the files of those that are none."""
-        for folder in await asyncio.to_thread(lambda: [*self._home.data.glob(f"*/*/{COPYING}*")]):
+        for folder in await asyncio.to_thread(lambda: [*self.files.home.data.glob(f"*/*/{COPYING}*")]):
             lock = FileLock(folder)
             if lock.take():  # else a process is at it
                 await self._end_fork(folder)
@@ -265,33 +254,33 @@ class ConversationSnapshots:
     async def _end_fork(self, folder: Path) -> None:
         """Move the files of a fork to its thread, also for other machines, or delete them where there is none."""
         here = folder.with_name(folder.name.removeprefix(COPYING))
-        thread, journal = ThreadId(":".join(here.parts[-3:])), self._store.journal
+        thread, journal = ThreadId(":".join(here.parts[-3:])), self.store.journal
         info = await journal.thread(thread) if folder.is_dir() else None
         events = await journal.events(thread, max(0, info.last_seq - SINCE_FORK_MAX)) if info is not None else []
         if any(isinstance(event.data, Forked) for event in events):
             here.mkdir(parents=True, exist_ok=True)
             for part in folder.iterdir():  # whole folders: a file that is moved itself loses what marks it
                 part.rename(here / part.name)
-            await self._folders.push(thread)
+            await self.folders.push(thread)
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _find(self, thread: ThreadId) -> ContextWindow:
-        window = await self._store.snapshots.window(thread)
+        window = await self.store.snapshots.window(thread)
         if window is None:
             raise NotFound(f"There is no thread {thread}.")
         return window
 
     async def _saved_around(self, thread: ThreadId) -> list[Snapshot]:
         agent = await self._agent(thread)
-        return await self._store.snapshots.of_channel(agent.name, channel_of(thread))
+        return await self.store.snapshots.of_channel(agent.name, channel_of(thread))
 
     async def _window(self, window: ContextWindow) -> list[EventData]:
         after = max(window.window_seq, window.last_seq - EVENTS_MAX)
-        return restorable(await self._store.journal.along(window.thread, window.last_seq, after, EVENTS_MAX))
+        return restorable(await self.store.journal.along(window.thread, window.last_seq, after, EVENTS_MAX))
 
     async def _agent(self, thread: ThreadId) -> AgentSpec:
-        info = await self._store.journal.thread(thread)
-        return await self._agents.resolve(info.agent if info is not None else "", thread)
+        info = await self.store.journal.thread(thread)
+        return await self.agents.resolve(info.agent if info is not None else "", thread)
 
     async def _save(self, window: ContextWindow, description: str) -> Snapshot:
         events = await self._window(window)
@@ -300,12 +289,12 @@ class ConversationSnapshots:
         agent = await self._agent(window.thread)
         words = " ".join(description.split()) or await self._describe(agent, window.thread, events)
         snapshot = Snapshot(
-            id=self._clock.new_id(),
+            id=self.clock.new_id(),
             thread=window.thread,
             agent=agent.name,
             description=words[:DESCRIPTION_CHARS_MAX],
             messages=sum(isinstance(data, UserSaid | AssistantSaid) for data in events),
-            created_at=self._clock.now(),
+            created_at=self.clock.now(),
         )
         saved = tuple(SavedEvent(data.type, msgspec.Raw(encode_data(data))) for data in events)
         file = SnapshotFile(snapshot.id, snapshot.thread, agent.name, snapshot.description, snapshot.created_at, saved)
@@ -313,34 +302,27 @@ class ConversationSnapshots:
         path = _path(agent, snapshot)
 
         def write() -> None:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary = path.parent / f".{secrets.token_hex(8)}"
-            try:
-                with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-            finally:
-                temporary.unlink(missing_ok=True)
+            with new_file(path) as fresh:
+                fresh.touch(mode=0o600)
+                fresh.write_bytes(content)
 
         await asyncio.to_thread(write)
-        await self._store.snapshots.add(snapshot)
+        await self.store.snapshots.add(snapshot)
         return snapshot
 
     async def _describe(self, agent: AgentSpec, thread: ThreadId, events: Sequence[EventData]) -> str:
         """The model's description; a plain one when it has none to give."""
-        if self._spending is None:
+        if self.spending is None:
             return plain_description(events)
         text = cut_middle("\n\n".join(_lines(events)), DESCRIBED_CHARS_MAX)
         asked = UserMessage(f"<conversation>\n{text}\n</conversation>\n\nDescribe it now.")
-        id, asker = f"snapshot:{self._clock.new_id()}", Asker(trust="untrusted")
+        id, asker = f"snapshot:{self.clock.new_id()}", Asker(trust="untrusted")
         try:
-            route = self._spending.route(agent.model)
+            route = self.spending.route(agent.model)
             request = ModelRequest(model=route.model, system=_SYSTEM, messages=(asked,), max_output_tokens=300)
             charge = Charge(id, agent.model, thread, TurnId(""), agent.name, asker)
             async with asyncio.timeout(DESCRIBE_SECONDS_MAX):
-                done = await self._spending.ask(charge, route, request)
+                done = await self.spending.ask(charge, route, request)
         except (InvalidInput, TimeoutError) as error:
             log.info("a snapshot is described plainly", extra={"why": str(error)})
             return plain_description(events)
@@ -365,15 +347,12 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
         match event.data:
             case UserSaid() as said:
                 again = msgspec.structs.replace(said, backfill=True, said_at=said.said_at or event.at, message_id="")
-                kept.append((event.seq, again))
             case Steered(text=text, author=author):
-                kept.append((event.seq, UserSaid(text, author, backfill=True, said_at=event.at)))
+                again = UserSaid(text, author, backfill=True, said_at=event.at)
             case AssistantSaid() as said:
-                kept.append(
-                    (event.seq, msgspec.structs.replace(said, usage=Usage(), thinking="", opaque=None, asked=None))
-                )
+                again = msgspec.structs.replace(said, usage=Usage(), thinking="", opaque=None, asked=None)
             case ToolFinished() as result:
-                kept.append((event.seq, msgspec.structs.replace(result, duration_ms=0)))
+                again = msgspec.structs.replace(result, duration_ms=0)
             case Compacted(upto_seq=upto, summary=summary, tainted_by=tainted_by):
                 kept = [one for one in kept if one[0] > upto]
                 if summary:
@@ -385,8 +364,10 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
                         tainted_by=tainted_by or summarised,
                     )
                     kept.insert(0, (upto, stands))
+                continue
             case _:
-                pass
+                continue
+        kept.append((event.seq, again))
     return [data for _, data in kept]
 
 
@@ -428,44 +409,35 @@ SAVED = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class IdleWatch:
-    """Watches the agents that set `idle_minutes`. `default` answers in threads that name no agent."""
+    """Watches the agents that set `idle_minutes`."""
 
-    def __init__(
-        self,
-        store: Store,
-        agents: AgentRegistry,
-        snapshots: ConversationSnapshots,
-        clock: Clock,
-        post: Callable[[NewPost], Awaitable[None]],
-        default: str,
-    ) -> None:
-        self._store = store
-        self._agents = agents
-        self._snapshots = snapshots
-        self._clock = clock
-        self._post = post
-        self._default = default
+    store: Store
+    agents: AgentRegistry
+    snapshots: ConversationSnapshots
+    clock: Clock
+    post: Callable[[NewPost], Awaitable[None]]
 
     async def run(self) -> None:
         """Look at the start and then every minute, for ever."""
         while True:
             await self.check()
-            await self._clock.sleep(CHECK_SECONDS)
+            await self.clock.sleep(CHECK_SECONDS)
 
     async def check(self) -> int:
         """Save and clear what is idle now; returns how many threads."""
         count = 0
-        for name in self._agents.names():
+        for name in self.agents.names():
             try:
-                minutes = self._agents.spec(name).idle_minutes
+                minutes = self.agents.spec(name).idle_minutes
             except InvalidInput:  # a broken agent.toml is told where it is used
                 continue
             if minutes <= 0:
                 continue
-            found = await self._store.snapshots.windows([name, ""] if name == self._default else [name])
+            found = await self.store.snapshots.windows([name, ""] if name == self.agents.defaults.agent else [name])
             threads = [one for one in found if one.thread != HEARTBEAT_THREAD]
-            since = self._clock.now() - timedelta(minutes=minutes)
+            since = self.clock.now() - timedelta(minutes=minutes)
             in_use = {channel_of(one.thread) for one in threads if one.busy or one.updated_at > since}
             idle = [one for one in threads if channel_of(one.thread) not in in_use and not is_child(one.thread)]
             count += sum([await self._save(one, minutes) for one in idle])
@@ -473,7 +445,7 @@ class IdleWatch:
 
     async def _save(self, window: ContextWindow, minutes: float) -> bool:
         try:
-            saved = await self._snapshots.begin_anew(window.thread, "idle")
+            saved = await self.snapshots.begin_anew(window.thread, "idle")
         except (Conflict, NotFound) as error:
             log.info("a thread is not idle after all", extra={"thread_id": window.thread, "why": str(error)})
             return False
@@ -483,5 +455,5 @@ class IdleWatch:
         if saved is None:
             return False
         text = SAVED.format(minutes=minutes, description=saved.description, id=saved.id[-6:])
-        await self._post(NewPost(f"{saved.id}:idle", window.thread, text))
+        await self.post(NewPost(f"{saved.id}:idle", window.thread, text))
         return True

@@ -59,10 +59,8 @@ class Answer(NamedTuple):
 
 
 class PlatformHttp:
-    """The HTTP client of one account, connected by the first call and again after `close`.
-
-    `name` is what people call the other side.
-    """
+    """The HTTP client of one account, connected by the first call and again after `close`. `name` is what people call
+    the other side."""
 
     def __init__(self, name: str, headers: Mapping[str, str] | None = None) -> None:
         self.name = name
@@ -174,6 +172,18 @@ class PlatformRefusal(PlatformError):
         self.code = code
 
 
+class Tolerating:
+    """A block that a refusal for one of these reasons ends, and no more."""
+
+    def __init__(self, *codes: str | int) -> None:
+        self._codes = codes
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        return isinstance(error, PlatformRefusal) and error.code in self._codes
+
+
 class _ApiError(msgspec.Struct, frozen=True):
     code: str | int = ""
     message: str = ""
@@ -211,10 +221,8 @@ class RestApi(PlatformHttp):
         self, method: str, url: str, kind: type[T], content: Fields | None = None, *, anonymous: bool = False,
         params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
     ) -> T:  # fmt: skip
-        """Call with JSON and the account's token, unless `anonymous`. Raises PlatformError.
-
-        A call whose token was refused did nothing, so it is made once more with a new one.
-        """
+        """Call with JSON and the account's token, unless `anonymous`. Raises PlatformError. A call whose token was
+        refused did nothing, so it is made once more with a new one."""
         body = b"" if content is None else msgspec.json.encode(content)
         for attempt in (1, 2):
             headers = {} if content is None else {"content-type": "application/json"}

@@ -83,10 +83,8 @@ def time_of(text: str, now: datetime) -> datetime:
 
 
 async def submit(prompt: Prompt, inbox: InboxPort) -> str:
-    """Send a message; returns what to tell its author, often nothing. Raises StoreError.
-
-    Its files are removed unless a turn will have them: only with a turn are files of strangers marked as such.
-    """
+    """Send a message; returns what to tell its author, often nothing. Raises StoreError. Its files are removed unless a
+    turn will have them: only with a turn are files of strangers marked as such."""
     receipt = Receipt("dropped")
     try:
         receipt = await inbox.send(prompt)
@@ -257,19 +255,15 @@ def _kept(event: _Event) -> str:
 
 
 class PendingEdits:
-    """Edits and deletions that arrive before their message, where a platform promises no order.
-
-    Kept is the newest change of each of the last PENDING_EDITS_MAX messages.
-    """
+    """Edits and deletions that arrive before their message, where a platform promises no order. Kept is the newest
+    change of each of the last PENDING_EDITS_MAX messages."""
 
     def __init__(self) -> None:
         self._changes: Recent[Edit | Deletion] = Recent(PENDING_EDITS_MAX)
 
     async def send(self, change: Edit | Deletion, inbox: InboxPort) -> None:
         """Send a change to the thread its message went to; keep it if the message has not come yet. Raises StoreError.
-
-        Of `change.thread` only the channel counts.
-        """
+        Of `change.thread` only the channel counts."""
         thread = await inbox.thread_of(channel_of(change.thread), "", change.key)
         if thread is None:
             self.keep(change)
@@ -303,10 +297,8 @@ class PendingEdits:
 
 
 class ChannelServers:
-    """Which server each channel of an account belongs to: a guild of Discord, a team of Teams.
-
-    Stored for `AgentStore.server_of`, since a thread's id does not tell.
-    """
+    """Which server each channel of an account belongs to: a guild of Discord, a team of Teams. Stored for
+    `AgentStore.server_of`, since a thread's id does not tell."""
 
     def __init__(self, platform: str, store: Settings) -> None:
         self._scope = servers_scope(platform)

@@ -73,10 +73,7 @@ class WebAdapter(_LocalAdapter):
 
     async def post(self, post: OutboundPost) -> str:
         """Returns the post's key. A file is copied to the attachments, where the page fetches it; again is harmless. A
-        recording is fetched where it is.
-
-        Raises PlatformError when the file is gone or cannot be copied.
-        """
+        recording is fetched where it is. Raises PlatformError when the file is gone or cannot be copied."""
         if post.file is not None and post.kind != "voice":
             if self._home is None:
                 raise PlatformError("There is no home directory to keep files in.", permanent=True)

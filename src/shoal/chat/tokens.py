@@ -63,9 +63,9 @@ class _KeysDescription(msgspec.Struct, frozen=True):
     jwks_uri: str = ""
 
 
-def check_package(extra: str, name: str = "jwt") -> None:
+def check_package(extra: str) -> None:
     """Raise ConfigError, naming the extra to install, when the package that checks tokens is missing."""
-    if find_spec(name) is None:
+    if find_spec("jwt") is None:
         raise ConfigError([f"platforms.{extra} needs the extra `{extra}`. {how_to_add(extra)}"])
 
 

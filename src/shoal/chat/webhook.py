@@ -167,10 +167,8 @@ class _FileOut(msgspec.Struct, frozen=True):
 
 
 class WebhookPost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is sent: a `post`, an `edit` of message `id`, or `typing` with a status, where an empty one ends it.
-
-    `key` is the post's idempotency key; it is the message's id unless the answer names another.
-    """
+    """What is sent: a `post`, an `edit` of message `id`, or `typing` with a status, where an empty one ends it. `key`
+    is the post's idempotency key; it is the message's id unless the answer names another."""
 
     type: Literal["post", "edit", "typing"]
     channel: str
@@ -292,16 +290,11 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
             except ValueError as error:
                 raise PlatformError("could not be read: its data is not base64") from error
 
-        files: list[IncomingFile] = [
-            (
-                Attachment(
-                    file.name, file.media_type, url="" if file.data else file.url,
-                    author=author_of(file.author) if file.author is not None else None,
-                ),
-                partial(decoded, file.data) if file.data else None,
-            )
-            for file in call.files
-        ]  # fmt: skip
+        files: list[IncomingFile] = []
+        for file in call.files:
+            author, url = author_of(file.author) if file.author is not None else None, "" if file.data else file.url
+            about = Attachment(file.name, file.media_type, url=url, author=author)
+            files.append((about, partial(decoded, file.data) if file.data else None))
         is_named, in_thread = call.named or answered is not None, call.thread != MAIN_THREAD
         follows = not is_named and await self._is_subscribed(prompt.thread)
         if not call.direct and not await self._is_meant(

@@ -52,8 +52,7 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
         # What is sound is still checked as a whole, so that nothing is left for the second try.
         config = msgspec.convert({**sound, "home": home}, Config, dec_hook=decode)
     brought = {name: tuple(_Salvage(draft, decode).accounts(name)) for name in draft.extensions}
-    platforms = msgspec.structs.replace(config.platforms, extensions=brought)
-    config = msgspec.structs.replace(config, platforms=platforms)
+    config = msgspec.structs.replace(config, platforms=msgspec.structs.replace(config.platforms, extensions=brought))
     for path, text in check(config):
         draft.complain(path, text)
     if draft.problems:
@@ -78,11 +77,8 @@ class Draft:
         if path in self._seen:
             return
         self._seen.add(path)
-        origin = str(self.file)
-        for end in range(len(path), 0, -1):
-            if path[:end] in self.origins:
-                origin = self.origins[path[:end]]
-                break
+        around = (path[:end] for end in range(len(path), 0, -1))
+        origin = next((self.origins[one] for one in around if one in self.origins), str(self.file))
         self.problems.append(f"{origin}: {'.'.join(path)} {text}{'' if text.endswith('?') else '.'}")
 
     def put(self, path: tuple[str, ...], value: object, origin: str) -> None:
@@ -130,12 +126,9 @@ class Draft:
             if named and is_section(kind) and named.keys() == table.keys() and not named.keys() & keys(kind).keys():
                 platforms[name] = [{"account": account, **one} for account, one in named.items()]
 
-    def inner(self, *path: str) -> Table:
-        """The table at a path; empty when there is none."""
-        table: Table | None = self.content
-        for name in path:
-            table = as_table(table.get(name)) if table is not None else None
-        return table or {}
+    def inner(self, name: str) -> Table:
+        """The table of that name; empty when there is none."""
+        return as_table(self.content.get(name)) or {}
 
 
 def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object]) -> Draft:
@@ -203,12 +196,10 @@ def parse_variable(path: tuple[str, ...], text: str) -> object:
     """
     hint = find(path)
     value: object = text
-    try:
+    with suppress(tomllib.TOMLDecodeError):
         parsed = tomllib.loads(f"value = {text}")
         if set(parsed) == {"value"}:
             value = parsed["value"]
-    except tomllib.TOMLDecodeError:
-        pass
     entry = list_of(hint)
     if entry is not None and takes_text(entry) and as_list(value) is None:
         return [part.strip() for part in text.split(",") if part.strip()]

@@ -13,11 +13,8 @@ BACKLOG_MAX = 1000
 
 
 class Subscription:
-    """One watcher; iterate it for events as they come.
-
-    When it fell more than BACKLOG_MAX behind, `lost` becomes true and the iteration ends: read the journal from the
-    last number seen and subscribe anew.
-    """
+    """One watcher; iterate it for events as they come. When it fell more than BACKLOG_MAX behind, `lost` becomes true
+    and the iteration ends: read the journal from the last number seen and subscribe anew."""
 
     def __init__(self) -> None:
         self._backlog: deque[Event | LiveEvent] = deque()

@@ -44,10 +44,8 @@ class Pacer:
         self._until: OrderedDict[str, float] = OrderedDict()
 
     async def turn(self, thread: ThreadId) -> None:
-        """Wait until a post to this thread is within every window and nothing bars it, and count it.
-
-        First come, first served within a route. Cancelling while waiting takes nothing.
-        """
+        """Wait until a post to this thread is within every window and nothing bars it, and count it. First come, first
+        served within a route. Cancelling while waiting takes nothing."""
         if self.take_now(thread):
             return
         routes = *of_place, of_account = self._routes_of(thread)

@@ -102,9 +102,7 @@ MOVED = "_↓ The answer is below._"
 
 class _Preview(msgspec.Struct, eq=False):
     """One turn's answer as far as it is written: what there is of it, what its message shows, and how it goes on.
-
-    `doubtful` says whether a message may stand whose id is not known; None where that was not looked up yet.
-    """
+    `doubtful` says whether a message may stand whose id is not known; None where that was not looked up yet."""
 
     thread: ThreadId
     turn: TurnId
@@ -297,10 +295,8 @@ async def by_adapter(doing: Awaitable[T]) -> T:
 
 
 async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) -> str:
-    """Post, or where an earlier try may have gone through, take what stands there and is no other post's.
-
-    Returns the message's id. Raises PlatformError.
-    """
+    """Post, or where an earlier try may have gone through, take what stands there and is no other post's. Returns the
+    message's id. Raises PlatformError."""
     if post.maybe_posted and isinstance(adapter, ReadsBack):
         for message_id in await adapter.find_posted(post):
             if not await outbox.is_noted(adapter.platform, message_id):
@@ -309,10 +305,8 @@ async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) ->
 
 
 async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> None:
-    """Delete a preview whose answer stands elsewhere; where that cannot be, have it point there.
-
-    One that is gone already is left. Raises PlatformError for what may yet succeed.
-    """
+    """Delete a preview whose answer stands elsewhere; where that cannot be, have it point there. One that is gone
+    already is left. Raises PlatformError for what may yet succeed."""
     try:
         if isinstance(adapter, Deletes):
             await adapter.delete(thread, message_id)
@@ -329,9 +323,7 @@ async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> N
 
 def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:
     """As much of a text that is being written as one message takes, with what is open closed, and whether that is all.
-
-    Where a message can only be added to, it is no more than what stays as it is.
-    """
+    Where a message can only be added to, it is no more than what stays as it is."""
     reserve = len(STOPPED)
     while True:
         piece, rest, _ = first_piece_of(text, limits, reserve)

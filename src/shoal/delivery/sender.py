@@ -68,7 +68,6 @@ SPOKEN_TRIES = 3
 UNSPOKEN = "I could not say that aloud: {why}"
 BY_REACTION = "👍 on this message allows it once, 👎 denies it."
 
-
 Opened: TypeAlias = Callable[[OutboxRow, ThreadId, Sequence[NewPost]], Awaitable[object]]
 """Ends a row that has opened a thread; further posts go there."""
 Speak: TypeAlias = Callable[[OutboxRow], Awaitable[Path]]

@@ -71,12 +71,10 @@ class LocalEngine:
 
     async def drain(self, seconds: float) -> None:
         self._draining.set()
-        running = list(self._running.values())
-        if running:
+        if running := list(self._running.values()):
             await asyncio.wait(running, timeout=seconds)
-        for task in running:
-            task.cancel()
-        if running:
+            for task in running:
+                task.cancel()
             await asyncio.wait(running)
 
     async def _advance(self, thread: ThreadId) -> None:

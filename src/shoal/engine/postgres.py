@@ -73,19 +73,13 @@ _AWAY = (psycopg.Error, ConnectorException)
 _FINISH = b"delete from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing' returning lock"
 """The job is done, and this worker looks for the next itself. Its `finish_job` ends a job whoever has it, and fails for
 one that is gone."""
-_RETURN = b"with done as (" + _FINISH + b") select shoal_wake(lock) from done"
+_RETURN = b"with done as (%b) select shoal_wake(lock) from done" % _FINISH
 """The job is todo again, for whoever comes first. Its `retry_job` puts a job back as it is, which fails where the next
 one of the thread is todo already."""
-_HAND_OVER = (
-    b"with done as ("
-    + _FINISH
-    + b""")
-select pg_notify('"""
-    + CHANNEL.encode()
-    + b"""', '') from done
+_HAND_OVER = b"""
+with done as (%b) select pg_notify('%b', '') from done
 where exists (select 1 from procrastinate_jobs todo where todo.lock = done.lock and todo.status = 'todo')
-"""
-)
+""" % (_FINISH, CHANNEL.encode())
 """The job is done, and others are told when there is a next one of its thread, which procrastinate does not do."""
 _STRAYS = b"""
 with strays as (
@@ -259,15 +253,13 @@ class PostgresEngine:
                 if self._unsure:
                     await self._execute(_STRAYS, [self._worker, list(self._taken)])
                     self._unsure = False
-                asked: list[tuple[object, ...]] = []
                 if self._missed:
                     self._missed = False
-                    asked = await self._execute(_ASKED, [list(self._running)])
-                for thread, turn, is_aborting, has_steers in asked:
-                    if has_steers:
-                        self._pass_on(_Signal(str(thread), "steer", str(turn)))
-                    if is_aborting:
-                        self._pass_on(_Signal(str(thread), "abort", str(turn)))
+                    for thread, turn, is_aborting, has_steers in await self._execute(_ASKED, [list(self._running)]):
+                        if has_steers:
+                            self._pass_on(_Signal(str(thread), "steer", str(turn)))
+                        if is_aborting:
+                            self._pass_on(_Signal(str(thread), "abort", str(turn)))
                 job = None
                 if len(self._taken) < self._settings.concurrency:
                     with suppress(UniqueViolation):  # another worker took a job of the same thread in this moment

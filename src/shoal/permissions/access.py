@@ -7,7 +7,6 @@ import hmac
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -107,8 +106,7 @@ class People:
         return self._by_name.get(name, NOBODY)
 
     def asker(self, asker: Asker) -> Asker:
-        """The asker with all their identities and roles, and as the owner where a trusted one is that; the same object
-        when nothing is linked."""
+        """The asker with all their identities and roles, as owner where a trusted one is; as it is without links."""
         person = self.find(asker.identity)
         if person is not NOBODY:
             roles = tuple(dict.fromkeys((*asker.roles, *person.roles)))
@@ -306,8 +304,3 @@ def parse_answer(text: str) -> Answer | None:
     allow = found["yes"] is not None
     always = bool(found["first"] or found["last"])
     return Answer(found["id"] or "", allow, "thread" if allow and always else "once")
-
-
-def expires_at(now: datetime, ask_expires_seconds: float) -> datetime:
-    """When a question asked now is no longer open."""
-    return now + timedelta(seconds=ask_expires_seconds)

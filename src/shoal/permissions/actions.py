@@ -219,8 +219,7 @@ class CommandPaths:
         return list(dict.fromkeys(names))
 
     def _matching(self, path: str) -> list[str] | None:
-        """What a path stands for, patterns filled in below the mounts; the folder that holds too many; None where that
-        cannot be told."""
+        """What a path stands for, patterns filled in below mounts; the folder that holds too many; None: unknown."""
         if not any(mark in path for mark in _MARKS):
             return self._names(path)
         fixed, rest = list[str](), path.split("/")
@@ -259,8 +258,7 @@ class CommandPaths:
         return list(dict.fromkeys((path_name(Path(os.path.realpath(host)), self._mounts), followed)))
 
     def _follow(self, path: str) -> tuple[str, int]:
-        """An absolute path of the sandbox with its links followed there, and how many they are; where they have no end
-        it stays as it is."""
+        """An absolute path of the sandbox with its links followed there, and how many; as it is if they never end."""
         left, done, links = path.split("/"), "", 0
         while left:
             part = left.pop(0)
@@ -428,8 +426,7 @@ def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:
 
 
 def action_of(text: str) -> Action:
-    """An action by its text, as an agent's call would have it: a command that hides what it runs has to be named by a
-    rule."""
+    """An action by its text, as an agent's call has it: a rule has to name a command that hides what it runs."""
     if text.startswith("tool:bash:"):
         parts = shell_actions("bash", text.removeprefix("tool:bash:"), cwd=Path("/workspace"))
         simple = [part for part in parts if not part.whole]

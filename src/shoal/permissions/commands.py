@@ -148,7 +148,6 @@ def unique(parts: list[Part]) -> list[Part]:
     found: dict[tuple[object, ...], Part] = {}
     for part in parts:
         target = "" if part.target is None else part.target.text
-        found.setdefault(
-            (part.text, part.opaque, part.view, part.operator, target, part.naming, part.moves, part.sure), part
-        )
+        place = part.operator, target, part.naming, part.moves, part.sure
+        found.setdefault((part.text, part.opaque, part.view, *place), part)
     return list(found.values())

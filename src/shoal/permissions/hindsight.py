@@ -42,13 +42,10 @@ def decided_anew(checks: Iterable[PastCheck], profile: Profile) -> list[ChangedD
     """Those of which the profile decides otherwise than was decided, the most frequent first."""
     found: list[ChangedDecision] = []
     for check in checks:
-        ruling = decide(profile, action_of(check.action))
-        if ruling.decision != check.decision:
-            found.append(
-                ChangedDecision(
-                    check.action, check.decision, ruling.decision, ruling.rule, check.count, check.thread, check.at
-                )
-            )
+        now, before = decide(profile, action_of(check.action)), check.decision
+        if now.decision != before:
+            asked = check.count, check.thread, check.at
+            found.append(ChangedDecision(check.action, before, now.decision, now.rule, *asked))
     return sorted(found, key=lambda one: (-one.count, one.action))
 
 

@@ -336,10 +336,8 @@ class _Compiler:
                 look = self.step(node, onward)
                 look.ahead = start
                 return look
-            case Check():
-                self.sees_places = True
-                return self.step(node, onward)
             case _:
+                self.sees_places |= isinstance(node, Check)
                 return self.step(node, onward)
 
     def _repeat(self, node: Repeat, onward: Instruction) -> Instruction:

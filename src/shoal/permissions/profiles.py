@@ -151,12 +151,7 @@ _GUARDED = ProfileSettings(
 )
 
 BUILTIN_PROFILES: Mapping[str, ProfileSettings] = MappingProxyType(
-    {
-        "open": ProfileSettings(allow=(EVERYTHING,)),
-        "standard": _STANDARD,
-        "guarded": _GUARDED,
-        "locked": _LOCKED,
-    }
+    {"open": ProfileSettings(allow=(EVERYTHING,)), "standard": _STANDARD, "guarded": _GUARDED, "locked": _LOCKED}
 )
 
 
@@ -189,8 +184,6 @@ class Rule(msgspec.Struct, frozen=True):
 
 class Profile:
     """Compiled rules. Immutable in what it answers; two profiles are equal only when they are the same object."""
-
-    __slots__ = ("automaton", "layers", "name", "rules")
 
     def __init__(self, name: str, layers: Sequence[ProfileSettings | OverrideSettings]) -> None:
         """Compile the layers, the first to be asked first. Raises ConfigError naming every pattern that is refused."""
@@ -322,7 +315,6 @@ class Profiles:
         return found
 
     def of_agent(self, agent: AgentSpec, asker: Asker) -> Profile:
-        """The rules by which an agent acts for somebody."""
         return self.effective(agent.profile, asker, agent.name)
 
     def hides(self, agent: AgentSpec, asker: Asker, tool_name: str) -> bool:
@@ -356,18 +348,11 @@ def decide_all(profile: Profile, actions: Sequence[Action]) -> tuple[Decision, t
 
     No action at all, or nothing but such views, is denied.
     """
-    rulings: list[Ruling] = []
-    parts = 0
-    for action in actions:
-        ruling = decide(profile, action)
-        if not action.whole:
-            parts += 1
-            rulings.append(ruling)
-        elif ruling.decision == "deny" and ruling.rule:
-            rulings.append(ruling)
-    if not parts:
-        return "deny", tuple(rulings)
-    return max(rulings, key=lambda ruling: STRICTNESS[ruling.decision]).decision, tuple(rulings)
+    decided = [(action.whole, decide(profile, action)) for action in actions]
+    rulings = tuple(one for whole, one in decided if not whole or (one.decision == "deny" and one.rule))
+    if all(whole for whole, _ in decided):
+        return "deny", rulings
+    return max(rulings, key=lambda ruling: STRICTNESS[ruling.decision]).decision, rulings
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,6 @@ import threading
 import traceback
 from collections.abc import Iterable
 from types import TracebackType
-from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -87,15 +86,6 @@ _GLIMPSE_CHARS = 4
 """So much of a known secret's beginning is not told from other text."""
 
 
-class Begun(NamedTuple):
-    """A text that goes on. `settled` is its redacted beginning, whatever comes then; `now` is what can be shown besides
-    for the moment; `rest` is what follows `settled`, as it was written."""
-
-    settled: str
-    now: str
-    rest: str
-
-
 class Redactor:
     """Replaces secrets by `[redacted:KIND]`. Total; linear in the text's length but for a fixed factor."""
 
@@ -142,8 +132,9 @@ class Redactor:
                 text = re.sub(shape.pattern, f"{keep}[redacted:{shape.kind}]", text)
         return text
 
-    def redact_begun(self, text: str) -> Begun:
-        """Redact a text that goes on, without what may yet become a secret."""
+    def redact_begun(self, text: str) -> tuple[str, str, str]:
+        """A text that goes on: its redacted beginning, whatever comes then; what can be shown besides for the moment,
+        without what may yet become a secret; and what follows the beginning, as it was written."""
         cut = self._unfinished(text)
         if "-----BEGIN" in text and (key := _OPEN_KEY.search(text)) is not None:
             cut = min(cut, key.start())
@@ -152,7 +143,7 @@ class Redactor:
         while cut and whole is not text and settled + rest != whole:  # it would cut a secret of several lines
             cut = max(text.rfind("\n", 0, cut - 1), text.rfind("\r", 0, cut - 1)) + 1
             settled, rest = self.redact(text[:cut]), self.redact(text[cut:])
-        return Begun(settled, rest[: self._unfinished(rest)], text[cut:])
+        return settled, rest[: self._unfinished(rest)], text[cut:]
 
     def _unfinished(self, text: str) -> int:
         """Where the last word begins, or what may become a known secret; the text's length for neither."""

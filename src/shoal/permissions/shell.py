@@ -575,17 +575,9 @@ class ShellReader:
         if operator in (">&", "<&") and not _EXPANDED_TWICE.fullmatch(word.text):
             raise Unreadable("a target that bash expands twice")
         if operator not in (">&", "<&") or not _DUPLICATES.fullmatch(word.text):
-            kind = "<" if operator in ("<", "<&") else ">"
-            self.parts.append(
-                Part(
-                    word.text,
-                    operator=kind,
-                    keeps=operator in (">>", "&>>", "<>"),
-                    target=word,
-                    moves=len(self._moves),
-                    sure=tuple(sorted(self.sure)),
-                )
-            )
+            kind, keeps = "<" if operator in ("<", "<&") else ">", operator in (">>", "&>>", "<>")
+            moves, sure = len(self._moves), tuple(sorted(self.sure))
+            self.parts.append(Part(word.text, operator=kind, keeps=keeps, target=word, moves=moves, sure=sure))
         return items[1:]
 
     def _here_document(self, node: "Node") -> list["Node"]:

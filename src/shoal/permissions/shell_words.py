@@ -504,8 +504,7 @@ def _braces(pieces: Sequence[Piece], *, bare: bool) -> Iterator[list[Piece] | No
 
 
 def expanded_braces(words: Sequence[Word]) -> list[Word] | None:
-    """The words with their braces expanded, which the shell does first; None where there are none, or they cannot be
-    told."""
+    """The words with their braces expanded, which the shell does first; None for no braces, or ones beyond telling."""
     if not any(piece.kind == "brace" for word in words for piece in word.pieces):
         return None
     found: list[Word] = []

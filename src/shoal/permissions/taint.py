@@ -63,8 +63,7 @@ _SECRET_FOLDERS = frozenset({".ssh", ".gnupg", ".aws", ".kube"})
 
 
 def is_secret_file(path: PurePosixPath) -> bool:
-    """Whether a file below a folder that is read looks like one that holds a secret; code that has the word in its name
-    does not."""
+    """Whether a file below a folder that is read looks like one that holds a secret; code named for it does not."""
     return _SECRET_FILE.fullmatch(path.name) is not None or not _SECRET_FOLDERS.isdisjoint(path.parts)
 
 
@@ -152,14 +151,6 @@ def source_of(event: Event) -> str:
             return next((one.tainted_by for one in (*references, *files) if one.tainted_by), "")
         case _:
             return ""
-
-
-def taint_of(events: Iterable[Event], state: TaintState | None = None) -> TaintState:
-    """Fold events, oldest first, into a state."""
-    found = state or TaintState()
-    for event in events:
-        found = found.after(event)
-    return found
 
 
 def sink_of(action: Action) -> str:

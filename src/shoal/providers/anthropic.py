@@ -14,13 +14,11 @@ import msgspec
 
 from shoal.domain.messages import (
     AssistantMessage,
-    Image,
     ModelDone,
     ModelFailed,
     ModelInfo,
     ModelMessage,
     ModelRequest,
-    ToolCall,
     ToolMessage,
     ToolSpec,
     Usage,
@@ -37,11 +35,9 @@ from shoal.providers.api_protocol import (
     Images,
     JoinedMessages,
     Quirks,
-    arguments_object,
     encode,
-    missing_image,
+    encode_call,
     portable_call_id,
-    portable_call_name,
     read_event,
 )
 
@@ -128,17 +124,14 @@ class AnthropicMessages(ApiProtocol):
     """Messages as content blocks; results, and the words that follow them, share one user message."""
 
     kind = "anthropic"
+    answers_path = "/v1/messages"
     models_path = "/v1/models?limit=1000"
+    fixed_headers = (*ApiProtocol.fixed_headers, (b"anthropic-version", VERSION))
+    key_header = (b"x-api-key", b"")
+    frame = (b'{"role":"%b","content":[', b"]}")
+    image_template = b'{"type":"image","source":{"type":"base64","media_type":"%b","data":"%b"}}'
     system_template = b',"system":[{"type":"text","text":%b' + _MARK + b"]"
     tool_template = b'{"name":%b,"description":%b,"input_schema":%b}'
-
-    def path(self, model: str) -> str:
-        return "/v1/messages"
-
-    def headers(self, key: str) -> list[tuple[bytes, bytes]]:
-        """JSON, the protocol's version, and the key in a header of its own."""
-        found = [(b"content-type", b"application/json"), (b"anthropic-version", VERSION)]
-        return [*found, (b"x-api-key", key.encode())] if key else found
 
     def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
         """With cache marks, without a temperature."""
@@ -160,12 +153,23 @@ class AnthropicMessages(ApiProtocol):
         """Blank texts are left out, which the provider refuses."""
         match message:
             case UserMessage(text=text, images=shown):
-                blocks = [*(_image(image, images) for image in shown), *_text(text)]
+                blocks = [*self.encode_images(shown, images), *self._text(text)]
                 return EncodedMessage("user", b",".join(blocks) or b'{"type":"text","text":"(an empty message)"}')
-            case AssistantMessage():
-                return EncodedMessage("assistant", b",".join(_assistant(message)))
+            case AssistantMessage(text=text, tool_calls=made, opaque=opaque):  # thinking stands where it came
+                call_template, at, blocks = b'{"type":"tool_use","id":%b,"name":%b,"input":%b}', 0, list[bytes]()
+                calls = [call_template % encode_call(call) for call in made]
+                is_own = opaque is not None and opaque.kind.startswith("anthropic:")
+                for kept in _blocks_decoder.decode(opaque.json) if opaque is not None and is_own else ():
+                    if kept.type == "text":
+                        blocks.extend(self._text(text[at : at + kept.chars]))
+                        at += kept.chars
+                    elif kept.type != "tool_use":
+                        blocks.append(encode(kept))
+                    elif calls:
+                        blocks.append(calls.pop(0))
+                return EncodedMessage("assistant", b",".join((*blocks, *self._text(text[at:]), *calls)))
             case ToolMessage(call_id=call_id, text=text, images=shown, is_error=is_error):
-                blocks = [*_text(text), *(_image(image, images) for image in shown)]
+                blocks = [*self._text(text), *self.encode_images(shown, images)]
                 if native and message.found:  # which stand with nothing beside them
                     blocks = [b'{"type":"tool_reference","tool_name":%b}' % encode(one.name) for one in message.found]
                 content = b',"content":[' + b",".join(blocks) + b"]" if blocks else b""
@@ -179,12 +183,6 @@ class AnthropicMessages(ApiProtocol):
     def encode_found(self, specs: Iterable[ToolSpec]) -> list[bytes]:
         return [self.encode_tool(spec, native=True)[:-1] + b',"defer_loading":true}' for spec in specs]
 
-    def opening(self, role: str) -> bytes:
-        return b'{"role":"' + role.encode() + b'","content":['
-
-    def closing(self, role: str) -> bytes:
-        return b"]}"
-
     def reader(self, context: AnswerContext) -> AnswerReader:
         return AnthropicReader(context)
 
@@ -194,42 +192,8 @@ class AnthropicMessages(ApiProtocol):
             for found in _models_decoder.decode(body).data
         ]
 
-
-def _text(text: str) -> list[bytes]:
-    return [b'{"type":"text","text":' + encode(text) + b"}"] if text and not text.isspace() else []
-
-
-def _image(image: Image, images: Images) -> bytes:
-    data = images.get(image.path)
-    if data is None:
-        return b'{"type":"text","text":' + encode(missing_image(image)) + b"}"
-    source = b'{"type":"base64","media_type":%b,"data":"%b"}' % (encode(image.media_type), data)
-    return b'{"type":"image","source":' + source + b"}"
-
-
-def _call(call: ToolCall) -> bytes:
-    head = b'{"type":"tool_use","id":%b,"name":%b,"input":' % (
-        encode(portable_call_id(call.id)),
-        encode(portable_call_name(call.written_name)),
-    )
-    return head + arguments_object(call.written_arguments) + b"}"
-
-
-def _assistant(message: AssistantMessage) -> list[bytes]:
-    """An answer's blocks; with its thinking, in the order in which they came."""
-    if message.opaque is None or not message.opaque.kind.startswith("anthropic:"):
-        return [*_text(message.text), *(_call(call) for call in message.tool_calls)]
-    blocks: list[bytes] = []
-    at, calls = 0, list(message.tool_calls)
-    for kept in _blocks_decoder.decode(message.opaque.json):
-        if kept.type == "text":
-            blocks.extend(_text(message.text[at : at + kept.chars]))
-            at += kept.chars
-        elif kept.type != "tool_use":
-            blocks.append(encode(kept))
-        elif calls:
-            blocks.append(_call(calls.pop(0)))
-    return [*blocks, *_text(message.text[at:]), *(_call(call) for call in calls)]
+    def _text(self, text: str) -> list[bytes]:
+        return [self.encode_text(text)] if text and not text.isspace() else []
 
 
 def _with_cache_marks(joined: JoinedMessages) -> list[bytes | bytearray]:
@@ -327,9 +291,8 @@ class AnthropicReader(AnswerReader):
             return
         old = self.usage
         read = old.cached_tokens if usage.cache_read_input_tokens is None else usage.cache_read_input_tokens
-        written = old.cache_write_tokens
-        if usage.cache_creation_input_tokens is not None:
-            written = usage.cache_creation_input_tokens
+        created = usage.cache_creation_input_tokens
+        written = old.cache_write_tokens if created is None else created
         fresh = old.input_tokens - old.cached_tokens - old.cache_write_tokens
         fresh = fresh if usage.input_tokens is None else usage.input_tokens
         output = old.output_tokens if usage.output_tokens is None else usage.output_tokens

@@ -99,15 +99,22 @@ class Quirks(msgspec.Struct, frozen=True):
 
 
 class ApiProtocol:
-    """One HTTP API of model providers: pure translation of requests to bytes and of stream events to an answer.
-
-    Holds encoded messages between requests, nothing else; does no I/O.
-    """
+    """One HTTP API of model providers: pure translation of requests to bytes and of stream events to an answer. Holds
+    encoded messages between requests, nothing else; does no I/O."""
 
     kind: ClassVar[str]
     """Its name in the configuration."""
+    answers_path: ClassVar[str] = ""
     models_path: ClassVar[str] = "/models"
-    """Where models are listed, below the base address."""
+    """Where requests go, and where models are listed, below the base address."""
+    fixed_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = ((b"content-type", b"application/json"),)
+    key_header: ClassVar[tuple[bytes, bytes]] = (b"authorization", b"Bearer ")
+    """The header that has the key, and what stands before it there."""
+    frame: ClassVar[tuple[bytes, bytes]] = (b"", b"")
+    """What stands before the first message of a frame, with its role, and after the last."""
+    text_template: ClassVar[bytes] = b'{"type":"text","text":%b}'
+    image_template: ClassVar[bytes]
+    """An image's media type and its content in base64, in this order."""
     system_template: ClassVar[bytes]
     tool_template: ClassVar[bytes]
     """A tool's name, description and JSON schema, in this order."""
@@ -133,11 +140,12 @@ class ApiProtocol:
 
     def path(self, model: str) -> str:
         """Where a request for this model goes, below the base address."""
-        raise NotImplementedError
+        return self.answers_path
 
     def headers(self, key: str) -> list[tuple[bytes, bytes]]:
         """Headers besides host and length."""
-        raise NotImplementedError
+        name, before = self.key_header
+        return [*self.fixed_headers, *([(name, before + key.encode())] if key else ())]
 
     def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
         """The request's body. `images` has what `conversations.new_images` asked for."""
@@ -168,30 +176,34 @@ class ApiProtocol:
 
     def opening(self, role: str) -> bytes:
         """What stands before the first message of a frame."""
-        return b""
+        return self.frame[0] % role.encode() if self.frame[0] else b""
 
-    def closing(self, role: str) -> bytes:
-        """What stands after the last message of a frame."""
-        return b""
+    def encode_text(self, text: str) -> bytes:
+        return self.text_template % encode(text)
+
+    def encode_images(self, shown: Iterable[Image], images: Images) -> list[bytes]:
+        """Each image; in the place of one that was not loaded, words."""
+        limit = f"is larger than {IMAGE_BYTES_MAX >> 20} MiB"
+        return [
+            self.image_template % (image.media_type.encode(), images[image.path])
+            if image.path in images
+            else self.encode_text(f"[The image {Path(image.path).name} could not be read, or {limit}.]")
+            for image in shown
+        ]
 
 
-class JoinedMessages:
+class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
     """A thread's messages so far, as JSON. The last frame is left open, so that a message of its role can join it.
+    `before` is the buffer's length at the previous request, `found` the tools that have been looked up."""
 
-    `before` is the buffer's length at the previous request, `found` the tools that have been looked up.
-    """
-
-    __slots__ = ("before", "buffer", "call_ids", "found", "later", "messages", "native", "role")
-
-    def __init__(self, *, native: bool = False) -> None:
-        self.native = native
-        self.found: dict[str, ToolSpec] = {}
-        self.messages: tuple[ReferenceType[ModelMessage], ...] = ()
-        self.buffer = bytearray()
-        self.before = 0
-        self.role: str = ""
-        self.later = b""
-        self.call_ids: set[str] = set()
+    native: bool = False
+    found: dict[str, ToolSpec] = {}
+    messages: tuple[ReferenceType[ModelMessage], ...] = ()
+    buffer: bytearray = msgspec.field(default_factory=bytearray)
+    before: int = 0
+    role: str = ""
+    later: bytes = b""
+    call_ids: set[str] = msgspec.field(default_factory=set)
 
     def add(self, message: EncodedMessage, protocol: ApiProtocol) -> None:
         """Append a message."""
@@ -211,7 +223,7 @@ class JoinedMessages:
     def ending(self, protocol: ApiProtocol) -> bytes:
         """What completes the buffer, which stays as it is."""
         later = b"," + self.later if self.later else b""
-        return later + protocol.closing(self.role) if self.buffer else b""
+        return later + protocol.frame[1] if self.buffer else b""
 
 
 class ConversationCache:
@@ -219,17 +231,13 @@ class ConversationCache:
 
     def __init__(self, protocol: ApiProtocol) -> None:
         self._protocol = protocol
-        self._threads: OrderedDict[str, JoinedMessages] = OrderedDict()
-        self._bytes = 0
-
-    @property
-    def kept(self) -> Mapping[str, JoinedMessages]:
+        self.kept: OrderedDict[str, JoinedMessages] = OrderedDict()
         """The encoded conversations by thread, the least recently used first."""
-        return self._threads
+        self._bytes = 0
 
     def new_images(self, request: ModelRequest, *, native: bool = False) -> list[Image]:
         """The images that this request adds, to be loaded before `join`."""
-        joined = self._threads.get(request.cache_key)
+        joined = self.kept.get(request.cache_key)
         return [
             image
             for message in self._new(joined if joined and joined.native == native else None, request.messages)
@@ -239,7 +247,7 @@ class ConversationCache:
 
     def join(self, request: ModelRequest, images: Images, *, native: bool = False) -> JoinedMessages:
         """All messages of the request; valid until the next call."""
-        joined = self._threads.pop(request.cache_key, None)
+        joined = self.kept.pop(request.cache_key, None)
         if joined is not None:
             self._bytes -= len(joined.buffer)
             joined = joined if joined.native == native else None
@@ -255,14 +263,14 @@ class ConversationCache:
                 joined.found.update((tool.name, tool) for tool in message.found)
         joined.messages += tuple(map(ref, new))
         if request.cache_key:
-            self._threads[request.cache_key] = joined
+            self.kept[request.cache_key] = joined
             self._bytes += len(joined.buffer)
-        while len(self._threads) > 1:
-            oldest = next(iter(self._threads.values()))
+        while len(self.kept) > 1:
+            oldest = next(iter(self.kept.values()))
             is_held = not oldest.messages or oldest.messages[-1]() is not None
-            if is_held and len(self._threads) <= THREADS_MAX and self._bytes <= JOINED_BYTES_MAX:
+            if is_held and len(self.kept) <= THREADS_MAX and self._bytes <= JOINED_BYTES_MAX:
                 break
-            self._threads.popitem(last=False)
+            self.kept.popitem(last=False)
             self._bytes -= len(oldest.buffer)
         return joined
 
@@ -288,16 +296,6 @@ def load_images(images: Iterable[Image]) -> dict[str, bytes]:
     return loaded
 
 
-def missing_image(image: Image) -> str:
-    """What stands for an image that was not loaded."""
-    return f"[The image {Path(image.path).name} could not be read, or is larger than {IMAGE_BYTES_MAX >> 20} MiB.]"
-
-
-def data_url(image: Image, data: bytes) -> bytes:
-    """An image as the JSON string of a `data:` address."""
-    return b'"data:' + image.media_type.encode() + b";base64," + data + b'"'
-
-
 def portable_call_id(call_id: str) -> str:
     """A call id in the alphabet and length that every provider takes, for calls that another provider named."""
     return _UNSAFE_ID.sub("_", call_id)[:_CALL_ID_CHARS_MAX]
@@ -306,6 +304,12 @@ def portable_call_id(call_id: str) -> str:
 def portable_call_name(name: str) -> str:
     """The name of a call in the same alphabet: what a model called may be no name of a tool, or none at all."""
     return portable_call_id(name) or "_"
+
+
+def encode_call(call: ToolCall) -> tuple[bytes, bytes, bytes]:
+    """A call's id, name and arguments (an object) as every provider takes them."""
+    name = portable_call_name(call.written_name)
+    return encode(portable_call_id(call.id)), encode(name), arguments_object(call.written_arguments)
 
 
 def arguments_object(arguments: str) -> bytes:
@@ -344,15 +348,12 @@ class AnswerContext(msgspec.Struct, frozen=True):
     new_id: Callable[[], str]
 
 
-class CallParts:
+class CallParts(msgspec.Struct, eq=False):
     """A tool call while its pieces arrive."""
 
-    __slots__ = ("arguments", "id", "name")
-
-    def __init__(self, call_id: str = "", name: str = "", arguments: str = "") -> None:
-        self.id = call_id
-        self.name = name
-        self.arguments = [arguments] if arguments else []
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = []
 
 
 class AnswerReader:

@@ -58,10 +58,8 @@ NAMES_SHOWN_MAX = 20
 def build_provider(
     name: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str], folder: Path = Path()
 ) -> Provider:
-    """Make the provider; nothing is opened. `folder` is what a relative model file is relative to.
-
-    Raises ConfigError for an unknown kind.
-    """
+    """Make the provider; nothing is opened. `folder` is what a relative model file is relative to. Raises ConfigError
+    for an unknown kind."""
     address = address_of(settings)
     protocol: ApiProtocol
     match settings.kind:  # loads only the protocols in use
@@ -70,7 +68,7 @@ def build_provider(
 
             protocol = OpenAiChat(reasoning_back=server_row(address).reasoning_back)
         case "openai-responses":
-            from shoal.providers.openai_responses import OpenAiResponses
+            from shoal.providers.openai import OpenAiResponses
 
             protocol = OpenAiResponses()
         case "anthropic":
@@ -194,9 +192,7 @@ def _endpoint(
 
 class ModelListing(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a provider offers. `valid`: the key is accepted; `error` says in a sentence what was wrong at `checked_at`.
-
-    `context_tokens` and `max_output_tokens` have the numbers that the provider gives, by model.
-    """
+    `context_tokens` and `max_output_tokens` have the numbers that the provider gives, by model."""
 
     valid: bool
     models: tuple[str, ...]
@@ -253,14 +249,9 @@ async def discover(
             if before_it is None:
                 return ModelListing(False, (), words, at)
             return msgspec.structs.replace(before_it, error=words)
-        return ModelListing(
-            True,
-            tuple(model.id for model in models),
-            "",
-            at,
-            {model.id: model.context_tokens for model in models if model.context_tokens},
-            {model.id: model.max_output_tokens for model in models if model.max_output_tokens},
-        )
+        windows = {model.id: model.context_tokens for model in models if model.context_tokens}
+        outputs = {model.id: model.max_output_tokens for model in models if model.max_output_tokens}
+        return ModelListing(True, tuple(model.id for model in models), "", at, windows, outputs)
 
     asked = tuple(providers)
     found = await asyncio.gather(*map(ask, asked))

@@ -70,13 +70,10 @@ _REFUSED = r"denied|not allowed|did not allow|refused|expired|nobody (?:approved
 class DemoProvider:
     """Answers by rules. The same conversation gets the same answer, apart from call ids."""
 
-    def __init__(self, clock: Clock, name: str = DEMO) -> None:
-        self._clock = clock
-        self._name = name
+    name = DEMO
 
-    @property
-    def name(self) -> str:
-        return self._name
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Lets other tasks run between two pieces."""
@@ -114,11 +111,22 @@ class DemoProvider:
                 except UNREADABLE:
                     values = _CallValues()
                 lines.append(_outcome(result, values))
-            return AssistantMessage(_labelled("\n\n".join(lines)))
+            return AssistantMessage("\n\n".join((*lines, LABEL)))
         asked = next((found for found in reversed(request.messages) if isinstance(found, UserMessage)), None)
         intents = understand(asked.text if asked is not None else "")
+        kind = intents[0].kind
+        if kind in _REPLIES:
+            return AssistantMessage(f"{_REPLIES[kind]}\n\n{LABEL}")
         if not intents[0].acts:
-            return AssistantMessage(_labelled(_reply(intents[0], request)))
+            begin = "I am only the demo model and did not understand that. What I do understand:"
+            if kind == "help":
+                begin = "I am the demo model: no AI, fixed rules, but the tools I call are real. I can"
+            names = {spec.name for spec in (*request.tools, *request.further)}
+            lines = [begin, "", *(f"- {words}" for name, words in _CAN.items() if name in names)]
+            if "bash" in names or "time" in names:
+                lines.append("- tell the time: `what time is it?`")
+            lines.append("- explain how to connect a real model: `how do I connect a model?`")
+            return AssistantMessage("\n".join((*lines, "", LABEL)))
         offered = (*request.tools, *request.further) if request.tool_choice == "auto" else ()
         tools = {spec.name: spec for spec in offered}
         found = [call_for(intent, tools, self._clock.now()) for intent in intents]
@@ -127,33 +135,16 @@ class DemoProvider:
             for name, arguments in (call for call in found if call is not None)
         )
         if not calls:
-            return AssistantMessage(_labelled("I understand, but I am not offered a tool for that here."))
+            return AssistantMessage(f"I understand, but I am not offered a tool for that here.\n\n{LABEL}")
         missing = [intent.kind for intent, call in zip(intents, found, strict=True) if call is None]
         return AssistantMessage(f"I have no tool to {missing[0]} here; I will do the rest." if missing else "", calls)
 
 
-def _labelled(text: str) -> str:
-    return f"{text}\n\n{LABEL}"
-
-
-def _reply(intent: "Intent", request: ModelRequest) -> str:
-    match intent.kind:
-        case "connect":
-            return CONNECT
-        case "greet":
-            return "Hello! I am the demo model: no AI, a few fixed rules. Ask me “what can you do?”."
-        case "thanks":
-            return "You are welcome."
-        case _:
-            offered = {spec.name for spec in (*request.tools, *request.further)}
-            lines = [f"- {words}" for name, words in _CAN.items() if name in offered]
-            if "bash" in offered or "time" in offered:
-                lines.append("- tell the time: `what time is it?`")
-            lines.append("- explain how to connect a real model: `how do I connect a model?`")
-            begin = "I am only the demo model and did not understand that. What I do understand:"
-            if intent.kind == "help":
-                begin = "I am the demo model: no AI, fixed rules, but the tools I call are real. I can"
-            return "\n".join((begin, "", *lines))
+_REPLIES = {
+    "connect": CONNECT,
+    "greet": "Hello! I am the demo model: no AI, a few fixed rules. Ask me “what can you do?”.",
+    "thanks": "You are welcome.",
+}
 
 
 class _CallValues(msgspec.Struct):
@@ -331,25 +322,15 @@ def call_for(intent: Intent, tools: Mapping[str, ToolSpec], now: datetime) -> tu
         values |= {"seconds": str(seconds), "minutes": str(max(1, seconds // 60))}
         values |= {"at": iso(now + timedelta(seconds=seconds)), "when": f"in {seconds // 60 or 1} minutes"}
     path = shlex.quote(values.get("path", "."))
-    candidates: list[tuple[str, Values]] = []
-    match intent.kind:
-        case "time":
-            candidates = [("time", {}), ("bash", {"command": "date"})]
-        case "list":
-            candidates = [("list", values), ("bash", {"command": f"ls -la {path}"})]
-        case "read":
-            candidates = [("read", values), ("view", values), ("bash", {"command": f"cat {path}"})]
-        case "write":
-            candidates = [("write", values), ("create_file", values)]
-        case "edit":
-            candidates = [("edit", values), ("str_replace", values)]
-        case "run":
-            candidates = [("bash", values)]
-        case "upload" | "remember" | "remind":
-            candidates = [(intent.kind, values)]
-        case _:
-            pass
-    for name, wanted in candidates:
+    candidates: Mapping[str, list[tuple[str, Values]]] = {
+        "time": [("time", {}), ("bash", {"command": "date"})],
+        "list": [("list", values), ("bash", {"command": f"ls -la {path}"})],
+        "read": [("read", values), ("view", values), ("bash", {"command": f"cat {path}"})],
+        "write": [("write", values), ("create_file", values)],
+        "edit": [("edit", values), ("str_replace", values)],
+        "run": [("bash", values)],
+    }
+    for name, wanted in candidates.get(intent.kind, [(intent.kind, values)]):
         if name not in tools:
             continue
         schema = _schemas.decode(tools[name].parameters)

@@ -46,10 +46,7 @@ class HttpEmbeddings:
 
     def __init__(self, endpoint: ModelEndpoint) -> None:
         self._endpoint = endpoint
-
-    @property
-    def name(self) -> str:
-        return self._endpoint.name
+        self.name = endpoint.name
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         cut, asks = [text[:TEXT_CHARS_MAX] or " " for text in texts], self._endpoint

@@ -6,7 +6,6 @@ import msgspec
 
 from shoal.domain.messages import (
     AssistantMessage,
-    Image,
     ModelDone,
     ModelFailed,
     ModelInfo,
@@ -26,9 +25,8 @@ from shoal.providers.api_protocol import (
     Finish,
     Images,
     Quirks,
-    arguments_object,
     encode,
-    missing_image,
+    encode_call,
     portable_call_id,
     portable_call_name,
     read_event,
@@ -121,17 +119,16 @@ class GeminiContents(ApiProtocol):
 
     kind = "gemini"
     models_path = "/models?pageSize=1000"
+    key_header = (b"x-goog-api-key", b"")
+    frame = (b'{"role":"%b","parts":[', b"]}")
+    text_template = b'{"text":%b}'
+    image_template = b'{"inlineData":{"mimeType":"%b","data":"%b"}}'
     system_template = b',"systemInstruction":{"parts":[{"text":%b}]}'
     tool_template = b'{"name":%b,"description":%b,"parametersJsonSchema":%b}'
     tools_template = b',"tools":[{"functionDeclarations":[%b]}]'
 
     def path(self, model: str) -> str:
         return f"/models/{quote(model.removeprefix('models/'), safe='')}:streamGenerateContent?alt=sse"
-
-    def headers(self, key: str) -> list[tuple[bytes, bytes]]:
-        """JSON, and the key in a header of its own."""
-        found = [(b"content-type", b"application/json")]
-        return [*found, (b"x-goog-api-key", key.encode())] if key else found
 
     def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
         """The model is named by the path alone."""
@@ -152,16 +149,13 @@ class GeminiContents(ApiProtocol):
         """Images of a result stand after it; signatures go back only to the provider they came from."""
         match message:
             case UserMessage(text=text, images=shown):
-                parts = [b'{"text":' + encode(text) + b"}"] if text or not shown else []
-                return EncodedMessage("user", b",".join((*parts, *(_image(image, images) for image in shown))))
+                parts = [self.encode_text(text)] if text or not shown else []
+                return EncodedMessage("user", b",".join((*parts, *self.encode_images(shown, images))))
             case ToolMessage(call_id=call_id, text=text, images=shown, is_error=is_error):
-                body = b'{"functionResponse":{"id":%b,"name":%b,"response":{"%b":%b}}}' % (
-                    encode(portable_call_id(call_id)),
-                    encode(portable_call_name(message.written_name)),
-                    b"error" if is_error else b"output",
-                    encode(text),
-                )
-                return EncodedMessage("user", body, b",".join(_image(image, images) for image in shown))
+                name, kind = portable_call_name(message.written_name), b"error" if is_error else b"output"
+                named = encode(portable_call_id(call_id)), encode(name)
+                body = b'{"functionResponse":{"id":%b,"name":%b,"response":{"%b":%b}}}' % (*named, kind, encode(text))
+                return EncodedMessage("user", body, b",".join(self.encode_images(shown, images)))
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
                 is_own = opaque is not None and opaque.kind.startswith("gemini:")
                 kept = _signatures_decoder.decode(opaque.json) if opaque is not None and is_own else _KeptSignatures()
@@ -172,22 +166,8 @@ class GeminiContents(ApiProtocol):
                     signed = _signature(kept.calls[index] if index < len(kept.calls) else "")
                     if not signed and not is_own and index == 0:
                         signed = b',"thoughtSignature":' + NO_SIGNATURE
-                    parts.append(
-                        b'{"functionCall":{"id":%b,"name":%b,"args":%b}%b}'
-                        % (
-                            encode(portable_call_id(call.id)),
-                            encode(portable_call_name(call.written_name)),
-                            arguments_object(call.written_arguments),
-                            signed,
-                        )
-                    )
+                    parts.append(b'{"functionCall":{"id":%b,"name":%b,"args":%b}%b}' % (*encode_call(call), signed))
                 return EncodedMessage("model", b",".join(parts))
-
-    def opening(self, role: str) -> bytes:
-        return b'{"role":"' + role.encode() + b'","parts":['
-
-    def closing(self, role: str) -> bytes:
-        return b"]}"
 
     def reader(self, context: AnswerContext) -> AnswerReader:
         return GeminiReader(context)
@@ -199,13 +179,6 @@ class GeminiContents(ApiProtocol):
             for found in _models_decoder.decode(body).models
             if "generateContent" in found.supported_generation_methods
         ]
-
-
-def _image(image: Image, images: Images) -> bytes:
-    data = images.get(image.path)
-    if data is None:
-        return b'{"text":' + encode(missing_image(image)) + b"}"
-    return b'{"inlineData":{"mimeType":%b,"data":"%b"}}' % (encode(image.media_type), data)
 
 
 def _signature(signature: str) -> bytes:
@@ -234,7 +207,7 @@ class GeminiReader(AnswerReader):
             for part in (candidate.content.parts if candidate.content is not None else None) or ():
                 if (call := part.function_call) is not None:
                     arguments = bytes(call.args).decode()
-                    self.calls.append(CallParts(call.id or "", call.name, "{}" if arguments == "null" else arguments))
+                    self.calls.append(CallParts(call.id or "", call.name, ["{}" if arguments == "null" else arguments]))
                     self._call_signatures.append(part.thought_signature or "")
                     continue
                 if part.text:
@@ -247,13 +220,9 @@ class GeminiReader(AnswerReader):
                 self.stop = _FINISH.get(reason, "end")
         if (usage := chunk.usage_metadata) is not None:
             thoughts = usage.thoughts_token_count or 0  # counted beside the answer, and output all the same
-            self.usage = Usage(
-                (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0),
-                (usage.candidates_token_count or 0) + thoughts,
-                usage.cached_content_token_count or 0,
-                0,
-                thoughts,
-            )
+            asked = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
+            said = (usage.candidates_token_count or 0) + thoughts
+            self.usage = Usage(asked, said, usage.cached_content_token_count or 0, 0, thoughts)
         if (feedback := chunk.prompt_feedback) is not None and feedback.block_reason:
             reason = feedback.block_reason_message or feedback.block_reason
             words = f"{self.context.provider} blocked the prompt under its policy: {reason}."

@@ -95,24 +95,25 @@ def compressed(response: HttpResponse) -> bool:
 
 async def read_whole(response: HttpResponse) -> bytes:
     """The whole body, at most BODY_BYTES_MAX and what comes in BODY_SECONDS_MAX; of a compressed one nothing. Raises
-    HttpFailed."""
-    if compressed(response):
-        return b""
+    HttpFailed. Closes the response."""
     body = bytearray()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(BODY_SECONDS_MAX), contextlib.aclosing(response.chunks()) as chunks:
-            async for chunk in chunks:
-                body += chunk
-                if len(body) > BODY_BYTES_MAX:
-                    break
-    return bytes(body)
+    try:
+        if compressed(response):
+            return b""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BODY_SECONDS_MAX), contextlib.aclosing(response.chunks()) as chunks:
+                async for chunk in chunks:
+                    body += chunk
+                    if len(body) > BODY_BYTES_MAX:
+                        break
+        return bytes(body)
+    finally:
+        await response.close()
 
 
 def make_client(base_url: str, provider: str, idle_seconds: float, environ: Mapping[str, str]) -> HttpClient:
-    """The client for an address: through the proxy that the environment names for it, or direct.
-
-    `idle_seconds` is the longest wait for the first or the next bytes of an answer.
-    """
+    """The client for an address: through the proxy that the environment names for it, or direct. `idle_seconds` is the
+    longest wait for the first or the next bytes of an answer."""
     proxy = proxy_for(base_url, environ) if BaseUrl(base_url, provider).valid else None
     if proxy is None:
         return DirectClient(base_url, provider, idle_seconds)
@@ -246,10 +247,8 @@ class HttpConnection(asyncio.Protocol):
             await self._more()
 
     async def read(self) -> bytes:
-        """What has arrived of the body; empty at its end only. Raises ConnectionBroken and ConnectionSilent.
-
-        Silence is that nothing of the body comes, also where pieces of what stands around it do.
-        """
+        """What has arrived of the body; empty at its end only. Raises ConnectionBroken and ConnectionSilent. Silence is
+        that nothing of the body comes, also where pieces of what stands around it do."""
         self._waiting_since = self._loop.time()
         while not self._is_read():
             if data := self._take_body():
@@ -379,7 +378,7 @@ class DirectClient:
     """An `HttpClient` over connections of our own."""
 
     def __init__(self, base_url: str, provider: str, idle_seconds: float) -> None:
-        self._base = BaseUrl(base_url, provider)
+        self.base = BaseUrl(base_url, provider)
         self._idle_seconds = idle_seconds
         self._idle: list[HttpConnection] = []
         self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
@@ -392,7 +391,7 @@ class DirectClient:
         A kept connection that has gone stale is replaced at once. What breaks later had been sent, and others may have
         taken the work over since: whoever asked decides anew.
         """
-        base = self._base
+        base = self.base
         lines = [f"{method} {base.prefix}{path} HTTP/1.1\r\nhost: {base.netloc}\r\naccept-encoding: identity".encode()]
         lines.extend(name + b": " + value for name, value in headers)
         if body:
@@ -413,16 +412,16 @@ class DirectClient:
                 sent_at = clock()
                 if asked_at is not None and sent_at - asked_at > ASKED_SECONDS:
                     self._keep(connection)
-                    raise HttpFailed("dropped", f"Nothing was sent to {self._base.label} for too long.", 0.0)
+                    raise HttpFailed("dropped", f"Nothing was sent to {self.base.label} for too long.", 0.0)
                 try:
                     await connection.exchange(head, body, self._idle_seconds)
                     answered = True
                     return DirectResponse(connection, self)
                 except ConnectionSilent as error:
-                    raise HttpFailed("timeout", f"{self._base.label} did not answer in time.") from error
+                    raise HttpFailed("timeout", f"{self.base.label} did not answer in time.") from error
                 except ConnectionBroken as error:
                     if not error.reused_and_silent or clock() - sent_at > STALE_SECONDS:
-                        raise HttpFailed("dropped", f"{self._base.label} broke the connection: {error}") from error
+                        raise HttpFailed("dropped", f"{self.base.label} broke the connection: {error}") from error
                 finally:
                     if not answered:
                         connection.close()
@@ -443,12 +442,6 @@ class DirectClient:
         else:
             connection.close()
 
-    def broken(self, error: ConnectionBroken | ConnectionSilent) -> HttpFailed:
-        """What an error in the middle of a body means."""
-        if isinstance(error, ConnectionSilent):
-            return HttpFailed("timeout", f"{self._base.label} sent nothing more for too long.")
-        return HttpFailed("dropped", f"{self._base.label} broke the connection in the middle of its answer.")
-
     def _keep(self, connection: HttpConnection) -> None:
         if len(self._idle) < KEEP_ALIVE_MAX:
             connection.rest()
@@ -457,21 +450,17 @@ class DirectClient:
             connection.close()
 
     async def _connect(self) -> HttpConnection:
-        base = self._base
+        base = self.base
         if not base.valid:
             raise HttpFailed("unreachable", f"{base.label} is not a valid address. Check base_url.")
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                return (
-                    await loop.create_connection(
-                        lambda: HttpConnection(loop),
-                        base.host,
-                        base.port,
-                        ssl=default_tls() if base.secure else None,
-                        happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS,
-                    )
-                )[1]
+                tls, delay = default_tls() if base.secure else None, HAPPY_EYEBALLS_SECONDS
+                _, connection = await loop.create_connection(
+                    lambda: HttpConnection(loop), base.host, base.port, ssl=tls, happy_eyeballs_delay=delay
+                )
+                return connection
         except TimeoutError as error:
             raise HttpFailed("unreachable", f"No connection to {base.label} in time.") from error
         except (OSError, UnicodeError) as error:
@@ -498,8 +487,11 @@ class DirectResponse:
         try:
             while chunk := await connection.read():
                 yield chunk
-        except (ConnectionBroken, ConnectionSilent) as error:
-            raise self._client.broken(error) from error
+        except ConnectionSilent as error:
+            raise HttpFailed("timeout", f"{self._client.base.label} sent nothing more for too long.") from error
+        except ConnectionBroken as error:
+            told = f"{self._client.base.label} broke the connection in the middle of its answer."
+            raise HttpFailed("dropped", told) from error
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -156,10 +156,8 @@ class EventParser:
 
 
 class HttpProvider:
-    """A provider behind HTTP. Opens nothing before its first call.
-
-    `headers` go with every request; their values are looked up like keys.
-    """
+    """A provider behind HTTP. Opens nothing before its first call. `headers` go with every request; their values are
+    looked up like keys."""
 
     def __init__(
         self,
@@ -173,7 +171,7 @@ class HttpProvider:
         headers: Iterable[tuple[str, ApiKey]] = (),
         quirks_of: Callable[[str], Quirks] = lambda model: Quirks(),
     ) -> None:
-        self._name = name
+        self.name = name
         self._protocol = protocol
         self._http = http
         self._key = key
@@ -183,10 +181,6 @@ class HttpProvider:
         self._quirks_of = quirks_of
         self._learned: dict[str, Quirks] = {}
         self._opaque_kind = f"{protocol.kind}:{name}"
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         try:
@@ -200,11 +194,11 @@ class HttpProvider:
         if isinstance(response, ModelFailed):
             yield response
             return
-        reader = self._protocol.reader(AnswerContext(self._name, self._opaque_kind, call_ids, self._clock.new_id))
+        reader = self._protocol.reader(AnswerContext(self.name, self._opaque_kind, call_ids, self._clock.new_id))
         parser = EventParser()
         chunks = response.chunks()
         left = EVENT_BYTES_MAX + ANSWER_BYTES_PER_TOKEN * request.max_output_tokens
-        pace = _Pace(self._name, self._silence_seconds * SILENCES_MAX)
+        pace = _Pace(self.name, self._silence_seconds * SILENCES_MAX)
         try:
             async for chunk in chunks:
                 left -= len(chunk)
@@ -224,7 +218,7 @@ class HttpProvider:
         except HttpFailed as error:
             reader.failure = reader.failure or ModelFailed(error.kind, str(error))
         except EventTooLarge:
-            reader.failure = ModelFailed("invalid_request", f"{self._name} sent more than an answer can be.")
+            reader.failure = ModelFailed("invalid_request", f"{self.name} sent more than an answer can be.")
         finally:
             await chunks.aclose()
             await response.close()
@@ -236,21 +230,18 @@ class HttpProvider:
         try:
             key, headers = await self._headers()
             response = await self._http.request("GET", self._protocol.models_path, headers)
-            try:
-                body = await read_whole(response)
-            finally:
-                await response.close()
+            body = await read_whole(response)
         except HttpFailed as error:
             raise ProviderDown(str(error)) from error
         if response.status != 200:
             from shoal.providers.failures import failure_of
 
-            failed = failure_of(response.status, body, response.headers, self._name, (key,), self._clock)
+            failed = failure_of(response.status, body, response.headers, self.name, (key,), self._clock)
             raise (ProviderRefused if failed.kind in ("auth", "quota") else ProviderDown)(failed.message)
         try:
             return self._protocol.models(body)
         except UNREADABLE as error:
-            raise ProviderDown(f"{self._name} did not list its models in a known form. Check base_url.") from error
+            raise ProviderDown(f"{self.name} did not list its models in a known form. Check base_url.") from error
 
     async def close(self) -> None:
         await self._http.close()
@@ -276,20 +267,17 @@ class HttpProvider:
                 return response, body.call_ids
             from shoal.providers.failures import failure_in_document, failure_of
 
-            try:
-                content = await read_whole(response)
-            finally:
-                await response.close()
+            content = await read_whole(response)
             if response.status != 200:
                 secrets = (key,)
-                failed = failure_of(response.status, content, response.headers, self._name, secrets, self._clock)
+                failed = failure_of(response.status, content, response.headers, self.name, secrets, self._clock)
             elif is_packed:
-                told = f"{self._name} sent its answer compressed, which it was not asked for. Check base_url."
+                told = f"{self.name} sent its answer compressed, which it was not asked for. Check base_url."
                 failed = ModelFailed("dropped", told)
             elif "html" in media_type:
-                failed = ModelFailed("dropped", f"{self._name} sent a web page, not an answer. Check base_url.")
+                failed = ModelFailed("dropped", f"{self.name} sent a web page, not an answer. Check base_url.")
             else:
-                failed = failure_in_document(content, self._name, (key,))
+                failed = failure_in_document(content, self.name, (key,))
             learned = learn(quirks, failed.message) if failed.kind == "invalid_request" else None
             if learned is not None:
                 self._learned[model] = learned
@@ -314,11 +302,11 @@ class HttpProvider:
             except UNREADABLE as error:
                 if data.strip() == b"[DONE]":  # some servers end the stream of any protocol with it
                     continue
-                _log.warning("provider sent an unreadable event", extra={"provider": self._name, "error": str(error)})
+                _log.warning("provider sent an unreadable event", extra={"provider": self.name, "error": str(error)})
                 from shoal.providers.failures import redact
 
                 words = redact(data.decode("utf-8", "replace"))
-                told = f"{self._name} sent something that is not an answer: {words}"
+                told = f"{self.name} sent something that is not an answer: {words}"
                 reader.failure = reader.complaint_in(data) or ModelFailed("dropped", told)
 
 
@@ -363,16 +351,13 @@ class ModelEndpoint:
     ) -> None:  # fmt: skip
         self.provider = provider
         self.model = model
+        self.name = f"{provider}/{model}"
+        """As settings name it."""
         self.is_gemini = is_gemini
         self._http = http
         self._key = key
         self._clock = clock
         self._further_headers = headers
-
-    @property
-    def name(self) -> str:
-        """As settings name it: PROVIDER/MODEL."""
-        return f"{self.provider}/{self.model}"
 
     async def post(self, path: str, body: bytes, content_type: str = "application/json") -> tuple[bytes, str]:
         """The content of the answer and its media type. Raises ProviderDown where the same call may succeed later,
@@ -383,10 +368,7 @@ class ModelEndpoint:
         headers += [(name.lower().encode(), (await value.get()).encode()) for name, value in self._further_headers]
         try:
             response = await self._http.request("POST", path, headers, body)
-            try:
-                content = await read_whole(response)
-            finally:
-                await response.close()
+            content = await read_whole(response)
         except HttpFailed as error:
             raise ProviderDown(str(error)) from error
         if response.status != 200:

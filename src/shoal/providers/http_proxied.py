@@ -33,10 +33,8 @@ class ProxiedClient:
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
     ) -> HttpResponse:
-        """Send, and return once the response's headers have arrived.
-
-        `asked_at` is not heeded: httpx2 does not tell when it sends.
-        """
+        """Send, and return once the response's headers have arrived. `asked_at` is not heeded: httpx2 does not tell
+        when it sends."""
         idle = self._idle_seconds
         limits = {"connect": CONNECT_SECONDS, "read": idle, "write": idle, "pool": idle}
         label = f"{self._base.label}, through the proxy of the environment,"

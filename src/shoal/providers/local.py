@@ -113,12 +113,9 @@ class LocalEmbeddings:
     """The vectors of one GGUF file that is a model for embeddings."""
 
     def __init__(self, provider: str, model: str, model_file: Path, timeout_seconds: float, clock: Clock) -> None:
+        self.name = f"{provider}/{model}"
         self._model = model
         self._server = LocalServer(provider, model_file, timeout_seconds, clock, embeds=True)
-
-    @property
-    def name(self) -> str:
-        return f"{self._server.provider}/{self._model}"
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """The first call loads the model."""

@@ -4,6 +4,7 @@ Numbers are tokens. The first row whose pattern matches wins; a pattern is a she
 its maker (`maker/name`), in lower case and with dots written as hyphens.
 """
 
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from importlib import import_module
@@ -153,16 +154,11 @@ def price_usd(kind: str, base_url: str, model: str, usage: Usage) -> float | Non
         cache_read_tokens=usage.cached_tokens,
         cache_write_tokens=usage.cache_write_tokens,
     )
-    if is_public:
-        try:
+    with suppress(LookupError):
+        if is_public:
             return float(genai_prices.calc_price(tokens, model, provider_api_url=base_url).total_price)
-        except LookupError:
-            pass
-    if kind in PRICED_AS:
-        try:
-            return float(genai_prices.calc_price(tokens, model, provider_id=PRICED_AS[kind]).total_price)
-        except LookupError:
-            pass
+    with suppress(LookupError):
+        return float(genai_prices.calc_price(tokens, model, provider_id=PRICED_AS[kind]).total_price)
     return None
 
 

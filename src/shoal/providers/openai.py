@@ -1,17 +1,25 @@
-"""OpenAI Chat Completions, and the many servers that speak it: Ollama, llama-server, vLLM, LM Studio, OpenRouter…"""
+"""OpenAI Chat Completions, and the many servers that speak it: Ollama, llama-server, vLLM, LM Studio, OpenRouter…
+
+And OpenAI Responses: items instead of messages, nothing stored at the provider, encrypted reasoning sent back. Where
+the model searches for tools itself, `more_tools` is its `tool_search`, carried out here: a call is an item of its own,
+and the definitions stand in the item of its result, behind all that is cached.
+"""
 
 import msgspec
 
 from shoal.domain.messages import (
+    MORE_TOOLS,
     AssistantMessage,
     Image,
     ModelInfo,
     ModelMessage,
     ModelRequest,
     ToolMessage,
+    ToolSpec,
     Usage,
     UserMessage,
 )
+from shoal.domain.untrusted import decode_known
 from shoal.providers.api_protocol import (
     AnswerContext,
     AnswerReader,
@@ -22,14 +30,13 @@ from shoal.providers.api_protocol import (
     Finish,
     Images,
     Quirks,
-    arguments_object,
-    data_url,
     encode,
-    missing_image,
+    encode_call,
     portable_call_id,
-    portable_call_name,
     read_event,
 )
+
+# ---- Chat Completions ----
 
 _FINISH: dict[str, Finish] = {
     "stop": "end", "end_turn": "end", "eos": "end", "eos_token": "end", "stop_sequence": "end", "complete": "end",
@@ -37,8 +44,6 @@ _FINISH: dict[str, Finish] = {
     "tool_calls": "tool_calls", "function_call": "tool_calls", "tool_use": "tool_calls",
     "content_filter": "refusal", "refusal": "refusal",
 }  # fmt: skip
-
-
 _BROKEN = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource"})
 """Ends that the model did not choose; trying again may help."""
 
@@ -78,20 +83,20 @@ class _ChatChoice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _PromptDetails(msgspec.Struct):
+class _InputTokens(msgspec.Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class _CompletionDetails(msgspec.Struct):
+class _OutputTokens(msgspec.Struct):
     reasoning_tokens: int | None = None
 
 
 class _ChatUsage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _CompletionDetails | None = None
+    prompt_tokens_details: _InputTokens | None = None
+    completion_tokens_details: _OutputTokens | None = None
     prompt_cache_hit_tokens: int | None = None
 
 
@@ -123,6 +128,13 @@ class _OpenAiModel(msgspec.Struct):
     max_context_length: int | None = None
     meta: _LlamaServerMeta | None = None
 
+    @property
+    def window(self) -> int:
+        """It is in whichever field the server has."""
+        meta = self.meta or _LlamaServerMeta()
+        named = self.max_model_len or self.context_length or self.context_window or self.max_context_length
+        return named or meta.n_ctx or meta.n_ctx_train or 0
+
 
 class _OpenAiModels(msgspec.Struct):
     data: list[_OpenAiModel] | None = None
@@ -133,24 +145,36 @@ _reasoning_decoder = msgspec.json.Decoder(_KeptReasoning)
 _models_decoder = msgspec.json.Decoder(_OpenAiModels)
 
 
-class OpenAiChat(ApiProtocol):
+class _OpenAi(ApiProtocol):
+    """What both have in common."""
+
+    fixed_headers = (*ApiProtocol.fixed_headers, (b"accept", b"text/event-stream, application/json"))
+
+    def models(self, body: bytes) -> list[ModelInfo]:
+        return [ModelInfo(found.id, found.window) for found in _models_decoder.decode(body).data or ()]
+
+    def further(self, request: ModelRequest, quirks: Quirks) -> bytes:
+        """Fields of a request that not every server takes."""
+        found = b""
+        if quirks.temperature and request.temperature is not None:
+            found += b',"temperature":%b' % encode(request.temperature)
+        if quirks.cache_key and request.cache_key:
+            found += b',"prompt_cache_key":%b' % encode(request.cache_key[-64:])
+        return found
+
+
+class OpenAiChat(_OpenAi):
     """Chat Completions. Images of tool results follow as a user message, the one place this protocol has for them."""
 
     kind = "openai"
+    answers_path = "/chat/completions"
+    image_template = b'{"type":"image_url","image_url":{"url":"data:%b;base64,%b"}}'
     system_template = b'{"role":"system","content":%b}'
     tool_template = b'{"type":"function","function":{"name":%b,"description":%b,"parameters":%b}}'
 
     def __init__(self, *, reasoning_back: bool = False) -> None:
         super().__init__()
         self._reasoning_back = reasoning_back
-
-    def path(self, model: str) -> str:
-        return "/chat/completions"
-
-    def headers(self, key: str) -> list[tuple[bytes, bytes]]:
-        """JSON in, a stream of events out, and the key as a bearer token."""
-        found = [(b"content-type", b"application/json"), (b"accept", b"text/event-stream, application/json")]
-        return [*found, (b"authorization", b"Bearer " + key.encode())] if key else found
 
     def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
         """The fields that servers differ in are sent as `quirks` says."""
@@ -160,10 +184,7 @@ class OpenAiChat(ApiProtocol):
             parts.append(b',"stream_options":{"include_usage":true}')
         if quirks.max_tokens:
             parts.append(b',"%b":%d' % (quirks.max_tokens.encode(), request.max_output_tokens))
-        if quirks.temperature and request.temperature is not None:
-            parts.append(b',"temperature":%b' % encode(request.temperature))
-        if quirks.cache_key and request.cache_key:
-            parts.append(b',"prompt_cache_key":%b' % encode(request.cache_key[-64:]))
+        parts.append(self.further(request, quirks))
         if request.tools and request.tool_choice == "auto":  # not every server heeds a tool_choice
             parts.append(self.tools(request.tools))
         parts.append(b',"messages":[')
@@ -177,29 +198,23 @@ class OpenAiChat(ApiProtocol):
         """Calls and results as this API pairs them; reasoning goes back only to the server it came from."""
         match message:
             case UserMessage(text=text, images=shown):
-                return EncodedMessage("message", _user(text, shown, images))
+                return EncodedMessage("message", self._user(text, shown, images))
             case ToolMessage(call_id=call_id, text=text, images=shown, name=name):
                 body = b'{"role":"tool","tool_call_id":%b,"content":%b}' % (
                     encode(portable_call_id(call_id)),
                     encode(text),
                 )
-                later = _user(f"[Images from {name}]", shown, images) if shown else b""
+                later = self._user(f"[Images from {name}]", shown, images) if shown else b""
                 return EncodedMessage("tool", body, later)
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
                 body = b'{"role":"assistant","content":' + encode(text or (None if calls else ""))
                 if calls:
-                    call_template = b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}'
-                    body += b',"tool_calls":['
-                    body += b",".join(
-                        call_template
-                        % (
-                            encode(portable_call_id(call.id)),
-                            encode(portable_call_name(call.written_name)),
-                            encode(arguments_object(call.written_arguments).decode()),
-                        )
-                        for call in calls
+                    template = b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}'
+                    encoded = (
+                        template % (call_id, name, encode(arguments.decode()))
+                        for call_id, name, arguments in map(encode_call, calls)
                     )
-                    body += b"]"
+                    body += b',"tool_calls":[' + b",".join(encoded) + b"]"
                 if opaque is not None and opaque.kind.startswith("openai:"):
                     kept = _reasoning_decoder.decode(opaque.json)
                     if kept.reasoning_details:
@@ -211,37 +226,11 @@ class OpenAiChat(ApiProtocol):
     def reader(self, context: AnswerContext) -> AnswerReader:
         return OpenAiReader(context, reasoning_back=self._reasoning_back)
 
-    def models(self, body: bytes) -> list[ModelInfo]:
-        return openai_models(body)
-
-
-def openai_models(body: bytes) -> list[ModelInfo]:
-    """Read a list of models; the window is in whichever field the server has. Raises msgspec.DecodeError."""
-    return [
-        ModelInfo(
-            found.id,
-            found.max_model_len
-            or found.context_length
-            or found.context_window
-            or found.max_context_length
-            or (found.meta.n_ctx or found.meta.n_ctx_train if found.meta is not None else 0)
-            or 0,
-        )
-        for found in _models_decoder.decode(body).data or ()
-    ]
-
-
-def _user(text: str, shown: tuple[Image, ...], images: Images) -> bytes:
-    if not shown:
-        return b'{"role":"user","content":' + encode(text) + b"}"
-    parts = [b'{"type":"text","text":' + encode(text) + b"}"] if text else []
-    for image in shown:
-        data = images.get(image.path)
-        if data is None:
-            parts.append(b'{"type":"text","text":' + encode(missing_image(image)) + b"}")
-        else:
-            parts.append(b'{"type":"image_url","image_url":{"url":' + data_url(image, data) + b"}}")
-    return b'{"role":"user","content":[' + b",".join(parts) + b"]}"
+    def _user(self, text: str, shown: tuple[Image, ...], images: Images) -> bytes:
+        if not shown:
+            return b'{"role":"user","content":' + encode(text) + b"}"
+        parts = [*([self.encode_text(text)] if text else ()), *self.encode_images(shown, images)]
+        return b'{"role":"user","content":[' + b",".join(parts) + b"]}"
 
 
 class OpenAiReader(AnswerReader):
@@ -270,14 +259,11 @@ class OpenAiReader(AnswerReader):
                 else:
                     self.stop = _FINISH.get(reason, "end")
         if (usage := chunk.usage) is not None:
-            prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-            self.usage = Usage(
-                usage.prompt_tokens or 0,
-                usage.completion_tokens or 0,
-                (prompt.cached_tokens if prompt and prompt.cached_tokens else usage.prompt_cache_hit_tokens) or 0,
-                (prompt.cache_write_tokens if prompt else 0) or 0,
-                (completion.reasoning_tokens if completion else 0) or 0,
-            )
+            inputs = usage.prompt_tokens_details or _InputTokens()
+            outputs = usage.completion_tokens_details or _OutputTokens()
+            asked, said = usage.prompt_tokens or 0, usage.completion_tokens or 0
+            cached = inputs.cached_tokens or usage.prompt_cache_hit_tokens or 0
+            self.usage = Usage(asked, said, cached, inputs.cache_write_tokens or 0, outputs.reasoning_tokens or 0)
         if chunk.error is not _NOTHING and bytes(chunk.error) != b"null":
             self.failure = self.failure_in(data)
         elif chunk.choices is None and chunk.usage is None:
@@ -326,3 +312,240 @@ class OpenAiReader(AnswerReader):
         """Reasoning that some servers want back with the message it led to."""
         kept = _KeptReasoning("".join(self.thoughts) if self._reasoning_back else "", self._details)
         return encode(kept).decode() if kept.reasoning_content or kept.reasoning_details else ""
+
+
+# ---- Responses ----
+
+
+class _ItemContent(msgspec.Struct):
+    type: str = ""
+    text: str = ""
+    refusal: str = ""
+
+
+class _OutputItem(msgspec.Struct):
+    type: str
+    id: str | None = None
+    call_id: str = ""
+    name: str = ""
+    arguments: str | dict[str, msgspec.Raw] | None = None
+    content: list[_ItemContent] | None = None
+    summary: list[_ItemContent] | None = None
+
+
+class _ResponsesUsage(msgspec.Struct):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    input_tokens_details: _InputTokens | None = None
+    output_tokens_details: _OutputTokens | None = None
+
+
+class _Incomplete(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    status: str | None = None
+    model: str | None = None
+    error: msgspec.Raw = msgspec.Raw(b"null")
+    incomplete_details: _Incomplete | None = None
+    usage: _ResponsesUsage | None = None
+
+
+class _ResponsesEvent(msgspec.Struct):
+    type: str
+    delta: str = ""
+    output_index: int = 0
+    item: msgspec.Raw = msgspec.Raw(b"null")
+    response: _Response | None = None
+
+
+class _OtherEvent(msgspec.Struct):
+    type: str
+    output_index: int = 0
+
+
+_INCOMPLETE: dict[str | None, Finish] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
+_FAILED = frozenset({"response.failed", "error"})
+_SAYS = frozenset(
+    {
+        "response.output_text.delta", "response.refusal.delta", "response.function_call_arguments.delta",
+        "response.output_item.added", "response.output_item.done", "response.completed", "response.incomplete",
+        "response.done",
+    }
+)  # fmt: skip
+"""Events without which an answer would not be whole."""
+_CALL = b'{"type":"function_call","call_id":%b,"name":%b,"arguments":%b}'
+_SEARCH = b'{"type":"tool_search_call","execution":"client","call_id":%b,"status":"completed","arguments":%b}'
+_SEARCHED = b'{"type":"tool_search_output","execution":"client","call_id":%b,"status":"completed","tools":[%b]}'
+_FOUND = b'{"type":"function","name":%b,"description":%b,"defer_loading":true,"parameters":%b,"strict":false}'
+_SEARCH_TOOL = (
+    b'{"type":"tool_search","execution":"client","description":%b,"parameters":{"type":"object","properties":{"find":'
+    b'{"type":"string","description":"A tool\'s name, or words for what you want to do."}},"required":["find"],'
+    b'"additionalProperties":false}}'
+)
+_event_decoder = msgspec.json.Decoder(_ResponsesEvent)
+_other_decoder = msgspec.json.Decoder(_OtherEvent)
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class OpenAiResponses(_OpenAi):
+    """Responses: an item each for reasoning, text and every call."""
+
+    kind = "openai-responses"
+    answers_path = "/responses"
+    text_template = b'{"type":"input_text","text":%b}'
+    image_template = b'{"type":"input_image","detail":"auto","image_url":"data:%b;base64,%b"}'
+    system_template = b',"instructions":%b'
+    tool_template = b'{"type":"function","name":%b,"description":%b,"parameters":%b,"strict":false}'
+
+    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
+        """Nothing is stored at the provider; reasoning comes encrypted, to be sent back."""
+        native = self.searches(request, quirks)
+        joined = self.conversations.join(request, images, native=native)
+        parts = [b'{"model":', encode(request.model), b',"stream":true,"store":false']
+        parts.append(b',"max_output_tokens":%d' % request.max_output_tokens)
+        if quirks.reasoning_items:
+            parts.append(b',"include":["reasoning.encrypted_content"]')
+        parts.append(self.further(request, quirks))
+        if request.system:
+            parts.append(self.system(request.system))
+        if request.tools and request.tool_choice == "auto":  # not every server heeds a tool_choice
+            parts.append(self.tools(request.tools, () if native else None))
+        return EncodedRequest(b"".join((*parts, b',"input":[', joined.buffer, b"]}")), joined.call_ids)
+
+    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
+        """Reasoning goes back only to the provider it came from."""
+        match message:
+            case UserMessage(text=text, images=shown):
+                blocks = [*([self.encode_text(text)] if text or not shown else ()), *self.encode_images(shown, images)]
+                return EncodedMessage("item", b'{"role":"user","content":[' + b",".join(blocks) + b"]}")
+            case ToolMessage(name=name, call_id=call_id, found=found) if native and name == MORE_TOOLS:
+                tools = (_FOUND % (encode(one.name), encode(one.description), one.parameters.encode()) for one in found)
+                return EncodedMessage("item", _SEARCHED % (encode(portable_call_id(call_id)), b",".join(tools)))
+            case ToolMessage(call_id=call_id, text=text, images=shown):
+                output = encode(text)
+                if shown:
+                    blocks = [*([self.encode_text(text)] if text else ()), *self.encode_images(shown, images)]
+                    output = b"[" + b",".join(blocks) + b"]"
+                call = encode(portable_call_id(call_id))
+                body = b'{"type":"function_call_output","call_id":%b,"output":%b}' % (call, output)
+                return EncodedMessage("item", body)
+            case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
+                items: list[bytes] = []
+                if opaque is not None and opaque.kind.startswith("openai-responses:"):
+                    items.extend(bytes(item) for item in _items_decoder.decode(opaque.json))
+                if text:
+                    part = b'{"type":"output_text","text":' + encode(text) + b"}"
+                    items.append(b'{"type":"message","role":"assistant","content":[' + part + b"]}")
+                for call, (call_id, name, arguments) in zip(calls, map(encode_call, calls), strict=True):
+                    if native and call.name == MORE_TOOLS:
+                        items.append(_SEARCH % (call_id, arguments))
+                    else:
+                        items.append(_CALL % (call_id, name, encode(arguments.decode())))
+                return EncodedMessage("item", b",".join(items))
+
+    def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
+        return quirks.tool_search and any(spec.name == MORE_TOOLS for spec in request.tools)
+
+    def encode_tool(self, spec: ToolSpec, *, native: bool) -> bytes:
+        """A function; or the search, where the model makes it in its own way."""
+        if native and spec.name == MORE_TOOLS:
+            return _SEARCH_TOOL % encode(spec.description)
+        return super().encode_tool(spec, native=native)
+
+    def reader(self, context: AnswerContext) -> AnswerReader:
+        return ResponsesReader(context)
+
+
+def _read_item(data: msgspec.Raw) -> _OutputItem:
+    """An item. Of kinds that say nothing here, other fields may have any form. Raises UNREADABLE."""
+    item, odd = decode_known(data, _OutputItem)
+    if odd and item.type in ("function_call", "message"):
+        raise msgspec.ValidationError(f"an item of another form: {', '.join(odd)}")
+    return item
+
+
+class ResponsesReader(AnswerReader):
+    """One answer's events."""
+
+    def __init__(self, context: AnswerContext) -> None:
+        super().__init__(context)
+        self._reasoning: list[str] = []
+        self._open: dict[int, CallParts] = {}
+        self._spoken: set[int] = set()
+
+    def feed(self, data: bytes) -> None:
+        """Take in an event. A kind that is not known here, of whatever shape, says nothing."""
+        try:
+            event = read_event(_event_decoder, data, "response.usage")
+        except msgspec.ValidationError:
+            kind = _other_decoder.decode(data).type
+            if kind in _FAILED:
+                self.failure = self.failure_in(data)
+            elif kind in _SAYS:  # of an answer nothing may be missing
+                raise
+            return
+        index = event.output_index
+        match event.type:
+            case "response.output_text.delta" | "response.refusal.delta":
+                self._spoken.add(index)
+                self.texts.append(event.delta)
+                self.stop = "refusal" if event.type == "response.refusal.delta" else self.stop
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                self.thoughts.append(event.delta)
+            case "response.reasoning_summary_part.added" if self.thoughts:
+                self.thoughts.append("\n\n")
+            case "response.function_call_arguments.delta":
+                self._open.setdefault(index, CallParts()).arguments.append(event.delta)
+            case "response.output_item.added":
+                item = _read_item(event.item)
+                if item.type == "function_call":
+                    call = self._open[index] = CallParts(item.call_id, item.name)
+                    self.calls.append(call)
+            case "response.output_item.done":
+                item = _read_item(event.item)
+                match item.type:
+                    case "reasoning":
+                        self._reasoning.append(bytes(event.item).decode())
+                    case "function_call":
+                        call = self._open.get(index)
+                        if call is None:
+                            call = CallParts(item.call_id, item.name)
+                            self.calls.append(call)
+                        call.arguments = (
+                            [item.arguments] if isinstance(item.arguments, str) and item.arguments else call.arguments
+                        )
+                    case "tool_search_call" if item.call_id:
+                        asked = item.arguments if isinstance(item.arguments, str) else encode(item.arguments).decode()
+                        self.calls.append(CallParts(item.call_id, MORE_TOOLS, [asked]))
+                    case "message" if index not in self._spoken:
+                        self.texts.extend(part.text or part.refusal for part in item.content or ())
+                    case _:
+                        pass
+            case "response.completed" | "response.incomplete" | "response.done":
+                response = event.response or _Response()
+                self.complete = True
+                self.model = response.model or ""
+                if (usage := response.usage) is not None:
+                    inputs = usage.input_tokens_details or _InputTokens()
+                    outputs = usage.output_tokens_details or _OutputTokens()
+                    cached, written = inputs.cached_tokens or 0, inputs.cache_write_tokens or 0
+                    thought = outputs.reasoning_tokens or 0
+                    self.usage = Usage(usage.input_tokens, usage.output_tokens, cached, written, thought)
+                reason = response.incomplete_details.reason if response.incomplete_details is not None else None
+                if reason in _INCOMPLETE:
+                    self.stop = _INCOMPLETE[reason]
+                elif not self.stop:
+                    self.stop = "end"
+            case kind if kind in _FAILED:
+                error = bytes(event.response.error) if event.response is not None else b"null"
+                self.failure = self.failure_in(data if error == b"null" else b'{"error":' + error + b"}")
+            case kind if not kind.startswith("response."):
+                self.failure = self.complaint_in(data)
+            case _:
+                pass
+
+    def opaque(self) -> str:
+        """The reasoning items as they came."""
+        return "[" + ",".join(self._reasoning) + "]" if self._reasoning else ""

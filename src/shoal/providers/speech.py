@@ -17,6 +17,7 @@ import secrets
 from array import array
 from collections.abc import Iterator
 from importlib import import_module
+from typing import ClassVar
 from urllib.parse import quote
 
 import msgspec
@@ -57,19 +58,28 @@ class _Transcription(msgspec.Struct):
 _transcription = msgspec.json.Decoder(_Transcription, strict=False)
 
 
-class OpenAiSpeech:
-    """Implements `Speech` by /audio/transcriptions and /audio/speech."""
+class _EndpointSpeech:
+    usual_voice: ClassVar[str]
 
     def __init__(
         self, endpoint: ModelEndpoint, voice: str, language: str, usd_per_minute: float | None,
         usd_per_million_chars: float | None,
     ) -> None:  # fmt: skip
         self._endpoint = endpoint
-        self._voice = voice or "alloy"
+        self._voice = voice or self.usual_voice
         self._language = language
         self.name = endpoint.name
         self.usd_per_minute = usd_per_minute
         self.usd_per_million_chars = usd_per_million_chars
+
+    async def close(self) -> None:
+        await self._endpoint.close()
+
+
+class OpenAiSpeech(_EndpointSpeech):
+    """Implements `Speech` by /audio/transcriptions and /audio/speech."""
+
+    usual_voice = "alloy"
 
     async def hear(self, audio: bytes, media_type: str) -> Heard:
         fields = {"model": self._endpoint.model, "response_format": "json"}
@@ -101,9 +111,6 @@ class OpenAiSpeech:
         if not content or media_type == "application/json" or media_type.startswith("text/"):
             raise self._endpoint.nonsense("a recording")
         return Spoken(*await encoded(content, form))
-
-    async def close(self) -> None:
-        await self._endpoint.close()
 
 
 class _SpokenBlob(msgspec.Struct, rename="camel"):
@@ -139,37 +146,28 @@ class _Generated(msgspec.Struct, rename="camel"):
 _generated = msgspec.json.Decoder(_Generated)
 
 
-class GeminiSpeech:
+class GeminiSpeech(_EndpointSpeech):
     """Implements `Speech` by generateContent: of models that take audio, and of those that give it."""
 
-    def __init__(
-        self, endpoint: ModelEndpoint, voice: str, language: str, usd_per_minute: float | None,
-        usd_per_million_chars: float | None,
-    ) -> None:  # fmt: skip
-        self._endpoint = endpoint
-        self._voice = voice or "Kore"
-        self._language = language
-        self.name = endpoint.name
-        self.usd_per_minute = usd_per_minute
-        self.usd_per_million_chars = usd_per_million_chars
+    usual_voice = "Kore"
 
     async def hear(self, audio: bytes, media_type: str) -> Heard:
         wanted = f"{TRANSCRIBE} It is in the language {self._language!r}." if self._language else TRANSCRIBE
         data = base64.b64encode(audio).decode()
         parts = [{"text": wanted}, {"inlineData": {"mimeType": media_type, "data": data}}]
-        answer = await self._generate({"contents": [{"role": "user", "parts": parts}]})
-        text = "".join(part.text for part in _parts_of(answer) if not part.thought)
-        return Heard(text.strip(), seconds_of(audio), _usage_of(answer))
+        said, usage = await self._generate({"contents": [{"role": "user", "parts": parts}]})
+        text = "".join(part.text for part in said if not part.thought)
+        return Heard(text.strip(), seconds_of(audio), usage)
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
         voice = {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": self._voice}}}
-        answer = await self._generate(
+        parts, usage = await self._generate(
             {
                 "contents": [{"role": "user", "parts": [{"text": text}]}],
                 "generationConfig": {"responseModalities": ["AUDIO"], "speechConfig": voice},
             }
         )
-        blobs = [part.inline_data for part in _parts_of(answer) if part.inline_data is not None]
+        blobs = [part.inline_data for part in parts if part.inline_data is not None]
         try:
             content = b"".join(base64.b64decode(blob.data, validate=True) for blob in blobs)
         except ValueError as error:
@@ -179,27 +177,18 @@ class GeminiSpeech:
         if blobs[0].mime_type.lower().startswith(("audio/l16", "audio/pcm")):
             rate = _RATE.search(blobs[0].mime_type)
             content = wav_of(content, int(rate[1]) if rate else 24_000)
-        return Spoken(*await encoded(content, form), _usage_of(answer))
+        return Spoken(*await encoded(content, form), usage)
 
-    async def close(self) -> None:
-        await self._endpoint.close()
-
-    async def _generate(self, body: object) -> _Generated:
+    async def _generate(self, body: object) -> tuple[list[_SpokenPart], Usage]:
         path = f"/models/{quote(self._endpoint.model.removeprefix('models/'), safe='')}:generateContent"
         content, _ = await self._endpoint.post(path, msgspec.json.encode(body))
         try:
-            return _generated.decode(content)
+            answer = _generated.decode(content)
         except UNREADABLE as error:
             raise self._endpoint.nonsense("what Gemini answers") from error
-
-
-def _parts_of(answer: _Generated) -> list[_SpokenPart]:
-    return [part for candidate in answer.candidates[:1] for part in candidate.content.parts]
-
-
-def _usage_of(answer: _Generated) -> Usage:
-    used = answer.usage_metadata
-    return Usage(used.prompt_token_count, used.candidates_token_count + used.thoughts_token_count)
+        used = answer.usage_metadata
+        usage = Usage(used.prompt_token_count, used.candidates_token_count + used.thoughts_token_count)
+        return [part for candidate in answer.candidates[:1] for part in candidate.content.parts], usage
 
 
 # ---- recordings ----
@@ -210,9 +199,7 @@ _CODECS: dict[AudioFormat, tuple[str, int]] = {"ogg": ("libopus", 48_000), "mp3"
 
 async def encoded(audio: bytes, form: AudioFormat) -> tuple[bytes, str]:
     """The recording in `form`, and its media type. One of another known form stays as it is where PyAV is missing.
-
-    Raises ProviderRefused for what is no recording.
-    """
+    Raises ProviderRefused for what is no recording."""
     found = _media_type_of(audio)
     if found == MEDIA_TYPES[form] and (form != "ogg" or b"OpusHead" in audio[:4096]):
         return audio, found

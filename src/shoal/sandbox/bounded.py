@@ -33,6 +33,7 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -149,17 +150,15 @@ class DiskFill(NamedTuple):
     free_bytes: int
 
 
+@dataclass
 class _WalkedFolder:
     """What is remembered of a folder: the last walk, how full the disk was then, and how long it took."""
 
-    __slots__ = ("filled", "held", "lock", "walk_seconds", "walked_at")
-
-    def __init__(self, filled: DiskFill) -> None:
-        self.held: FolderSize | None = None
-        self.filled = filled
-        self.walked_at = 0.0
-        self.walk_seconds = 0.0
-        self.lock = threading.Lock()
+    filled: DiskFill
+    held: FolderSize | None = None
+    walked_at: float = 0.0
+    walk_seconds: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class FolderCeiling(NamedTuple):

@@ -22,7 +22,7 @@ from pathlib import Path
 from shoal.domain.errors import ContentChanged, SandboxError
 from shoal.domain.mounts import from_host, from_inside
 from shoal.domain.ports import Command, CommandResult, Mount, RunFile
-from shoal.sandbox.limits import CommandLimits, ControlGroups, find_groups, limits_for, ulimit_line
+from shoal.sandbox.limits import CommandLimits, ControlGroups, find_groups, ulimit_line
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.sandbox.proxy import Network, ProxiedNetwork
 from shoal.sandbox.seccomp import filter_file
@@ -42,7 +42,7 @@ _NAMESPACES = (
     *("--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"),
     *("--cap-drop", "ALL", "--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"),
 )
-_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/workspace", "LANG": "C.UTF-8", "TERM": "dumb"}
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/workspace", "LANG": "C.UTF-8", "TERM": "dumb"}
 _DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _NOBODY = 65_534
 _SETUP_FAILED = b"bwrap: "
@@ -50,7 +50,21 @@ _SWEEPS_MAX = 100
 _SWEEP_SECONDS = 0.01
 
 
-class BubblewrapSandbox:
+class MountedPaths:
+    """What sandboxes have in common whose commands see only the mounts."""
+
+    def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
+        """The inside path of a host path; itself where no mount holds it."""
+        found = from_host(path, mounts)
+        return found.shown if found is not None else str(path)
+
+    def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
+        """The host path of an inside path; unchanged where no mount holds it."""
+        found = from_inside(path, mounts)
+        return found.host if found is not None else Path(path)
+
+
+class BubblewrapSandbox(MountedPaths):
     """A `Sandbox` of Linux namespaces. `network` is off, on (the host's own), or a list of allowed hosts."""
 
     name = "bubblewrap"
@@ -68,8 +82,7 @@ class BubblewrapSandbox:
         return os.geteuid() != 0 or self._find_groups().can_bound
 
     async def run(self, command: Command) -> CommandResult:
-        """Run it. Raises SandboxError when the sandbox cannot be set up, ContentChanged when that is for a file that
-        was swapped."""
+        """Run it. Raises SandboxError when it cannot be set up, ContentChanged when that is for a swapped file."""
         self._require_program()
         with filter_file() as files, self._find_groups().membership() as member:
             async with self._enclosed(command, files, member.join_files) as argv:
@@ -117,8 +130,8 @@ class BubblewrapSandbox:
                 if any(file.content is not None for file in command.runs):
                     copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-run-"))
                     argv += await asyncio.to_thread(_show_allowed, command.runs, Path(copies))
-                environment = {**_ENVIRONMENT, **dict(command.env)}
-                limits = ulimit_line(limits_for(command, self._limits))
+                environment = {**ENVIRONMENT, **dict(command.env)}
+                limits = ulimit_line(self._limits, is_watched=command.watch is not None)
                 shell = ["/bin/bash", "-c", limits + command.text]
                 if isinstance(self._network, tuple):
                     proxied = await stack.enter_async_context(ProxiedNetwork(self._network))
@@ -145,12 +158,6 @@ class BubblewrapSandbox:
         if self._groups is None:
             self._groups = find_groups(self._limits)
         return self._groups
-
-    def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        return to_inside(path, mounts)
-
-    def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        return to_outside(path, mounts)
 
     async def close(self) -> None:
         """Remove what control groups are left, once their last processes are gone."""
@@ -233,18 +240,6 @@ def _system() -> tuple[str, ...]:
     # All of /proc is read-only: the kernel lets whoever is root on the host write its settings, such as core_pattern,
     # from within a user namespace too.
     return (*options, "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc")
-
-
-def to_inside(path: Path, mounts: Sequence[Mount]) -> str:
-    """The inside path of a host path; itself where no mount holds it."""
-    found = from_host(path, mounts)
-    return found.shown if found is not None else str(path)
-
-
-def to_outside(path: str, mounts: Sequence[Mount]) -> Path:
-    """The host path of an inside path; unchanged where no mount holds it."""
-    found = from_inside(path, mounts)
-    return found.host if found is not None else Path(path)
 
 
 def require_inside(path: Path, mounts: Sequence[Mount]) -> str:

@@ -46,7 +46,7 @@ async def open_sandbox(settings: SandboxSettings, extension: Callable[[str], San
     return Chosen(BoundedSandbox(chosen.sandbox, settings), chosen.note)
 
 
-async def choose_sandbox(settings: SandboxSettings, docker_socket: Path = DOCKER_SOCKET) -> Chosen:
+async def choose_sandbox(settings: SandboxSettings) -> Chosen:
     """Make the sandbox. `auto` is the platform's isolating one where a trial run succeeds, else the host with a note.
 
     Raises SandboxError when a kind that was asked for by name does not work here.
@@ -59,7 +59,7 @@ async def choose_sandbox(settings: SandboxSettings, docker_socket: Path = DOCKER
         case "docker":
             from shoal.sandbox.docker import DockerSandbox
 
-            sandbox = DockerSandbox(docker_socket, limits, settings.network, settings.image, settings.container)
+            sandbox = DockerSandbox(DOCKER_SOCKET, limits, settings.network, settings.image, settings.container)
         case "seatbelt":
             sandbox = SeatbeltSandbox(limits, settings.network)
         case "auto" if sys.platform == "darwin":

@@ -28,7 +28,7 @@ from shoal.domain.errors import SandboxError
 from shoal.domain.files import to_the_end
 from shoal.domain.network import network_reason
 from shoal.domain.ports import Command, CommandResult, Mount, SeeOutput
-from shoal.sandbox.bubblewrap import require_inside, to_inside, to_outside
+from shoal.sandbox.bubblewrap import ENVIRONMENT, MountedPaths, require_inside
 from shoal.sandbox.limits import GIBIBYTE, CommandLimits
 from shoal.sandbox.processes import LINGER_SECONDS, MARK, identity_of, is_alive, is_orphaned, new_mark
 from shoal.sandbox.proxy import Network
@@ -54,19 +54,14 @@ _KILL = (
     '&& kill -9 "${folder#/proc/}"; done; exit 0'
 )
 _LIST = 'for folder in /proc/[0-9]*; do tr "\\0" "\\n" <"$folder/environ" 2>/dev/null | grep "^$1="; done; exit 0'
-_ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "HOME": "/workspace",
-    "LANG": "C.UTF-8",
-    "TERM": "dumb",
-}
+_ENVIRONMENT = {**ENVIRONMENT, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 CALL_SECONDS = 60.0
 """Longest wait for an answer from the daemon."""
 OWNER_LABEL = "shoal.owner"
 _HEADER_BYTES = 8
 
 
-class DockerSandbox:
+class DockerSandbox(MountedPaths):
     """A `Sandbox` of containers. `image` is what they start from; `container` names one that runs already."""
 
     name = "docker"
@@ -228,14 +223,7 @@ class DockerSandbox:
             async with asyncio.timeout(KILL_SECONDS):
                 await self._output_of(self._container, _KILL, f"{MARK}={mark}")
 
-    def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        return to_inside(path, mounts)
-
-    def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        return to_outside(path, mounts)
-
     async def close(self) -> None:
-        """Remove the containers."""
         while self._idle:
             _, container = self._idle.pop()
             await self._api.remove(container)
@@ -277,7 +265,6 @@ class _ExecOutput:
                 self._see(stream, shown)
 
     def result(self, code: int | None, *, timed_out: bool = False) -> CommandResult:
-        """What came, without the report."""
         errors = bytes(self._kept[2])
         if self._found:
             before, _, after = errors.rpartition(self._found)
@@ -339,8 +326,7 @@ class DockerApi:
         """Make a process ready to be started; its id."""
         settings = [f"{name}={value}" for name, value in (environment or {}).items()]
         spec = {"Cmd": words, "Env": settings, "WorkingDir": cwd, "AttachStdout": True, "AttachStderr": True}
-        answer = await self._call("POST", f"/containers/{container}/exec", spec)
-        return msgspec.json.decode(answer, type=_Answer).id
+        return msgspec.json.decode(await self._call("POST", f"/containers/{container}/exec", spec), type=_Answer).id
 
     async def exit_code(self, process: str) -> int | None:
         return msgspec.json.decode(await self._call("GET", f"/exec/{process}/json"), type=_Answer).exit_code

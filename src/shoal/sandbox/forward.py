@@ -15,12 +15,10 @@ CHUNK_BYTES = 65_536
 
 
 def main() -> int:
-    """Listen, start the command, wait for it."""
     path, port, *command = sys.argv[1:]
     listener = socket.create_server(("127.0.0.1", int(port)))
     threading.Thread(target=_accept, args=(listener, path), daemon=True).start()
-    child = os.posix_spawn(command[0], command, os.environ)
-    _, status = os.waitpid(child, 0)
+    _, status = os.waitpid(os.posix_spawn(command[0], command, os.environ), 0)
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
 

@@ -11,20 +11,11 @@ import msgspec
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount
-from shoal.sandbox.limits import CommandLimits, limits_for, ulimit_line
+from shoal.sandbox.limits import CommandLimits, ulimit_line
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.sandbox.proxy import Network
 
-_READABLE = (
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/System",
-    "/Library",
-    "/opt/homebrew",
-    "/private/etc",
-    "/private/var/db/timezone",
-)
+_READABLE = "/usr /bin /sbin /System /Library /opt/homebrew /private/etc /private/var/db/timezone".split()  # noqa: SIM905
 _BASE = """(version 1)
 (deny default)
 (allow process-fork)
@@ -52,8 +43,7 @@ class _HostPaths:
 
 
 class HostSandbox(_HostPaths):
-    """A `Sandbox` that bounds time and output only: a command may do everything this user may do, so every one is asked
-    for."""
+    """A `Sandbox` that bounds time and output only: commands may do what this user may do, so each one is asked for."""
 
     name = "host"
     isolated = False
@@ -75,17 +65,9 @@ class HostSandbox(_HostPaths):
             raise SandboxError("Commands need bash, which was not found: install it.")
         if not command.cwd.is_dir():
             raise SandboxError(f"The working directory {command.cwd} does not exist.")
-        return await run_process(
-            Spawn(
-                argv=(*self._tie, self._shell, "-c", command.text),
-                cwd=str(command.cwd),
-                env=(*self._env, *command.env),
-                timeout_seconds=command.timeout_seconds,
-                output_bytes_max=command.output_bytes_max,
-                watch=command.watch,
-                see=command.see,
-            )
-        )
+        argv, env = (*self._tie, self._shell, "-c", command.text), (*self._env, *command.env)
+        bounds = command.timeout_seconds, command.output_bytes_max
+        return await run_process(Spawn(argv, str(command.cwd), env, *bounds, command.watch, see=command.see))
 
 
 class SeatbeltSandbox(_HostPaths):
@@ -116,19 +98,10 @@ class SeatbeltSandbox(_HostPaths):
             text = seatbelt_profile((*command.mounts, own), open_network=self._network == "on")
             environment = {"PATH": "/opt/homebrew/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "dumb"}
             environment |= {"HOME": str(command.cwd), "TMPDIR": temporary, **dict(command.env)}
-            limits = ulimit_line(limits_for(command, self._limits))
+            limits = ulimit_line(self._limits, is_watched=command.watch is not None)
             argv = (self._program, "-p", text, "/bin/bash", "-c", limits + command.text)
-            return await run_process(
-                Spawn(
-                    argv,
-                    str(command.cwd),
-                    tuple(environment.items()),
-                    command.timeout_seconds,
-                    command.output_bytes_max,
-                    command.watch,
-                    see=command.see,
-                )
-            )
+            env, bounds = tuple(environment.items()), (command.timeout_seconds, command.output_bytes_max)
+            return await run_process(Spawn(argv, str(command.cwd), env, *bounds, command.watch, see=command.see))
 
 
 def seatbelt_profile(mounts: Sequence[Mount], *, open_network: bool) -> str:

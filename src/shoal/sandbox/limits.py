@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 import resource
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +23,6 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command
 from shoal.domain.settings import SandboxSettings
 
 GIBIBYTE = 1_073_741_824
@@ -54,26 +53,21 @@ class CommandLimits(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: SandboxSettings) -> "CommandLimits":
-        """The limits of [sandbox], and the defaults of the others."""
         return cls(memory_bytes_max=settings.memory_bytes_max, processes_max=settings.processes_max)
 
 
-def limits_for(command: Command, limits: CommandLimits) -> CommandLimits:
-    """The limits of a command: what somebody watches has no limit of processor time."""
-    return limits if command.watch is None else msgspec.structs.replace(limits, cpu_seconds_max=0)
-
-
-def ulimit_line(limits: CommandLimits) -> str:
+def ulimit_line(limits: CommandLimits, *, is_watched: bool = False) -> str:
     """A bash command that sets `limits` for the shell it runs in and for all it starts, or exits with 125.
 
-    A limit that this process is itself below is left where it is, since nobody may raise it.
+    What somebody watches has no limit of processor time. A limit that this process is itself below is left where it
+    is, since nobody may raise it.
     """
     wanted = (
         ("c", resource.RLIMIT_CORE, 0, 1),
         ("d", resource.RLIMIT_DATA, limits.memory_bytes_max, 1024),
         ("f", resource.RLIMIT_FSIZE, limits.file_bytes_max, 1024),
         ("n", resource.RLIMIT_NOFILE, limits.open_files_max, 1),
-        ("t", resource.RLIMIT_CPU, limits.cpu_seconds_max, 1),
+        ("t", resource.RLIMIT_CPU, 0 if is_watched else limits.cpu_seconds_max, 1),
         ("u", resource.RLIMIT_NPROC, limits.processes_max, 1),
     )
     options: list[str] = []
@@ -88,18 +82,11 @@ def ulimit_line(limits: CommandLimits) -> str:
 # ---- control groups ----
 
 
-class GroupLimit(NamedTuple):
-    """A file of a control group and what to write there; 0 leaves it unlimited."""
-
-    file: str
-    value: int
-
-
 class Hierarchy(NamedTuple):
-    """A directory in which groups can be made, and the limits that groups made there take."""
+    """A directory in which groups can be made, and by file the limits that groups there take; 0 is no limit."""
 
     parent: Path
-    limits: tuple[GroupLimit, ...]
+    limits: Mapping[str, int]
 
 
 class GroupMembership(NamedTuple):
@@ -143,7 +130,6 @@ class ControlGroups:
 
     @property
     def can_bound(self) -> bool:
-        """Whether groups can be made here."""
         return bool(self._hierarchies)
 
     @contextmanager
@@ -193,9 +179,9 @@ class ControlGroups:
         try:
             for hierarchy, folder in zip(self._hierarchies, folders, strict=True):
                 folder.mkdir()
-                for limit in hierarchy.limits:
-                    if limit.value:
-                        _write(folder / limit.file, limit.value)
+                for file, limit in hierarchy.limits.items():
+                    if limit:
+                        _write(folder / file, limit)
         except OSError as error:
             self._remove(folders)
             raise SandboxError(f"The control group for a command could not be made: {error}.") from error
@@ -231,10 +217,10 @@ class ControlGroups:
 def find_groups(limits: CommandLimits, root: Path = _ROOT) -> ControlGroups:
     """The control groups that can enforce `limits` here, found by making one; none without the right to make any."""
     processes, memory = limits.processes_max, limits.memory_bytes_max
-    unified = Hierarchy(root, (GroupLimit("pids.max", processes), GroupLimit("memory.max", memory)))
+    unified = Hierarchy(root, {"pids.max": processes, "memory.max": memory})
     separate = (
-        Hierarchy(root / "pids", (GroupLimit("pids.max", processes),)),
-        Hierarchy(root / "memory", (GroupLimit("memory.limit_in_bytes", memory),)),
+        Hierarchy(root / "pids", {"pids.max": processes}),
+        Hierarchy(root / "memory", {"memory.limit_in_bytes": memory}),
     )
     for candidates in ((unified,), separate, separate[:1]):
         for folder in (folder for hierarchy in candidates for folder in hierarchy.parent.glob("shoal-*-*")):

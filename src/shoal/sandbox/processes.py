@@ -92,8 +92,6 @@ async def run_process(spawn: Spawn) -> CommandResult:
 class _OutputPipe:
     """One pipe from the child: keeps the first `bytes_max` bytes and swallows the rest, or hands all to a watch."""
 
-    __slots__ = ("_budget", "_loop", "_number", "_room", "_see", "_watch", "chunks", "cut", "fd", "open")
-
     def __init__(self, number: int, fd: int, spawn: Spawn, loop: asyncio.AbstractEventLoop) -> None:
         self._number = number
         self.fd = fd
@@ -184,8 +182,7 @@ class _RunningProcess:
                     )
                     self._process = start() if spawn.starter is None else spawn.starter.submit(start).result()
                 if not hasattr(os, "pidfd_open"):
-                    waiting = self._loop.run_in_executor(None, self._process.wait)
-                    waiting.add_done_callback(lambda _: self._on_exit())
+                    self._loop.run_in_executor(None, self._process.wait).add_done_callback(lambda _: self._on_exit())
                 else:
                     try:
                         pidfd = os.pidfd_open(self._process.pid)
@@ -244,7 +241,7 @@ class _RunningProcess:
             self._closing.close()
 
     def _kill(self) -> None:
-        kill_tree(ProcessTree(self._process.pid, self._mark, os.fstat(self._live.fd).st_ino))
+        kill_tree(self._process.pid, self._mark, os.fstat(self._live.fd).st_ino)
         self._process.wait()
 
     def ended(self, timed_out: bool) -> CommandResult:
@@ -262,14 +259,6 @@ class _RunningProcess:
 # ---- finding and killing all of it ----
 
 
-class ProcessTree(NamedTuple):
-    """What a command's processes are known by: the first one's number, the mark, and the inherited pipe (its inode)."""
-
-    root: int
-    mark: str
-    pipe: int
-
-
 class ProcessEntry(NamedTuple):
     pid: int
     parent: int
@@ -278,33 +267,26 @@ class ProcessEntry(NamedTuple):
     state: str
 
 
-def kill_tree(tree: ProcessTree) -> bool:
-    """Kill every process that belongs to the command, until none is left.
+def kill_tree(root: int, mark: str, pipe: int) -> None:
+    """Kill every process of a command, until none is left; what they are known by is the first one's number, the mark,
+    and the inherited pipe (its inode).
 
     `root` must not have been waited for yet, so that its number is not somebody else's. Blocks for a few milliseconds
-    (at most about ROUNDS_MAX times ROUND_SECONDS); returns whether all are gone.
+    (at most about ROUNDS_MAX times ROUND_SECONDS).
     """
+    me = os.getpid()
     for _ in range(ROUNDS_MAX):
-        victims = find_tree(tree)
+        table, found, known = list(_table()), {root}, {root}
+        while known:
+            found = _descendants(found | known, table)
+            strangers = [entry.pid for entry in table if entry.pid not in found | {me} and entry.state not in _DEAD]
+            known = {pid for pid in strangers if mark in _marks(pid)}
+            known |= {pid for pid in strangers if f"pipe:[{pipe}]" in _files(pid, only_written=True)}
+        victims = found & _living(table)
         if not victims:
-            return True
+            return
         _kill(victims)
         time.sleep(ROUND_SECONDS)
-    return False
-
-
-def find_tree(tree: ProcessTree) -> set[int]:
-    """The numbers of the command's living processes."""
-    table = list(_table())
-    found, me = {tree.root}, os.getpid()
-    while True:
-        found = _descendants(found, table)
-        strangers = [entry.pid for entry in table if entry.pid not in found | {me} and entry.state not in _DEAD]
-        known = {pid for pid in strangers if tree.mark in _marks(pid)}
-        known |= {pid for pid in strangers if f"pipe:[{tree.pipe}]" in _files(pid, only_written=True)}
-        if not known:
-            return found & _living(table)
-        found |= known
 
 
 def kill_marked(is_wanted: Callable[[str], bool]) -> int:

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
@@ -115,9 +114,7 @@ class ProxiedNetwork:
             raise SandboxError(f"The sandbox's network proxy could not be started: {error}.") from error
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()

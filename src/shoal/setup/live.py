@@ -190,7 +190,19 @@ class LiveSetup:
 
     def accounts(self) -> tuple[Account, ...]:
         """Every configured account on a platform, and how it is."""
-        return tuple(self._account(*one) for one in every_account(self._app.config))
+        found: list[Account] = []
+        for platform, name, account in every_account(self._app.config):
+            adapter = self._app.adapters.get(name)
+            state: AccountState = "off"
+            failure = ""
+            if account.enabled and adapter is not None:
+                connected: asyncio.Event | None = getattr(adapter, "connected", None)
+                failure = getattr(adapter, "failure", "")
+                is_up = connected is None or connected.is_set()
+                state = "failing" if failure else "connected" if is_up else "connecting"
+            title = CHATS.get(platform, platform.capitalize())
+            found.append(Account(name, platform, title, state, failure, account.owner, account.agent))
+        return tuple(found)
 
     def mcp(self, *, for_owner: bool = True) -> tuple[McpServerState, ...]:
         """Every configured MCP server, and how it is; arguments are the owner's alone, and masked."""
@@ -224,18 +236,6 @@ class LiveSetup:
             value = getattr(account, name) if account is not None else ""
             fields.append(Field(name, question, bool(kind), bool(value), "" if kind or not value else str(value)))
         return ChatChoice(platform, CHATS[platform], tuple(fields), _missing(platform))
-
-    def _account(self, platform: str, name: str, account: AccountSettings) -> Account:
-        adapter = self._app.adapters.get(name)
-        state: AccountState = "off"
-        failure = ""
-        if account.enabled and adapter is not None:
-            connected: asyncio.Event | None = getattr(adapter, "connected", None)
-            failure = getattr(adapter, "failure", "")
-            is_up = connected is None or connected.is_set()
-            state = "failing" if failure else "connected" if is_up else "connecting"
-        title = CHATS.get(platform, platform.capitalize())
-        return Account(name, platform, title, state, failure, account.owner, account.agent)
 
     # ---- a model ----
 
@@ -314,8 +314,7 @@ class LiveSetup:
         async with self._changing(f"connect {platform}", by):
             values, secrets = self._chat(platform, given)
             await trying.try_account(self._config({**values, **secrets}), platform)
-            config = await self._write(values, secrets)
-            await self._reconnect(config, platform)
+            await self._reconnect(await self._write(values, secrets), platform)
         return next(one for one in self.accounts() if one.platform == platform)
 
     async def own_chat(self, platform: str, code: str, by: str) -> Account:
@@ -337,8 +336,7 @@ class LiveSetup:
         async with self._changing(f"{'on' if enabled else 'off'} {platform}", by):
             if not any(one.name == platform for one in self.accounts()):
                 raise NotFound(f"There is no account {platform[:80]!r} in the configuration.")
-            config = await self._write({f"platforms.{platform}.enabled": enabled}, {})
-            await self._reconnect(config, platform)
+            await self._reconnect(await self._write({f"platforms.{platform}.enabled": enabled}, {}), platform)
         return next(one for one in self.accounts() if one.name == platform)
 
     def _chat(self, platform: str, given: Mapping[str, str]) -> tuple[dict[str, Value], dict[str, str]]:
@@ -431,7 +429,7 @@ class LiveSetup:
             await self._end_mcp(name)
             for secret in self._app.home.secrets.glob(f"mcp.{name}.*"):
                 secret.unlink()
-            await self._apply_mcp(self._read(), name)
+            await self._apply_mcp(self._config({}), name)
 
     def _known_mcp(self, name: str) -> None:
         if name not in self._app.config.mcp:
@@ -507,29 +505,24 @@ class LiveSetup:
         """What went wrong in the block becomes an answer to the person, without secrets."""
         try:
             yield
-        except (PlatformError, ConfigError, ProviderError, ToolError) as error:
-            raise InvalidInput(self._redactor.redact(trying.plain(error))) from error
         except OSError as error:
             raise InvalidInput(f"It could not be written: {error.strerror}.") from error
         except ShoalError as error:
-            if type(error) is not ShoalError:
-                raise
-            raise InvalidInput(self._redactor.redact(trying.plain(error))) from error
+            if type(error) is ShoalError or isinstance(error, PlatformError | ConfigError | ProviderError | ToolError):
+                raise InvalidInput(self._redactor.redact(trying.plain(error))) from error
+            raise
 
     @property
     def _redactor(self) -> Redactor:
         return self._app.executor.redactor
 
-    def _read(self) -> Config:
-        return load_config(self._app.home.root, os.environ)
-
     def _config(self, values: Mapping[str, Value]) -> Config:
-        """The configuration as it would be with these values. Raises ConfigError."""
+        """The configuration as it is, or would be with these values. Raises ConfigError."""
         return load_config(self._app.home.root, os.environ, values)
 
     async def _write(self, values: Mapping[str, Value], secrets: Mapping[str, str]) -> Config:
         await asyncio.to_thread(write_with_secrets, self._app.home, values, secrets)
-        return self._read()
+        return self._config({})
 
 
 _SECRET_NAME = re.compile(r"(?i)(key|token|secret|pass|pwd|auth|cred|bearer)")

@@ -25,7 +25,7 @@ from shoal.domain.messages import Inbound, ModelFailed, ModelRequest, Prompt, Re
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Settings
 from shoal.domain.settings_platforms import AccountSettings, PlatformsSettings
-from shoal.providers.catalog import Catalog, build_provider, existing_model
+from shoal.providers.catalog import build_provider, existing_model
 from shoal.setup.choices import OWN_SERVER
 
 ANSWER_SECONDS = 120.0
@@ -52,37 +52,29 @@ async def offered(config: Config, name: str) -> list[str]:
 
 
 async def answer_of(config: Config, name: str) -> str:
-    """What a model says first, at most 200 characters. Raises ShoalError with one sentence."""
+    """What a model says first, at most 200 characters. Raises ShoalError with one sentence, InvalidInput for a model
+    that is not there."""
     catalog = open_catalog(config, os.environ, SystemClock())
-    try:
-        return (await first_answer(catalog, name))[:200] or "(nothing)"
-    finally:
-        await catalog.close()
-
-
-async def first_answer(catalog: Catalog, name: str) -> str:
-    """Have a model say something. Raises ShoalError with one sentence, InvalidInput for a model that is not there."""
-    route = catalog.route(name)
-    listing = (await catalog.refresh()).get(route.provider.name)
-    if listing is not None and listing.error:
-        raise ProviderRefused(listing.error)
-    existing_model(catalog, name)
-    question = UserMessage("Say hello in one short sentence.")
-    asked = ModelRequest(route.model, "", (question,), max_output_tokens=ANSWER_TOKENS)
     said: list[str] = []
     try:
+        route = catalog.route(name)
+        listing = (await catalog.refresh()).get(route.provider.name)
+        if listing is not None and listing.error:
+            raise ProviderRefused(listing.error)
+        existing_model(catalog, name)
+        question = UserMessage("Say hello in one short sentence.")
+        asked = ModelRequest(route.model, "", (question,), max_output_tokens=ANSWER_TOKENS)
         async with asyncio.timeout(ANSWER_SECONDS):
             async for event in route.provider.stream(asked):
-                match event:
-                    case TextDelta(text=text):
-                        said.append(text)
-                    case ModelFailed(message=message):
-                        raise ShoalError(message)
-                    case _:
-                        pass
+                if isinstance(event, TextDelta):
+                    said.append(event.text)
+                elif isinstance(event, ModelFailed):
+                    raise ShoalError(event.message)
     except TimeoutError as error:
         raise ShoalError(f"{name} did not answer within {ANSWER_SECONDS:.0f} s. Try a smaller model.") from error
-    return " ".join("".join(said).split())
+    finally:
+        await catalog.close()
+    return " ".join("".join(said).split())[:200] or "(nothing)"
 
 
 class SetupInbox:

@@ -8,16 +8,7 @@ from functools import partial
 
 import msgspec
 
-from shoal.domain.agents import (
-    PROCESS_KEY,
-    AgentRow,
-    Binding,
-    Process,
-    ProcessEnd,
-    ProcessSpec,
-    Work,
-    servers_scope,
-)
+from shoal.domain.agents import PROCESS_KEY, AgentRow, Binding, Process, ProcessEnd, ProcessSpec, Work, servers_scope
 from shoal.domain.errors import Conflict, StoreNewer
 from shoal.domain.events import UserSaid, decode_data, decode_process
 from shoal.domain.ids import ThreadId, TurnId, channel_of
@@ -25,6 +16,7 @@ from shoal.domain.permissions import TOKENS_MAX, AccessToken
 from shoal.domain.records import AuditEntry, MemoryChange
 from shoal.domain.untrusted import UNREADABLE
 from shoal.store.appends import chain
+from shoal.store.checkpoints import LAST
 from shoal.store.driver import (
     Row,
     Script,
@@ -48,13 +40,9 @@ CHOICES = "place"
 """The scope of the settings that hold what was chosen for places."""
 CHOICES_MAX = 10_000
 
-_agent = reader(AgentRow, "name state digest created_at changed_at")
-_binding = reader(Binding, "platform channel agent bound_by created_at made listen")
-_process = reader(
-    Process,
-    "id spec state owner identity started_at seen_at ended_at exit_code reason killed_by told",
-    spec=partial(decode_process, msgspec.json.Decoder(ProcessSpec)),
-)
+_agent = reader(AgentRow)
+_binding = reader(Binding)
+_process = reader(Process, spec=partial(decode_process, msgspec.json.Decoder(ProcessSpec)))
 
 
 class AgentStore(StorePart):
@@ -190,23 +178,19 @@ class ProcessStore(StorePart):
 
 def _work(row: Row) -> Work:
     thread, agent, turn, parent, said, since, steps, questions, queued = row
-    is_open = bool(turn)
-    asked = _user_said(said) if is_open else None
-    trusted = False
-    if asked is not None:
-        is_tainted = asked.tainted_by or (asked.caller is not None and asked.caller.tainted_by)
-        trusted = asked.author.trusted and not is_tainted
+    asked = _user_said(said) if turn else None
+    is_tainted = asked is None or asked.tainted_by or (asked.caller is not None and asked.caller.tainted_by)
     return Work(
         ThreadId(text(thread)),
         text(agent),
         TurnId(text(turn)),
         text(parent),
         asked.text[:ASKED_CHARS_MAX] if asked is not None else "",
-        moment(since) if is_open else None,
+        moment(since) if turn else None,
         number(steps),
         number(questions),
         number(queued),
-        trusted,
+        asked is not None and asked.author.trusted and not is_tainted,
     )
 
 
@@ -266,14 +250,8 @@ class TokenStore(StorePart):
             raise Conflict(f"There is a token {token.name} already; `shoal token revoke {token.name}` ends it.")
         what = f"agent {token.agent}, " if token.agent else ""
         until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "for good"
-        entry = AuditEntry(
-            "token",
-            f"create {token.name}",
-            "allow",
-            user=token.created_by,
-            detail=f"{token.scope} as {token.person}, {what}{until}",
-            token=via,
-        )
+        detail = f"{token.scope} as {token.person}, {what}{until}"
+        entry = AuditEntry("token", f"create {token.name}", "allow", user=token.created_by, detail=detail, token=via)
         yield from chain(CHAIN, (entry,), at)
 
     async def by_digest(self, digest: str) -> AccessToken | None:
@@ -301,7 +279,6 @@ class TokenStore(StorePart):
 
 # ---- changes of memory, which `bookkeeping_days` forgets, so that forgotten words do not stay for ever ----
 
-_LAST = "~"
 _decode_lines = msgspec.json.Decoder(tuple[str, ...]).decode
 _change = reader(
     MemoryChange,
@@ -328,7 +305,7 @@ class MemoryHistory(StorePart):
 
     async def newest(self, limit: int, below: str = "") -> list[MemoryChange]:
         """The newest first, below an id."""
-        return [_change(row) for row in await self._read("memory_changes", below=below or _LAST, limit=limit)]
+        return [_change(row) for row in await self._read("memory_changes", below=below or LAST, limit=limit)]
 
     async def note_undone(self, change: MemoryChange) -> None:
         await self._write("memory_undone", id=change.id)

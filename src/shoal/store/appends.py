@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from shoal.domain.clock import to_micros
-from shoal.domain.errors import NotFound, StoreCorrupt
+from shoal.domain.errors import Conflict, NotFound, StoreCorrupt
 from shoal.domain.events import (
     AssistantSaid,
     Cleared,
@@ -24,6 +24,8 @@ from shoal.domain.untrusted import UNREADABLE
 from shoal.store.driver import Batch, Query, Row, Script, Value, dump, number, query, text, time
 
 TITLE_CHARS_MAX = 80
+SEQ_END = 2**62
+"""After every number of an event."""
 
 
 def title_of(said: str) -> str:
@@ -60,17 +62,9 @@ def append(
     now, datas = to_micros(at), [encode_data(data).decode() for data in events]
     for data in events:
         if isinstance(data, ToolFinished) and data.artifact:
-            yield from query(
-                "artifact_insert",
-                thread=thread,
-                digest=data.artifact,
-                tool=data.name,
-                size_bytes=data.artifact_bytes,
-                turn=turn,
-                call_id=data.call_id,
-                tainted_by=data.tainted_by,
-                now=now,
-            )
+            row = {"thread": thread, "turn": turn, "call_id": data.call_id, "tool": data.name}
+            kept = {"digest": data.artifact, "size_bytes": data.artifact_bytes, "tainted_by": data.tainted_by}
+            yield from query("artifact_insert", **row, **kept, now=now)
     params = {"thread": thread, "count": len(events), "turn": turn, "now": now, "datas": datas, **where}
     windows = any(isinstance(data, Cleared | Compacted) for data in events)
     asked = Query(reserve, {**params, "types": [data.type for data in events]})
@@ -99,6 +93,16 @@ def append_outside(
     return stored.events
 
 
+def lock_at_rest(thread: ThreadId, at: datetime) -> Script[int]:
+    """Lock a thread that has nothing to do, and end its leases; its last event's number. Raises NotFound, Conflict."""
+    found = yield from query("thread_rest", thread=thread, now=at)
+    if found:
+        return number(found[0][0])
+    if not (yield from query("thread_one", thread=thread)):
+        raise NotFound(f"There is no thread {thread}.")
+    raise Conflict("This conversation has something to do. Wait for its answer or stop it, then try again.")
+
+
 def put_post(post: NewPost, at: datetime) -> Script[bool]:
     """Enqueue a post; False when its id is known."""
     platform = platform_of(post.thread)
@@ -119,14 +123,7 @@ def chain(name: str, entries: Sequence[AuditEntry], at: datetime) -> Script[None
         count += 1
         body = canonical_entry(entry)
         digest = entry_hash(head, name, count, to_micros(at), body)
-        yield from query(
-            "audit_insert",
-            chain=name,
-            number=count,
-            now=at,
-            entry=body,
-            previous=head,
-            hash=digest,
-        )
+        link = {"chain": name, "number": count, "previous": head, "hash": digest}
+        yield from query("audit_insert", **link, entry=body, now=at)
         head = digest
     yield from query("chain_advance", chain=name, number=count, head=head)

@@ -39,7 +39,7 @@ from shoal.store.driver import Row, Script, StorePart, number, query, readable, 
 PAGE_ROWS = 2000
 """Entries in memory at once while all of them are read."""
 
-_audit_row = reader(AuditRow, "chain number at entry previous hash", entry=msgspec.json.Decoder(AuditEntry).decode)
+_audit_row = reader(AuditRow, entry=msgspec.json.Decoder(AuditEntry).decode)
 
 
 class AuditLog(StorePart):
@@ -71,8 +71,7 @@ class AuditLog(StorePart):
                     if entry.decision == "ask":
                         asked.add(call)
                     count = found[key].count + 1 if key in found else 1
-                    decision = cast("Decision", entry.decision)
-                    found[key] = PastCheck(entry.action, decision, count, row.chain, row.at)
+                    found[key] = PastCheck(entry.action, cast("Decision", entry.decision), count, row.chain, row.at)
                 after = (row.at, row.chain, row.number)
         return list(found.values())
 
@@ -80,9 +79,6 @@ class AuditLog(StorePart):
         """Every chain with its length and head hash; one whose head was removed comes with length 0."""
         rows = await self._read("audit_chains") + await self._read("audit_orphans")
         return [(text(row[0]), number(row[1]), text(row[2])) for row in rows]
-
-    async def rows(self, chain_name: str, after: int = 0, limit: int = 1000) -> list[AuditRow]:
-        return [_audit_row(row) for row in await self._read("audit_rows", chain=chain_name, after=after, limit=limit)]
 
     @reads
     def verify(self) -> Script[Verification]:
@@ -211,15 +207,8 @@ class Approvals(StorePart):
         if verdict == "allow" and scope == "thread" and (why := _approval(asked[0]).covers.uncovered):
             raise InvalidInput(f"This can only be allowed once, because {why}.")
         yield from query("thread_lock", thread=asked[0][1])
-        settled = yield from query(
-            "approval_settle",
-            id=approval,
-            state=verdict,
-            scope=scope,
-            decided_by=by,
-            decided_trust=trust,
-            now=at,
-        )
+        decision = {"state": verdict, "scope": scope, "decided_by": by, "decided_trust": trust}
+        settled = yield from query("approval_settle", id=approval, **decision, now=at)
         rows = yield from query("approval_one", id=approval)
         found = _approval((rows or asked)[0])
         if not settled:

@@ -24,7 +24,7 @@ BESIDE_TURNS = ("summary:", "title:", "snapshot:")
 
 _keys = msgspec.json.Decoder(tuple[tuple[str, str], ...])
 BudgetKey = tuple[str, str]
-_standing = reader(BudgetStatus, "scope day usd tokens usd_max tokens_max")
+_standing = reader(BudgetStatus)
 
 
 class BudgetStore(StorePart):
@@ -65,14 +65,8 @@ class BudgetStore(StorePart):
         for key in sorted(ceilings):
             standing = yield from _add(key, wanted.usd, wanted.tokens)
             after.append(standing)
-        yield from query(
-            "reservation_insert",
-            id=wanted.id,
-            keys=dump(sorted(ceilings)),
-            usd=wanted.usd,
-            tokens=wanted.tokens,
-            expires_at=wanted.expires_at,
-        )
+        row = {"id": wanted.id, "keys": dump(sorted(ceilings)), "usd": wanted.usd, "tokens": wanted.tokens}
+        yield from query("reservation_insert", **row, expires_at=wanted.expires_at)
         return Reserved(tuple(after))
 
     @writes
@@ -106,17 +100,11 @@ class Ledger(StorePart):
         `usd` is None when no call of the row had a price.
         """
         since = (self._clock.now() - timedelta(days=days - 1)).date().isoformat()
-        return [
-            UsageRow(
-                text(row[0]),
-                text(row[1]),
-                text(row[2]),
-                number(row[3]),
-                Usage(*(number(value) for value in row[4:9])),
-                real(row[9]) if number(row[10]) else None,
-            )
-            for row in await self._read("spend_by_day", since=since)
-        ]
+        found: list[UsageRow] = []
+        for day, agent, model, calls, *used, usd, priced in await self._read("spend_by_day", since=since):
+            sums = number(calls), Usage(*map(number, used)), real(usd) if number(priced) else None
+            found.append(UsageRow(text(day), text(agent), text(model), *sums))
+        return found
 
     async def by_thread(self, days: int = 30) -> list[ThreadUsage]:
         """Use of the last `days` days by thread, the dearest first: of at most NEWEST_MAX calls of each kind."""

@@ -5,11 +5,11 @@ from datetime import datetime
 
 from shoal.domain.checkpoints import CheckpointRow
 from shoal.domain.clock import to_micros
-from shoal.domain.errors import Conflict, NotFound
+from shoal.domain.errors import Conflict
 from shoal.domain.events import Checkpointed, Event, EventData, FilesChanged, FilesRestored
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import AuditEntry
-from shoal.store.appends import append_outside, chain
+from shoal.store.appends import append_outside, chain, lock_at_rest
 from shoal.store.driver import Script, StorePart, number, query, reader, reads, text, writes_at
 from shoal.store.threads import with_subagents
 
@@ -20,7 +20,7 @@ AT_ONCE_MAX = 500
 LAST = "~"
 """After every id."""
 
-_row = reader(CheckpointRow, "id thread workspace author turn_seq before after began_at ended_at undoes undone_by")
+_row = reader(CheckpointRow)
 
 
 class CheckpointStore(StorePart):
@@ -61,10 +61,7 @@ class CheckpointStore(StorePart):
         Raises NotFound for a thread that is gone, Conflict where it has something to do or somebody was faster.
         """
         yield from query("thread_lock", thread=done.thread)
-        if not (yield from query("thread_rest", thread=done.thread, now=at)):
-            if not (yield from query("thread_one", thread=done.thread)):
-                raise NotFound(f"There is no thread {done.thread}.")
-            raise Conflict("This conversation has something to do. Wait for its answer or stop it, then try again.")
+        yield from lock_at_rest(done.thread, at)
         if not (yield from query("checkpoint_undone", id=done.id, undo=undo, before="")):
             raise Conflict("Somebody else has just undone this.")
         row = {"id": undo, "thread": done.thread, "workspace": done.workspace, "author": by}

@@ -14,7 +14,6 @@ AnswerKey = tuple[ThreadId, int, int]
 
 _comparison = reader(
     Comparison,
-    "id created_at wanted usd_max steps",
     wanted=msgspec.json.Decoder(Wanted).decode,
     steps=msgspec.json.Decoder(tuple[StepPlace, ...]).decode,
 )

@@ -166,9 +166,11 @@ def first_after(within: str) -> str:
     return f"{within}\x01"
 
 
-def reader(record: type[R], columns: str, **decoders: Callable[[str], object]) -> Callable[[Row], R]:
-    """How rows of these columns are read as records, by the types of the fields; JSON columns by their decoders."""
-    fields, names = {field.name: field.type for field in msgspec.structs.fields(record)}, columns.split()
+def reader(record: type[R], columns: str = "", **decoders: Callable[[str], object]) -> Callable[[Row], R]:
+    """How rows of these columns (none named: all fields, in order) are read as records, by the types of the fields;
+    JSON columns by their decoders."""
+    fields = {field.name: field.type for field in msgspec.structs.fields(record)}
+    names = columns.split() or [*fields]
     readers: list[Callable[..., object] | None]
     readers = [decoders.get(name) or _READERS.get(fields[name]) for name in names]
 

@@ -154,7 +154,7 @@ class FileHealth(Health):
         if not accept_loss:
             self._refuse_beside_rescued()
         self._files[self._path] = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        wal_bytes = _size(self._wal)
+        wal_bytes = _look_at(self._wal)[1]
         if not os.fstat(self._files[self._path]).st_size:
             if wal_bytes and not accept_loss:
                 raise StoreCorrupt(f"{self._path} is gone or empty, and {self._wal.name} is left. {_PUT_BACK}")
@@ -189,9 +189,9 @@ class FileHealth(Health):
 
     def _refuse_beside_rescued(self) -> None:
         """Raise StoreCorrupt if the database was written last before another one was saved from being replaced."""
-        written_at = max(_written_at(self._path), _written_at(self._wal))
+        written_at = max(_look_at(self._path)[2], _look_at(self._wal)[2])
         for saved in sorted(self._path.parent.glob(f"{self._path.name}.rescued-*")):
-            if _written_at(saved) > written_at:
+            if _look_at(saved)[2] > written_at:
                 raise StoreCorrupt(
                     f"{saved} was saved when {self._path} was removed or replaced while in use, and may hold more. To "
                     f"go on with it, remove {self._path.name}, {self._wal.name} and {self._shm.name}, and rename it to "
@@ -393,7 +393,7 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
             file.seek(_MARK_OFFSET)
             found = file.read(_MARK.size)
         mark = _MARK.unpack(found)[0] if len(found) == _MARK.size else CLOSED_MARK
-    if mark == CLOSED_MARK or (_size(wal) if wal_bytes is None else wal_bytes):
+    if mark == CLOSED_MARK or (_look_at(wal)[1] if wal_bytes is None else wal_bytes):
         return
     try:
         lacks_the_last = _used(path).stat().st_mtime_ns > path.stat().st_mtime_ns
@@ -529,28 +529,13 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 
 
-def _look_at(path: str) -> tuple[tuple[int, int], int]:
-    """Which file is there, and how long it is."""
+def _look_at(path: str | Path) -> tuple[tuple[int, int], int, int]:
+    """Which file is there, how long it is, and when it was written (nanoseconds); zeros where there is none."""
     try:
         found = os.stat(path)
     except OSError:
-        return (0, 0), 0
-    return (found.st_dev, found.st_ino), found.st_size
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _written_at(path: Path) -> int:
-    """When, in nanoseconds; 0 where there is no such file."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
+        return (0, 0), 0, 0
+    return (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns
 
 
 def _index(shm: Path) -> _Index | None:

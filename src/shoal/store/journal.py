@@ -35,8 +35,7 @@ from shoal.domain.records import (
     StoredStep,
     ThreadInfo,
 )
-from shoal.store.appends import append, append_outside, chain, event, platform_of, put_post, title_of
-from shoal.store.branches import branchings_until
+from shoal.store.appends import SEQ_END, append, append_outside, chain, event, platform_of, put_post, title_of
 from shoal.store.budget import spend
 from shoal.store.checkpoints import note_checkpoints
 from shoal.store.driver import (
@@ -58,18 +57,15 @@ from shoal.store.driver import (
 )
 from shoal.store.inbox import QUEUE_READ_MAX, inbound, prompt_of, report, waiting_of
 from shoal.store.outbox import put_claimed
+from shoal.store.threads import branchings_until
 from shoal.store.triggers import note_turn
 
-SEQ_END = 2**62
 TIME_END = 2**62
 
-_thread_info = reader(
-    ThreadInfo,
-    "thread agent last_seq created_at updated_at title open_turn queued parent retry_at pinned archived model",
-)
-_step = reader(Step, "number description started_at duration_ms")
-_snapshot = reader(Snapshot, "id thread agent description messages created_at")
-_window = reader(ContextWindow, "thread window_seq last_seq updated_at busy")
+_thread_info = reader(ThreadInfo)
+_step = reader(Step)
+_snapshot = reader(Snapshot)
+_window = reader(ContextWindow)
 
 
 class Journal(StorePart):
@@ -334,9 +330,6 @@ class SnapshotStore(StorePart):
         """The agent's in threads whose id begins with `channel` (empty: everywhere), newest first."""
         rows = await self._read("snapshots_of", agent=agent, low=channel, high=first_after(channel), limit=limit)
         return [_snapshot(row) for row in rows]
-
-    async def get(self, snapshot: str) -> Snapshot | None:
-        return await self._one(_snapshot, "snapshot_one", id=snapshot)
 
     async def window(self, thread: ThreadId) -> ContextWindow | None:
         """Where the thread's window is; None for an unknown thread."""

@@ -45,7 +45,11 @@ class HomeLock:
         directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _lock_directory(directory)
+            try:
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:  # a network's file system that locks no directory is used without
+                if isinstance(error, BlockingIOError):
+                    raise
         except BlockingIOError as error:
             holder = os.pread(file, 200, 0).decode("utf-8", "replace").strip()
             os.close(file)
@@ -70,14 +74,3 @@ class HomeLock:
             os.close(self._file)
             os.close(self._directory)
             self._file = self._directory = -1
-
-
-def _lock_directory(directory: int) -> None:
-    """Raises BlockingIOError when another process has it. A network's file system that locks no directory is used
-    without."""
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        return

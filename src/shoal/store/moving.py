@@ -63,7 +63,6 @@ select t.thread from threads t left join events e on e.thread = t.thread
 group by t.thread, t.last_seq having count(e.seq) <> t.last_seq or coalesce(max(e.seq), 0) <> t.last_seq limit 1
 """
 
-
 _WAKE = b"""
 select shoal_wake(thread) from (select thread from threads where open_turn <> ''
     union select thread from inbox where state = 'pending' and lane = 'prompt') as waiting
@@ -71,8 +70,7 @@ select shoal_wake(thread) from (select thread from threads where open_turn <> ''
 
 
 async def _count(target: AsyncConnection, table: str) -> int:
-    cursor = await target.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(table)))
-    row = await cursor.fetchone()
+    row = await (await target.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(table)))).fetchone()
     return int(row[0]) if row else 0
 
 

@@ -29,11 +29,7 @@ BEGUN_PART = 1
 OVERTAKEN_PART = 2
 """The same, once another post of the thread may stand after the preview."""
 
-_outbox_row = reader(
-    OutboxRow,
-    "id thread post part attempts created_at maybe_sent claims",
-    post=partial(decode_stored, msgspec.json.Decoder(NewPost)),
-)
+_outbox_row = reader(OutboxRow, post=partial(decode_stored, msgspec.json.Decoder(NewPost)))
 
 
 class Outbox(StorePart):
@@ -100,15 +96,8 @@ class Outbox(StorePart):
     def posted(self, at: datetime, row: OutboxRow, part: int, message_id: str, *, last: bool) -> Script[bool]:
         """Piece `part` is on the platform as `message_id`; `last` ends the row. Whether its thread has more to post."""
         if message_id:
-            yield from query(
-                "posted_insert",
-                platform=platform_of(row.thread),
-                message_id=message_id,
-                thread=row.thread,
-                post=row.id,
-                part=part,
-                now=at,
-            )
+            where = {"platform": platform_of(row.thread), "message_id": message_id, "thread": row.thread}
+            yield from query("posted_insert", **where, post=row.id, part=part, now=at)
         yield from query("outbox_sent" if last else "outbox_part", id=row.id, part=part + 1)
         return bool((yield from query("outbox_more", thread=row.thread)))
 
@@ -248,16 +237,9 @@ class Outbox(StorePart):
 def put_claimed(post: NewPost, at: datetime, claim_seconds: float) -> Script[OutboxRow | None]:
     """Enqueue a post for the sender of this process, which has it at once; None where others have to go first."""
     row = OutboxRow(post.id, post.thread, post, part=0, attempts=0, created_at=at)
-    rows = yield from query(
-        "outbox_insert_claimed",
-        id=post.id,
-        platform=platform_of(post.thread),
-        thread=post.thread,
-        payload=dump(post),
-        claimed_until=at + timedelta(seconds=claim_seconds),
-        now=at,
-    )
-    if not rows:
+    where, until = {"platform": platform_of(post.thread), "thread": post.thread}, at + timedelta(seconds=claim_seconds)
+    new = {"id": post.id, "payload": dump(post), "claimed_until": until, "now": at}
+    if not (yield from query("outbox_insert_claimed", **where, **new)):
         return None
     yield from _overtake(row)
     return row
@@ -289,5 +271,4 @@ def _overtake(row: OutboxRow) -> Script[None]:
 
 
 def _preview(thread: ThreadId, turn: TurnId) -> dict[str, str]:
-    """Where the row of a turn's preview stands."""
     return {"platform": platform_of(thread), "thread": thread, "post": preview_key(turn)}

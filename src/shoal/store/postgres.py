@@ -288,6 +288,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+STATEMENT_SECONDS = 30
+"""How long a statement may take, or wait for a lock."""
 IDLE_SECONDS = 5
 """How long a transaction may stand still: no script waits for anything but the database."""
 RECONNECT_SECONDS = 5.0
@@ -316,14 +318,9 @@ _ADDRESS_DEFAULTS = {
 
 
 class PoolSettings(msgspec.Struct, frozen=True):
-    """Bounds of the connections to one database.
+    """Bounds of the connections to one database; `wait_seconds` is how long a caller waits for one."""
 
-    `statement_seconds` ends a query that takes too long; `wait_seconds` is how long a caller waits for a connection.
-    """
-
-    connections_min: int = 1
     connections_max: int = 10
-    statement_seconds: float = 30.0
     wait_seconds: float = 10.0
 
 
@@ -349,11 +346,9 @@ class PostgresDriver:
         return await self._run(script, BEGIN)
 
     async def read(self, script: Script[T]) -> T:
-        """Run a script of reads on one snapshot."""
         return await self._run(script, BEGIN_READING)
 
     async def close(self) -> None:
-        """Wait for what runs, then close every connection."""
         await self.pool.close()
 
     async def _run(self, script: Script[T], begin: Call) -> T:
@@ -461,14 +456,14 @@ def make_pool(
     """A closed pool of autocommitting connections whose search path is Shoal's schema; each is given to `connected`."""
 
     async def configure(connection: AsyncConnection) -> None:
-        await prepare(connection, settings.statement_seconds)
+        await prepare(connection)
         if connected is not None:
             await connected(connection)
 
     return AsyncConnectionPool(
         address(url),
         kwargs={"autocommit": True},
-        min_size=settings.connections_min,
+        min_size=1,
         max_size=settings.connections_max,
         check=_see_that_it_lives,
         timeout=settings.wait_seconds,
@@ -488,14 +483,14 @@ async def _see_that_it_lives(connection: AsyncConnection) -> None:
         raise psycopg.OperationalError("the connection was ended")
 
 
-async def prepare(connection: AsyncConnection, statement_seconds: float) -> None:
+async def prepare(connection: AsyncConnection) -> None:
     """Give a fresh connection Shoal's schema, isolation and limits."""
     connection.adapters.register_dumper(int, Int8Dumper)  # one plan a query, whatever the number's size
     limits = {
         "search_path": SCHEMA,
         "default_transaction_isolation": "read committed",
-        "statement_timeout": f"{round(statement_seconds * 1000)}ms",
-        "lock_timeout": f"{round(statement_seconds * 1000)}ms",
+        "statement_timeout": f"{STATEMENT_SECONDS}s",
+        "lock_timeout": f"{STATEMENT_SECONDS}s",
         "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
     }
     names = ", ".join(f"set_config('{name}', %({name})s, false)" for name in limits)

@@ -5,7 +5,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.store.driver import Batch, Query, Row, Script, StorePart, first_after, number, query, reads, text, writes
+from shoal.store.driver import (
+    Batch,
+    Query,
+    Row,
+    Script,
+    StorePart,
+    first_after,
+    number,
+    query,
+    reader,
+    reads,
+    text,
+    writes,
+)
 
 PIECES_MAX = 2_000
 """Of one source; what goes beyond is not searched."""
@@ -29,6 +42,9 @@ class Passage(msgspec.Struct, frozen=True):
     place: str
     text: str
     person: str
+
+
+_passage = reader(Passage)
 
 
 class NewPassage(NamedTuple):
@@ -101,8 +117,7 @@ class RecallStore(StorePart):
     @reads
     def pieces(self, sources: Sequence[str]) -> Script[list[Passage]]:
         """The pieces of these sources, in the sources' order."""
-        wanted = [Query("recall_pieces_of", {"source": one, "limit": PIECES_MAX}) for one in sources]
-        found = yield Batch(wanted)
+        found = yield Batch([Query("recall_pieces_of", {"source": one, "limit": PIECES_MAX}) for one in sources])
         return [
             Passage(number(row[0]), source, text(row[1]), text(row[2]), text(row[3]))
             for source, rows in zip(sources, found, strict=True)
@@ -113,11 +128,11 @@ class RecallStore(StorePart):
     def embedded(self, ids: Sequence[int]) -> Script[list[tuple[Passage, str]]]:
         """Those of these pieces that are still there, with their vectors."""
         found = yield Batch([Query("recall_piece", {"id": id}) for id in ids])
-        return [(_piece(row), text(row[5])) for rows in found for row in rows]
+        return [(_passage(row[:5]), text(row[5])) for rows in found for row in rows]
 
     async def waiting(self, limit: int) -> list[Passage]:
         """Pieces without a vector, the newest first."""
-        return [_piece(row) for row in await self._read("recall_waiting", limit=limit)]
+        return [_passage(row) for row in await self._read("recall_waiting", limit=limit)]
 
     @writes
     def embed(self, vectors: Sequence[tuple[int, str]]) -> Script[None]:
@@ -145,10 +160,6 @@ class RecallStore(StorePart):
         for row in rows:
             yield from query("recall_vector_delete", id=number(row[0]))
         return max((number(row[0]) for row in rows), default=0)
-
-
-def _piece(row: Row) -> Passage:
-    return Passage(number(row[0]), text(row[1]), text(row[2]), text(row[3]), text(row[4]))
 
 
 def _delete(rows: Sequence[Row]) -> Script[None]:

@@ -22,7 +22,6 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from shoal.domain.clock import sleep_till_steady, to_micros
 from shoal.domain.ids import format_ulid
@@ -41,27 +40,18 @@ FIRST_SECONDS = 600.0
 EVERY_SECONDS = 86_400.0
 _EARLIEST = b"\0" * 10
 
-
-class _TableWalk(NamedTuple):
-    """Through a table from the key `first`; `by_time` when later rows have higher keys."""
-
-    page: str
-    forget: str
-    first: tuple[Value, ...]
-    by_time: bool
-
-
-_WALKS = (
-    _TableWalk("inbox_page", "inbox_forget", (0,), by_time=True),
-    _TableWalk("outbox_page", "outbox_forget", (0,), by_time=True),
-    _TableWalk("occurrences_page", "occurrences_forget", ("",), by_time=False),
-    _TableWalk("triggers_page", "triggers_forget", ("",), by_time=True),
-    _TableWalk("approvals_page", "approvals_forget", ("",), by_time=True),
-    _TableWalk("steps_page", "steps_forget", ("", 0), by_time=False),
-    _TableWalk("conversations_page", "conversations_forget", ("",), by_time=False),
-    _TableWalk("once_page", "once_forget", ("",), by_time=False),
-    _TableWalk("memory_page", "memory_forget", ("",), by_time=True),
+_WALKS: tuple[tuple[str, Row, bool], ...] = (
+    ("inbox", (0,), True),
+    ("outbox", (0,), True),
+    ("occurrences", ("",), False),
+    ("triggers", ("",), True),
+    ("approvals", ("",), True),
+    ("steps", ("", 0), False),
+    ("conversations", ("",), False),
+    ("once", ("",), False),
+    ("memory", ("",), True),
 )
+"""Tables, by the names of their queries: from which key each is walked, and whether later rows have higher keys."""
 
 
 class Bookkeeping(StorePart):
@@ -93,10 +83,16 @@ class Bookkeeping(StorePart):
         Yields how many rows each step deleted; whoever asks pauses between them. What waits, and what may still be
         asked for, stays whatever its age. Several processes may do so at once.
         """
-        for walk in _WALKS:
-            async with aclosing(self._walk(walk, to_micros(before), batch_rows)) as steps:
-                async for gone in steps:
-                    yield gone
+        for table, first, is_by_time in _WALKS:
+            after = first
+            while page := await self._read(f"{table}_page", **_named("after", after), limit=batch_rows):
+                upto = page[-1][: len(after)]
+                has_old = any(number(row[-1]) < to_micros(before) for row in page)
+                if is_by_time and not has_old:
+                    break
+                span = {**_named("after", after), **_named("upto", upto)}
+                yield len(await self._write(f"{table}_forget", **span, before=before)) if has_old else 0
+                after = upto
         day = before.date().isoformat()
         turn = f"turn:{format_ulid(to_micros(before) // 1000, _EARLIEST)}"
         for name, where in (("budget_days_forget", {"day": day}), ("budget_turns_forget", {"turn": turn})):
@@ -104,17 +100,6 @@ class Bookkeeping(StorePart):
             while gone == batch_rows:
                 gone = len(await self._write(name, **where, limit=batch_rows))
                 yield gone
-
-    async def _walk(self, walk: _TableWalk, before: int, batch_rows: int) -> AsyncGenerator[int]:
-        after = walk.first
-        while page := await self._read(walk.page, **_named("after", after), limit=batch_rows):
-            upto = page[-1][: len(walk.first)]
-            has_old = any(number(row[-1]) < before for row in page)
-            if walk.by_time and not has_old:
-                return
-            span = {**_named("after", after), **_named("upto", upto)}
-            yield len(await self._write(walk.forget, **span, before=before)) if has_old else 0
-            after = upto
 
 
 def _named(name: str, key: Row) -> dict[str, Value]:

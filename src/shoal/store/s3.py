@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import chain
@@ -62,21 +63,15 @@ class S3Settings(msgspec.Struct, frozen=True):
         )
 
 
+@dataclass(eq=False, repr=False)
 class S3Files:
     """Implements `domain.files.Files` in a bucket; `place` is a part of it, `parent` whose connections are used."""
 
-    def __init__(
-        self,
-        settings: S3Settings,
-        place: str = "",
-        parent: "S3Files | None" = None,
-        *,
-        grace_seconds: float = GRACE_SECONDS,
-    ) -> None:
-        self._settings = settings
-        self._grace_seconds = grace_seconds
-        self._place = place
-        self._parent = parent
+    settings: S3Settings
+    place: str = ""
+    parent: "S3Files | None" = None
+    _: KW_ONLY
+    grace_seconds: float = GRACE_SECONDS
 
     def keep(self, content: bytes) -> str:
         digest = digest_of(content)
@@ -107,23 +102,23 @@ class S3Files:
         age = self._age_seconds(digest)
         if age is None:
             return True
-        if age < self._grace_seconds and not at_once:
+        if age < self.grace_seconds and not at_once:
             return False
         with s3_errors():
             obstore.delete(self._store, self._key(digest))
         return True
 
     def below(self, name: str) -> "S3Files":
-        return S3Files(self._settings, f"{self._place}{name}/", self, grace_seconds=self._grace_seconds)
+        return S3Files(self.settings, f"{self.place}{name}/", self, grace_seconds=self.grace_seconds)
 
     def sweep(self, used: Collection[str], *, at_once: bool = False) -> int:
         with s3_errors():
             old: list[str] = []
-            listed = obstore.list(self._store, self._place or None)  # pyright: ignore[reportUnknownMemberType]
+            listed = obstore.list(self._store, self.place or None)  # pyright: ignore[reportUnknownMemberType]
             for found in chain.from_iterable(listed):
                 digest = found["path"].rpartition("/")[2]
                 is_content = found["path"] == self._key(digest)
-                is_old = at_once or _age_seconds(found) >= self._grace_seconds
+                is_old = at_once or _age_seconds(found) >= self.grace_seconds
                 if is_content and digest not in used and is_old:
                     old.append(found["path"])
             for first in range(0, len(old), DELETED_AT_ONCE):
@@ -133,16 +128,16 @@ class S3Files:
     def _put(self, digest: str, content: bytes | Path) -> None:
         """Store it, unless it is there and will stay for a while; what is older is stored again and so young."""
         age = self._age_seconds(digest)
-        if age is None or age >= self._grace_seconds / 2:
+        if age is None or age >= self.grace_seconds / 2:
             with s3_errors():
                 obstore.put(self._store, self._key(digest), content)
 
     def _key(self, digest: str) -> str:
-        return f"{self._place}{digest[:2]}/{digest}"
+        return f"{self.place}{digest[:2]}/{digest}"
 
     @cached_property
     def _store(self) -> S3Store:
-        return open_s3(self._settings) if self._parent is None else self._parent._store
+        return open_s3(self.settings) if self.parent is None else self.parent._store
 
     def _age_seconds(self, digest: str) -> float | None:
         try:
@@ -198,10 +193,7 @@ def open_s3(settings: S3Settings) -> S3Store:
     if settings.access_key:
         config["access_key_id"] = settings.access_key
         config["secret_access_key"] = settings.secret_key
-    client: ClientConfig = {
-        "timeout": f"{REQUEST_SECONDS}s",
-        "allow_http": settings.endpoint.startswith("http://"),
-    }
+    client: ClientConfig = {"timeout": f"{REQUEST_SECONDS}s", "allow_http": settings.endpoint.startswith("http://")}
     with s3_errors():
         return S3Store(
             settings.bucket,

@@ -24,7 +24,7 @@ _UNSPACED = (
 )
 """Characters of scripts that are written without spaces; the first migrations know the same. Compiling it takes 3 ms,
 which is left to the first text that needs it."""
-_artifact = reader(Artifact, "thread digest name size_bytes created_at turn call_id tainted_by")
+_artifact = reader(Artifact)
 _HEX = frozenset("0123456789abcdef")
 
 

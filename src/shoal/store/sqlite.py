@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from shoal.domain.errors import (
     InvalidInput,
@@ -62,10 +62,8 @@ CACHE_KIB = 512
 
 T = TypeVar("T")
 
-
-class _Statement(NamedTuple):
-    sql: str
-    values: Callable[[Mapping[str, Param]], Sequence[Param]]
+_Statement: TypeAlias = tuple[str, Callable[[Mapping[str, Param]], Sequence[Param]]]
+"""SQL, and what takes the values of its parameters by their places."""
 
 
 class _Done(NamedTuple):
@@ -161,7 +159,6 @@ class SqliteDriver:
             return self._drive(self._looking.cursor(), script, [], first)
 
     async def close(self) -> None:
-        """Commit what was handed in, then close every connection."""
         if self._closed:
             return
         self._hand_in()
@@ -309,14 +306,13 @@ class SqliteDriver:
 
     def _execute(self, cursor: sqlite3.Cursor, step: Query) -> list[Row]:
         rows: list[Row] = []
-        for statement in self._sql[step.name]:
-            rows = cursor.execute(statement.sql, statement.values(step.params)).fetchall()
+        for sql, values in self._sql[step.name]:
+            rows = cursor.execute(sql, values(step.params)).fetchall()
         return rows
 
 
 @cache
 def _statements() -> Mapping[str, tuple[_Statement, ...]]:
-    """What each named operation runs."""
     return {name: tuple(map(_by_place, _split(body))) for name, body in statements("sqlite").items()}
 
 
@@ -327,7 +323,7 @@ def _by_place(sql: str) -> _Statement:
     def few(params: Mapping[str, Param]) -> Sequence[Param]:
         return [params[name] for name in names]
 
-    return _Statement(PARAMETER.sub("?", sql), itemgetter(*names) if len(names) > 1 else few)
+    return PARAMETER.sub("?", sql), itemgetter(*names) if len(names) > 1 else few
 
 
 def _reply(outcomes: Iterable[tuple[_Job, _Done]]) -> None:
@@ -357,12 +353,9 @@ def _translate(error: BaseException, path: Path) -> BaseException:
         return InvalidInput(f"This cannot be stored: {error}. Send valid Unicode and numbers below 2^63.")
     if not isinstance(error, sqlite3.Error):
         return error
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    found = _MEANING.get(code)
-    if found is None:
-        return StoreError(f"The database {path.name} failed: {error}.")
-    kind, words = found
-    return kind(words.format(path=path))
+    unknown = StoreError, "The database {path.name} failed: {error}."
+    kind, words = _MEANING.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, unknown)
+    return kind(words.format(path=path, error=error))
 
 
 _MEANING: dict[int, tuple[type[StoreError], str]] = {
@@ -373,7 +366,6 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_PERM: (StoreReadOnly, "{path} cannot be opened. Check its owner and rights."),
     sqlite3.SQLITE_BUSY: (StoreUnavailable, "{path} is locked by another program. Close it, then try again."),
 }
-
 
 _HAS_TABLE = "select 1 from sqlite_master where type = 'table' and name = ?"
 

@@ -3,7 +3,6 @@
 from shoal.domain.clock import Clock
 from shoal.store.agents import AgentStore, MemoryHistory, ProcessStore, SettingStore, TokenStore
 from shoal.store.audit import Approvals, AuditLog
-from shoal.store.branches import BranchStore
 from shoal.store.budget import BudgetStore, Ledger
 from shoal.store.checkpoints import CheckpointStore
 from shoal.store.comparisons import ComparisonStore
@@ -14,7 +13,7 @@ from shoal.store.outbox import Outbox
 from shoal.store.recall import RecallStore
 from shoal.store.retention import Bookkeeping
 from shoal.store.search import ArtifactStore, SearchIndex
-from shoal.store.threads import ThreadStore
+from shoal.store.threads import BranchStore, ThreadStore
 from shoal.store.triggers import TriggerStore
 
 

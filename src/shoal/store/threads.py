@@ -1,4 +1,5 @@
-"""What people keep of a thread beside what is said in it, and the end of one: all its rows go in one transaction.
+"""What people do with threads: what they keep of them beside what is said in them, branches and copies, and the end of
+one. A journal stays as it is when a branch of it begins; all rows of a thread go in one transaction.
 
 rows of a deleted thread                        what becomes of them
 ---------------------------------------------   ----------------------------------------------------------------
@@ -11,19 +12,36 @@ posted                                          stays: where messages stand on p
 """
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
 
-from shoal.domain.errors import Conflict, NotFound
-from shoal.domain.events import AssistantSaid, Steered, UserSaid
-from shoal.domain.ids import ThreadId, channel_of
-from shoal.domain.messages import Usage
+from shoal.domain.errors import Conflict, InvalidInput, NotFound
+from shoal.domain.events import (
+    AssistantSaid,
+    Branched,
+    Branching,
+    Compacted,
+    Event,
+    EventData,
+    Forked,
+    Steered,
+    TurnFinished,
+    UserSaid,
+    decode_data,
+    decoder_of,
+    encode_data,
+    spans_to,
+)
+from shoal.domain.ids import ThreadId, TurnId, channel_of, is_child, platform_of
+from shoal.domain.markup import counted
+from shoal.domain.messages import Prompt, Usage
 from shoal.domain.records import AuditEntry, DeletedThread, Spend
-from shoal.store.appends import chain, event
+from shoal.store.appends import SEQ_END, append_outside, chain, event, lock_at_rest, title_of
 from shoal.store.driver import Script, StorePart, number, query, real, text, writes_at
+from shoal.store.inbox import accept_prompt
 from shoal.store.search import places
 
 EVENTS_AT_ONCE = 500
-SEQ_END = 2**62
 _DELETED_ROWS = ("events", "inbox", "outbox", "approvals", "steps", "artifacts", "snapshots", "answers", "checkpoints")
 
 
@@ -67,17 +85,9 @@ class ThreadStore(StorePart):
 
     async def spent(self, thread: ThreadId, turn: str) -> list[Spend]:
         """What the calls of a thread's turn took, subagents' not included."""
-        return [
-            Spend(
-                "",
-                "",
-                "",
-                text(row[0]),
-                Usage(*(number(value) for value in row[1:6])),
-                None if row[6] is None else real(row[6]),
-            )
-            for row in await self._read("spend_of_turn", thread=thread, low=f"{turn}:", high=f"{turn};")
-        ]
+        rows = await self._read("spend_of_turn", thread=thread, low=f"{turn}:", high=f"{turn};")
+        priced = [(row, None if row[6] is None else real(row[6])) for row in rows]
+        return [Spend("", "", "", text(row[0]), Usage(*map(number, row[1:6])), usd) for row, usd in priced]
 
     async def check_rest(self, thread: ThreadId) -> None:
         """Raises NotFound, and Conflict while it or a subagent of it has something to do."""
@@ -136,3 +146,144 @@ def _at_rest(thread: ThreadId) -> Script[list[ThreadId]]:
             name = f"“{title}”" if title else "The thread" if one == thread else "A subagent of the thread"
             raise Conflict(f"{name} is at work or has messages waiting. Stop it first, then delete it.")
     return tree
+
+
+# ---- branches and copies ----
+
+COPY_OF = "Copy of "
+"""How the title of a copy begins."""
+BRANCHINGS_MAX = 100_000
+"""How often one conversation can begin a branch."""
+NOTES_MAX = 1_000
+"""Most ends of subagents that are looked at."""
+FIRST_EVENTS = 5
+"""Within so many events a subagent's journal says for which call it works."""
+
+
+class BranchStore(StorePart):
+    """Lets conversations go on from where they were."""
+
+    @writes_at
+    def branch(
+        self, at: datetime, thread: ThreadId, after: int, by: str, prompt: Prompt | None = None
+    ) -> Script[tuple[Event, ...]]:
+        """Have the conversation go on from right after event `after`, with `prompt` if one is given. How subagents
+        ended since that were begun before is told there, too.
+
+        Raises NotFound, Conflict while the thread has something to do, InvalidInput for a place within a turn,
+        StoreNewer where a newer Shoal has written in it.
+        """
+        yield from query("thread_lock", thread=thread)
+        for row in (yield from query("event_types", thread=thread)):
+            decoder_of(text(row[0]))
+        if prompt is not None and (yield from query("inbox_known", platform=platform_of(thread), key=prompt.key)):
+            raise Conflict("This was done already.")
+        last = yield from lock_at_rest(thread, at)
+        if not 0 <= after <= last:
+            raise InvalidInput(f"{thread} has {counted(last, 'event')}, and none of number {after}.")
+        if (yield from _turn_at(thread, after)):
+            raise InvalidInput(f"Event {after} of {thread} is within a turn. A branch begins before or after a turn.")
+        begun = dict((yield from branchings_until(thread, after)))
+        while after in begun:  # what follows the beginning of a branch follows what that goes on from
+            after = begun[after]
+        window = yield from _window_at(thread, after)
+        ends = yield from _ends_since(thread, after, last)
+        events = yield from append_outside(thread, TurnId(""), [Branched(after, by), *ends], at)
+        yield from query("thread_branch", thread=thread, branch_seq=events[0].seq, window_seq=window)
+        if prompt is not None:
+            yield from accept_prompt(prompt, 1, at)
+        return events
+
+    @writes_at
+    def fork(
+        self,
+        at: datetime,
+        source: ThreadId,
+        thread: ThreadId,
+        after: int,
+        by: str,
+        moved: Mapping[int, EventData],
+        opened_by: str = "",
+    ) -> Script[tuple[Event, ...]]:
+        """Make `thread` a copy of `source` up to event `after`, with its results but without approvals or what waits.
+
+        A turn that is cut ends there. `moved` are the events, by number, that name files: as the copy has them. With
+        that the post `opened_by` ends, which has opened the thread. Raises NotFound, Conflict where `thread` is there
+        already, InvalidInput for an event that there is not.
+        """
+        place = {"source": source, "thread": thread, "seq": after}
+        found = yield from query("thread_one", thread=source)
+        if not found:
+            raise NotFound(f"There is no thread {source}.")
+        if not 1 <= after <= number(found[0][2]):
+            raise InvalidInput(f"{source} has {counted(number(found[0][2]), 'event')}, and none of number {after}.")
+        title = text(found[0][5])
+        if title and not title.startswith(COPY_OF):
+            title = title_of(f"{COPY_OF}{title}")
+        if not (yield from query("thread_fork", **place, title=title, now=at)):
+            raise Conflict(f"There is a thread {thread} already.")
+        ended = yield from query("search_end")
+        yield from query("events_fork", **place)
+        for seq, data in moved.items():
+            yield from query("event_moved", thread=thread, seq=seq, data=encode_data(data).decode())
+        yield from query("search_fork", thread=thread, end=number(ended[0][0]) if ended else 0)
+        yield from query("artifacts_fork", **place)
+        branchings = yield from branchings_until(thread, after)
+        window = yield from _window_at(thread, after)
+        yield from query(
+            "thread_branch", thread=thread, branch_seq=max(branchings, default=(0, 0))[0], window_seq=window
+        )
+        turn, cut = (yield from _turn_at(thread, after)), ()
+        if turn:
+            cut = yield from append_outside(thread, turn, [TurnFinished("aborted")], at)
+        events = cut + (yield from append_outside(thread, TurnId(""), [Forked(source, after, by)], at))
+        if opened_by:
+            yield from query("outbox_sent", id=opened_by, part=1)
+        return events
+
+
+def branchings_until(thread: ThreadId, seq: int) -> Script[list[Branching]]:
+    """Where a thread's conversation went on from an earlier event, as far as event `seq`."""
+    rows = yield from query("branchings_of", thread=thread, seq=seq, limit=BRANCHINGS_MAX)
+    datas = ((number(row[0]), decode_data(Branched.type, text(row[1]))) for row in rows)
+    return [(at, data.after) for at, data in datas if isinstance(data, Branched)]
+
+
+def _ends_since(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid]]:
+    """How subagents ended since an event that turns before it have begun, as far as its branch does not know it."""
+    found = dict[str, UserSaid]()
+    for note in (yield from _notes(thread, after, last)):
+        child = ThreadId(note.message_id)
+        begun = yield from query("events_range", thread=child, after=0, before=FIRST_EVENTS, limit=FIRST_EVENTS)
+        datas = [decode_data(text(row[2]), text(row[4])) for row in begun]
+        turns = [data.caller.turn for data in datas if isinstance(data, UserSaid) and data.caller is not None]
+        if turns and not (yield from query("turn_since", thread=thread, after=after, turn=turns[0])):
+            found[child] = note
+    if found:
+        for span in spans_to(after, (yield from branchings_until(thread, after))):
+            for note in (yield from _notes(thread, span.first - 1, span.last)):
+                found.pop(note.message_id, None)
+    return [*found.values()]
+
+
+def _notes(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid]]:
+    """The ends of subagents that a thread was told of between two events."""
+    rows = yield from query("notes_between", thread=thread, after=after, last=last, limit=NOTES_MAX)
+    datas = (decode_data(UserSaid.type, text(row[0])) for row in rows)
+    return [data for data in datas if isinstance(data, UserSaid) and is_child(ThreadId(data.message_id))]
+
+
+def _window_at(thread: ThreadId, seq: int) -> Script[int]:
+    """After which event the model's window begins on the branch that ends with this one."""
+    for span in reversed(spans_to(seq, (yield from branchings_until(thread, seq)))):
+        rows = yield from query("window_between", thread=thread, first=span.first, last=span.last)
+        if rows:
+            data = decode_data(text(rows[0][1]), text(rows[0][2]))
+            return data.upto_seq if isinstance(data, Compacted) else number(rows[0][0])
+    return 0
+
+
+def _turn_at(thread: ThreadId, seq: int) -> Script[TurnId]:
+    """The turn that is open after an event; empty when none is."""
+    rows = yield from query("turn_until", thread=thread, seq=seq)
+    return TurnId(text(rows[0][1])) if rows and rows[0][0] != TurnFinished.type else TurnId("")

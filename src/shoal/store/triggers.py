@@ -24,11 +24,12 @@ from shoal.store.driver import Script, StorePart, dump, moment, query, readable,
 
 log = logging.getLogger(__name__)
 
-_trigger = reader(
-    Trigger,
-    "id spec state next_at created_at last_at failures error",
-    spec=partial(decode_trigger, msgspec.json.Decoder(NewTrigger)),
-)
+_trigger = reader(Trigger, spec=partial(decode_trigger, msgspec.json.Decoder(NewTrigger)))
+
+
+def key_of(trigger: Trigger, due_at: datetime) -> str:
+    """The key of an occurrence."""
+    return f"{trigger.id}@{to_micros(due_at)}"
 
 
 class TriggerStore(StorePart):
@@ -77,13 +78,12 @@ class TriggerStore(StorePart):
         if trigger.next_at is None:
             return None
         due_at = trigger.next_at
-        occurrence = Occurrence(trigger, due_at, f"{trigger.id}@{to_micros(due_at)}")
+        occurrence = Occurrence(trigger, due_at, key_of(trigger, due_at))
         ended, state = ("missed", "missed") if missed else ("done", "claimed")
         if not (yield from query("trigger_advance", id=trigger.id, due_at=due_at, ended=ended, next_at=next_at)):
             return None
         row = {"key": occurrence.key, "trigger": trigger.id, "due_at": due_at, "state": state, "now": at}
-        taken = yield from query("occurrence_insert", **row)
-        return occurrence if taken else None
+        return occurrence if (yield from query("occurrence_insert", **row)) else None
 
     async def was_missed(self, key: str) -> bool:
         """Whether an occurrence was recorded as missed."""
@@ -124,13 +124,8 @@ def note_turn(trigger: str, thread: ThreadId, finished: TurnFinished, at: dateti
     once, count = found.spec.kind == "one-shot", found.failures + 1
     is_over = count > len(RETRY_SECONDS) if once else count >= FAILURES_MAX
     again = at + timedelta(seconds=RETRY_SECONDS[found.failures]) if once and not is_over else found.next_at
-    yield from query(
-        "trigger_failed",
-        id=trigger,
-        error=finished.reply,
-        next_at=again,
-        state="failed" if is_over else "active" if once else found.state,
-    )
+    state = "failed" if is_over else "active" if once else found.state
+    yield from query("trigger_failed", id=trigger, error=finished.reply, next_at=again, state=state)
     yield from query("due", what="triggers")
     if is_over:
         told = NewPost(f"trigger:{trigger}:{to_micros(at)}", thread, switched_off(found, finished.reply))

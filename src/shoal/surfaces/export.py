@@ -4,7 +4,6 @@ Both are written event by event, so that a long thread is never whole in memory.
 """
 
 import re
-from abc import ABC, abstractmethod
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -43,8 +42,8 @@ details { margin: .4rem 0; } summary { cursor: pointer; } .note { opacity: .75; 
 """
 
 
-class ConversationWriter(ABC):
-    """Writes a conversation; each method returns the next piece of the document."""
+class MarkdownWriter:
+    """Writes a conversation as Markdown; each method returns the next piece of the document."""
 
     def __init__(self, thread: ThreadId, title: str) -> None:
         self.thread = thread
@@ -81,47 +80,26 @@ class ConversationWriter(ABC):
                 pass
         return ""
 
-    @abstractmethod
-    def head(self) -> str:
-        """The beginning."""
-
-    @abstractmethod
-    def said(self, name: str, at: str, text: str, files: tuple[Attachment, ...]) -> str:
-        """Something that a person or the agent said."""
-
-    @abstractmethod
-    def called(self, result: ToolFinished, arguments: str) -> str:
-        """A tool call and what came of it."""
-
-    @abstractmethod
-    def note(self, text: str) -> str:
-        """Something that happened."""
-
-    def tail(self) -> str:
-        return ""
-
-
-class MarkdownWriter(ConversationWriter):
-    """As Markdown."""
-
     def head(self) -> str:
         return f"# {_line(self.title or self.thread)}\n\nThread `{self.thread}`\n"
 
     def said(self, name: str, at: str, text: str, files: tuple[Attachment, ...]) -> str:
-        """A heading with name and time, and the text as it is."""
         listed = "".join(f"\n- file: {_line(file.name)}\n" for file in files)
         return f"\n## {_line(name)} · {at}\n\n{text.strip()}\n{listed}"
 
     def called(self, result: ToolFinished, arguments: str) -> str:
-        """The tool's name, and fenced what it was given and gave."""
+        """A tool call: what the tool was given and gave."""
         what = f"**{_line(result.name)}**{_ending(result)}"
         return f"\n{what}\n\n{_fenced(arguments, 'json')}{_fenced(result.text)}"
 
     def note(self, text: str) -> str:
         return f"\n*{_line(text)}*\n"
 
+    def tail(self) -> str:
+        return ""
 
-class HtmlWriter(ConversationWriter):
+
+class HtmlWriter(MarkdownWriter):
     """As one HTML file, without scripts; what was said is shown as the Markdown it is, without raw HTML and images."""
 
     @cached_property
@@ -144,12 +122,10 @@ class HtmlWriter(ConversationWriter):
         )
 
     def said(self, name: str, at: str, text: str, files: tuple[Attachment, ...]) -> str:
-        """A heading with name and time, and the text rendered."""
         listed = "".join(f"<p>File: {escape(file.name)}</p>\n" for file in files)
         return f"<h2>{escape(name)} <small>{at}</small></h2>\n{self._markdown.render(text)}{listed}"
 
     def called(self, result: ToolFinished, arguments: str) -> str:
-        """Folded: what the tool was given and gave."""
         what = f"{escape(result.name)}{_ending(result)}"
         asked = f"<pre>{escape(arguments)}</pre>" if arguments else ""
         return f"<details><summary>{what}</summary>{asked}<pre>{escape(result.text)}</pre></details>\n"
@@ -161,7 +137,7 @@ class HtmlWriter(ConversationWriter):
         return "</html>\n"
 
 
-WRITERS: dict[str, type[ConversationWriter]] = {"markdown": MarkdownWriter, "html": HtmlWriter}
+WRITERS: dict[str, type[MarkdownWriter]] = {"markdown": MarkdownWriter, "html": HtmlWriter}
 
 
 def _ending(result: ToolFinished) -> str:

@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 from pathlib import Path
-from typing import NamedTuple
 
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
@@ -53,13 +52,8 @@ AREA_MAX = 60_000_000
 HALVINGS_MAX = 5
 
 
-class FittedImage(NamedTuple):
-    content: bytes
-    media_type: str
-
-
-def fit_image(content: bytes, media_type: str, bytes_max: int, pixels_max: int = PIXELS_MAX) -> FittedImage:
-    """The image itself where it fits, else a smaller one (of an animation its first picture).
+def fit_image(content: bytes, media_type: str, bytes_max: int) -> tuple[bytes, str]:
+    """The image itself where it fits, else a smaller one (of an animation its first picture); and its media type.
 
     Blocking. Raises InvalidInput for one that is damaged, vast, or too large while Pillow is not installed.
     """
@@ -67,7 +61,7 @@ def fit_image(content: bytes, media_type: str, bytes_max: int, pixels_max: int =
         from PIL import Image
     except ImportError:
         if len(content) <= bytes_max:
-            return FittedImage(content, media_type)
+            return content, media_type
         raise InvalidInput(
             f"an image may have {bytes_max:,} bytes; the extra `images` lets larger ones be made smaller"
         ) from None
@@ -76,14 +70,14 @@ def fit_image(content: bytes, media_type: str, bytes_max: int, pixels_max: int =
             width, height = image.size
             if width * height > AREA_MAX:
                 raise InvalidInput(f"it has {width} × {height} pixels")
-            if len(content) <= bytes_max and max(width, height) <= pixels_max:
+            if len(content) <= bytes_max and max(width, height) <= PIXELS_MAX:
                 image.load()
-                return FittedImage(content, media_type)
-            image.draft("RGB", (pixels_max, pixels_max))
+                return content, media_type
+            image.draft("RGB", (PIXELS_MAX, PIXELS_MAX))
             picture = image.convert("RGBA" if "A" in image.getbands() or "transparency" in image.info else "RGB")
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise InvalidInput("it is damaged") from error
-    side = min(pixels_max, max(picture.size))
+    side = min(PIXELS_MAX, max(picture.size))
     for _ in range(HALVINGS_MAX):
         picture.thumbnail((side, side))
         target = io.BytesIO()
@@ -92,7 +86,7 @@ def fit_image(content: bytes, media_type: str, bytes_max: int, pixels_max: int =
         else:
             picture.save(target, "JPEG", quality=85)
         if target.tell() <= bytes_max:
-            return FittedImage(target.getvalue(), "image/png" if picture.mode == "RGBA" else "image/jpeg")
+            return target.getvalue(), "image/png" if picture.mode == "RGBA" else "image/jpeg"
         side = max(1, side // 2)  # a tiny picture may carry a long colour profile
     raise InvalidInput(f"an image may have {bytes_max:,} bytes")
 

@@ -22,7 +22,7 @@ from shoal.domain.untrusted import is_text
 from shoal.tools.executor import Admitted, is_look
 from shoal.tools.locks import lock_file
 from shoal.tools.tainted_files import MarkedFiles
-from shoal.tools.trees import Names, SeenFolder, Trees
+from shoal.tools.trees import Names, Scan, SeenFolder, Trees
 
 SEEN_SECONDS = 21_600.0
 """How long what was read of a workspace spares reading it again; then all of it is stored anew where it is gone."""
@@ -43,13 +43,6 @@ class _Seen(NamedTuple):
     folders: dict[Names, SeenFolder]
 
 
-class Checkpoint(NamedTuple):
-    """A checkpoint: the digest of the workspace's tree, and what of it is not kept."""
-
-    tree: str
-    notes: tuple[str, ...]
-
-
 class Checkpoints:
     """Takes and keeps checkpoints, those of a workspace apart from all others."""
 
@@ -67,11 +60,9 @@ class Checkpoints:
         return str(workspace.relative_to(home) if workspace.is_relative_to(home) else workspace)
 
     def path_of(self, workspace: str) -> Path:
-        """Where a workspace of that name is on this machine."""
         return self._home.root / workspace
 
     def trees(self, workspace: str) -> Trees:
-        """The trees of a workspace."""
         return Trees(self._files.below(digest_of(workspace.encode())))
 
     @asynccontextmanager
@@ -108,7 +99,7 @@ class Checkpoints:
             return (FilesChanged("", 0, (f"The workspace could not be read at the end ({error.strerror or error}).",)),)
         return (FilesChanged(taken.tree, changed, tuple(dict.fromkeys((*before.notes, *taken.notes)))),)
 
-    async def take(self, workspace: str) -> Checkpoint:
+    async def take(self, workspace: str) -> Scan:
         """Store how a workspace is now, for whoever has it alone. Raises OSError, StoreError."""
         path, now = self.path_of(workspace), time.monotonic()
         marks, trees = await self._marked.marks(path), self.trees(workspace)
@@ -121,7 +112,7 @@ class Checkpoints:
             len(self._seen) > 1 and sum(len(one.folders) for one in self._seen.values()) > SEEN_FOLDERS_MAX
         ):
             del self._seen[next(iter(self._seen))]  # the one that was used longest ago
-        return Checkpoint(scan.tree, scan.notes)
+        return scan
 
     def marking(self, workspace: str, source: str, seconds_max: float) -> AbstractAsyncContextManager[None]:
         """While the block runs, at most so long, what changes in a workspace is marked; nothing without a source."""

@@ -22,8 +22,8 @@ import re
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import PurePosixPath
 from threading import Lock
 from typing import TypeVar
@@ -35,6 +35,7 @@ from shoal.domain.permissions import NO_COVERAGE, Action, Coverage, CoveredFile
 from shoal.domain.ports import Mount, RunFile
 from shoal.permissions.code_files import is_code
 from shoal.tools.jail import SANDBOX_FILES, is_systems, open_resolved, resolve
+from shoal.tools.openat import closing_file
 
 DIGESTS_KEPT_MAX = 20_000
 """Digests of files that are kept by what `stat` tells of the file."""
@@ -70,13 +71,6 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-class CoverLimits(msgspec.Struct, frozen=True):
-    """What is read for one approval at most: code files, and bytes of files in all."""
-
-    files_max: int = 5_000
-    bytes_max: int = 67_108_864
-
-
 class Content(msgspec.Struct, frozen=True):
     """What a call runs: as people are shown it, and as the sandbox gets it."""
 
@@ -88,10 +82,12 @@ NOTHING = Content()
 
 
 class ContentReader:
-    """Reads what commands run. Its methods block and may be called from several threads."""
+    """Reads what commands run, for one approval at most so many code files, and bytes of files in all. Its methods
+    block and may be called from several threads."""
 
-    def __init__(self, limits: CoverLimits) -> None:
-        self._limits = limits
+    def __init__(self, files_max: int = 5_000, bytes_max: int = 67_108_864) -> None:
+        self.files_max = files_max
+        self.bytes_max = bytes_max
         self._lock = Lock()
         self._digests: OrderedDict[tuple[int, ...], str] = OrderedDict()
         self._listings: OrderedDict[str, Mapping[str, str]] = OrderedDict()
@@ -102,7 +98,7 @@ class ContentReader:
         running = [action for action in parts if action.runs or action.runs_more]
         if not running:
             return NOTHING
-        look = _Look(self, mounts, self._limits, mapped=mapped)
+        look = _Look(self, mounts, mapped=mapped)
         if fetched:
             look.uncovered(f"it may run {fetched}")
         named = [path for action in running for path in action.runs]
@@ -188,16 +184,15 @@ def _keep(kept: OrderedDict[_Key, _Value], key: _Key, value: _Value, entries_max
 class _Look:
     """One reading: what was found so far, within the limits."""
 
-    def __init__(self, reader: ContentReader, mounts: Sequence[Mount], limits: CoverLimits, *, mapped: bool) -> None:
+    def __init__(self, reader: ContentReader, mounts: Sequence[Mount], *, mapped: bool) -> None:
         self.files: list[CoveredFile] = []
         self.runs: list[RunFile] = []
         self.why = ""
         self._said = ""
         self._reader = reader
         self._mounts = mounts
-        self._limits = limits
         self._mapped = mapped
-        self._bytes_left = limits.bytes_max
+        self._bytes_left = reader.bytes_max
 
     def uncovered(self, why: str) -> None:
         """Note why not all that may run is covered; the first reason counts."""
@@ -259,7 +254,7 @@ class _Look:
             self.files.append(CoveredFile(shown, -1, ""))
             self.runs.append(RunFile(self._found_at(place), ""))
             return
-        with _closed(file):
+        with closing_file(file):
             found = os.fstat(file)
             if stat.S_ISDIR(found.st_mode):
                 entries = sorted(self._all_below(file, f"{place.shown}/"))
@@ -271,7 +266,7 @@ class _Look:
                 raise OSError("it is no file")
             self._bytes_left -= found.st_size
             if self._bytes_left < 0:
-                raise OSError(f"more than {self._limits.bytes_max:,} bytes in all")
+                raise OSError(f"more than {self._reader.bytes_max:,} bytes in all")
             content = None
             with open(file, "rb", closefd=False) as stream:
                 if found.st_size <= BOUND_BYTES_MAX:
@@ -301,7 +296,7 @@ class _Look:
         found: dict[str, str] = {}
         try:
             for mount in [mount for mount in self._mounts if mount.host.is_dir()]:
-                with _closed(os.open(mount.host, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as folder:
+                with closing_file(os.open(mount.host, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as folder:
                     self._add_code(folder, mount.inside, named, found, in_git=False, whole=covers_all)
         except _TooMuchError as error:
             self.uncovered(str(error))
@@ -338,8 +333,8 @@ class _Look:
                 or entry.stat(follow_symlinks=False).st_mode & 0o111
             ):
                 _, found[below] = self._value(folder, entry, below)
-                if len(found) > self._limits.files_max:
-                    raise _TooMuchError(f"it may run any of more than {self._limits.files_max:,} files")
+                if len(found) > self._reader.files_max:
+                    raise _TooMuchError(f"it may run any of more than {self._reader.files_max:,} files")
 
     def _value(self, folder: int, entry: os.DirEntry[str], path: str) -> tuple[int, str]:
         """The size of a file and what it is: the digest of the content, and before that a link's text."""
@@ -356,13 +351,13 @@ class _Look:
                 file = os.open(entry.name, flags, dir_fd=folder)
         if file is None:
             return 0, f"{text}no file"
-        with _closed(file):
+        with closing_file(file):
             found = os.fstat(file)
             if not stat.S_ISREG(found.st_mode):
                 return 0, f"{text}no file"
             self._bytes_left -= found.st_size
             if self._bytes_left < 0:
-                raise _TooMuchError(f"the code it may run has more than {self._limits.bytes_max:,} bytes")
+                raise _TooMuchError(f"the code it may run has more than {self._reader.bytes_max:,} bytes")
             return found.st_size, f"{text}{self._reader.digest(file, found)}"
 
 
@@ -370,19 +365,11 @@ class _TooMuchError(OSError):
     """There is more than may be read; the text says what."""
 
 
-@contextmanager
-def _closed(file: int) -> Generator[int]:
-    try:
-        yield file
-    finally:
-        os.close(file)
-
-
 def _entered(folder: int, name: str, path: str) -> AbstractContextManager[int]:
     """A descriptor of a folder in an open one, no link followed. Raises OSError, also where it lies too deep."""
     if path.count("/") > DEPTH_MAX:
         raise _TooMuchError(f"the code it may run lies more than {DEPTH_MAX} folders deep")
-    return _closed(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
+    return closing_file(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
 
 
 def _entries(folder: int, path: str) -> Iterator[tuple[os.DirEntry[str], str]]:

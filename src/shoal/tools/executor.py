@@ -26,6 +26,7 @@ from datetime import timedelta
 from typing import NamedTuple, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from shoal.domain.agents import AgentSpec, Purpose
 from shoal.domain.clock import Clock
@@ -46,7 +47,7 @@ from shoal.permissions.profiles import Profile, decide_all, hidden_by
 from shoal.permissions.redact import Redactor
 from shoal.permissions.taint import Source, TaintState, fetched_by, gate, trusted
 from shoal.store.store import Store
-from shoal.tools.coverage import NOTHING, Content, ContentReader, CoverLimits, coverage_key, swapped_of
+from shoal.tools.coverage import NOTHING, Content, ContentReader, coverage_key, swapped_of
 from shoal.tools.functions import Prepared, PreparedCommand
 from shoal.tools.live_output import LiveOutput
 from shoal.tools.memory_book import MemoryBook
@@ -112,11 +113,8 @@ class MustAsk(msgspec.Struct, frozen=True):
     def with_reason(self, more: str) -> Self:
         """The same, with a further sentence of why."""
         reason = " ".join(f"{self.approval.reason} {strip_controls(more)}".split())
-        return msgspec.structs.replace(
-            self,
-            approval=msgspec.structs.replace(self.approval, reason=reason),
-            event=msgspec.structs.replace(self.event, reason=reason),
-        )
+        approval, event = replace(self.approval, reason=reason), replace(self.event, reason=reason)
+        return replace(self, approval=approval, event=event)
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -155,8 +153,7 @@ class Executor:
         self._approvals = store.approvals
         self._marked = prompt_files.marks
         self._prompt_files = prompt_files
-        covers = CoverLimits(config.permissions.covered_files_max, config.permissions.covered_bytes_max)
-        self._content = ContentReader(covers)
+        self._content = ContentReader(config.permissions.covered_files_max, config.permissions.covered_bytes_max)
         self._bounds = OutputBounds(config.context.artifact_chars_min, config.context.artifact_excerpt_chars)
         self._services = services
         self._home = home
@@ -223,8 +220,7 @@ class Executor:
         return Admitted(call, tool.spec, invocation, started, audit, ApprovalId(""), content)
 
     async def _why_not_granted(self, asking: "_Asking", taint: TaintState) -> str | None:
-        """Why the call does not run by what was allowed for the whole thread, empty where that is nothing; None when
-        it does."""
+        """Why what was allowed for the whole thread does not let the call run (empty: nothing was); None if it does."""
         context, why = asking.context, ""
         for grant in await self._approvals.grants(context.thread, asking.call_digest):
             giver = grant.decided_trust
@@ -255,8 +251,7 @@ class Executor:
         except ToolError as error:
             return _refuse(call, str(error))
         if request is not None:
-            content = await self._read_content(invocation.actions, context)
-            asking = _Asking(call, context, invocation, content)
+            asking = _Asking(call, context, invocation, await self._read_content(invocation.actions, context))
             found = await self._approvals.get(request.approval_id)
             if found is None or found.digest != asking.digest:
                 return _refuse(call, CHANGED)
@@ -359,10 +354,8 @@ class Executor:
             except SandboxError as error:
                 output = ToolOutput(str(error), is_error=True)
             except TimeoutError:
-                limit = CALL_SECONDS_MAX
-                output = ToolOutput(
-                    f"The call was ended after {counted(limit, 'second')}, the longest a call may take.", is_error=True
-                )
+                ended = f"The call was ended after {counted(CALL_SECONDS_MAX, 'second')}, the longest a call may take."
+                output = ToolOutput(ended, is_error=True)
             except Exception as error:
                 log.exception("tool %s failed", admitted.call.name)
                 output = ToolOutput(f"The tool failed: {type(error).__name__}: {error}", is_error=True)
@@ -370,11 +363,11 @@ class Executor:
         if is_command and not read:  # what was marked while it ran, too
             read = await self.source_of(actions, context.mounts)
         if swapped := swapped_of(runs):
-            output = msgspec.structs.replace(output, text=f"{output.text}\n[{SWAPPED.format(name=swapped)}]")
+            output = replace(output, text=f"{output.text}\n[{SWAPPED.format(name=swapped)}]")
             read = read or f"{swapped}, which was replaced while it ran"
         if (output.tainted_by or read) and not steered_by:
             await self._marked.since(touched, began_ns, output.tainted_by or read)
-        return msgspec.structs.replace(output, tainted_by=output.tainted_by or read)
+        return replace(output, tainted_by=output.tainted_by or read)
 
     def _bound(self, output: ToolOutput) -> BoundedOutput:
         text, bounds = self.redactor.redact(output.text), self._bounds

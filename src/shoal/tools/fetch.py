@@ -11,10 +11,9 @@ There are no cookies, no proxies, no netrc, and no connection is used for a seco
 
 import asyncio
 import socket
-import ssl
 import zlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import urljoin
 
 import msgspec
@@ -22,15 +21,7 @@ import msgspec
 from shoal.domain.errors import FetchError
 from shoal.domain.markup import counted
 from shoal.domain.network import default_tls, network_reason
-from shoal.domain.web import (
-    Fetched,
-    FetchRequest,
-    Net,
-    WebAddress,
-    literal,
-    parse_target,
-    why_refused,
-)
+from shoal.domain.web import Fetched, FetchRequest, Net, WebAddress, literal, parse_target, why_refused
 
 if TYPE_CHECKING:
     import httpcore2
@@ -42,36 +33,22 @@ ADDRESSES_MAX = 4
 """How many addresses of a name are tried."""
 
 
-class Resolver(Protocol):
-    """Looks names up."""
-
-    async def resolve(self, host: str, port: int) -> Sequence[str]:
-        """The IP addresses of a name. Raises OSError."""
-        ...
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Looks up the IP addresses of a host for a port. Raises OSError."""
 
 
-class SystemResolver:
-    """Asks the operating system."""
-
-    async def resolve(self, host: str, port: int) -> Sequence[str]:
-        """The IP addresses of a name, the preferred first. Raises OSError."""
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+async def system_addresses(host: str, port: int) -> Sequence[str]:
+    """What the operating system knows, the preferred address first. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class GuardedFetcher:
     """Implements `domain.web.Fetcher`. `allowed` are networks that are opened though they are not public."""
 
-    def __init__(
-        self,
-        resolver: Resolver | None = None,
-        allowed: Sequence[Net] = (),
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        self._resolver = resolver or SystemResolver()
+    def __init__(self, resolve: Resolve = system_addresses, allowed: Sequence[Net] = ()) -> None:
+        self._resolve = resolve
         self._allowed = tuple(allowed)
-        self._tls = tls
 
     async def fetch(self, request: FetchRequest) -> Fetched:
         try:
@@ -104,7 +81,7 @@ class GuardedFetcher:
             found: Sequence[str] = (target.host,)
         else:
             try:
-                found = await self._resolver.resolve(target.host, target.port)
+                found = await self._resolve(target.host, target.port)
             except (OSError, UnicodeError) as error:
                 raise FetchError(f"There is no host {target.host}.") from error
         for address in found:
@@ -126,7 +103,7 @@ class GuardedFetcher:
         if request.body or request.method not in ("GET", "HEAD"):
             headers.append(("Content-Length", str(len(request.body))))
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
-        tls = (self._tls or default_tls()) if target.scheme == "https" else None
+        tls = default_tls() if target.scheme == "https" else None
         try:
             pool = httpcore2.AsyncConnectionPool(ssl_context=tls, network_backend=backend)
             async with pool, pool.stream(request.method, url, headers=headers, content=request.body) as answer:
@@ -163,12 +140,7 @@ def _pinned(addresses: Sequence[str]) -> "httpcore2.AsyncNetworkBackend":
 
     class Pinned(httpcore2.AsyncNetworkBackend):
         async def connect_tcp(
-            self,
-            host: str,
-            port: int,
-            timeout: float | None = None,
-            local_address: str | None = None,
-            socket_options: object = None,
+            self, host: str, port: int, *rest: object, **more: object
         ) -> "httpcore2.AsyncNetworkStream":
             failure: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
             for address in addresses:

@@ -6,16 +6,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from shoal.domain.checkpoints import (
-    SINCE,
-    FileChange,
-    Lacks,
-    TreeChange,
-    TreeEntry,
-    TurnChanges,
-    alike,
-    shown_path,
-)
+from shoal.domain.checkpoints import SINCE, FileChange, Lacks, TreeChange, TreeEntry, TurnChanges, alike, shown_path
 from shoal.tools.output import is_binary
 from shoal.tools.trees import Trees
 

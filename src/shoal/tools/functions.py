@@ -8,12 +8,13 @@ and says what the call will do, and what is shown, decided on and run is that on
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Annotated, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 
-from shoal.domain.errors import InvalidInput, ToolError
+from shoal.domain.errors import InvalidInput, ShoalError, ToolError
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, RunFile, SeeOutput, ToolContext, ToolOutput
@@ -79,6 +80,15 @@ def planned(
 def canonical(tool: str, **effect: object) -> str:
     """Canonical JSON of what determines a call's effect: keys sorted, no spaces."""
     return _canonical_encoder.encode({"tool": tool, **effect}).decode()
+
+
+@contextmanager
+def as_tool_error(*errors: type[ShoalError]) -> Generator[None]:
+    """Have the model told, in the same words, what these errors say."""
+    try:
+        yield
+    except errors as error:
+        raise ToolError(str(error)) from error
 
 
 class FunctionTool(Generic[_Result]):
@@ -197,22 +207,15 @@ def _documented_fields(
         unusable = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY)
         if hint is None or parameter.kind in unusable:
             raise InvalidInput(f"The tool {name}: parameter {parameter.name} needs a type and must be usable by name.")
-        kind = _with_description(hint, described.get(parameter.name, ""))
+        base, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        words = next((extra for extra in extras if isinstance(extra, str)), described.get(parameter.name, ""))
+        metas = [extra for extra in extras if isinstance(extra, msgspec.Meta)]
+        if words and not any(meta.description for meta in metas):
+            metas.append(msgspec.Meta(description=words))
+        kind = cast("type", Annotated[base, *metas] if metas else base)
         is_required = parameter.default is parameter.empty
         fields.append((parameter.name, kind) if is_required else (parameter.name, kind, parameter.default))
     return _WRAPPED.sub(" ", text.strip()), fields
-
-
-def _with_description(hint: object, described: str) -> type:
-    if get_origin(hint) is Annotated:
-        base, *extras = get_args(hint)
-        text = next((extra for extra in extras if isinstance(extra, str)), described)
-        metas = [extra for extra in extras if isinstance(extra, msgspec.Meta)]
-        if text and not any(meta.description for meta in metas):
-            metas.append(msgspec.Meta(description=text))
-        hint = Annotated[base, *metas] if metas else base
-        return cast("type", hint)
-    return cast("type", Annotated[hint, msgspec.Meta(description=described)] if described else hint)
 
 
 def schema_of(arguments: type[msgspec.Struct]) -> str:

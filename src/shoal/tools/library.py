@@ -321,18 +321,17 @@ class Library:
     async def embed_some(self) -> int:
         """Embed the newest pieces without a vector; returns how many were looked at."""
         assert self.embeddings is not None
-        waiting = await self._pieces.waiting(BATCH_TEXTS)
-        texts: list[str] = []
+        waiting, wanted, empty = await self._pieces.waiting(BATCH_TEXTS), list[tuple[Passage, str]](), list[int]()
         for piece in waiting:
+            text = piece.text
             if piece.source.startswith(SAID):
                 event = await self.said(piece)
-                texts.append(said_in(event)[:SAID_CHARS_MAX] if event is not None else "")
+                text = said_in(event)[:SAID_CHARS_MAX] if event is not None else ""
+            if text.strip():
+                wanted.append((piece, text))
             else:
-                texts.append(piece.text)
-        await self._pieces.drop_pieces(
-            [piece.id for piece, text in zip(waiting, texts, strict=True) if not text.strip()]
-        )
-        wanted = [(piece, text) for piece, text in zip(waiting, texts, strict=True) if text.strip()]
+                empty.append(piece.id)
+        await self._pieces.drop_pieces(empty)
         if wanted:
             vectors = await self._vectors([text for _, text in wanted])
             numbers, before = str(len(vectors[0])), await self._marks.get(SCOPE, "numbers")
@@ -372,11 +371,7 @@ class Library:
 
 def said_in(event: Event) -> str:
     """What a person or the agent says in an event of the journal."""
-    match event.data:
-        case UserSaid(text=text) | Steered(text=text) | AssistantSaid(text=text):
-            return text
-        case _:
-            return ""
+    return event.data.text if isinstance(event.data, UserSaid | Steered | AssistantSaid) else ""
 
 
 # ---- files ----
@@ -472,8 +467,7 @@ class Floor:
 
     def of(self, question: bytes) -> float:
         """The closeness that an answer exceeds."""
-        mean = statistics.fmean(closeness(question, code) for code in self._codes)
-        return mean + DEVIATIONS * self._deviation
+        return statistics.fmean(closeness(question, code) for code in self._codes) + DEVIATIONS * self._deviation
 
 
 def code_of(vector: Sequence[float]) -> bytes:

@@ -11,7 +11,7 @@ longest secret takes is left out then, up to the next line.
 import asyncio
 import codecs
 import re
-from collections import deque
+from collections import defaultdict, deque
 
 from shoal.domain.clock import Clock
 from shoal.domain.events import OutputShown
@@ -39,11 +39,6 @@ _WRITTEN_OVER = re.compile(r"[^\n\r]*\r+(?=[^\n\r])")
 class LiveOutput:
     """One call's. `take` is its command's `see`."""
 
-    __slots__ = (
-        "_began", "_call_id", "_clock", "_hub", "_pieces", "_quiet", "_redactor", "_settled", "_size", "_streams",
-        "_thread", "_timer", "_turn",
-    )  # fmt: skip
-
     def __init__(
         self, hub: LiveHub, thread: ThreadId, turn: TurnId, call_id: CallId, redactor: Redactor, clock: Clock
     ) -> None:
@@ -56,7 +51,7 @@ class LiveOutput:
         self._began = clock.monotonic()
         self._pieces: deque[tuple[int, bytes]] = deque()
         self._size = 0
-        self._streams: dict[int, _Stream] = {}
+        self._streams: defaultdict[int, _Stream] = defaultdict(_Stream)
         self._settled = ""
         self._quiet = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -68,7 +63,7 @@ class LiveOutput:
         while self._size > KEEP_BYTES:
             number, lost = self._pieces.popleft()
             self._size -= len(lost)
-            self._stream(number).lose(SECRET_CHARS_MAX)
+            self._streams[number].lose(SECRET_CHARS_MAX)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SHOW_SECONDS, self.show)
 
@@ -80,7 +75,7 @@ class LiveOutput:
             return
         while self._pieces:
             number, data = self._pieces.popleft()
-            self._stream(number).feed(data)
+            self._streams[number].feed(data)
         self._size = 0
         going_on = list[str]()
         for stream in self._streams.values():
@@ -97,14 +92,9 @@ class LiveOutput:
             self._timer.cancel()
         self._pieces.clear()
 
-    def _stream(self, number: int) -> "_Stream":
-        return self._streams.setdefault(number, _Stream())
-
 
 class _Stream:
     """One stream's text that is not settled yet, and how much is still to be left out, with the line it ends in."""
-
-    __slots__ = ("_decoder", "_lost", "_pending")
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -32,6 +32,7 @@ from shoal.domain.home import (
 )
 from shoal.domain.ids import ThreadId
 from shoal.domain.records import MemoryEdit
+from shoal.tools.openat import closing_file
 
 NOTES_MAX = 400
 """Days whose notes are looked through, the newest first."""
@@ -164,8 +165,7 @@ def apply_edit(edit: MemoryEdit) -> bool:
     """
     path = edit.path
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = _open_locked(path)
-    try:
+    with closing_file(_open_locked(path)) as file:
         size = os.fstat(file).st_size
         existing = os.pread(file, size, 0).decode("utf-8", "surrogateescape")
         shown, added = shown_to(existing, edit.person), "".join(f"{line}\n" for line in edit.added)
@@ -182,23 +182,15 @@ def apply_edit(edit: MemoryEdit) -> bool:
         if changed.startswith(existing):  # what is only added to keeps its file
             _write(file, changed[len(existing) :])
         else:
-            _replace(path, changed, os.fstat(file).st_mode)
+            temporary = path.with_name(f".{secrets.token_hex(8)}")
+            flags, mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, os.fstat(file).st_mode & 0o777
+            try:
+                with closing_file(os.open(temporary, flags, mode)) as fresh:
+                    _write(fresh, changed)
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
         return True
-    finally:
-        os.close(file)
-
-
-def _replace(path: Path, text: str, mode: int) -> None:
-    temporary = path.with_name(f".{secrets.token_hex(8)}")
-    try:
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode & 0o777)
-        try:
-            _write(file, text)
-        finally:
-            os.close(file)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _write(file: int, text: str) -> None:

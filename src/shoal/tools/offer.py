@@ -33,6 +33,20 @@ CORE = (
     "schedule", "message", "remember", "list", "read_artifact",
 )  # fmt: skip
 """Told from the start; where a window is small, those in front the longest."""
+SERVICE_TOOLS = (
+    "read_artifact", "recall", "search_channel", "overview", "message", "schedule",
+    "process_start", "process_list", "process_logs", "process_kill", "subagent", "spawn", "ask_agent",
+    "my_settings", "set_system_prompt", "set_model", "set_permissions", "set_tools", "set_persona", "write_doc",
+    "edit_doc", "delete_doc", "write_skill", "delete_skill",
+)  # fmt: skip
+"""The names of the built-in tools that need the services of a running Shoal, which adds them itself."""
+_DEFERRED = frozenset(
+    {*SERVICE_TOOLS, "upload", "time", "note_today", "remind", "i2c_scan", "i2c_read", "i2c_write", "spi_transfer"}
+)
+"""The built-in tools that are not in `CORE`; any tool beside these is an extension's, or an MCP server's."""
+ADDED_MAX = 10
+"""Up to this many tools of MCP servers are told from the start, and as many of extensions; where there are more, none
+of them is, and each is found when it is needed."""
 FOUND_MAX = 6
 """Most definitions of one answer."""
 FOUND_CHARS_MAX = 12_000
@@ -43,22 +57,7 @@ NAMED_CHARS_MAX = 1_200
 """Longest list of names in what `more_tools` says of itself; with more, those of a server are counted."""
 _WORD = re.compile(r"[^\W_]+")
 _STEM_CHARS = 5
-_SMALL_WORDS = {
-    "and",
-    "are",
-    "for",
-    "from",
-    "have",
-    "into",
-    "that",
-    "the",
-    "this",
-    "tool",
-    "tools",
-    "what",
-    "with",
-    "you",
-}
+_SMALL_WORDS = set("and are for from have into that the this tool tools what with you".split())  # noqa: SIM905
 
 
 class Offer(msgspec.Struct, frozen=True, eq=False):
@@ -119,8 +118,8 @@ def _stems(text: str) -> set[str]:
 def more_tools(
     context: ToolContext,
     find: Annotated[str, Meta(description="A tool's name, or words for what you want to do.", max_length=300)] = "",
-    call: Annotated[str, Meta(description="Name of a tool that you found.")] = "",
-    arguments: Annotated[dict[str, Any], Meta(description="The arguments of that tool.")] = {},  # noqa: B006
+    call: Annotated[str, "Name of a tool that you found."] = "",
+    arguments: Annotated[dict[str, Any], "The arguments of that tool."] = {},  # noqa: B006
 ) -> Prepared:
     """Find and use tools beside those you see. First `find` one: you get its description and parameters. Then call it
     by its own name, or where you cannot, here with `call` and `arguments`."""
@@ -167,11 +166,11 @@ def unwrapped(call: ToolCall) -> ToolCall:
     return ToolCall(call.id, asked.call, "{}" if arguments.strip() in ("", "null") else arguments, wrapped=True)
 
 
-def split(specs: Sequence[ToolSpec], deferrable: frozenset[str], added_max: int) -> Offer:
-    """What is told of these tools: the core, and what was added to the built-in ones while it is not much."""
-    added = [one for one in specs if one.name not in deferrable and one.name not in CORE]
+def split(specs: Sequence[ToolSpec]) -> Offer:
+    """What is told of these tools where the others may be found: the core, and added ones while they are not many."""
+    added = [one for one in specs if one.name not in _DEFERRED and one.name not in CORE]
     kinds = ([one for one in added if one.name.startswith("mcp_") == is_mcp] for is_mcp in (False, True))
-    few = {one.name for one in chain.from_iterable(kind for kind in kinds if len(kind) <= added_max)}
+    few = {one.name for one in chain.from_iterable(kind for kind in kinds if len(kind) <= ADDED_MAX)}
     deferred = [one for one in specs if one.name not in CORE and one.name not in few]
     if size_of(deferred) < DEFERRED_CHARS_MIN:
         deferred = []

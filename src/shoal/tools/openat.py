@@ -19,6 +19,15 @@ _TRIES = 8
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
+@contextmanager
+def closing_file(file: int) -> Generator[int]:
+    """An open file, closed afterwards."""
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
 class WalkingOpener:
     """Works everywhere: resolves by name and compares, then opens component by component, following no link."""
 
@@ -36,11 +45,8 @@ class WalkingOpener:
 
         Raises OSError; ENOTDIR or ELOOP at a link.
         """
-        folder = walked(root, parts, make=True) if make else self._open(root, parts)
-        try:
+        with closing_file(walked(root, parts, make=True) if make else self._open(root, parts)) as folder:
             yield folder
-        finally:
-            os.close(folder)
 
     def _open(self, root: Path, parts: tuple[str, ...]) -> int:
         return walked(root, parts)
@@ -51,8 +57,7 @@ class KernelOpener(WalkingOpener):
 
     def real_parts(self, root: Path, parts: tuple[str, ...]) -> tuple[str, ...]:
         """As the walking opener's, links resolved by the kernel beneath the root; an absolute link leads out of it."""
-        folder = os.open(root, _DIRECTORY)
-        try:
+        with closing_file(os.open(root, _DIRECTORY)) as folder:
             base = os.readlink(f"/proc/self/fd/{folder}")
             for kept in range(len(parts), 0, -1):
                 try:
@@ -61,17 +66,12 @@ class KernelOpener(WalkingOpener):
                     continue
                 return (*_below(real, base), *parts[kept:])
             return parts
-        finally:
-            os.close(folder)
 
     def _open(self, root: Path, parts: tuple[str, ...]) -> int:
-        folder = os.open(root, _DIRECTORY)
         if not parts:
-            return folder
-        try:
+            return os.open(root, _DIRECTORY)
+        with closing_file(os.open(root, _DIRECTORY)) as folder:
             return openat2(folder, "/".join(parts), _DIRECTORY, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)
-        finally:
-            os.close(folder)
 
 
 def walked(root: Path, parts: tuple[str, ...], *, make: bool = False) -> int:
@@ -109,14 +109,11 @@ def _made(folder: int, name: str) -> int:
 def _name_of(folder: int, path: str) -> str:
     """Where a path below a directory leads, tried again while somebody puts another file in its place."""
     for _ in range(_TRIES):
-        found = openat2(folder, path, os.O_PATH | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS)
-        try:
+        with closing_file(openat2(folder, path, os.O_PATH | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS)) as found:
             name = os.readlink(f"/proc/self/fd/{found}")  # of a file that was replaced: with " (deleted)" behind it
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(name, follow_symlinks=False), os.fstat(found)):
                     return name
-        finally:
-            os.close(found)
     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 

@@ -10,6 +10,8 @@ from shoal.domain.markup import counted
 ARTIFACT_BYTES_MAX = 26_214_400
 """Of a longer result, only the beginning is stored."""
 BINARY_SAMPLE_BYTES = 8192
+HEAD_SHARE = 0.6
+"""So much of an excerpt is the beginning, the rest the end."""
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb"
     r"\U000e0000-\U000e01ef]"  # tags and further selectors, which can spell out whole sentences unseen
@@ -20,13 +22,12 @@ class OutputBounds(msgspec.Struct, frozen=True):
     """How much of a result the model sees, in characters.
 
     One longer than `stored_chars_min` is stored whole, and the model gets at most `excerpt_chars_max` of it; a piece
-    that was asked for is cut at `piece_chars_max`. `head_share` of an excerpt is its beginning, the rest its end.
+    that was asked for is cut at `piece_chars_max`.
     """
 
     stored_chars_min: int = 2_000
     excerpt_chars_max: int = 2_000
     piece_chars_max: int = 16_000
-    head_share: float = 0.6
 
 
 class BoundedOutput(msgspec.Struct, frozen=True):
@@ -80,10 +81,9 @@ def bound_output(text: str, bounds: OutputBounds, keep: Callable[[bytes], str]) 
     size = f"{counted(len(text), 'character')} in {counted(lines, 'line')}"
     if len(text) <= bounds.excerpt_chars_max:
         return BoundedOutput(f"{visible(text)}\n[Stored as artifact {digest}: {size}.]", digest, len(stored))
-    is_cut = len(stored) < len(content)
-    kept = f"The first {len(stored):,} bytes of it are" if is_cut else "All of it is"
+    kept = f"The first {len(stored):,} bytes of it are" if len(stored) < len(content) else "All of it is"
     notice = f"[The output has {size}; this is an excerpt. {kept} stored as artifact {digest}: see read_artifact.]"
-    return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max, bounds.head_share)}\n{notice}", digest, len(stored))
+    return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max)}\n{notice}", digest, len(stored))
 
 
 def bound_piece(text: str, bounds: OutputBounds) -> BoundedOutput:
@@ -91,14 +91,14 @@ def bound_piece(text: str, bounds: OutputBounds) -> BoundedOutput:
     if len(text) <= bounds.piece_chars_max:
         return BoundedOutput(visible(text))
     notice = "[This was cut in the middle. Ask for a smaller piece.]"
-    return BoundedOutput(f"{excerpt(text, bounds.piece_chars_max, bounds.head_share)}\n{notice}")
+    return BoundedOutput(f"{excerpt(text, bounds.piece_chars_max)}\n{notice}")
 
 
-def excerpt(text: str, chars_max: int, head_share: float = 0.6) -> str:
+def excerpt(text: str, chars_max: int) -> str:
     """The beginning and the end, cut at line ends where there are any, and between them how much is missing."""
     if len(text) <= chars_max:
         return visible(text)
-    head_chars = int(chars_max * head_share)
+    head_chars = int(chars_max * HEAD_SHARE)
     tail_chars = chars_max - head_chars
     head, tail = text[:head_chars], text[-tail_chars:]
     if "\n" in head[head_chars // 2 :]:

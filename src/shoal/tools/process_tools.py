@@ -1,6 +1,7 @@
 """The tools for processes that outlive a turn: `process_start`, `process_list`, `process_logs`, `process_kill`."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -13,7 +14,7 @@ from shoal.domain.markup import counted
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, Mount, Tool, ToolContext, ToolOutput
 from shoal.tools.builtin.shell import ShellActions, checked_command, command_environment
-from shoal.tools.functions import PreparedCommand, canonical, planned, tool
+from shoal.tools.functions import PreparedCommand, as_tool_error, canonical, planned, tool
 from shoal.tools.processes import ProcessService, line_of
 
 HOOKS_MAX = 8
@@ -51,7 +52,7 @@ def process_tools(
     @tool(runs_commands=True)
     def process_start(
         context: ToolContext,
-        command: Annotated[str, Meta(description="The command, run by bash in the workspace.")],
+        command: Annotated[str, "The command, run by bash in the workspace."],
         name: Annotated[str, Meta(description="A short name for lists.", max_length=60)] = "",
         hooks: Annotated[
             tuple[HookArguments, ...],
@@ -84,13 +85,11 @@ def process_tools(
                 tainted_by=context.purpose.tainted_by or tainted_by,
                 name=plain_name,
                 hooks=checked,
-                depth=await processes.depth(context.thread, context.turn),
+                depth=await processes.rows.depth(context.thread, context.turn),
                 told_in=context.chat if context.chat != context.thread else ThreadId(""),
             )
-            try:
+            with as_tool_error(InvalidInput):
                 found = await processes.start(spec, command, context.sandbox, lambda: sources(reads(), context.mounts))
-            except InvalidInput as error:
-                raise ToolError(str(error)) from error
             then = "You are told by a turn when a hook fires." if checked else "It has no hooks: look at it yourself."
             return ToolOutput(f"Started process {line_of(found, context.clock.now())}. {then}")
 
@@ -98,9 +97,7 @@ def process_tools(
         return PreparedCommand(reads(), shown, effect, run, work)
 
     @tool(read_only=True, idempotent=True)
-    def process_list(
-        context: ToolContext, running: Annotated[bool, Meta(description="Only those that run.")] = False
-    ) -> Invocation:
+    def process_list(context: ToolContext, running: Annotated[bool, "Only those that run."] = False) -> Invocation:
         """List the processes you have started: id, name, state."""
         which = "running" if running else "all"
 
@@ -141,8 +138,7 @@ def process_tools(
             return ToolOutput(text, is_piece=True, tainted_by=source)
 
         effect = {"process": process, "tail": tail, "offset": offset, "grep": grep}
-        shown = f"read the log of process {process}"
-        return planned("process_logs", " ".join(process.split()), work, shown, **effect)
+        return planned("process_logs", " ".join(process.split()), work, f"read the log of process {process}", **effect)
 
     @tool(idempotent=True)
     def process_kill(context: ToolContext, process: ProcessId) -> Invocation:
@@ -172,10 +168,8 @@ def _checked(given: tuple[HookArguments, ...], processes: ProcessService) -> tup
             raise ToolError("A hook on output needs a `pattern`.")
         if hook.on == "timeout" and hook.after_seconds <= 0:
             raise ToolError("A hook on timeout needs `after_seconds`.")
-    try:
+    with as_tool_error(InvalidInput):
         processes.check(hooks)
-    except InvalidInput as error:
-        raise ToolError(str(error)) from error
     return hooks
 
 
@@ -192,10 +186,8 @@ def _shown_hook(hook: Hook) -> str:
 
 async def _own_process(processes: ProcessService, id: str, context: ToolContext) -> Process:
     """The agent's process of that id. Raises ToolError, the same for another's or one elsewhere as for none."""
-    try:
+    with suppress(NotFound):
         process = await processes.get(id.strip())
         if process.spec.agent == context.agent.name and process.spec.chat.startswith(context.within):
             return process
-    except NotFound:
-        pass
     raise ToolError(f"You have no process {id.strip()[:80]}. process_list shows those you have.")

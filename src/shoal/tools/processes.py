@@ -19,8 +19,8 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import NamedTuple
 
 import anyio
@@ -40,7 +40,6 @@ from shoal.domain.errors import (
     StoreUnavailable,
 )
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.markup import counted
 from shoal.domain.messages import Inbound, Prompt, Receipt
 from shoal.domain.ports import Command, Sandbox
@@ -260,26 +259,19 @@ class ProcessSettings(msgspec.Struct, frozen=True):
         return self.owner.partition(" ")[0]
 
 
+@dataclass(eq=False)
 class ProcessService:
     """The processes of this Shoal, and what is known of those of others."""
 
-    def __init__(
-        self,
-        rows: ProcessRows,
-        home: Home,
-        clock: Clock,
-        send: Send,
-        redact: Callable[[str], str],
-        table: ProcessTable,
-        settings: ProcessSettings,
-    ) -> None:
-        self.rows = rows
-        self._home = home
-        self._clock = clock
-        self._send = send
-        self._redact = redact
-        self._table = table
-        self._settings = settings
+    rows: ProcessRows
+    home: Home
+    clock: Clock
+    send: Send
+    redact: Callable[[str], str]
+    table: ProcessTable
+    settings: ProcessSettings
+
+    def __post_init__(self) -> None:
         self._live: dict[str, LiveProcess] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._news = asyncio.Event()
@@ -303,9 +295,9 @@ class ProcessService:
             raise InvalidInput("Processes cannot be started here now: Shoal is starting or stopping.")
         if spec.hooks and spec.depth > DEPTH_MAX:
             raise InvalidInput(f"Hooks lead to hooks at most {DEPTH_MAX} deep; start this one without hooks.")
-        now = self._clock.now()
-        process = Process(self._clock.new_id(), spec, "running", self._settings.owner, "", now, now)
-        live = LiveProcess(process, ProcessLog(self.log_path(process)), self._table.identity_of, sources)
+        now = self.clock.now()
+        process = Process(self.clock.new_id(), spec, "running", self.settings.owner, "", now, now)
+        live = LiveProcess(process, ProcessLog(log_of(self.home, process)), self.table.identity_of, sources)
         self._live[process.id] = live  # before its row is seen by a look, which would take it for one that was left
         try:
             if not await self.rows.add(process, RUNNING_MAX):
@@ -345,7 +337,7 @@ class ProcessService:
 
     async def read(self, process: Process, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> LogPiece:
         """A piece of its log; empty where this machine does not have it. Raises OSError."""
-        path = self.log_path(process)
+        path = log_of(self.home, process)
         return await asyncio.to_thread(read_log, path, offset=offset, lines_max=lines_max, contains=contains)
 
     async def of_agent(self, agent: str, within: str, *, running: bool = False, limit: int = 20) -> list[Process]:
@@ -358,15 +350,7 @@ class ProcessService:
 
     async def lines(self, agent: str, within: str) -> list[str]:
         """What processes of an agent run for these conversations, on all machines, a line each."""
-        return [line_of(process, self._clock.now()) for process in await self.of_agent(agent, within, running=True)]
-
-    async def depth(self, thread: ThreadId, turn: TurnId) -> int:
-        """How many hooks led to a turn."""
-        return await self.rows.depth(thread, turn)
-
-    def log_path(self, process: Process) -> Path:
-        """Where its log is; rotated files lie beside it."""
-        return log_of(self._home, process)
+        return [line_of(process, self.clock.now()) for process in await self.of_agent(agent, within, running=True)]
 
     # ---- life ----
 
@@ -382,11 +366,11 @@ class ProcessService:
                     # Until there is news; now and then while something runs here or waits to be told, else only to see
                     # what others run.
                     if self._live or self._is_pending:
-                        await self._clock.wait(self._news, BEAT_SECONDS)
-                    elif self._settings.alone:
+                        await self.clock.wait(self._news, BEAT_SECONDS)
+                    elif self.settings.alone:
                         await self._news.wait()
                     else:
-                        await self._clock.wait(self._news, STALE_SECONDS)
+                        await self.clock.wait(self._news, STALE_SECONDS)
                     self._news.clear()
         finally:
             self._tasks = None
@@ -395,16 +379,16 @@ class ProcessService:
         """Show that this Shoal lives, end what is to be ended, tell what has ended, and forget what is old."""
         self._is_pending = False
         try:
-            mine = {process.id: process for process in await self.rows.beat(self._settings.owner)}
+            mine = {process.id: process for process in await self.rows.beat(self.settings.owner)}
             for id, live in list(self._live.items()):
                 stored = mine.get(id) or await self.rows.get(id)  # one that was begun since is not among them
                 if stored is not None and stored.state != "running":
                     live.end("somebody who took it for lost")
                 elif stored is not None and stored.killed_by:
                     live.end(stored.killed_by)
-            if not self._settings.alone:
+            if not self.settings.alone:
                 # What nobody shows any more ends by our own watch: clocks of machines differ, and are set.
-                now, before = self._clock.monotonic(), self._seen
+                now, before = self.clock.monotonic(), self._seen
                 self._seen = {}
                 for process in await self.rows.search(running=True, limit=1000):
                     if process.id in self._live:
@@ -418,32 +402,32 @@ class ProcessService:
                 # What one read that was lost with its Shoal is not known; `process_logs` looks for marks.
                 output = await asyncio.to_thread(self._tail, process) if fitting and process.state != "lost" else ""
                 for number, hook in fitting:
-                    prompt = hook_prompt(process, hook, f"exit:{number}", ending_of(process), output, self._clock)
+                    prompt = hook_prompt(process, hook, f"exit:{number}", ending_of(process), output, self.clock)
                     if not await self._sent(prompt):  # a full mailbox is tried again with the next look
                         self._is_pending = True
                         break
                 else:
                     await self.rows.tell(process.id)
-            if self._clock.monotonic() >= self._forgets_at:
-                for process in await self.rows.forget(self._clock.now() - timedelta(days=KEEP_DAYS)):
+            if self.clock.monotonic() >= self._forgets_at:
+                for process in await self.rows.forget(self.clock.now() - timedelta(days=KEEP_DAYS)):
                     try:
-                        await anyio.to_thread.run_sync(remove_log, self.log_path(process))
+                        await anyio.to_thread.run_sync(remove_log, log_of(self.home, process))
                     except OSError as error:  # it goes with its thread
                         log.warning("an old log stays", extra={"process_id": process.id, "why": str(error)})
-                self._forgets_at = self._clock.monotonic() + FORGET_SECONDS
+                self._forgets_at = self.clock.monotonic() + FORGET_SECONDS
         except StoreUnavailable as error:
             log.warning("processes run on while the database is away", extra={"why": str(error)})
             self._is_pending = True
 
     def _has_died(self, process: Process) -> bool:
         host, _, identity = process.owner.partition(" ")
-        if process.owner == self._settings.owner or self._settings.alone:
+        if process.owner == self.settings.owner or self.settings.alone:
             return True
-        return host == self._settings.host and not self._table.is_alive(identity)
+        return host == self.settings.host and not self.table.is_alive(identity)
 
     async def _lose(self, process: Process) -> None:
-        if process.owner.partition(" ")[0] == self._settings.host:
-            await anyio.to_thread.run_sync(self._table.kill_leftovers, process.identity)
+        if process.owner.partition(" ")[0] == self.settings.host:
+            await anyio.to_thread.run_sync(self.table.kill_leftovers, process.identity)
         await self.rows.end(process.id, ProcessEnd("lost", reason=DIED))
         log.warning("a process was lost", extra={"process_id": process.id, "agent": process.spec.agent})
 
@@ -510,7 +494,7 @@ class ProcessService:
     async def _sent(self, prompt: Prompt) -> bool:
         """Send it; False when the mailbox is full. One that can never be taken is logged and dropped."""
         try:
-            return (await self._send(prompt)).status != "busy"
+            return (await self.send(prompt)).status != "busy"
         except StoreError:
             raise
         except ShoalError as error:
@@ -530,13 +514,13 @@ class ProcessService:
         while True:
             with suppress(StoreUnavailable):
                 process = await self._as_tainted(live)
-                if await self._sent(hook_prompt(process, hook, what, said, output, self._clock)):
+                if await self._sent(hook_prompt(process, hook, what, said, output, self.clock)):
                     return
-            await self._clock.sleep(RETRY_SECONDS)
+            await self.clock.sleep(RETRY_SECONDS)
 
     async def _tell_timeout(self, live: LiveProcess, number: int) -> None:
         hook = live.hooks[number]
-        await self._clock.sleep(hook.after_seconds)
+        await self.clock.sleep(hook.after_seconds)
         said = f"still runs after {counted(hook.after_seconds, 'second')}"
         output = await asyncio.to_thread(self._tail, live.process)
         async with live.telling:
@@ -553,13 +537,13 @@ class ProcessService:
 
     async def _tell_next(self, live: LiveProcess) -> None:
         number, line = live.matches.popleft()
-        hook, now = live.hooks[number], self._clock.monotonic()
+        hook, now = live.hooks[number], self.clock.monotonic()
         count, fired_at = live.fired.get(number, (0, now - hook.interval_seconds))
         if count >= hook.fires_max or now - fired_at < hook.interval_seconds:
             return
         live.fired[number] = count + 1, now
         said = f"wrote what {hook.pattern!r} matches"
-        await self._fire(live, hook, f"match:{number}:{count}", said, self._redact(line))
+        await self._fire(live, hook, f"match:{number}:{count}", said, self.redact(line))
 
     def _tail(self, process: Process) -> str:
-        return self._redact(tail(self.log_path(process), TAIL_LINES, TAIL_CHARS))
+        return self.redact(tail(log_of(self.home, process), TAIL_LINES, TAIL_CHARS))

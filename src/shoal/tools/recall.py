@@ -3,7 +3,7 @@ with its source. What untrusted content had a hand in taints the turn that recal
 
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -24,14 +24,6 @@ PASSAGE_CHARS = 700
 PROBLEMS_MAX = 5
 _RANK = 60
 """How little the first places of a list count more than the next ones, where lists are put together."""
-
-
-class _Found(NamedTuple):
-    """What was found: where it stands, and what untrusted content had a hand in it."""
-
-    label: str
-    text: str
-    tainted_by: str
 
 
 def recall_tool(
@@ -56,7 +48,8 @@ def recall_tool(
         except ProviderError as error:
             return [], f"Found by words alone: {error}"
 
-    async def found(query: str, context: ToolContext, limit: int) -> tuple[list[_Found], list[str]]:
+    async def found(query: str, context: ToolContext, limit: int) -> tuple[list[tuple[str, str]], list[str]]:
+        """What was found, each with what untrusted content had a hand in it; and what is to be said besides."""
         person = context.purpose.audience.person
         known = await library.refresh(context)
         near, note = await meant(query, context, known.files.keys(), 2 * limit)
@@ -66,20 +59,18 @@ def recall_tool(
         events = {_key(piece): event for piece, event in zip(standing, said, strict=True)}
         ranked = _together(near, exact[: 2 * limit], standing)
         source_of = await marked.sources([context.home.attachments(context.thread), context.home.root], person)
-        passages: list[_Found] = []
+        passages: list[tuple[str, str]] = []
         for piece in ranked:
             if piece.source.startswith(SAID):
                 event = events.get(_key(piece)) or await library.said(piece)
                 if event is not None and event.turn != context.turn:
                     hit = hit_of(event)
-                    label = f"{hit.at:%Y-%m-%d %H:%M} {hit.author.name or hit.author.id} in {hit.where}"
-                    passages.append(_Found(label, around(hit.text, query, PASSAGE_CHARS), hit.tainted_by))
+                    passages.append((hit.line(query, PASSAGE_CHARS), hit.tainted_by))
             else:
                 path = known.files[piece.source]
-                source = source_of(path)
-                tainted_by = written_after(path.name, source)
+                tainted_by = written_after(path.name, source_of(path))
                 label = f"{_named(piece.source, path, context)}, {piece.place}"
-                passages.append(_Found(label, around(piece.text, query, PASSAGE_CHARS), tainted_by))
+                passages.append((f"{label}: {around(piece.text, query, PASSAGE_CHARS)}", tainted_by))
             if len(passages) == limit:
                 break
         told = [
@@ -117,15 +108,12 @@ def recall_tool(
         earlier conversations, as far as the person you talk with may see them. Each passage names its source."""
         if day:
             return note_of(day, context)
-        words = " ".join(words_of(query))
-        if not words:
-            raise ToolError("Give at least one word to look for.")
-        within = context.within
+        within, words = context.within, words_of(query)
 
         async def work() -> ToolOutput:
             passages, notes = await found(query, context, limit)
-            taint = next((one.tainted_by for one in passages if one.tainted_by), "")
-            lines = [f"{one.label}: {one.text}" for one in passages] or [f"Nothing was found for {query!r}."]
+            taint = next((tainted_by for _, tainted_by in passages if tainted_by), "")
+            lines = [line for line, _ in passages] or [f"Nothing was found for {query!r}."]
             return ToolOutput("\n".join([*lines, *(f"[{note}]" for note in notes)]), tainted_by=taint, is_piece=True)
 
         return planned(name, words, work, query=query, limit=limit, within=within)

@@ -1,6 +1,6 @@
 """All tools by name: the built-in ones, those of extensions, and those a host program adds while it runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from shoal.domain.errors import InvalidInput
 from shoal.domain.files import Files
@@ -26,20 +26,6 @@ from shoal.tools.offer import Offer, more_tools, offer, split
 
 SELECTIONS_MAX = 256
 """How many different selections of tools are kept, so that the same selection is the same object."""
-ADDED_MAX = 10
-"""Up to this many tools of MCP servers are told from the start, and as many of extensions; where there are more, none
-of them is, and each is found when it is needed."""
-SERVICE_TOOLS = (
-    "read_artifact", "recall", "search_channel", "overview", "message", "schedule",
-    "process_start", "process_list", "process_logs", "process_kill", "subagent", "spawn", "ask_agent",
-    "my_settings", "set_system_prompt", "set_model", "set_permissions", "set_tools", "set_persona", "write_doc",
-    "edit_doc", "delete_doc", "write_skill", "delete_skill",
-)  # fmt: skip
-"""The names of the built-in tools that need the services of a running Shoal, which adds them itself."""
-_DEFERRED = frozenset(
-    {*SERVICE_TOOLS, "upload", "time", "note_today", "remind", "i2c_scan", "i2c_read", "i2c_write", "spi_transfer"}
-)
-"""The built-in tools that are not in `CORE`; any tool beside these is an extension's, or an MCP server's."""
 
 
 class Registry:
@@ -70,11 +56,9 @@ class Registry:
             self._forget()
 
     def get(self, name: str) -> Tool | None:
-        """The tool of that name; None when there is none."""
         return self._tools.get(name)
 
     def names(self) -> tuple[str, ...]:
-        """All names, sorted."""
         return tuple(sorted(self._tools))
 
     def every(self) -> tuple[ToolSpec, ...]:
@@ -95,7 +79,7 @@ class Registry:
         found = self._selections.get((may_defer, may_find, names))
         if found is None:
             specs = tuple(self._tools[name].spec for name in names if name != MORE_TOOLS)
-            found = told(specs) if may_defer else offer(specs, (), may_find=may_find)
+            found = split(specs) if may_defer else offer(specs, (), may_find=may_find)
             self._selections[may_defer, may_find, names] = found
         if len(self._offers) >= SELECTIONS_MAX:
             self._forget()
@@ -105,11 +89,6 @@ class Registry:
     def _forget(self) -> None:
         self._selections.clear()
         self._offers.clear()
-
-
-def told(specs: Sequence[ToolSpec]) -> Offer:
-    """What a model is told of these tools where it may find the others."""
-    return split(specs, _DEFERRED, ADDED_MAX)
 
 
 def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: Fetcher | None = None) -> Registry:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from shoal.domain.checkpoints import Parts, TreeChange, TreeEntry, alike
 from shoal.domain.files import digest_of
-from shoal.tools.openat import best_opener, give_to
+from shoal.tools.openat import best_opener, closing_file, give_to
 from shoal.tools.trees import Trees, entry_of, read_file
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -44,9 +44,8 @@ def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Pa
                 left[change.path] = f"{(error.strerror or str(error)).rstrip('.')}."
 
     for change in reversed(changes):  # what is in a folder before it
-        if (
-            change.before is not None and _is_folder(change.before) != _is_folder(change.after)
-        ) or change.after is None:
+        turns = change.before is not None and _is_folder(change.before) != _is_folder(change.after)
+        if turns or change.after is None:
             attempt(_remove, change)
     for change in changes:
         if change.after is not None and change.path not in left:
@@ -69,8 +68,7 @@ class _Place(NamedTuple):
 
 @contextmanager
 def _place(root: Path, trees: Trees, change: TreeChange, undo: str) -> Generator[_Place]:
-    """The place of a change, in a folder that can be changed meanwhile. Raises OSError where somebody else has changed
-    what is there."""
+    """The place of a change, in a folder that can be changed meanwhile. Raises OSError where others changed it."""
     *above, name = map(os.fsdecode, change.path)
     temporary = f".undo-{hashlib.sha256(f'{undo} {name!r}'.encode()).hexdigest()[:16]}"
     with best_opener().directory(root, tuple(above)) as folder:
@@ -126,11 +124,9 @@ def _put(place: _Place, change: TreeChange) -> None:
     owner = os.fstat(folder)
     if after.kind == "folder":
         os.mkdir(name, stat.S_IRWXU, dir_fd=folder)
-        made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        try:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with closing_file(os.open(name, flags, dir_fd=folder)) as made:
             give_to(owner, made)
-        finally:
-            os.close(made)
         return
     if place.found is not None and alike(replace(place.found, mode=after.mode), after):
         _chmod(folder, name, after.mode)
@@ -163,10 +159,7 @@ def _chmod(folder: int, name: str, mode: int) -> None:
     if sys.platform != "linux":
         os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
         return
-    found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
+    with closing_file(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as found:
         if stat.S_ISLNK(os.fstat(found).st_mode):
             raise OSError("A link took its place.")
         os.chmod(f"/proc/self/fd/{found}", mode)
-    finally:
-        os.close(found)

@@ -119,8 +119,7 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         return Marks(tuple([span for span in self.spans if span.ended > settled or holds(span)]))
 
     def source_of(self, changed: Iterable[int], person: str | None = None) -> str:
-        """What steered the last change of any of these times, in what `person` may see (None: in anything); empty when
-        nothing did."""
+        """What steered the last change of any of these times, in what `person` may see (None: anything), or nothing."""
         found = self.sources_of(changed)
         return next((source for whose, source in found.items() if person is None or whose in ("", person)), "")
 
@@ -143,10 +142,10 @@ def encode_marks(marks: Marks) -> str:
     return msgspec.json.encode(marks).decode()
 
 
-def decode_marks(text: str) -> Marks:
-    """Invert `encode_marks`. Where that cannot be read everything counts as marked."""
+def decode_marks(text: str | None) -> Marks:
+    """Invert `encode_marks`; no marks where nothing is kept. Where that cannot be read everything counts as marked."""
     try:
-        return msgspec.json.decode(text, type=Marks)
+        return msgspec.json.decode(text, type=Marks) if text else Marks()
     except UNREADABLE:
         return Marks((Span(0, 2**63 - 1, "marks that cannot be read"),))
 
@@ -214,8 +213,7 @@ class MarkedFiles:
 
     async def marks(self, folder: Path) -> Marks:
         """The marks of a folder, by what is known now. Raises StoreError."""
-        kept = await self._settings.get(SCOPE, self._key(folder))
-        return decode_marks(kept) if kept else Marks()
+        return decode_marks(await self._settings.get(SCOPE, self._key(folder)))
 
     async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[str | Path], str]:
         """What tells the source of a file below these folders, empty when there is none, by what is known now.
@@ -412,8 +410,7 @@ class MarkedFiles:
         key = self._key(folder)
         while True:
             kept = await self._settings.get(SCOPE, key)
-            marks = decode_marks(kept) if kept else Marks()
-            if await self._settings.swap(SCOPE, key, kept, encode_marks(change(marks))):
+            if await self._settings.swap(SCOPE, key, kept, encode_marks(change(decode_marks(kept)))):
                 return
 
     def _key(self, folder: Path) -> str:
@@ -428,8 +425,7 @@ _LISTERS = frozenset({"ls", "find", "tree", "fd", "du", "stat", "pwd", "cd", "te
 
 
 def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool) -> str:
-    """The first file that looks like a secret below the folders that commands read; beyond ENTRIES_MAX files the folder
-    itself."""
+    """The first file that looks like a secret below folders that commands read; beyond ENTRIES_MAX files the folder."""
     read: list[str] = []
     for action in actions:
         tool, _, detail = action.text.removeprefix("tool:").partition(":")
@@ -495,8 +491,7 @@ def _source_of(file: Path, marks: Mapping[Path, Marks], person: str | None = Non
 
 
 def _below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
-    """A file itself, or all files and empty folders below a folder, without those `apart`; links to folders are not
-    followed."""
+    """A file itself, or all files and empty folders below a folder but those `apart`; follows no links to folders."""
     if not path.is_dir():
         yield path
         return
@@ -516,8 +511,7 @@ def _below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
 
 
 def _changed(file: Path) -> tuple[int, ...]:
-    """When a file, or the link it is, was changed last, by the clock that no program can set; nothing where there is
-    none."""
+    """When a file, or the link it is, was changed last, by the clock that no program can set; nothing for no file."""
     try:
         return (file.lstat().st_ctime_ns,)
     except (OSError, ValueError):

@@ -142,8 +142,7 @@ class Trees:
                 continue
             mode = own.mode if own is not None else now.mode if now is not None and held else 0o755
             lacks = now.lacks if now is not None and now.kind == "folder" else ""
-            value = (content or self.keep(())).encode()
-            entries[name] = TreeEntry(name, "folder", mode, value, lacks=lacks)
+            entries[name] = TreeEntry(name, "folder", mode, (content or self.keep(())).encode(), lacks=lacks)
         return self.keep(tuple(entries[name] for name in sorted(entries)))
 
     def used(self, roots: Sequence[str]) -> set[str]:

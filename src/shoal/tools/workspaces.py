@@ -37,7 +37,7 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 import anyio.to_thread
@@ -248,7 +248,6 @@ PULL_SECONDS_MAX = 900.0
 APART_SECONDS = 0.04
 """Between fetching other files and marked ones, so that times tell them apart."""
 
-T = TypeVar("T")
 Entries = Mapping[str, ManifestEntry]
 
 
@@ -529,7 +528,6 @@ class SyncedFolders(Folders):
         return tuple(notices)
 
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Give others what changed in them."""
         notices: list[str] = []
         for folder in self._folders(thread, agent):
             try:

@@ -22,26 +22,26 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ShoalError
 from shoal.domain.files import read_plain
-from shoal.domain.ids import ThreadId, parse_thread_id, unopened
+from shoal.domain.ids import parse_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import Settings
 from shoal.domain.records import Opening
 from shoal.domain.schema import refusal
-from shoal.domain.triggers import NewTrigger, Trigger, check, first_time, single_time, zone_named
+from shoal.domain.triggers import HEARTBEAT_THREAD, NewTrigger, Trigger, check, first_time, single_time, zone_named
 from shoal.domain.untrusted import UNREADABLE, is_text, written_after
-from shoal.store.triggers import TriggerStore
-from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget, key_of
+from shoal.store.triggers import TriggerStore, key_of
+from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget, message_of
 
 log = logging.getLogger(__name__)
-
 
 LOOK_SECONDS = 0.25
 """How often the directory is listed; unlike the kernel's notices this also sees what another machine puts there."""
@@ -56,12 +56,8 @@ _NAME_PREFIX = "file:"
 _OWNER = Author("shoal", trusted=True)
 """Whoever may write into the directory may do everything here; what an agent was made to write there is marked."""
 _NAME_BYTES_MAX = 255
-
-
-class _EventFileStamp(NamedTuple):
-    mtime_ns: int
-    size: int
-    inode: int
+_EventFileStamp: TypeAlias = tuple[int, int, int]
+"""By which a change of a file is seen: when it was written (in nanoseconds), its size and its inode."""
 
 
 class _HalfWrittenError(InvalidInput):
@@ -84,25 +80,17 @@ class _EventFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _decoder = msgspec.json.Decoder(_EventFile)
 
 
+@dataclass(eq=False, repr=False)
 class EventFiles:
     """Watches a directory of event files and keeps the stored triggers in step with it."""
 
-    def __init__(
-        self,
-        directory: Path,
-        triggers: TriggerStore,
-        target: TriggerTarget,
-        clock: Clock,
-        poke: Callable[[], None],
-        source_of: SourceOf,
-    ) -> None:
-        self._directory = directory
-        self._triggers = triggers
-        self._target = target
-        self._clock = clock
-        self._poke = poke
-        self._source_of = source_of
-        self._known: dict[str, _EventFileStamp] = {}
+    directory: Path
+    triggers: TriggerStore
+    target: TriggerTarget
+    clock: Clock
+    poke: Callable[[], None]
+    source_of: SourceOf
+    _known: dict[str, _EventFileStamp] = field(default_factory=dict[str, _EventFileStamp], init=False)
 
     async def run(self) -> None:
         """Scan, then scan again whenever something changes, until cancelled. Makes the directories.
@@ -113,7 +101,7 @@ class EventFiles:
         while True:
             try:
                 if not is_made:  # made anew, they would count as emptied
-                    for path in (self._directory, self._directory / "done", self._directory / "failed"):
+                    for path in (self.directory, self.directory / "done", self.directory / "failed"):
                         path.mkdir(parents=True, exist_ok=True)
                     is_made = True
                 seen = self._present()
@@ -133,21 +121,21 @@ class EventFiles:
         """Take in what is new or changed, forget what is gone, put away what is over. Raises StoreError."""
         present = self._present()
         stored: dict[str, list[Trigger]] = {}
-        for trigger in sorted(await self._triggers.all(), key=lambda one: one.id):
+        for trigger in sorted(await self.triggers.all(), key=lambda one: one.id):
             if trigger.spec.name.startswith(_NAME_PREFIX):
                 stored.setdefault(trigger.spec.name.removeprefix(_NAME_PREFIX), []).append(trigger)
         for name in stored.keys() - present.keys():
             for trigger in stored.pop(name):
-                put_away = (self._directory / folder / name for folder in ("done", "failed"))
+                put_away = (self.directory / folder / name for folder in ("done", "failed"))
                 if trigger.spec.kind == "one-shot" and trigger.last_at is not None and any(map(Path.exists, put_away)):
                     continue  # it has come, and may be tried again
                 if trigger.state in ("active", "paused") or await self._is_on_its_way(trigger):
-                    await self._triggers.remove(trigger.id)
+                    await self.triggers.remove(trigger.id)
         self._known = {name: stamp for name, stamp in self._known.items() if name in present}
         left = await self._settle(present, stored)
         for seconds in RETRY_SECONDS:
             if left:
-                await self._clock.sleep(seconds)
+                await self.clock.sleep(seconds)
                 left = await self._settle({name: present[name] for name in left}, stored)
         for name, problem in left.items():
             self._refuse(name, present[name], problem)
@@ -188,40 +176,31 @@ class EventFiles:
 
     def _present(self) -> dict[str, _EventFileStamp]:
         found: dict[str, _EventFileStamp] = {}
-        for name in sorted(os.listdir(self._directory))[:FILES_MAX]:
+        for name in sorted(os.listdir(self.directory))[:FILES_MAX]:
             if name.startswith(".") or not name.endswith(".json") or not is_text(name):
                 continue
             with contextlib.suppress(FileNotFoundError):  # it has just gone
-                status = os.lstat(self._directory / name)
+                status = os.lstat(self.directory / name)
                 if stat.S_ISREG(status.st_mode):
                     found[name] = _stamp(status)
         return found
 
     async def _look_at(self, name: str, stamp: _EventFileStamp, stored: list[Trigger]) -> None:
         if self._known.get(name) != stamp:
-            event, stamp = _read(self._directory / name)
-            spec = _spec(name, event, await self._source_of(self._directory / name))
+            event, stamp = _read(self.directory / name)
+            spec = _spec(name, event, await self.source_of(self.directory / name))
             if event.type == "immediate":
-                key = f"{_NAME_PREFIX}{name}@{stamp.mtime_ns}"
-                prompt = Prompt(
-                    spec.thread or unopened(spec.platform, spec.channel),
-                    key,
-                    spec.text,
-                    msgspec.structs.replace(_OWNER, name=f"event {Path(name).stem}"),
-                    self._clock.now(),
-                    agent=spec.agent,
-                    origin="trigger",
-                    message_id=key,
-                    tainted_by=spec.tainted_by,
-                )
+                key = f"{_NAME_PREFIX}{name}@{stamp[0]}"
+                author = msgspec.structs.replace(_OWNER, name=f"event {Path(name).stem}")
+                prompt = message_of(spec, key, spec.text, author, self.clock.now())
                 if spec.thread is not None:
-                    if (await self._target.send(prompt)).status != "busy":
+                    if (await self.target.send(prompt)).status != "busy":
                         self._put_away(name, "done")
                     return
                 # The file is put away by the scan that finds how the opening went.
-                fate = await self._target.fate(prompt.key)
+                fate = await self.target.fate(prompt.key)
                 if fate is None:
-                    await self._target.open(Opening(prompt))
+                    await self.target.open(Opening(prompt))
                 elif fate.state == "sent":
                     self._put_away(name, "done")
                 elif fate.state == "failed":
@@ -231,15 +210,15 @@ class EventFiles:
             same = [trigger for trigger in stored if trigger.spec == spec]
             for trigger in stored:
                 if trigger not in same[:1]:
-                    await self._triggers.remove(trigger.id)
+                    await self.triggers.remove(trigger.id)
             stored = same[:1]
             if not stored:
                 if spec.kind == "one-shot":  # one that has passed is due at once, and then late or missed
                     first_at = single_time(spec.schedule, zone_named(spec.timezone))
                 else:
-                    first_at = first_time(spec, self._clock.now())
-                stored = [await self._triggers.add(spec, first_at)]
-                self._poke()
+                    first_at = first_time(spec, self.clock.now())
+                stored = [await self.triggers.add(spec, first_at)]
+                self.poke()
             self._known[name] = stamp
         for trigger in stored:
             if trigger.spec.kind == "one-shot" and trigger.state == "done":
@@ -252,13 +231,13 @@ class EventFiles:
         """Whether what a trigger has to say waits for its platform."""
         if trigger.spec.thread is not None or trigger.last_at is None:
             return False
-        fate = await self._target.fate(key_of(trigger, trigger.last_at))
+        fate = await self.target.fate(key_of(trigger, trigger.last_at))
         return fate is not None and fate.state in ("pending", "sending")
 
     def _put_away(self, name: str, folder: str, reason: str = "") -> None:
-        target = self._directory / folder / name
+        target = self.directory / folder / name
         target.parent.mkdir(exist_ok=True)
-        os.replace(self._directory / name, target)
+        os.replace(self.directory / name, target)
         if reason:
             os.utime(target)  # brought back, it is another event
             ending = ".reason.txt"  # a name that leaves no room for it loses its own end
@@ -274,7 +253,7 @@ class EventFiles:
 
 
 def _stamp(status: os.stat_result) -> _EventFileStamp:
-    return _EventFileStamp(status.st_mtime_ns, status.st_size, status.st_ino)
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _read(path: Path) -> tuple[_EventFile, _EventFileStamp]:
@@ -331,74 +310,61 @@ _ASK = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class Heartbeat:
     """Beats into one thread. Beats stand on a fixed grid of times, so that several processes send each one once; which
     was the last is kept, so that a clock that is set back silences none."""
 
-    def __init__(
-        self,
-        file: Path,
-        thread: ThreadId,
-        target: TriggerTarget,
-        settings: Settings,
-        clock: Clock,
-        source_of: SourceOf,
-        *,
-        minutes: float,
-        agent: str = "",
-    ) -> None:
-        self._file = file
-        self._thread = thread
-        self._target = target
-        self._settings = settings
-        self._clock = clock
-        self._seconds = minutes * 60
-        self._agent = agent
-        self._source_of = source_of
+    file: Path
+    target: TriggerTarget
+    settings: Settings
+    clock: Clock
+    source_of: SourceOf
+    minutes: float
 
     async def run(self) -> None:
         """Beat until cancelled; ends at once when `minutes` is 0.
 
         A beat whose time was a moment ago is sent first: it may have been cut off.
         """
-        if self._seconds <= 0:
+        seconds = self.minutes * 60
+        if seconds <= 0:
             return
-        if self._clock.now().timestamp() % self._seconds < min(LATE_SECONDS_MIN, self._seconds / 2):
+        if self.clock.now().timestamp() % seconds < min(LATE_SECONDS_MIN, seconds / 2):
             await self.beat()
         while True:
-            await self._clock.sleep(self._seconds - self._clock.now().timestamp() % self._seconds)
+            await self.clock.sleep(seconds - self.clock.now().timestamp() % seconds)
             await self.beat()
 
     async def beat(self) -> bool:
         """Send the file's tasks; False when it has none, or they were sent. Raises StoreError."""
-        text = tasks(self._file)
+        text = tasks(self.file)
         if not text:
             return False
-        now = self._clock.now()
-        time = str(round(now.timestamp() / self._seconds))
-        last = await self._settings.get("heartbeat", self._agent)
+        now = self.clock.now()
+        time = str(round(now.timestamp() / (self.minutes * 60)))
+        last = await self.settings.get("heartbeat", "")
         number, _, last_time = (last or "0").partition(" ")
         if last_time == time:
             return False
         number = (int(number) if number.isdecimal() else 0) + 1
-        key = f"heartbeat:{self._agent}@{time}.{number}"
+        key = f"heartbeat:@{time}.{number}"
         author = Author("shoal", "heartbeat", trusted=True)  # its file is the owner's, unless it is marked
-        source = await self._source_of(self._file)
-        await self._target.send(
+        source = await self.source_of(self.file)
+        await self.target.send(
             Prompt(
-                self._thread,
+                HEARTBEAT_THREAD,
                 key,
                 _ASK + text,
                 author,
                 now,
-                agent=self._agent,
                 message_id=key,
                 origin="trigger",
                 history=False,
                 tainted_by=f"{HEARTBEAT_FILE}, written after {source}" if source else "",
             )
         )
-        await self._settings.swap("heartbeat", self._agent, last, f"{number} {time}")
+        await self.settings.swap("heartbeat", "", last, f"{number} {time}")
         return True
 
 

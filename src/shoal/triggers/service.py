@@ -1,6 +1,4 @@
-"""A sleep by the clock that another part of the program can end early.
-
-Starts turns when their triggers are due, each occurrence once over all workers.
+"""Starts turns when their triggers are due, each occurrence once over all workers.
 
 what was found                               what happens
 ------------------------------------------   ----------------------------------------------------------------------
@@ -26,6 +24,7 @@ import heapq
 import logging
 from bisect import bisect
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
@@ -33,7 +32,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from shoal.domain.clock import Clock, iso, to_micros, wall_ahead
+from shoal.domain.clock import Clock, iso, wall_ahead
 from shoal.domain.errors import InvalidInput, ShoalError, StoreError
 from shoal.domain.ids import unopened
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
@@ -50,26 +49,10 @@ from shoal.domain.triggers import (
     title,
     zone_named,
 )
-from shoal.store.triggers import TriggerStore
+from shoal.store.outbox import QUEUE_FULL
+from shoal.store.triggers import TriggerStore, key_of
 
 log = logging.getLogger(__name__)
-
-
-class Alarm:
-    """For one waiting task. Rings while nobody waits are kept, as one, for the next wait, so that none is lost."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._rung = asyncio.Event()
-
-    def ring(self) -> None:
-        """End the present wait, or the next one; never waits. Call it in the event loop's thread."""
-        self._rung.set()
-
-    async def wait(self, seconds: float) -> None:
-        await self._clock.wait(self._rung, seconds)
-        self._rung.clear()
-
 
 POLL_SECONDS = 60.0
 """Longest sleep: how late a trigger that another process added, or one after the machine was suspended, may come."""
@@ -111,60 +94,55 @@ Tell = Callable[[Trigger, str], Awaitable[None]]
 """Says a sentence about a trigger to whoever should know, such as its thread."""
 
 
+async def _log(trigger: Trigger, text: str) -> None:
+    log.warning("a trigger was switched off; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})
+
+
+@dataclass(eq=False, repr=False)
 class TriggerService:
-    """The timer loop over the stored triggers."""
+    """The timer loop over the stored triggers. Whoever adds or changes one sets `added`: that ends the present wait, or
+    the next one."""
 
-    def __init__(
-        self,
-        triggers: TriggerStore,
-        target: TriggerTarget,
-        clock: Clock,
-        alarm: Alarm | None = None,
-        *,
-        catch_up_seconds: float = 3600,
-        outage_seconds: float = 86_400,
-        poll_seconds: float = POLL_SECONDS,
-        tell: Tell | None = None,
-        judge: Judge,
-    ) -> None:
-        self._triggers = triggers
-        self._target = target
-        self._clock = clock
-        self._late_max = timedelta(seconds=max(catch_up_seconds, LATE_SECONDS_MIN))
-        self._full_max = timedelta(seconds=max(outage_seconds, sum(RETRY_SECONDS)))
-        self._poll_seconds = poll_seconds
-        self._tell = tell or _log
-        self._judge = judge
-        self._alarm = alarm or Alarm(clock)
-        self._wall_ahead_seconds = 0.0
-        self._retries: list[tuple[float, str, int, Occurrence]] = []
-        """What is to be tried again, by the monotonic clock."""
+    triggers: TriggerStore
+    target: TriggerTarget
+    clock: Clock
+    added: asyncio.Event = field(default_factory=asyncio.Event)
+    _: KW_ONLY
+    catch_up_seconds: float = 3600
+    outage_seconds: float = 86_400
+    poll_seconds: float = POLL_SECONDS
+    tell: Tell = _log
+    judge: Judge
+    _wall_ahead_seconds: float = field(default=0.0, init=False)
+    _retries: list[tuple[float, str, int, Occurrence]] = field(default_factory=list, init=False)
+    """What is to be tried again, by the monotonic clock."""
 
-    def poke(self) -> None:
-        """A trigger was added or changed; never waits."""
-        self._alarm.ring()
+    def __post_init__(self) -> None:
+        self._late_max = timedelta(seconds=max(self.catch_up_seconds, LATE_SECONDS_MIN))
+        self._full_max = timedelta(seconds=max(self.outage_seconds, sum(RETRY_SECONDS)))
 
     async def run(self) -> None:
         """Serve until cancelled. A store that fails ends it with a StoreError."""
         await self.recover()
         while True:
-            ahead, before = wall_ahead(self._clock), self._wall_ahead_seconds
+            ahead, before = wall_ahead(self.clock), self._wall_ahead_seconds
             self._wall_ahead_seconds = ahead
             if before - ahead > SET_BACK_SECONDS:
-                await self._come_sooner(await self._triggers.all())
+                await self._come_sooner(await self.triggers.all())
             await self.fire_due()
-            seconds = [self._poll_seconds]
+            seconds = [self.poll_seconds]
             if self._retries:
-                seconds.append(self._retries[0][0] - self._clock.monotonic())
-            due_at = await self._triggers.next_due_at()
+                seconds.append(self._retries[0][0] - self.clock.monotonic())
+            due_at = await self.triggers.next_due_at()
             if due_at is not None:
-                seconds.append((due_at - self._clock.now()).total_seconds())
-            await self._alarm.wait(max(0.0, min(seconds)))
+                seconds.append((due_at - self.clock.now()).total_seconds())
+            await self.clock.wait(self.added, max(0.0, min(seconds)))
+            self.added.clear()
 
     async def recover(self) -> None:
         """Send again what was claimed shortly before the process ended; what had been sent is a duplicate and drops."""
-        now, triggers = self._clock.now(), await self._triggers.all()
-        self._wall_ahead_seconds = wall_ahead(self._clock)
+        now, triggers = self.clock.now(), await self.triggers.all()
+        self._wall_ahead_seconds = wall_ahead(self.clock)
         await self._come_sooner(triggers)
         for trigger in triggers:
             claimed_at = trigger.last_at
@@ -172,7 +150,7 @@ class TriggerService:
             if claimed_at is None or not (is_coming or trigger.state == "done"):
                 continue
             key = key_of(trigger, claimed_at)
-            if claimed_at > now and await self._triggers.was_missed(key):  # by a clock that ran ahead: it is to come
+            if claimed_at > now and await self.triggers.was_missed(key):  # by a clock that ran ahead: it is to come
                 continue
             if now - claimed_at < self._late_max:
                 await self._deliver(Occurrence(trigger, claimed_at, key), attempt=0)
@@ -181,12 +159,12 @@ class TriggerService:
         """Have each come as soon as it would if its next time were computed now: that was computed by a clock which may
         have been set back since. None comes before it was made, and no occurrence is taken again. A single time that
         was missed by that clock is to come."""
-        now = self._clock.now()
+        now = self.clock.now()
         for trigger in triggers:
             if trigger.state == "missed":
                 with contextlib.suppress(InvalidInput):
                     if (at := next_after(trigger.spec, now)) is not None:
-                        await self._triggers.again(trigger, at)
+                        await self.triggers.again(trigger, at)
             if trigger.state != "active" or trigger.next_at is None:
                 continue
             latest: datetime | None = None
@@ -196,19 +174,19 @@ class TriggerService:
             elif trigger.failures or trigger.error:
                 latest = now + timedelta(seconds=RETRY_SECONDS[min(trigger.failures, len(RETRY_SECONDS)) - 1])
             if latest is not None and latest < trigger.next_at:
-                await self._triggers.sooner(trigger, latest)
+                await self.triggers.sooner(trigger, latest)
 
     async def fire_due(self) -> None:
         """Claim and send everything that is due now, first what is to be tried again."""
-        while self._retries and self._retries[0][0] <= self._clock.monotonic():
+        while self._retries and self._retries[0][0] <= self.clock.monotonic():
             _, _, attempt, occurrence = heapq.heappop(self._retries)
             await self._deliver(occurrence, attempt)
-        while due := await self._triggers.due(BATCH):
+        while due := await self.triggers.due(BATCH):
             for found in due:
                 trigger = found
-                now = self._clock.now()
+                now = self.clock.now()
                 if trigger.spec.thread is None and trigger.last_at is not None:
-                    kept_by = await self._target.withdraw(key_of(trigger, trigger.last_at))
+                    kept_by = await self.target.withdraw(key_of(trigger, trigger.last_at))
                     if kept_by:
                         trigger = await self._slow_down(trigger, kept_by)
                 try:
@@ -219,44 +197,35 @@ class TriggerService:
                         latest = next_after(trigger.spec, earliest)
                         is_late = latest is None or latest > now
                 except InvalidInput as error:
-                    await self._triggers.settle(trigger, error=str(error), disable=True)
-                    await self._tell(trigger, f"The trigger {title(trigger)} was switched off: {error}")
+                    await self.triggers.settle(trigger, error=str(error), disable=True)
+                    await self.tell(trigger, f"The trigger {title(trigger)} was switched off: {error}")
                     continue
-                occurrence = await self._triggers.claim(trigger, next_at, missed=is_late)
+                occurrence = await self.triggers.claim(trigger, next_at, missed=is_late)
                 if occurrence is not None and is_late:
                     log.warning("a trigger was missed", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
                 elif occurrence is not None:
                     await self._deliver(occurrence, attempt=0)
 
     async def _deliver(self, occurrence: Occurrence, attempt: int) -> None:
-        trigger, spec, now, due_at = occurrence.trigger, occurrence.trigger.spec, self._clock.now(), occurrence.due_at
+        trigger, spec, now, due_at = occurrence.trigger, occurrence.trigger.spec, self.clock.now(), occurrence.due_at
         if spec.kind == "one-shot":  # it may have come before
             with contextlib.suppress(InvalidInput):  # its zone may be gone since
                 due_at = single_time(spec.schedule, zone_named(spec.timezone))
         late = now - due_at
         try:
-            author = spec.author or await self._judge(spec)
+            author = spec.author or await self.judge(spec)
             asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
             text = spec.text
             if late > timedelta(seconds=LATE_TOLD_SECONDS):
                 text += f"\n\n(This was due at {iso(due_at)} and comes late.)"
-            prompt = Prompt(
-                spec.thread or unopened(spec.platform, spec.channel),
-                occurrence.key,
-                text,
-                replace(author, name=f"trigger {title(trigger)}{asked_by}"),
-                now,
-                agent=spec.agent,
-                origin=spec.origin,
-                message_id=occurrence.key,
-                tainted_by=spec.tainted_by,
-            )
+            author = replace(author, name=f"trigger {title(trigger)}{asked_by}")
+            prompt = message_of(spec, occurrence.key, text, author, now)
             if spec.thread is None:
-                await self._target.open(Opening(prompt, trigger.id, _is_last(trigger), spec.kind == "periodic"))
+                await self.target.open(Opening(prompt, trigger.id, _is_last(trigger), spec.kind == "periodic"))
                 problem = ""
             else:
-                receipt = await self._target.send(prompt)
-                problem = "The conversation's queue is full." if receipt.status == "busy" else ""
+                receipt = await self.target.send(prompt)
+                problem = QUEUE_FULL if receipt.status == "busy" else ""
             is_full = bool(problem)
         except StoreError:
             raise
@@ -267,30 +236,38 @@ class TriggerService:
             return
         if is_full and spec.kind == "one-shot" and late < self._full_max:
             seconds = RETRY_SECONDS[bisect(list(accumulate(RETRY_SECONDS[:-1])), late.total_seconds())]
-            await self._triggers.again(trigger, now + timedelta(seconds=seconds), error=problem)
+            await self.triggers.again(trigger, now + timedelta(seconds=seconds), error=problem)
             return
         if is_full and spec.kind == "periodic":
-            now, seconds = self._clock.now(), RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
+            now, seconds = self.clock.now(), RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
             coming: datetime | None = None
             with contextlib.suppress(InvalidInput):  # told when it is due
                 coming = next_after(spec, now)
             if attempt < len(RETRY_SECONDS) and (coming is None or now + timedelta(seconds=seconds) < coming):
-                retry_at = self._clock.monotonic() + seconds
+                retry_at = self.clock.monotonic() + seconds
                 heapq.heappush(self._retries, (retry_at, occurrence.key, attempt + 1, occurrence))
             else:
                 await self._slow_down(trigger, problem)
             return
         gives_up = _is_last(trigger)
-        await self._triggers.settle(trigger, error=problem, disable=gives_up)
+        await self.triggers.settle(trigger, error=problem, disable=gives_up)
         if gives_up:
-            await self._tell(trigger, switched_off(trigger, problem))
+            await self.tell(trigger, switched_off(trigger, problem))
 
     async def _slow_down(self, trigger: Trigger, problem: str) -> Trigger:
         """Have one come less often that cannot get through; a model or a platform may be away for long."""
         if _is_last(trigger):
             return trigger
-        await self._triggers.settle(trigger, error=problem)
+        await self.triggers.settle(trigger, error=problem)
         return replace(trigger, failures=trigger.failures + 1)
+
+
+def message_of(spec: NewTrigger, key: str, text: str, author: Author, at: datetime) -> Prompt:
+    """What a trigger says when it comes, once by that key."""
+    place = spec.thread or unopened(spec.platform, spec.channel)
+    return Prompt(
+        place, key, text, author, at, agent=spec.agent, origin=spec.origin, message_id=key, tainted_by=spec.tainted_by
+    )
 
 
 async def tell_switched_off(triggers: TriggerStore, tell: Tell, id: str) -> None:
@@ -298,11 +275,6 @@ async def tell_switched_off(triggers: TriggerStore, tell: Tell, id: str) -> None
     for found in await triggers.all():
         if found.id == id and found.state == "failed":
             await tell(found, switched_off(found, found.error))
-
-
-def key_of(trigger: Trigger, due_at: datetime) -> str:
-    """The key of an occurrence, as the store makes it."""
-    return f"{trigger.id}@{to_micros(due_at)}"
 
 
 def _backoff(trigger: Trigger) -> timedelta:
@@ -313,7 +285,3 @@ def _backoff(trigger: Trigger) -> timedelta:
 def _is_last(trigger: Trigger) -> bool:
     """Whether a trigger that fails once more is switched off."""
     return trigger.failures + 1 >= FAILURES_MAX or trigger.spec.kind == "one-shot"
-
-
-async def _log(trigger: Trigger, text: str) -> None:
-    log.warning("a trigger was switched off; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})

@@ -35,8 +35,7 @@ from shoal.domain.records import Ceiling, Step, ThreadInfo
 from shoal.permissions.profiles import Profiles, hidden
 from shoal.store.comparisons import ceiling_of
 from shoal.store.store import Store
-from shoal.tools.offer import Offer, offer, unwrapped
-from shoal.tools.registry import told
+from shoal.tools.offer import Offer, offer, split, unwrapped
 from shoal.turn.budget import Gauge
 from shoal.turn.context import ContextBuilder
 from shoal.turn.prompt import PromptSection, SystemPrompt, assemble, decode_prompt
@@ -405,7 +404,7 @@ class Comparisons:
                 if wanted.profile:
                     profile = self._profiles.get(wanted.profile)
                     specs = tuple(spec for spec in specs if not hidden(profile, spec.name))
-                known.tools[step.agent, step.tools] = offer(specs, ()) if agent.tools else told(specs)
+                known.tools[step.agent, step.tools] = offer(specs, ()) if agent.tools else split(specs)
         return known
 
     def _recorded(self, step: RecordedStep, timing: Step | None) -> ModelAnswer:

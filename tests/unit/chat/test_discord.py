@@ -10,28 +10,26 @@ from hypothesis import strategies as st
 from shoal.chat.account import cut
 from shoal.chat.discord.messages import (
     DiscordPlace,
+    DiscordTarget,
     Threading,
     author_of,
     chain_of,
-    is_addressed,
-    is_said,
-    place_of,
-    prompt_of,
-    snowflake_at,
-    text_of,
-    thread_of,
-    time_of,
-)
-from shoal.chat.discord.send import (
-    DiscordTarget,
     commands_of,
     components_of,
+    is_addressed,
+    is_said,
     limits_of,
     message_body,
     nonce_of,
+    place_of,
     post_body,
+    prompt_of,
+    snowflake_at,
     target_of,
+    text_of,
     thread_body,
+    thread_of,
+    time_of,
 )
 from shoal.chat.discord.wire import DiscordChannel, DiscordMessage
 from shoal.chat.http import Json
@@ -105,7 +103,6 @@ def test_a_text_names_people(content: str, text: str) -> None:
 def test_a_forwarded_message_is_somebody_elses_words() -> None:
     forwarded = message("", message_snapshots=[{"message": {"content": "/new\ntwo"}}])
     prompt = prompt_of(ThreadId("discord:5:0"), forwarded, ME)
-    assert prompt is not None
     (one,) = prompt.refers_to
     assert (prompt.text, one.kind, one.text, one.tainted_by) == ("", "forward", "/new\ntwo", "a forwarded message")
 
@@ -163,7 +160,6 @@ def test_ids_carry_their_time(milliseconds: int) -> None:
 
 def test_roles_are_ids() -> None:
     made = prompt_of(ThreadId("discord:5:0"), message(member={"roles": ["31", "32"], "nick": "Countess"}), ME)
-    assert made is not None
     assert (made.author.name, made.author.roles) == ("Countess", ("31", "32"))
 
 

@@ -6,19 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.chat.account import cut
-from shoal.chat.matrix.send import (
+from shoal.chat.matrix.wire import (
     CONTENT_BYTES_MAX,
     EVENT_BYTES_MAX,
     LIMITS,
-    MatrixTarget,
-    edit_content,
-    post_content,
-    relation_of,
-    target_of,
-    text_content,
-    transaction_of,
-)
-from shoal.chat.matrix.wire import (
     WHOLE,
     EventContent,
     EventRelation,
@@ -27,14 +18,21 @@ from shoal.chat.matrix.wire import (
     MatrixEvent,
     MatrixMentions,
     MatrixPlace,
+    MatrixTarget,
+    edit_content,
     is_addressed,
     is_said,
     path_of,
+    post_content,
     prompt_of,
+    relation_of,
     said_of,
+    target_of,
+    text_content,
     text_of,
     thread_of,
     time_of,
+    transaction_of,
     unseen,
 )
 from shoal.domain.errors import PlatformError

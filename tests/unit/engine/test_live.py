@@ -11,9 +11,8 @@ from tests.postgres import empty
 from shoal.delivery.hub import Hub, Subscription
 from shoal.domain.events import Event, LiveEvent, OutputShown, StatusChanged, TextStreamed
 from shoal.domain.ids import CallId, TurnId
-from shoal.engine import live
-from shoal.engine.cluster import Listener
-from shoal.engine.live import PAYLOAD_BYTES_MAX, LiveBridge
+from shoal.engine import cluster
+from shoal.engine.cluster import PAYLOAD_BYTES_MAX, Listener, LiveBridge
 from shoal.store.postgres import PoolSettings, PostgresDriver, address, open_postgres
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
@@ -151,10 +150,10 @@ async def test_what_waits_to_be_sent_is_bounded_and_keeps_the_journals(sides: tu
     lease = await opened(worker.store)
     committed = await worker.store.journal.commit(lease, answer("T1"))
     worker.bridge.publish(committed.events)
-    for number in range(live.OUTGOING_MAX * 3):
+    for number in range(cluster.OUTGOING_MAX * 3):
         worker.bridge.show(THREAD, TurnId(f"T{number}"), StatusChanged("thinking"))
-    assert len(worker.bridge._outgoing) <= live.OUTGOING_MAX
-    assert isinstance(worker.bridge._outgoing[0], live._Journaled)
+    assert len(worker.bridge._outgoing) <= cluster.OUTGOING_MAX
+    assert isinstance(worker.bridge._outgoing[0], cluster._Journaled)
 
 
 async def test_a_payload_never_exceeds_what_the_server_takes(sides: tuple[Side, Side]) -> None:
@@ -174,7 +173,7 @@ async def test_who_is_told_more_at_once_than_it_takes_in_reads_the_journal_again
 ) -> None:
     worker, serve = sides
     for count, lost in ((3, False), (4, True)):
-        monkeypatch.setattr(live, "INCOMING_MAX", 3)
+        monkeypatch.setattr(cluster, "INCOMING_MAX", 3)
         with serve.hub.subscribe(THREAD) as coming:
             for number in range(count):
                 worker.bridge.show(THREAD, TurnId(f"T{number}"), StatusChanged("thinking"))

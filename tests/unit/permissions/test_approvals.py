@@ -1,6 +1,6 @@
 """An approval is bound to one thing, shown as it is, and given by the right people."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -14,7 +14,6 @@ from shoal.permissions.access import (
     ANSWER_CHARS_MAX,
     Answer,
     approval_digest,
-    expires_at,
     may_decide,
     parse_answer,
     strip_controls,
@@ -159,10 +158,6 @@ def test_who_asked_on_another_platform_may_decide_there() -> None:
 )
 def test_an_answer_as_text(text: str, answer: Answer | None) -> None:
     assert parse_answer(text) == answer
-
-
-def test_a_question_is_open_for_the_time_that_is_set() -> None:
-    assert expires_at(NOW, 3600) == NOW + timedelta(hours=1)
 
 
 @pytest.mark.parametrize("char", ["\ufe00", "\ufe07", "\ufe0f", "\U000e0100", "\U000e0155", "\U000e01ef"])

@@ -17,7 +17,8 @@ from shoal.permissions.profiles import (
     compile_profile,
     decide,
 )
-from shoal.tools.registry import SERVICE_TOOLS, standard_tools
+from shoal.tools.offer import SERVICE_TOOLS
+from shoal.tools.registry import standard_tools
 
 
 def answer(profile: Profile, text: str) -> Decision:

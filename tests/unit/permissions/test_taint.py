@@ -1,6 +1,7 @@
 """What was read from strangers holds up what could leak or do harm, until it has left the window."""
 
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -32,7 +33,6 @@ from shoal.permissions.taint import (
     gate,
     is_secret_file,
     sink_of,
-    taint_of,
 )
 
 ANN = Author("ann", trusted=True)
@@ -46,7 +46,7 @@ def window(*data: EventData) -> TaintState:
     """The state after these events, numbered from 1."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     events = [Event(seq, ThreadId("a:b:c"), TurnId("t"), now, item) for seq, item in enumerate(data, 1)]
-    return taint_of(events)
+    return reduce(TaintState.after, events, TaintState())
 
 
 def test_nothing_is_tainted_by_trusted_people_and_plain_tools() -> None:
@@ -295,7 +295,8 @@ def test_only_commands_fetch() -> None:
 def restored(*data: EventData) -> TaintState:
     """The state after these events, which stand outside of any turn."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    return taint_of([Event(seq, ThreadId("a:b:c"), TurnId(""), now, item) for seq, item in enumerate(data, 1)])
+    events = [Event(seq, ThreadId("a:b:c"), TurnId(""), now, item) for seq, item in enumerate(data, 1)]
+    return reduce(TaintState.after, events, TaintState())
 
 
 def test_no_name_ends_the_sentence_of_a_card() -> None:

@@ -35,8 +35,7 @@ from shoal.providers.api_protocol import (
     portable_call_id,
 )
 from shoal.providers.gemini import GeminiContents
-from shoal.providers.openai import OpenAiChat
-from shoal.providers.openai_responses import OpenAiResponses
+from shoal.providers.openai import OpenAiChat, OpenAiResponses
 
 PROTOCOLS = (OpenAiChat, OpenAiResponses, AnthropicMessages, GeminiContents)
 PICTURE = Image("/pictures/p.png", "image/png")

@@ -21,8 +21,7 @@ from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.anthropic import AnthropicMessages
 from shoal.providers.api_protocol import AnswerContext, ApiProtocol, Quirks, arguments_object
 from shoal.providers.gemini import GeminiContents
-from shoal.providers.openai import OpenAiChat
-from shoal.providers.openai_responses import OpenAiResponses
+from shoal.providers.openai import OpenAiChat, OpenAiResponses
 
 
 def read(protocol: ApiProtocol, *events: object, taken: frozenset[str] = frozenset()) -> ModelDone | ModelFailed:

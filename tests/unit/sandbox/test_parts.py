@@ -15,14 +15,13 @@ from tests.processes import until
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Mount
-from shoal.sandbox.bubblewrap import require_inside, to_inside, to_outside
+from shoal.sandbox.bubblewrap import MountedPaths, require_inside
 from shoal.sandbox.host import seatbelt_profile
 from shoal.sandbox.limits import (
     ENDING_MAX,
     STARTERS_KEPT_MAX,
     CommandLimits,
     ControlGroups,
-    GroupLimit,
     Hierarchy,
     find_groups,
     ulimit_line,
@@ -33,6 +32,7 @@ MOUNTS = (
     Mount(Path("/h/w/deep"), "/scratch"),
     Mount(Path("/s"), "/skills"),
 )
+PATHS = MountedPaths()
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ MOUNTS = (
     ],
 )
 def test_host_paths_get_their_inside_names(host: str, inside: str) -> None:
-    assert to_inside(Path(host), MOUNTS) == inside
+    assert PATHS.inside(Path(host), MOUNTS) == inside
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_host_paths_get_their_inside_names(host: str, inside: str) -> None:
     ],
 )
 def test_inside_names_get_their_host_paths(inside: str, host: str) -> None:
-    assert to_outside(inside, MOUNTS) == Path(host)
+    assert PATHS.outside(inside, MOUNTS) == Path(host)
 
 
 @given(st.lists(st.sampled_from(["a", "b", "deep", "x y"]), max_size=5))
 def test_the_way_there_and_back_is_the_same(parts: list[str]) -> None:
     path = Path("/h/w").joinpath(*parts)
-    assert to_outside(to_inside(path, MOUNTS), MOUNTS) == path
+    assert PATHS.outside(PATHS.inside(path, MOUNTS), MOUNTS) == path
 
 
 def test_a_working_directory_has_to_be_in_a_mount() -> None:
@@ -98,7 +98,7 @@ def test_a_plain_directory_is_no_control_group(tmp_path: Path) -> None:
 
 
 def test_a_group_that_cannot_be_made_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
-    groups = ControlGroups((Hierarchy(tmp_path, (GroupLimit("pids.max", 5),)),))
+    groups = ControlGroups((Hierarchy(tmp_path, {"pids.max": 5}),))
     with pytest.raises(SandboxError, match="control group"), groups.group():
         pytest.fail("it was made")
     assert list(tmp_path.iterdir()) == []
@@ -112,7 +112,7 @@ def test_groups_of_dead_processes_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_plain_directory_is_joined_by_no_thread(tmp_path: Path) -> None:
-    with ControlGroups((Hierarchy(tmp_path, ()),)).membership() as member:
+    with ControlGroups((Hierarchy(tmp_path, {}),)).membership() as member:
         assert member.starter is None
         assert [Path(file).name for file in member.join_files] == ["cgroup.procs"]
     assert list(tmp_path.iterdir()) == []

@@ -48,7 +48,7 @@ T = TypeVar("T")
 @pytest.fixture
 async def driver(postgres_database: str) -> AsyncIterator[PostgresDriver]:
     """A driver on an empty database."""
-    driver = await open_postgres(postgres_database, PoolSettings(connections_min=1, connections_max=3))
+    driver = await open_postgres(postgres_database, PoolSettings(connections_max=3))
     empty(postgres_database)
     yield driver
     await driver.close()

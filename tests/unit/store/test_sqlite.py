@@ -472,7 +472,7 @@ def test_parameters_and_dialect_parts_are_translated() -> None:
 async def test_parameters_are_bound_by_place_alone(tmp_path: Path) -> None:
     """Python 3.12 warns at every `?1`, which takes five times as long, and 3.14 refuses it."""
     driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
-    bound = "".join(one.sql for pieces in driver._sql.values() for one in pieces)
+    bound = "".join(sql for pieces in driver._sql.values() for sql, _ in pieces)
     await driver.close()
     assert not re.search(r"\?\d", bound)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.domain.permissions import Action, Coverage, CoveredFile
 from shoal.domain.ports import Mount
-from shoal.tools.coverage import BOUND_BYTES_MAX, NOTHING, Content, ContentReader, CoverLimits, coverage_key, swapped_of
+from shoal.tools.coverage import BOUND_BYTES_MAX, NOTHING, Content, ContentReader, coverage_key, swapped_of
 from shoal.tools.jail import SANDBOX_FILES, resolve
 
 RUN = Action("tool:bash:bash x.sh", runs=("/workspace/x.sh",))
@@ -27,8 +27,8 @@ def mounts(root: Path) -> tuple[Mount, ...]:
     )
 
 
-def read(root: Path, *actions: Action, limits: CoverLimits | None = None, fetched: str = "") -> Content:
-    return ContentReader(limits or CoverLimits()).read(actions, mounts(root), mapped=True, fetched=fetched)
+def read(root: Path, *actions: Action, limits: tuple[int, ...] = (), fetched: str = "") -> Content:
+    return ContentReader(*limits).read(actions, mounts(root), mapped=True, fetched=fetched)
 
 
 def write(root: Path, name: str, text: str = "x") -> Path:
@@ -109,8 +109,8 @@ def test_code_is_covered_wherever_it_lies_and_data_is_not(tmp_path: Path) -> Non
     assert read(tmp_path, MAKE).coverage.others == 7
 
 
-@pytest.mark.parametrize(("limits", "why"), [(CoverLimits(2), "2 files"), (CoverLimits(99, 3), "3 bytes")])
-def test_beyond_the_limits_the_named_files_stay_covered(tmp_path: Path, limits: CoverLimits, why: str) -> None:
+@pytest.mark.parametrize(("limits", "why"), [((2,), "2 files"), ((99, 3), "3 bytes")])
+def test_beyond_the_limits_the_named_files_stay_covered(tmp_path: Path, limits: tuple[int, ...], why: str) -> None:
     write(tmp_path, "Makefile")
     for number in range(3):
         write(tmp_path, f"{number}.py")
@@ -163,7 +163,7 @@ def test_a_file_that_was_replaced_is_told_from_the_one_that_was_read(tmp_path: P
 
 
 def test_changes_are_said_a_sentence_a_file(tmp_path: Path) -> None:
-    reader, places = ContentReader(CoverLimits()), mounts(tmp_path)
+    reader, places = ContentReader(), mounts(tmp_path)
 
     def look() -> Coverage:
         return reader.read([MAKE], places, mapped=True).coverage
@@ -180,7 +180,7 @@ def test_changes_are_said_a_sentence_a_file(tmp_path: Path) -> None:
     )
     (tmp_path / "workspace" / "Makefile").unlink()
     assert reader.changes(now, look(), "then") == "Makefile is gone since then."
-    elsewhere = ContentReader(CoverLimits())
+    elsewhere = ContentReader()
     assert elsewhere.changes(before, now, "then").endswith("Other code files changed since then (1 then, 2 now).")
 
 

@@ -22,7 +22,7 @@ class Names:
         self.answers = answers
         self.asked: list[str] = []
 
-    async def resolve(self, host: str, port: int) -> list[str]:
+    async def __call__(self, host: str, port: int) -> list[str]:
         self.asked.append(host)
         found = self.answers.get(host.split(".", maxsplit=1)[0])
         if found is None:

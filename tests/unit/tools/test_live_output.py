@@ -129,7 +129,7 @@ async def test_a_line_without_an_end_is_let_go(stand: Stand, coming: Subscriptio
     stand.says("\nafter\n")
     stand.shown(coming)
     assert stand.now(coming) == "before\nafter\n"
-    assert len(stand.output._stream(1)._pending) < live_output.SECRET_CHARS_MAX
+    assert len(stand.output._streams[1]._pending) < live_output.SECRET_CHARS_MAX
 
 
 async def test_a_line_that_is_written_over_is_shown_as_a_terminal_shows_it(stand: Stand, coming: Subscription) -> None:

@@ -14,8 +14,18 @@ from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
 from shoal.domain.settings import SandboxSettings, ToolsSettings
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.functions import tool
-from shoal.tools.offer import CORE, FOUND_CHARS_MAX, FOUND_MAX, NAMED_CHARS_MAX, Offer, fitting, more_tools, unwrapped
-from shoal.tools.registry import ADDED_MAX, Registry, standard_tools
+from shoal.tools.offer import (
+    ADDED_MAX,
+    CORE,
+    FOUND_CHARS_MAX,
+    FOUND_MAX,
+    NAMED_CHARS_MAX,
+    Offer,
+    fitting,
+    more_tools,
+    unwrapped,
+)
+from shoal.tools.registry import Registry, standard_tools
 
 
 def offered(registry: Registry, *wanted: str, hidden: str = "") -> Offer:

@@ -25,6 +25,7 @@ from shoal.store.agents import ProcessStore
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
+from shoal.tools.process_logs import log_of
 from shoal.tools.processes import BEAT_SECONDS, KEEP_DAYS, STALE_SECONDS, ProcessService, ProcessSettings, ProcessTable
 
 THREAD = ThreadId("web:lobby:a")
@@ -206,7 +207,7 @@ async def test_what_ended_long_ago_is_forgotten_also_without_a_restart(stand: St
     await stand.store.processes.end(old.id, ProcessEnd("exited", told=True))
     service = stand.service("here 8 1 1")
     if is_odd:
-        service.log_path(old).mkdir(parents=True)
+        log_of(stand.home, old).mkdir(parents=True)
     async with running(service):
         await stand.clock.sleepers()
         await stand.clock.leap_to(stand.clock.now() + timedelta(days=KEEP_DAYS))

@@ -9,7 +9,7 @@ from shoal.domain.permissions import Coverage
 from shoal.domain.ports import Mount
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.taint import fetched_by
-from shoal.tools.coverage import ContentReader, CoverLimits, coverage_key
+from shoal.tools.coverage import ContentReader, coverage_key
 
 CASES = [line.split("\t") for line in Path(__file__).with_name("run_files.txt").read_text().splitlines()]
 """A file that somebody changes, and a command that may execute it, source it or be told by it what to execute."""
@@ -46,7 +46,7 @@ class Ground:
     def covers(self, command: str) -> Coverage:
         """What an approval of the command covers now."""
         actions = shell_actions("bash", command, cwd=self.workspace, mounts=self._mounts)
-        reader = ContentReader(CoverLimits())
+        reader = ContentReader()
         return reader.read(actions, self._mounts[:1], mapped=True, fetched=fetched_by(actions)).coverage
 
 

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 from tests.unit.triggers.test_service import Inbox
 
-from shoal.domain.ids import ThreadId
+from shoal.domain.triggers import HEARTBEAT_THREAD
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import MemorySettings
 from shoal.triggers.files import TEXT_BYTES_MAX, Heartbeat, tasks
-
-THREAD = ThreadId("system:heartbeat:main")
 
 
 def heart(
@@ -23,7 +21,7 @@ def heart(
         return marked_by
 
     settings = kept or MemorySettings()
-    return Heartbeat(path, THREAD, inbox, settings, inbox.clock, source_of, minutes=minutes, agent="main")
+    return Heartbeat(path, inbox, settings, inbox.clock, source_of, minutes)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +70,7 @@ async def test_beats_come_on_a_grid_and_once_over_two_processes(tmp_path: Path) 
     await asyncio.gather(*beating, return_exceptions=True)
     assert [at.strftime("%H:%M") for at, _ in inbox.fired] == ["09:30", "10:00", "10:30", "11:00"]
     prompt = inbox.prompts[0]
-    assert (prompt.history, prompt.thread, prompt.agent, prompt.origin) == (False, THREAD, "main", "trigger")
+    assert (prompt.history, prompt.thread, prompt.agent, prompt.origin) == (False, HEARTBEAT_THREAD, "", "trigger")
     assert prompt.text.endswith("\n\n- Look at the tide")
 
 

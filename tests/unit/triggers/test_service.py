@@ -1,7 +1,7 @@
 """The timer loop: what fires when, once, after downtime, and what happens when sending fails."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -23,7 +23,6 @@ from shoal.triggers.service import (
     FAILURES_MAX,
     POLL_SECONDS,
     RETRY_SECONDS,
-    Alarm,
     TriggerService,
     key_of,
     tell_switched_off,
@@ -264,7 +263,7 @@ async def test_a_new_trigger_is_seen_at_a_poke_and_by_polling(stand: Stand) -> N
     async with stand.running(service):
         await stand.let_pass(1)
         await stand.add("2026-10-25T00:00:05Z", "poked")
-        service.poke()
+        service.added.set()
         await stand.clock.advance(0)
         await stand.let_pass(5)
         await stand.add("2026-10-25T00:00:10Z", "polled")
@@ -561,41 +560,6 @@ async def test_a_failing_store_ends_the_service_loudly(stand: Stand) -> None:
 
 
 # ---- the alarm ----
-
-
-async def ended(clock: ManualClock, work: Awaitable[None], act: Callable[[], None]) -> float:
-    """How far the clock stands when `work` ends after `act`."""
-    task = asyncio.ensure_future(work)
-    await clock.sleepers()
-    act()
-    await task
-    return clock.monotonic()
-
-
-async def test_a_ring_ends_the_wait_and_one_before_it_is_kept() -> None:
-    clock = ManualClock()
-    alarm = Alarm(clock)
-    assert await ended(clock, alarm.wait(60), alarm.ring) == 0
-    alarm.ring()
-    await alarm.wait(60)
-    task = asyncio.ensure_future(alarm.wait(60))
-    await clock.sleepers()
-    await clock.advance(59)
-    assert not task.done()
-    await clock.advance(1)
-    await task
-
-
-async def test_a_ring_may_meet_a_wait_that_is_about_to_end() -> None:
-    clock = ManualClock()
-    alarm = Alarm(clock)
-    waiting = asyncio.ensure_future(alarm.wait(60))
-    await clock.sleepers()
-    for _ in range(3):
-        alarm.ring()
-        await asyncio.sleep(0)
-    await waiting
-    assert clock.monotonic() == 0
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])

@@ -17,36 +17,34 @@ import msgspec
 from shoal.chat.account import ChatAccount, IncomingFile, cut
 from shoal.chat.discord.messages import (
     CHAIN,
+    EPHEMERAL,
     KNOWN_TYPES,
     WHOLE,
     DiscordPlace,
+    DiscordTarget,
     answers,
     author_of,
     chain_of,
+    choices_body,
+    commands_of,
     files_of,
     holds_text,
     is_addressed,
     is_said,
-    place_of,
-    prompt_of,
-    read_back,
-    snowflake_at,
-    text_of,
-    thread_of,
-    was_said,
-)
-from shoal.chat.discord.send import (
-    EPHEMERAL,
-    DiscordTarget,
-    choices_body,
-    commands_of,
     is_try_of,
     limits_of,
     message_body,
     nonce_of,
+    place_of,
     post_body,
+    prompt_of,
+    read_back,
+    snowflake_at,
     target_of,
+    text_of,
     thread_body,
+    thread_of,
+    was_said,
 )
 from shoal.chat.discord.wire import (
     CANNOT_MESSAGE_USER,
@@ -65,7 +63,7 @@ from shoal.chat.discord.wire import (
     Interaction,
     ReactionAdded,
 )
-from shoal.chat.http import Fields, Json, PlatformRefusal
+from shoal.chat.http import Fields, Json, PlatformRefusal, Tolerating
 from shoal.chat.inbox import ChannelServers, Recent, press
 from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.commands import COMMANDS, CommandRequest, parse_command
@@ -105,9 +103,6 @@ EDIT_WAIT_SECONDS_MAX = 30.0
 WHISPERED = "I have a private answer for you, but you do not accept direct messages from this server."
 
 
-# ---- receiving ----
-
-
 class ConnectionState(msgspec.Struct):
     """What of an account's connection outlives the process; `mark` is the newest message's id."""
 
@@ -127,10 +122,6 @@ class _GatewayAddress(msgspec.Struct, frozen=True):
 
 class _ReadyGuilds(msgspec.Struct, frozen=True):
     guilds: tuple[Guild, ...] = ()
-
-
-class _DiscordServer(msgspec.Struct, frozen=True):
-    id: str
 
 
 NO_VOICE = (50013, 50173)
@@ -352,18 +343,13 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
 
     def _incoming(self, message: DiscordMessage, prompt: Prompt) -> list[IncomingFile]:
         others = next((one.author for one in prompt.refers_to), Author("", trusted=False))
-        return [
-            (
-                Attachment(
-                    file.filename,
-                    file.content_type or "application/octet-stream",
-                    file.size,
-                    author=None if file in message.attachments else others,
-                ),
-                partial(self._api.fetch, file.url, self.download_bytes_max),
-            )
-            for file in files_of(message, self._me)
-        ]
+        found: list[IncomingFile] = []
+        for file in files_of(message, self._me):
+            kind = file.content_type or "application/octet-stream"
+            author = None if file in message.attachments else others
+            fetch = partial(self._api.fetch, file.url, self.download_bytes_max)
+            found.append((Attachment(file.filename, kind, file.size, author=author), fetch))
+        return found
 
     async def _meant(self, message: DiscordMessage, place: DiscordPlace, inbox: InboxPort) -> Prompt | None:
         """The prompt that a message makes, in its thread; None when it is not meant for the bot."""
@@ -378,14 +364,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         part = thread_address(thread).thread
         in_chain = known is not None and part.startswith(CHAIN)  # it answers something there
         prompt = prompt_of(thread, message, self._me)
-        is_meant = prompt is not None and await self._is_meant(
-            prompt,
-            inbox,
-            self._incoming(message, prompt),
-            is_named=is_addressed(message, self._me),
-            opens=part != WHOLE and not part.startswith(CHAIN),
-            follows=in_chain or (place.topic != WHOLE and await self._is_subscribed(thread)),
-        )
+        files, is_named = self._incoming(message, prompt), is_addressed(message, self._me)
+        opens = part != WHOLE and not part.startswith(CHAIN)
+        follows = in_chain or (place.topic != WHOLE and await self._is_subscribed(thread))
+        is_meant = await self._is_meant(prompt, inbox, files, is_named=is_named, opens=opens, follows=follows)
         return prompt if is_meant else None
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:
@@ -398,7 +380,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             starter = await self._api.call("GET", path, DiscordMessage)
         except PlatformRefusal:  # it has none, or it was deleted
             return None
-        return read_back(thread, starter, self._me)
+        return read_back(thread, starter, self._me) if starter.author is not None else None
 
     async def _place(self, channel: str, guild: str | None = None) -> DiscordPlace:
         """Where a channel is; it is direct without a server, and asked for where that is None. Raises PlatformError."""
@@ -422,28 +404,32 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         """Acknowledge within Discord's three seconds, then do what was asked, then say how it went."""
         base = f"/webhooks/{interaction.application_id}/{interaction.token}"
         callback = f"/interactions/{interaction.id}/{interaction.token}/callback"
+        user = interaction.user or (interaction.member.user if interaction.member is not None else None)
+        place = place_of(interaction.channel, interaction.guild_id) if interaction.channel is not None else None
+        author = author_of(user, interaction.member) if user is not None and not user.bot else None
+        name, now = interaction.data.name, self._clock.now()
+        typed = " ".join(str(option.value) for option in interaction.data.options)
         try:
-            if interaction.type == 4:
-                choices = choices_body(await self._suggestions(interaction, inbox))
-                await self._api.call("POST", callback, msgspec.Raw, choices)
+            if interaction.type == 4:  # what may be meant by what somebody has typed of a command
+                texts: Sequence[str] = ()
+                if author is not None and place is not None:
+                    thread = place.thread(self.platform)
+                    asked = CommandRequest(thread, author, name, typed.lstrip(), interaction.id, now)
+                    texts = await inbox.suggestions(asked)
+                await self._api.call("POST", callback, msgspec.Raw, choices_body(texts))
                 return
             acknowledged: Fields = {"type": 5, "data": {"flags": EPHEMERAL}}
             await self._api.call("POST", callback, msgspec.Raw, acknowledged)
-            user = interaction.user or (interaction.member.user if interaction.member is not None else None)
-            name = interaction.data.name
-            if user is None or user.bot or interaction.channel is None:
+            if author is None or place is None:
                 answer = "I cannot do that here."
             else:
-                place = place_of(interaction.channel, interaction.guild_id)
                 await self._servers.note(place.channel, place.guild.removeprefix("?"))
-                thread, author = place.thread(self.platform), author_of(user, interaction.member)
-                argument = " ".join(str(option.value) for option in interaction.data.options).strip()
+                thread, argument = place.thread(self.platform), typed.strip()
                 if interaction.type == 3:
                     answer = await press(interaction.data.custom_id, thread, author, inbox)
                 elif name not in COMMANDS:
                     answer = f"There is no command /{name}."
                 else:
-                    now = self._clock.now()
                     answer = await inbox.command(
                         CommandRequest(
                             thread, author, name, argument, interaction.id, now, direct=place.direct, private=True
@@ -455,18 +441,6 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                 await self._api.call("POST", base, msgspec.Raw, {**message_body(piece), "flags": EPHEMERAL})
         except (PlatformError, StoreError) as error:
             log.warning("a command or click was not answered: %s", error, extra={"platform": self.platform})
-
-    async def _suggestions(self, interaction: Interaction, inbox: InboxPort) -> Sequence[str]:
-        """What may be meant by what somebody has typed of a command."""
-        user = interaction.user or (interaction.member.user if interaction.member is not None else None)
-        if user is None or user.bot or interaction.channel is None:
-            return ()
-        place, author = place_of(interaction.channel, interaction.guild_id), author_of(user, interaction.member)
-        typed = " ".join(str(option.value) for option in interaction.data.options).lstrip()
-        asked = CommandRequest(
-            place.thread(self.platform), author, interaction.data.name, typed, interaction.id, self._clock.now()
-        )
-        return await inbox.suggestions(asked)
 
     # ---- posts ----
 
@@ -480,12 +454,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         if message_id is not None:
             return message_id
         if post.kind == "ephemeral" and post.user:  # except after commands, only a direct message is for one person
-            try:
+            with Tolerating(CANNOT_MESSAGE_USER):
                 direct = await self._open_direct(post.user)
                 message_id = await self._create(post, DiscordTarget(direct.id))
-            except PlatformRefusal as error:
-                if error.code != CANNOT_MESSAGE_USER:
-                    raise
+            if message_id is None:
                 post = msgspec.structs.replace(post, markdown=WHISPERED, file=None)
         if message_id is None:
             target = self._target(post.thread)
@@ -499,10 +471,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return message_id
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """The ids of the bot's messages that an earlier try of this post may have left; see `ReadsBack`.
-
-        Discord remembers nonces for minutes only, so the channel's newest messages are read. Raises PlatformError.
-        """
+        """The ids of the bot's messages that an earlier try of this post may have left; see `ReadsBack`. Discord
+        remembers nonces for minutes only, so the channel's newest messages are read. Raises PlatformError."""
         known = self._posted.get(nonce_of(post.key))
         if known is not None or (post.kind == "ephemeral" and post.user):
             return [known] if known is not None else []
@@ -538,12 +508,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a channel, or to a person by their id, and return the thread this opens. Raises PlatformError."""
-        try:
+        place: DiscordPlace | None = None
+        with Tolerating(UNKNOWN_CHANNEL):
             place = await self._place(channel)
-        except PlatformRefusal as error:
-            if error.code != UNKNOWN_CHANNEL:
-                raise
-            place = await self._place((await self._open_direct(channel)).id)
+        place = place or await self._place((await self._open_direct(channel)).id)
         text = REPEATED + text if maybe_posted else text  # not seen while Discord remembers the nonce
         first, *rest = cut(text, self.limits)
         here, key = place.thread(self.platform), key or f"open:{self._clock.new_id()}"
@@ -576,9 +544,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         else:
             found = await self._read(target.channel, lower, limit)
         for message in found:
-            prompt = read_back(thread, message, self._me) if was_said(message, self._me) else None
-            if prompt is not None:
-                yield prompt
+            if was_said(message, self._me):
+                yield read_back(thread, message, self._me)
 
     # ---- channels ----
 
@@ -590,7 +557,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             guild = near.guild_id
             body |= {"parent_id": near.parent_id} if near.parent_id and near.type == 0 else {}
         else:
-            servers = await self._api.call("GET", "/users/@me/guilds", list[_DiscordServer])
+            servers = await self._api.call("GET", "/users/@me/guilds", list[Guild])
             guild = servers[0].id if len(servers) == 1 else ""
         if not guild:
             reason = "A Discord channel belongs to a server: name an existing channel of that server."
@@ -664,12 +631,9 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
 
     async def _read(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
         """A channel's messages; none where a thread was not opened yet."""
-        try:
+        with Tolerating(UNKNOWN_CHANNEL):
             return await self._api.messages(channel, after, limit)
-        except PlatformRefusal as error:
-            if error.code != UNKNOWN_CHANNEL:
-                raise
-            return []
+        return []
 
 
 class _InChannel(msgspec.Struct, frozen=True):

@@ -282,10 +282,8 @@ class DiscordApi(PlatformHttp):
         self, method: str, path: str, kind: type[T], body: Fields | list[Json] | None = None, *,
         files: Sequence[Path] = (), query: Mapping[str, str] | None = None,
     ) -> T:  # fmt: skip
-        """Call a route; `files` are uploaded with it. Raises PlatformError, PlatformRefusal for what cannot succeed.
-
-        A route whose budget was used up is not called before it is full again.
-        """
+        """Call a route; `files` are uploaded with it. Raises PlatformError, PlatformRefusal for what cannot succeed. A
+        route whose budget was used up is not called before it is full again."""
         wait = self.wait_seconds(method, path)
         if wait > 0:
             raise PlatformError("Discord's rate limit for this call is used up for now.", retry_after_seconds=wait)
@@ -404,10 +402,8 @@ class Gateway:
         self._heartbeat_answered = True
 
     async def serve(self, url: str, session: GatewaySession, take: TakeEvent) -> SessionEnd:
-        """Connect and hand out events until the connection ends; returns whether the session can be resumed.
-
-        `session` is changed in place. Raises PlatformError when the connection cannot be had, and what `take` raises.
-        """
+        """Connect and hand out events until the connection ends; returns whether the session can be resumed. `session`
+        is changed in place. Raises PlatformError when the connection cannot be had, and what `take` raises."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import WebSocketException
 

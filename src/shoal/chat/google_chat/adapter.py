@@ -1,6 +1,7 @@
 """The Google Chat adapter: events by HTTP or Pub/Sub, and posts and cards as the app's service account."""
 
 import asyncio
+import base64
 import hashlib
 import logging
 import re
@@ -159,7 +160,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         if event is None:
             return TAKEN
         try:
-            await self._put(PubSubMessage.of(event) if push is None else push.message)
+            told = PubSubMessage(base64.b64encode(msgspec.json.encode(event)).decode())  # as if it were published
+            await self._put(told if push is None else push.message)
         except (StoreError, PlatformError):
             log.exception("an event was not taken in", extra={"platform": self.platform})
             return NOT_STORED
@@ -268,13 +270,10 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         prefix = self._prefix(channel_of(message.name))
         joins = bool(prompt.reply_to) and await inbox.thread_of(prefix, prompt.reply_to) is not None
         files = [self._incoming(file) for file in message.attachment]
+        is_named, opens = addressed or joins, not prompt.thread.endswith(f":{WHOLE}")
+        follows = not prompt.direct and await self._is_subscribed(prompt.thread)
         if not prompt.direct and not await self._is_meant(
-            prompt,
-            inbox,
-            files,
-            is_named=addressed or joins,
-            opens=not prompt.thread.endswith(f":{WHOLE}"),
-            follows=await self._is_subscribed(prompt.thread),
+            prompt, inbox, files, is_named=is_named, opens=opens, follows=follows
         ):
             return
         prompt = msgspec.structs.replace(prompt, joins=joins)
@@ -365,9 +364,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
         """What others wrote in a thread, oldest first, the newest `limit` of it; nothing without the right to read.
-
-        Raises PlatformError.
-        """
+        Raises PlatformError."""
         if not self._settings.read_history:
             return
         space, name = place_of(thread)
@@ -405,10 +402,7 @@ def message_of(post: OutboundPost, *, private: bool, quoted_at: str = "", functi
 
 def content_of(markdown: str, buttons: tuple[Button, ...], function: str = PRESSED) -> Fields:
     """What is seen of a message; without buttons the empty list removes those that are there. `function` is what they
-    call: for an add-on the address of its endpoint.
-
-    It may mention people by <users/ID>, but not everybody.
-    """
+    call: for an add-on the address of its endpoint. It may mention people by <users/ID>, but not everybody."""
     text = _EVERYBODY.sub("<\u200b", render_markup(markdown, GOOGLE_CHAT_MARKUP)) or EMPTY
     cards: list[Json] = [{"cardId": "shoal", "card": card_of(buttons, function)}] if buttons else []
     return {"text": text, "cardsV2": cards}

@@ -191,11 +191,6 @@ class PubSubMessage(msgspec.Struct, frozen=True):
         """The type of a Workspace event; empty for what people do with the app itself."""
         return self.attributes.get("ce-type", "")
 
-    @classmethod
-    def of(cls, event: "ChatEvent") -> "PubSubMessage":
-        """The same as if it were published."""
-        return cls(base64.b64encode(msgspec.json.encode(event)).decode())
-
     def content(self) -> bytes:
         """What was published; empty for anything but Base64."""
         try:
@@ -438,25 +433,22 @@ class GoogleChatApi(RestApi):
             _check_email(await self._oidc_keys.verify(headers, (audience,), OIDC_ISSUERS), CHAT_ACCOUNT)
 
     async def check_addon(self, headers: Mapping[str, str], addon: AddonEvent) -> None:
-        """Raise BadToken unless this is a call for our add-on, PlatformError when that cannot be known now.
-
-        The token is in the header, or in the event.
-        """
-        settings, token = self._settings, addon.authorization_event_object.system_id_token
-        if not settings.addon_account:
-            raise BadToken("platforms.google_chat.addon_account is not set")
+        """Raise BadToken unless this is a call for our add-on, PlatformError when that cannot be known now. The token
+        is in the header, or in the event."""
+        token = addon.authorization_event_object.system_id_token
         if "authorization" not in headers and token:
             headers = {"authorization": f"Bearer {token}"}
-        audiences = [one for one in (settings.audience, self._inbound_url) if one]
-        _check_email(await self._oidc_keys.verify(headers, audiences, OIDC_ISSUERS), settings.addon_account)
+        await self._check_account(headers, "addon_account", self._settings.addon_account)
 
     async def check_push(self, headers: Mapping[str, str]) -> None:
         """Raise BadToken unless Pub/Sub pushes as the configured account, PlatformError as above."""
-        settings = self._settings
-        if not settings.push_account:
-            raise BadToken("platforms.google_chat.push_account is not set")
-        audiences = [audience for audience in (settings.audience, self._inbound_url) if audience]
-        _check_email(await self._oidc_keys.verify(headers, audiences, OIDC_ISSUERS), settings.push_account)
+        await self._check_account(headers, "push_account", self._settings.push_account)
+
+    async def _check_account(self, headers: Mapping[str, str], setting: str, account: str) -> None:
+        if not account:
+            raise BadToken(f"platforms.google_chat.{setting} is not set")
+        audiences = [audience for audience in (self._settings.audience, self._inbound_url) if audience]
+        _check_email(await self._oidc_keys.verify(headers, audiences, OIDC_ISSUERS), account)
 
     async def create(self, space: str, content: Fields, request_id: str) -> SpaceMessage:
         """Post a message, once for each request id. Raises PlatformError."""

@@ -5,24 +5,18 @@ What a sync leaves out of a room is read back. Invitations are accepted from peo
 
 import asyncio
 import logging
+import mimetypes
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 
 import msgspec
 
 from shoal.chat.account import CONTEXT_SECONDS_MAX, ChatAccount, IncomingFile, cut
-from shoal.chat.http import Fields, Json, PlatformRefusal
+from shoal.chat.http import Fields, Json, PlatformRefusal, Tolerating
 from shoal.chat.inbox import Recent, read_file
-from shoal.chat.matrix.send import (
-    LIMITS,
-    MatrixTarget,
-    edit_content,
-    file_content,
-    post_content,
-    target_of,
-    transaction_of,
-)
 from shoal.chat.matrix.wire import (
+    LIMITS,
     MEDIA,
     POST,
     WHOLE,
@@ -35,19 +29,23 @@ from shoal.chat.matrix.wire import (
     MatrixBot,
     MatrixEvent,
     MatrixPlace,
+    MatrixTarget,
     SyncResult,
     answered_id,
-    can_encrypt,
     content_of,
+    edit_content,
+    file_content,
     is_addressed,
     is_said,
-    media_type_of,
     path_of,
+    post_content,
     prompt_of,
     root_of,
     said_of,
+    target_of,
     thread_of,
     time_of,
+    transaction_of,
     unseen,
 )
 from shoal.domain.clock import Clock
@@ -107,9 +105,6 @@ UPLOAD_BYTES_MAX = 104_857_600
 """Read into memory to be encrypted; homeservers take less (Synapse 50 MB by default) and say so."""
 
 
-# ---- receiving ----
-
-
 class _MatrixProfile(msgspec.Struct, frozen=True):
     displayname: str | None = None
 
@@ -154,7 +149,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         self._scope = f"matrix:{platform}"
         self._api = MatrixApi(settings, store, self._scope)
         self._encryption = Encryption()
-        if seals and can_encrypt():
+        if seals and all(find_spec(package) is not None for package in ("nio", "vodozemac", "peewee")):
             from shoal.chat.matrix.crypto import MegolmEncryption
 
             self._encryption = MegolmEncryption(self._api, home.data / "matrix" / platform)
@@ -287,13 +282,10 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     async def _is_encrypted(self, room: str) -> bool:
         """Whether what is written there is encrypted. Raises PlatformError."""
         if room not in self._encrypted:
-            path = path_of("rooms", room, "state", "m.room.encryption")
-            try:
-                self._encrypted[room] = bool((await self._api.call("GET", path, _RoomEncryption)).algorithm)
-            except PlatformRefusal as error:
-                if error.code != "M_NOT_FOUND":
-                    raise
-                self._encrypted[room] = False
+            path, encryption = path_of("rooms", room, "state", "m.room.encryption"), _RoomEncryption()
+            with Tolerating("M_NOT_FOUND"):
+                encryption = await self._api.call("GET", path, _RoomEncryption)
+            self._encrypted[room] = bool(encryption.algorithm)
         return self._encrypted[room]
 
     # ---- events ----
@@ -436,7 +428,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             return await self._send(target.room, transaction_of(post.key), post_content(post, target))
         path = post.file
         data = await asyncio.to_thread(read_file, path, UPLOAD_BYTES_MAX)
-        media_type = media_type_of(path)
+        media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         content = file_content(post, path.name, target, media_type, data)
         if await self._is_encrypted(target.room):
             data, keys = await asyncio.to_thread(self._encryption.encrypt_file, data)
@@ -446,10 +438,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return await self._send(target.room, transaction_of(post.key), content)
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """The id of the message that an earlier try of this post left; see `ReadsBack`.
-
-        Some homeservers remember transactions for less than an hour. Raises PlatformError.
-        """
+        """The id of the message that an earlier try of this post left; see `ReadsBack`. Some homeservers remember
+        transactions for less than an hour. Raises PlatformError."""
         if post.kind == "ephemeral" and post.user:
             return []
         target, transaction = target_of(post.thread), transaction_of(post.key)
@@ -578,12 +568,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         """The room that somebody has alone with the bot; made when there is none. Raises PlatformError."""
         me = (await self._api.login()).user_id
         path = path_of("user", me, "account_data", "m.direct")
-        try:
+        known = dict[str, list[str]]()
+        with Tolerating("M_NOT_FOUND"):
             known = await self._api.call("GET", path, dict[str, list[str]])
-        except PlatformRefusal as error:
-            if error.code != "M_NOT_FOUND":
-                raise
-            known = {}
         for room in reversed(known.get(user, [])):
             try:
                 members = await self._members_of(room)

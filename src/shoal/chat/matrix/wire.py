@@ -1,26 +1,36 @@
-"""Matrix' wire: the client-server API, what events hold, and encryption. Source: spec.matrix.org, v1.15."""
+"""Matrix' wire: the client-server API, events in both directions, and encryption. Source: spec.matrix.org, v1.15."""
 
 import asyncio
+import hashlib
 import html
-import mimetypes
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Answer, Fields, Json, PlatformHttp, PlatformRefusal
+from shoal.chat.http import (
+    CALL_SECONDS,
+    TRANSFER_SECONDS,
+    Answer,
+    Fields,
+    Json,
+    PlatformHttp,
+    PlatformRefusal,
+    Tolerating,
+)
 from shoal.domain.clock import retry_after
 from shoal.domain.commands import ALIASES, COMMANDS
 from shoal.domain.errors import PlatformError
-from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id, thread_address
+from shoal.domain.markup import Dialect, around, is_link, language_in, plain_link, render_markup
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import Settings
+from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
 from shoal.domain.settings_platforms import MatrixSettings
+from shoal.domain.speech import seconds_of
 from shoal.domain.untrusted import UNREADABLE
 
 T = TypeVar("T")
@@ -61,10 +71,6 @@ def path_of(*parts: str, base: str = CLIENT) -> str:
     return "/".join((base, *(quote(part, safe="") for part in parts)))
 
 
-def media_type_of(path: Path) -> str:
-    return mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-
-
 class MatrixApi(PlatformHttp):
     """Calls of one account, which logs in with the first."""
 
@@ -78,10 +84,8 @@ class MatrixApi(PlatformHttp):
         self._logging_in = asyncio.Lock()
 
     async def login(self) -> _Login:
-        """Who we are; logs in when that is not known. Raises PlatformError, ConfigError and StoreError.
-
-        With the token, else with the password: always as the same device, so that encrypted rooms know it.
-        """
+        """Who we are; logs in when that is not known. Raises PlatformError, ConfigError and StoreError. With the token,
+        else with the password: always as the same device, so that encrypted rooms know it."""
         async with self._logging_in:
             if self._login is not None:
                 return self._login
@@ -131,15 +135,11 @@ class MatrixApi(PlatformHttp):
         if not address.startswith("mxc://") or not server or not media:
             raise PlatformError("The file's address is not one of Matrix'.", permanent=True)
         headers = {"authorization": f"Bearer {(await self.login()).access_token}"}
-        path = path_of("download", server, media, base=AUTHENTICATED_MEDIA)
-        try:
-            found = await self.download(f"{self._base}{path}", bytes_max, headers, follow=True, refuse=self._error)
-        except PlatformRefusal as error:
-            if error.code != "M_UNRECOGNIZED":
-                raise
-            path = path_of("download", server, media, base=MEDIA_BASE)  # before Matrix 1.11
-            found = await self.download(f"{self._base}{path}", bytes_max, headers, follow=True, refuse=self._error)
-        return found.body
+        url = self._base + path_of("download", server, media, base=AUTHENTICATED_MEDIA)
+        with Tolerating("M_UNRECOGNIZED"):
+            return (await self.download(url, bytes_max, headers, follow=True, refuse=self._error)).body
+        url = self._base + path_of("download", server, media, base=MEDIA_BASE)  # before Matrix 1.11
+        return (await self.download(url, bytes_max, headers, follow=True, refuse=self._error)).body
 
     async def _send(
         self, method: str, path: str, token: str, body: Fields | None = None, query: Mapping[str, str] | None = None,
@@ -337,11 +337,6 @@ class Encryption:
         """Close files, which are opened again when they are needed."""
 
 
-def can_encrypt() -> bool:
-    """Whether the packages of the extra `matrix` are installed."""
-    return all(find_spec(package) is not None for package in ("nio", "vodozemac", "peewee"))
-
-
 MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
 _PROGRAMS = frozenset({"m.notice", "m.server_notice", "m.key.verification.request"})
 """Kinds of messages that nobody writes to be read."""
@@ -506,3 +501,147 @@ def _entry(event: MatrixEvent, me: str) -> str:
     if content is None or content.membership not in ("invite", "join"):
         return ""
     return "" if event.unsigned.prev_content.membership == "join" else content.membership
+
+
+# ---- what goes out ----
+
+EVENT_BYTES_MAX = 65_536
+CONTENT_BYTES_MAX = 44_000
+"""A third is left for what encryption adds, and some for what the homeserver adds."""
+FALLBACK_CHARS = 160
+
+_KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
+_BLOCKS = ("<p>", "<h", "<pre", "<ul", "<ol", "<blockquote", "<table", "<hr")
+
+
+def _fence(content: str, info: str) -> str:
+    language = f' class="language-{language_in(info)}"' if info else ""
+    return f"<pre><code{language}>{html.escape(content)}</code></pre>"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    lines = [
+        "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in row) + "</tr>"
+        for row, tag in zip(rows, ["th", *["td"] * len(rows)], strict=False)
+    ]
+    return f"<table>{''.join(lines)}</table>"
+
+
+MATRIX_HTML = Dialect(
+    text=html.escape,
+    styles={"strong": around("<strong>", "</strong>"), "em": around("<em>", "</em>"), "s": around("<del>", "</del>")},
+    code=lambda code: f"<code>{html.escape(code)}</code>",
+    fence=_fence,
+    link=lambda label, url: (
+        f'<a href="{html.escape(url)}">{label}</a>' if is_link(url) else plain_link(label, html.escape(url))
+    ),
+    heading=lambda text, level: f"<h{level}>{text}</h{level}>",
+    quote=around("<blockquote>", "</blockquote>"),
+    item=around("<li>", "</li>"),
+    rule="<hr>",
+    blocks=lambda blocks, tight: "".join(
+        part if tight or part.startswith(_BLOCKS) else f"<p>{part.replace(chr(10), '<br>')}</p>"
+        for part in blocks
+        if part
+    ),
+    table=_table,
+)
+LIMITS = ChatLimits(
+    opens_threads=True,
+    text_chars_max=12_000,
+    markup=MATRIX_HTML,
+    text_unit="bytes",
+    edit_seconds_min=2.0,
+    windows=(Window(10, 10.0, "account"),),
+    idempotent_posts=True,
+    can_edit=True,
+    can_upload=True,
+    has_preview=True,
+    has_history=True,
+    reactions="all",
+    voice="ogg",
+)
+"""A message holds its text twice, as it was written and as HTML; bytes are those of the HTML."""
+
+
+class MatrixTarget(msgspec.Struct, frozen=True):
+    """Where a thread's posts go: a room, and the message whose thread it is (empty: the room itself)."""
+
+    room: str
+    root: str = ""
+
+
+def target_of(thread: ThreadId) -> MatrixTarget:
+    """Where posts go. Raises PlatformError for an id that is not of Matrix' form."""
+    address = thread_address(thread)
+    root = "" if address.thread == WHOLE else address.thread
+    if not address.channel.startswith("!") or (root and not root.startswith("$")):
+        reason = f"Matrix has no thread {thread!r}; rooms begin with ! and messages with $."
+        raise PlatformError(reason, permanent=True)
+    return MatrixTarget(address.channel, root)
+
+
+def transaction_of(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def text_content(markdown: str, buttons: tuple[Button, ...] = ()) -> JsonObject:
+    """A message's content: a notice, as programs write them; a question is a text, so that clients notify of it."""
+    kind = "m.text" if any(button.value.startswith("allow:") for button in buttons) else "m.notice"
+    return styled({"msgtype": kind, "body": markdown, "m.mentions": {}}, markdown)
+
+
+def styled(content: JsonObject, markdown: str) -> JsonObject:
+    """The content with its text as HTML too; without it where that would be too long for an event."""
+    body = render_markup(markdown, MATRIX_HTML)
+    full: JsonObject = {**content, "format": "org.matrix.custom.html", "formatted_body": body}
+    return full if len(msgspec.json.encode(full)) <= CONTENT_BYTES_MAX else content
+
+
+def post_content(post: OutboundPost, target: MatrixTarget) -> JsonObject:
+    """A new message, in its thread and answering what it answers."""
+    return text_content(post.markdown, post.buttons) | relation_of(target, post.reply_to)
+
+
+def file_content(post: OutboundPost, name: str, target: MatrixTarget, media_type: str, data: bytes) -> JsonObject:
+    """A file's message without the file's address: its caption is the post's text. Clients show a voice message as one
+    by the marks of MSC3245 and MSC1767, which all of them use until the specification has it."""
+    size, info = len(data), dict[str, Json]()
+    if post.kind == "voice":
+        info["duration"] = round(seconds_of(data) * 1000)
+    content: JsonObject = {
+        "msgtype": _KINDS.get(media_type.partition("/")[0], "m.file"),
+        "body": post.markdown or name,
+        "filename": name,
+        "info": {"mimetype": media_type, "size": size, **info},
+        "m.mentions": {},
+    }
+    if post.kind == "voice":
+        content |= {"org.matrix.msc3245.voice": {}, "org.matrix.msc1767.audio": info}
+    return (styled(content, post.markdown) if post.markdown else content) | relation_of(target, post.reply_to)
+
+
+def relation_of(target: MatrixTarget, reply_to: str) -> JsonObject:
+    """How a post belongs to a thread and to what it answers; clients without threads see an answer to the root."""
+    answered = reply_to if reply_to.startswith("$") else ""
+    if target.root:
+        shown: Json = {"event_id": answered or target.root}
+        return {
+            "m.relates_to": {
+                "rel_type": "m.thread", "event_id": target.root, "is_falling_back": answered in ("", target.root),
+                "m.in_reply_to": shown
+            },
+        }  # fmt: skip
+    return {"m.relates_to": {"m.in_reply_to": {"event_id": answered}}} if answered else {}
+
+
+def edit_content(message_id: str, markdown: str, buttons: tuple[Button, ...]) -> JsonObject:
+    """A change of a message; clients without edits see its beginning."""
+    new = text_content(markdown, buttons)
+    return {
+        "msgtype": new["msgtype"],
+        "body": f"* {markdown[:FALLBACK_CHARS]}",
+        "m.mentions": {},
+        "m.new_content": new,
+        "m.relates_to": {"rel_type": "m.replace", "event_id": message_id},
+    }

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, ChatAccount, IncomingFile
-from shoal.chat.http import Fields, PlatformRefusal
+from shoal.chat.http import Fields, PlatformRefusal, Tolerating
 from shoal.chat.inbox import Recent, press
 from shoal.chat.slack.send import (
     CHANNEL_NAME_CHARS_MAX,
@@ -110,9 +110,6 @@ NAMES_MAX = 9
 """Names tried when the first is taken: name, name-2, …"""
 
 
-# ---- receiving ----
-
-
 class _ChannelMembers(msgspec.Struct, frozen=True):
     members: tuple[str, ...] = ()
 
@@ -161,13 +158,11 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                         await confirm()
                 case "interactive":
                     await confirm()
-                    click = self._decode(envelope.payload, SlackInteraction, "interaction")
-                    if click is not None:
+                    if (click := self._decode(envelope.payload, SlackInteraction, "interaction")) is not None:
                         await self._take_click(click, inbox)
                 case "slash_commands":
                     await confirm()
-                    slash = self._decode(envelope.payload, SlashCommand, "command")
-                    if slash is not None:
+                    if (slash := self._decode(envelope.payload, SlashCommand, "command")) is not None:
                         await self._take_slash(slash, inbox)
                 case kind:
                     await confirm()
@@ -193,12 +188,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             fields = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
             if self._inbox is None or self._tasks is None:
                 return NOT_READY
-            if "payload" in fields:
-                click = self._decode(fields["payload"].encode(), SlackInteraction, "interaction")
-                if click is not None:
-                    self._tasks.start_soon(self._take_click, click, self._inbox)
-                return TAKEN
-            self._tasks.start_soon(self._take_slash, msgspec.convert(fields, SlashCommand), self._inbox)
+            if "payload" not in fields:
+                self._tasks.start_soon(self._take_slash, msgspec.convert(fields, SlashCommand), self._inbox)
+            elif (click := self._decode(fields["payload"].encode(), SlackInteraction, "interaction")) is not None:
+                self._tasks.start_soon(self._take_click, click, self._inbox)
             return TAKEN
         call = self._decode(body, EventCall, "call")
         if call is None:
@@ -236,11 +229,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
 
     async def _take_event(self, event: SlackMessage, inbox: InboxPort) -> None:
         """Take in an event of the Events API; nothing comes of those that are nobody's words. Raises StoreError."""
-        item = event.item
+        item, nobody = event.item, ("", self._me.user_id)
         match event.type, event.subtype:
             case "message", "message_changed":
                 after, before = event.message, event.previous_message
-                nobody = ("", self._me.user_id)
                 if after is None or after.user in nobody or after.bot_id or not is_about_message(event):
                     return
                 if after.subtype == "tombstone":  # what is left of a deleted message that has replies
@@ -265,7 +257,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             case (("message" | "app_mention"), _):
                 await self._take_message(event, inbox)
             case "reaction_added", _:
-                nobody = ("", self._me.user_id)
                 if item is None or item.type != "message" or not item.channel or event.user in nobody:
                     return
                 thread = await inbox.thread_of(self._prefix(item.channel), item.ts)
@@ -575,13 +566,11 @@ class SlackAdapter(ChatAccount[SlackSettings]):
 
     async def _change(self, channel: str, ts: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         given = change_of(channel, ts, markdown, buttons)
-        try:
+        with Tolerating("streaming_state_conflict"):
             await self._api.call("chat.update", Ok, given)
-        except PlatformRefusal as refusal:
-            if refusal.code != "streaming_state_conflict":
-                raise
-            await self._streams.stop(channel, ts)
-            await self._api.call("chat.update", Ok, given)
+            return
+        await self._streams.stop(channel, ts)
+        await self._api.call("chat.update", Ok, given)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Show a status in a thread, which Slack has there only; an empty one ends it. Raises PlatformError."""
@@ -648,10 +637,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- channels ----
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Make a channel; beside a private one it is private, with the same people. Returns its id.
-
-        Raises PlatformError.
-        """
+        """Make a channel; beside a private one it is private, with the same people. Returns its id. Raises
+        PlatformError."""
         people: tuple[str, ...] = ()
         private = False
         if beside:
@@ -668,26 +655,19 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         for number in range(1, NAMES_MAX + 1):
             ending = f"-{number}" if number > 1 else ""
             given: Fields = {"name": name[: CHANNEL_NAME_CHARS_MAX - len(ending)] + ending, "is_private": private}
-            try:
+            with Tolerating("name_taken"):
                 made = (await self._api.call("conversations.create", ChannelInfo, given)).channel.id
-            except PlatformRefusal as refusal:
-                if refusal.code != "name_taken":
-                    raise
-                continue
-            if people:
-                await self._api.call("conversations.invite", Ok, {"channel": made, "users": ",".join(people)})
-            return made
+                if people:
+                    await self._api.call("conversations.invite", Ok, {"channel": made, "users": ",".join(people)})
+                return made
         raise PlatformError(f"Channels named {name!r} exist already. Choose another name.", permanent=True)
 
     async def has_channel(self, channel: str) -> bool:
         """Whether the channel is there and the bot may write to it. Raises PlatformError when that is not known."""
-        try:
+        with Tolerating("channel_not_found"):
             found = await self._channel(channel)
-        except PlatformRefusal as refusal:
-            if refusal.code == "channel_not_found":
-                return False
-            raise
-        return not found.is_archived and (found.is_member or found.is_im or found.is_mpim)
+            return not found.is_archived and (found.is_member or found.is_im or found.is_mpim)
+        return False
 
     async def _channel(self, channel: str) -> SlackChannel:
         return (await self._api.call("conversations.info", ChannelInfo, {"channel": channel})).channel

@@ -81,11 +81,8 @@ LIMITS = ChatLimits(
 
 
 def place_of(thread: ThreadId) -> tuple[str, str]:
-    """The channel of a thread, and the timestamp of the message it hangs from.
-
-    That is empty for a direct conversation, and for what is to open a thread. Raises PlatformError for an id that is
-    not of Slack's form.
-    """
+    """The channel of a thread, and the timestamp of the message it hangs from. That is empty for a direct conversation,
+    and for what is to open a thread. Raises PlatformError for an id that is not of Slack's form."""
     address = thread_address(thread)
     if address.thread == UNOPENED or (address.thread == NO_THREAD and is_direct(address.channel)):
         return address.channel, ""
@@ -219,10 +216,8 @@ class SlackStreams:
         self._offered = True
 
     async def start(self, channel: str, thread_ts: str, user: str, team: str, markdown: str) -> str:
-        """Begin to stream to a person's thread; returns the message's id, empty where Slack does not stream.
-
-        Raises PlatformError when it is not known whether the stream was begun.
-        """
+        """Begin to stream to a person's thread; returns the message's id, empty where Slack does not stream. Raises
+        PlatformError when it is not known whether the stream was begun."""
         text = markdown.removesuffix(WRITING).rstrip()
         if not (self._offered and text and len(self._streams) < STREAMS_MAX):
             return ""

@@ -67,8 +67,6 @@ _ADVICE = {
     "is_archived": " The channel is archived.",
     "link_disabled": " Turn Socket Mode on in the app's settings.",
 }
-
-
 PAGE = 200
 PAGES_MAX = 20
 """Pages read of one conversation; what is older is left out."""
@@ -97,7 +95,7 @@ def _slow_down(asked_seconds: float | None) -> PlatformError:
 # ---- what events hold ----
 
 
-class _FileShare(msgspec.Struct, frozen=True):
+class _Stamped(msgspec.Struct, frozen=True):
     ts: str = ""
 
 
@@ -113,7 +111,7 @@ class SlackFile(msgspec.Struct, frozen=True):
     url_private_download: str = ""
     is_external: bool = False
     file_access: str = ""
-    shares: dict[str, dict[str, tuple["_FileShare", ...]]] = {}
+    shares: dict[str, dict[str, tuple[_Stamped, ...]]] = {}
 
     @property
     def label(self) -> str:
@@ -149,10 +147,6 @@ class _MessageMetadata(msgspec.Struct, frozen=True):
     event_payload: dict[str, msgspec.Raw] = {}
 
 
-class _Edited(msgspec.Struct, frozen=True):
-    ts: str = ""
-
-
 class _AssistantThread(msgspec.Struct, frozen=True):
     """The pane beside what somebody looks at, where they talk with the app."""
 
@@ -180,7 +174,7 @@ class SlackMessage(msgspec.Struct, frozen=True):
     item: _ReactedItem | None = None
     metadata: _MessageMetadata | None = None
     attachments: tuple[msgspec.Raw, ...] | None = ()
-    edited: _Edited | None = None
+    edited: _Stamped | None = None
     inviter: str = ""
     tab: str = ""
     assistant_thread: _AssistantThread | None = None
@@ -377,10 +371,8 @@ class SlackApi(PlatformHttp):
         return slot.file_id
 
     async def newest(self, channel: str, thread_ts: str, oldest: str, limit: int) -> Sequence[SlackMessage]:
-        """The newest `limit` messages after `oldest` (a timestamp, or empty), oldest first. Raises PlatformError.
-
-        With `thread_ts` those of that thread, else those in the channel itself.
-        """
+        """The newest `limit` messages after `oldest` (a timestamp, or empty), oldest first. Raises PlatformError. With
+        `thread_ts` those of that thread, else those in the channel itself."""
         found: deque[SlackMessage] = deque(maxlen=limit)
         cursor = ""
         for _ in range(PAGES_MAX):
@@ -558,10 +550,6 @@ UNUSED_EVENTS = frozenset({"reaction_removed", "assistant_thread_context_changed
 
 # ---- what events mean ----
 
-
-# ---- what messages mean ----
-
-
 NO_THREAD = "0"
 """The thread part of a direct conversation's own messages, as opposed to threads under them."""
 
@@ -659,9 +647,7 @@ def edited_at(message: SlackMessage) -> datetime | None:
 
 def text_of(text: str, me: SlackBot) -> str:
     """The text without mentions of the bot, and with Slack's marks read: links, channels, announcements, entities.
-
-    Other people stay `<@ID>`, which is how one writes to them.
-    """
+    Other people stay `<@ID>`, which is how one writes to them."""
     if me.user_id:
         text = re.sub(rf"<@{re.escape(me.user_id)}(\|[^<>]*)?>[ \t]*", "", text)
 

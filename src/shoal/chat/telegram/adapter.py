@@ -265,15 +265,12 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             await self._take_in(msgspec.structs.replace(written, direct=is_direct), inbox, files)
 
     def _incoming(self, message: TelegramMessage) -> list[IncomingFile]:
-        return [
-            (
-                Attachment(
-                    file.file_name, file.mime_type or "application/octet-stream", file.file_size, author=author
-                ),
-                partial(self._api.fetch_file, file.file_id, self.download_bytes_max),
-            )
-            for file, author in files_of(message, self._me)
-        ]  # fmt: skip
+        found: list[IncomingFile] = []
+        for file, author in files_of(message, self._me):
+            kind = file.mime_type or "application/octet-stream"
+            about = Attachment(file.file_name, kind, file.file_size, author=author)
+            found.append((about, partial(self._api.fetch_file, file.file_id, self.download_bytes_max)))
+        return found
 
     # ---- out ----
 

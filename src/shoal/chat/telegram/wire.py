@@ -173,13 +173,13 @@ class _Contact(msgspec.Struct):
     last_name: str = ""
 
 
-class _PollOption(msgspec.Struct):
+class _TelegramText(msgspec.Struct):
     text: str = ""
 
 
 class _Poll(msgspec.Struct):
     question: str = ""
-    options: tuple[_PollOption, ...] = ()
+    options: tuple[_TelegramText, ...] = ()
 
 
 class _Dice(msgspec.Struct):
@@ -210,10 +210,6 @@ class _Story(msgspec.Struct):
     """A story, of which bots are told no more than whose it is."""
 
     chat: _Chat
-
-
-class _TextQuote(msgspec.Struct):
-    text: str = ""
 
 
 class _ForwardOrigin(msgspec.Struct):
@@ -277,7 +273,7 @@ class TelegramMessage(_Content):
     reply_to_story: _Story | None = None
     reply_to_checklist_task_id: int = 0
     external_reply: _ExternalReply | None = None
-    quote: _TextQuote | None = None
+    quote: _TelegramText | None = None
     forward_origin: _ForwardOrigin | None = None
     media_group_id: str = ""
     edit_date: int = 0

@@ -12,11 +12,6 @@ order by at desc, chain desc, number desc limit :limit;
 select chain, number, at, entry, previous, hash from audit
 where chain = :chain order by number desc limit :limit;
 
--- name: audit_rows
--- Entries of a chain by number.
-select chain, number, at, entry, previous, hash from audit
-where chain = :chain and number > :after order by number limit :limit;
-
 -- name: audit_after
 -- Entries of all chains, by chain and number, after one.
 select chain, number, at, entry, previous, hash from audit

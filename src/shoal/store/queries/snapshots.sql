@@ -8,10 +8,6 @@ values (:id, :thread, :agent, :description, :messages, :created_at);
 select id, thread, agent, description, messages, created_at from snapshots
 where agent = :agent and thread >= :low and thread < :high order by id desc limit :limit;
 
--- name: snapshot_one
--- One saved conversation.
-select id, thread, agent, description, messages, created_at from snapshots where id = :id;
-
 -- name: window_one
 -- Where a thread's window is.
 select thread, window_seq, last_seq, updated_at, case when open_turn <> '' or exists (

@@ -2,7 +2,6 @@
 
 import sys
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,20 +16,19 @@ from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.profiles import BUILTIN_PROFILES, Profile, Profiles, compile_profile, decide, decide_all
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option, complete_agents
-from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import (
-    hours_of,
-    json_option,
-    print_json,
-    print_records,
-    print_table,
-    printable,
-    tell,
-    when,
-)
+from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, when
 from shoal.surfaces.http.endpoints import Removed
-from shoal.surfaces.http.routes_access import AccessView, NewTokenView, PairAnswer, TokenView
-from shoal.surfaces.http.routes_permissions import HindsightView, OwnRuleView, ProfileView, SuggestedRule
+from shoal.surfaces.http.routes_access import (
+    AccessView,
+    HindsightView,
+    NewTokenView,
+    OwnRuleView,
+    PairAnswer,
+    ProfileView,
+    SuggestedRule,
+    TokenView,
+)
 
 SHELL_TOOL = "bash"
 
@@ -42,18 +40,14 @@ class ShellDecision(msgspec.Struct, frozen=True):
     parts: tuple[Ruling, ...]
 
 
-@click.group()
-def permissions() -> None:
-    """What agents may do."""
+permissions = click.Group("permissions", help="What agents may do.")
 
 
-@permissions.command()
+@command(permissions)
 @click.option("--profile", metavar="NAME|FILE", help="A profile, or a TOML file with deny, allow and ask lists.")
 @click.option("--shell", "command", metavar="COMMAND", help="Decide on a whole shell command and list its parts.")
 @click.option("--tool", default=SHELL_TOOL, show_default=True, help="The tool that would run the shell command.")
 @click.argument("actions", nargs=-1, metavar="[ACTION…|-]")
-@json_option
-@click.pass_obj
 def check(
     context: CommandContext,
     profile: str | None,
@@ -72,18 +66,14 @@ def check(
     rules = load_profile(context, profile)
     if command is not None:
         decision, rulings = decide_all(rules, shell_actions(tool, command, cwd=Path("/workspace")))
-        if as_json:
-            print_json(ShellDecision(decision, rulings))
-            return
-        print(decision)
-        _print_rulings(rulings)
-        return
-    texts = [line.rstrip("\r\n") for line in sys.stdin] if actions == ("-",) else list(actions)
-    rulings = [decide(rules, action_of(text)) for text in texts if text]
-    if as_json:
-        print_json(rulings)
+        record = ShellDecision(decision, rulings)
+        if not as_json:
+            print(decision)
     else:
-        _print_rulings(rulings)
+        texts = [line.rstrip("\r\n") for line in sys.stdin] if actions == ("-",) else list(actions)
+        record = rulings = [decide(rules, action_of(text)) for text in texts if text]
+    rows = [(ruling.decision, ruling.action, ruling.rule or "no rule matches") for ruling in rulings]
+    print_records(record, as_json, ("decision", "action", "rule"), rows, "There was no action to decide on.")
 
 
 def load_profile(context: CommandContext, name: str | None) -> Profile:
@@ -114,12 +104,10 @@ def _profile_file(name: str) -> ProfileSettings | None:
         raise ConfigError([problem]) from error
 
 
-@permissions.command()
+@command(permissions)
 @click.option("--profile", required=True, metavar="NAME|FILE", help="A profile, or a TOML file with rules.")
 @click.option("--since", default="30d", show_default=True, help="How far back to look: 12h, 30d, 2w.")
 @click.option("--agent", default="", help="Only what this agent did.")
-@json_option
-@click.pass_obj
 @as_usage()
 def replay(context: CommandContext, profile: str, since: str, agent: str, as_json: bool) -> None:
     """Say what would have been decided otherwise of everything that was checked, had the rules been others."""
@@ -143,11 +131,9 @@ def replay(context: CommandContext, profile: str, since: str, agent: str, as_jso
     print(f"{found.checked} checks of {found.actions} actions were looked at.")
 
 
-@permissions.command()
+@command(permissions)
 @click.option("--since", default="30d", show_default=True, help="How far back to look: 12h, 30d, 2w.")
 @click.option("--accept", type=click.IntRange(1), help="Write the rule of this number into shoal.toml.")
-@json_option
-@click.pass_obj
 def suggest(context: CommandContext, since: str, accept: int | None, as_json: bool) -> None:
     """Suggest narrow rules for what people were asked again and again, and always allowed."""
     found = get(context, "/api/permissions/suggestions", list[SuggestedRule], hours=hours_of(since))
@@ -174,9 +160,7 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
         tell("To accept one: `shoal permissions suggest --accept NUMBER`")
 
 
-@permissions.command()
-@json_option
-@click.pass_obj
+@command(permissions)
 def rules(context: CommandContext, as_json: bool) -> None:
     """List the rules of your own: what holds beside the profile, and what stands in profiles that you have made."""
     found = get(context, "/api/permissions/rules", list[OwnRuleView])
@@ -192,10 +176,9 @@ def _whose(rule: OwnRuleView) -> str:
     return ", ".join(names) or "everybody"
 
 
-@permissions.command()
+@command(permissions)
 @click.argument("decision", type=click.Choice(["allow", "ask", "deny", "trusted_allow"]))
 @click.argument("what", type=click.Choice(["command", "read", "write", "web", "tool", "pattern"]))
-@click.argument("text")
 @click.option("--beginning", is_flag=True, help="Whatever follows TEXT, too: more words, what is below a folder.")
 @click.option(
     "--agent",
@@ -206,7 +189,6 @@ def _whose(rule: OwnRuleView) -> str:
     help="Only for this agent; may be given again.",
 )
 @click.option("--profile", default="", metavar="NAME", help="In a profile that you have made.")
-@click.pass_obj
 def add(
     context: CommandContext, decision: str, what: str, text: str, beginning: bool, agents: tuple[str, ...], profile: str
 ) -> None:
@@ -223,19 +205,14 @@ def add(
     print(f"{made.id}: {made.list} {printable(made.words or made.pattern)}, for {_whose(made)}.")
 
 
-@permissions.command()
-@click.argument("id")
-@click.pass_obj
+@command(permissions)
 def remove(context: CommandContext, id: str) -> None:
     """Take out the rule with this ID, as permissions rules names it."""
     call_api(context, "DELETE", f"/api/permissions/rules/{path_part(id)}", into=Removed)
     print("It is gone.")
 
 
-@permissions.command()
-@click.argument("profile")
-@click.argument("name")
-@click.pass_obj
+@command(permissions)
 def copy(context: CommandContext, profile: str, name: str) -> None:
     """Begin a profile of your own, NAME, with the rules of PROFILE, which permissions rules lists then."""
     with as_usage():
@@ -246,19 +223,12 @@ def copy(context: CommandContext, profile: str, name: str) -> None:
     print(f"Have an agent act by it: shoal agents config AGENT profile {made.name}")
 
 
-@permissions.command()
-@click.argument("name")
-@click.pass_obj
+@command(permissions)
 def discard(context: CommandContext, name: str) -> None:
     """Remove the profile NAME, one of your own that no agent has."""
     with as_usage():
         call_api(context, "DELETE", f"/api/permissions/profiles/{path_part(name)}", into=Removed)
     print("It is gone.")
-
-
-def _print_rulings(rulings: Sequence[Ruling]) -> None:
-    rows = [(ruling.decision, ruling.action, ruling.rule or "no rule matches") for ruling in rulings]
-    print_table(("decision", "action", "rule"), rows, "There was no action to decide on.")
 
 
 # ---- pairing ----
@@ -276,15 +246,14 @@ class CodeOrCommand(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=CodeOrCommand, subcommand_metavar="CODE | list | remove PLATFORM:USER")
-def pair() -> None:
-    """Let a stranger in: shoal pair CODE, with the code that the agent gave them when they wrote to it."""
+pair = CodeOrCommand(
+    "pair",
+    subcommand_metavar="CODE | list | remove PLATFORM:USER",
+    help="Let a stranger in: shoal pair CODE, with the code that the agent gave them when they wrote to it.",
+)
 
 
-@pair.command(hidden=True)
-@click.argument("code")
-@json_option
-@click.pass_obj
+@command(pair, hidden=True)
 def confirm(context: CommandContext, code: str, as_json: bool) -> None:
     """Let in whoever was given CODE."""
     found = call_api(context, "POST", "/api/access/pair", {"code": code}, into=PairAnswer)
@@ -294,9 +263,7 @@ def confirm(context: CommandContext, code: str, as_json: bool) -> None:
     print(f"{printable(f'{found.platform}:{found.user}')} may speak with your agents now.")
 
 
-@pair.command("list")
-@json_option
-@click.pass_obj
+@command(pair, "list")
 def list_access(context: CommandContext, as_json: bool) -> None:
     """List who was let in by code, and who waits for it."""
     found = get(context, "/api/access", AccessView)
@@ -306,9 +273,8 @@ def list_access(context: CommandContext, as_json: bool) -> None:
     print_records(found, as_json, ("who", "name", "access"), rows, "Nobody was let in by code, and nobody waits.")
 
 
-@pair.command("remove")
+@command(pair, "remove")
 @click.argument("who", metavar="PLATFORM:USER")
-@click.pass_obj
 def remove_access(context: CommandContext, who: str) -> None:
     """Remove somebody who was let in by code."""
     platform, _, user = who.partition(":")
@@ -321,21 +287,18 @@ def remove_access(context: CommandContext, who: str) -> None:
 # ---- tokens ----
 
 
-@click.group()
-def token() -> None:
-    """Tokens for the page, the API and /v1 that can do less than the home's own: create, list, revoke."""
+token = click.Group(
+    "token", help="Tokens for the page, the API and /v1 that can do less than the home's own: create, list, revoke."
+)
 
 
-@token.command("create")
-@click.argument("name")
+@command(token, "create")
 @click.option("--scope", required=True, type=click.Choice(TOKEN_SCOPES), help="What it may do.")
 @agent_option("Confine it to the threads of this agent.")
 @click.option(
     "--as", "person", default="", metavar="PERSON", help="PLATFORM:USER, a name of [access.people], or owner."
 )
 @click.option("--expires", default="", metavar="WHEN", help="90d, 12h, 2027-01-31 or 2027-01-31T09:00:00Z.")
-@json_option
-@click.pass_obj
 def create_token(
     context: CommandContext, name: str, scope: str, agent: str, person: str, expires: str, as_json: bool
 ) -> None:
@@ -358,9 +321,7 @@ def create_token(
     )
 
 
-@token.command("list")
-@json_option
-@click.pass_obj
+@command(token, "list")
 def list_tokens(context: CommandContext, as_json: bool) -> None:
     """List the tokens; what their bearers show is kept nowhere."""
     found = get(context, "/api/tokens", list[TokenView])
@@ -371,9 +332,7 @@ def list_tokens(context: CommandContext, as_json: bool) -> None:
     print_records(found, as_json, head, rows, "There are no tokens.")
 
 
-@token.command("revoke")
-@click.argument("name")
-@click.pass_obj
+@command(token, "revoke")
 def revoke_token(context: CommandContext, name: str) -> None:
     """Revoke a token: its bearer's next call is refused, and live streams end within a second."""
     call_api(context, "DELETE", f"/api/tokens/{path_part(name)}")

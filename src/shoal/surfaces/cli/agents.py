@@ -12,9 +12,9 @@ from shoal.domain.agents import HEARD, LISTENS
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
-from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
-from shoal.surfaces.cli.output import json_option, print_records, tell
+from shoal.surfaces.cli.output import print_records, tell
 from shoal.surfaces.http.routes_agents import AgentView, DestroyedAgent, NewAgentView, TakenBack
 
 
@@ -33,14 +33,10 @@ _listen_option = click.option(
 )
 
 
-@click.group()
-def agents() -> None:
-    """Agents: who answers, with which model, prompt and permissions."""
+agents = click.Group("agents", help="Agents: who answers, with which model, prompt and permissions.")
 
 
-@agents.command("list")
-@json_option
-@click.pass_obj
+@command(agents, "list")
 def list_agents(context: CommandContext, as_json: bool) -> None:
     """List the agents."""
     found = [
@@ -62,14 +58,12 @@ def list_agents(context: CommandContext, as_json: bool) -> None:
     print_records(found, as_json, head, rows, "There are no agents.")
 
 
-@agents.command()
-@click.argument("name")
+@command(agents)
 @click.option("--model", help="PROVIDER/MODEL; without it the default one.")
 @click.option("--profile", help="Permission profile; without it the default one.")
 @click.option("--prompt", "system_prompt", help="What it is for, in a sentence or more.")
 @click.option("--beside", metavar="PLATFORM:CHANNEL", help="Make a channel for it beside this one.")
 @_listen_option
-@click.pass_obj
 def create(
     context: CommandContext,
     name: str,
@@ -83,9 +77,7 @@ def create(
     given = {"model": model, "profile": profile, "system_prompt": system_prompt}
     settings = {key: value for key, value in given.items() if value is not None}
     make_home(context.home)
-    body: dict[str, object] = {"name": name, "settings": settings}
-    if beside is not None:
-        body |= {"beside": beside, "listen": listen}
+    body = {"name": name, "settings": settings, "beside": beside or "", "listen": listen}
     made = call_api(context, "POST", "/api/agents", body, into=NewAgentView)
     print(f"Made {context.home.agent(name)}. Edit AGENTS.md there to say how it works.")
     for place in made.agent.channels:
@@ -94,11 +86,8 @@ def create(
         tell(made.note)
 
 
-@agents.command()
+@command(agents)
 @click.argument("name", shell_complete=complete_agents)
-@click.argument("key")
-@click.argument("value")
-@click.pass_obj
 def config(context: CommandContext, name: str, key: str, value: str) -> None:
     """Set KEY of an agent: model, profile, system_prompt, tools, fallback, max_output_tokens, temperature,
     restrict_to_workspace, taint, idle_minutes, budget.usd_per_turn, budget.usd_per_day, budget.tokens_per_turn,
@@ -112,11 +101,10 @@ def config(context: CommandContext, name: str, key: str, value: str) -> None:
     print(f"{name}: {key} is {value or 'left to the default'} from the next turn on.")
 
 
-@agents.command()
+@command(agents)
 @click.argument("name", shell_complete=complete_agents)
 @click.option("--keep-files", is_flag=True, help="Move its folder to removed/ instead of deleting it.")
 @click.option("--yes", is_flag=True, help="Do not ask, as where nobody sits at a terminal.")
-@click.pass_obj
 def destroy(context: CommandContext, name: str, keep_files: bool, yes: bool) -> None:
     """Remove an agent: its turns are stopped, its channels go to the default agent, its conversations stay."""
     folder = _existing(context, name)
@@ -131,11 +119,10 @@ def destroy(context: CommandContext, name: str, keep_files: bool, yes: bool) -> 
     )
 
 
-@agents.command()
+@command(agents)
 @click.argument("name", shell_complete=complete_agents)
 @click.argument("channel", metavar="PLATFORM:CHANNEL")
 @_listen_option
-@click.pass_obj
 def bind(context: CommandContext, name: str, channel: str, listen: str) -> None:
     """Let an agent answer in a channel from its next message on, such as discord:1234567890."""
     platform, identity = _channel(channel)
@@ -144,9 +131,8 @@ def bind(context: CommandContext, name: str, channel: str, listen: str) -> None:
     print(f"{name} answers {HEARD[listen]} in {channel} from the next message on.")
 
 
-@agents.command()
+@command(agents)
 @click.argument("channel", metavar="PLATFORM:CHANNEL")
-@click.pass_obj
 def unbind(context: CommandContext, channel: str) -> None:
     """Let the default agent answer in a channel again."""
     platform, identity = _channel(channel)
@@ -154,9 +140,8 @@ def unbind(context: CommandContext, channel: str) -> None:
     print(f"{channel} is bound to no agent any more.")
 
 
-@agents.command()
+@command(agents)
 @click.argument("name", shell_complete=complete_agents)
-@click.pass_obj
 def undo(context: CommandContext, name: str) -> None:
     """Take back the newest change that an agent made to itself. Again takes back the one before."""
     _existing(context, name)

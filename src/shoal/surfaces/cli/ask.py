@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 import msgspec
@@ -33,13 +33,10 @@ from shoal.domain.events import (
 from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
 from shoal.domain.messages import Usage
 from shoal.domain.tables import width_of
+from shoal.surfaces.cli.client import Link, open_link
 from shoal.surfaces.cli.completion import agent_option
-from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import limit_words, print_json, printable, status_words, tell
-
-if TYPE_CHECKING:
-    from shoal.surfaces.cli.link import Link
-
 
 INPUT_CHARS_MAX = 1_000_000
 """Of standard input; no model takes more in one message."""
@@ -76,12 +73,11 @@ class AskResult(msgspec.Struct, frozen=True):
         return found
 
 
-@click.command()
+@command()
 @click.argument("text", nargs=-1)
 @click.option("--thread", help="Go on in this thread; without it a new one is made.")
 @agent_option("Who answers; without it the default agent.")
 @click.option("--json", "as_json", is_flag=True, help="Print thread, turn, reply, steps, usage and outcome as JSON.")
-@click.pass_obj
 def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
     """Ask one thing and print the reply. What is piped in is read too, and follows TEXT, or stands alone without it.
 
@@ -117,8 +113,6 @@ def _read_input() -> str:
 async def _ask(
     context: CommandContext, question: str, thread: ThreadId | None, agent: str, *, as_json: bool
 ) -> AskResult:
-    from shoal.surfaces.cli.link import open_link
-
     async with open_link(context, thread, channel="ask") as (link, chosen):
         standing = await link.standing()
         message_id = await link.send(question, agent)
@@ -134,7 +128,7 @@ async def _ask(
 class _Turn:
     """Follows the turn that answers one message, and prints as it goes."""
 
-    def __init__(self, link: "Link", thread: ThreadId, message_id: str, *, as_json: bool) -> None:
+    def __init__(self, link: Link, thread: ThreadId, message_id: str, *, as_json: bool) -> None:
         self.link = link
         self.thread = thread
         self.message_id = message_id

@@ -30,18 +30,17 @@ from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, St
 from shoal.store.driver import migrations
 from shoal.store.lock import is_held
 from shoal.store.store import Store
-from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import tell
 from shoal.tools.tainted_files import MarkedFiles
 
 
-@click.command()
+@command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--with-secrets", is_flag=True, help="Keep the secrets of shoal.toml and secrets/, and the token.")
 @click.option("--force", is_flag=True, help="Replace FILE if there is one.")
 @click.option("--list", "lists", is_flag=True, help="Show the backups that are kept in backup.to.")
-@click.pass_obj
 def backup(context: CommandContext, file: Path | None, with_secrets: bool, force: bool, lists: bool) -> None:
     """Write database, data, agents and configuration into FILE (tar.gz), also while a server runs.
 
@@ -94,13 +93,12 @@ def _line(kept: Backup) -> str:
     return f"{kept.name}  {kept.at:%Y-%m-%d %H:%M} UTC  {kept.size_bytes:,} bytes"
 
 
-@click.command()
+@command()
 @click.argument("file", required=False)
 @click.option(
     "--into", type=click.Path(file_okay=False, path_type=Path), help="Make this directory; else the home directory."
 )
 @click.option("--accept-loss", is_flag=True, help="Go on with the database without what its -wal file should hold.")
-@click.pass_obj
 def restore(context: CommandContext, file: str | None, into: Path | None, accept_loss: bool) -> None:
     """Make the home directory from FILE, or from the backup of that name in backup.to. An existing one is never
     overwritten.
@@ -163,13 +161,9 @@ def _make_from(file: Path, context: CommandContext) -> None:
         print(f"Made {root} from {file}. Its database is {root / DUMP}: bring that into an empty PostgreSQL database ")
         tell(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
         return
-
-    async def mark_again(store: Store) -> None:
-        """Mark the files that were changed while untrusted content steered an agent: making them cleared the marks."""
-        await MarkedFiles(store.settings, context.home).renew({root / name: at for name, at in changed_at.items()})
-
-    try:
-        context.write(mark_again)
+    changed = {root / name: at for name, at in changed_at.items()}
+    try:  # what was changed while untrusted content steered an agent is marked again: making it cleared the marks
+        context.write(lambda store: MarkedFiles(store.settings, context.home).renew(changed))
     except StoreError as error:
         raise StoreError(
             f"{root} was made, but not which of its files untrusted content had a hand in: {error} Remove {root}, see "
@@ -178,9 +172,8 @@ def _make_from(file: Path, context: CommandContext) -> None:
     tell(f"Made {root} from {file}. `shoal doctor` checks it; secrets that were left out have to be set again.")
 
 
-@click.command()
+@command()
 @click.option("--to", "url", metavar="URL", help="Copy everything into this empty PostgreSQL database instead.")
-@click.pass_obj
 def migrate(context: CommandContext, url: str | None) -> None:
     """Bring the database to this version's schema. Starting does that too; this is for doing it beforehand.
 

@@ -19,20 +19,10 @@ from shoal.domain.errors import ConfigError, HomeLocked, NotFound, ShoalError, S
 from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.domain.markup import counted
 from shoal.domain.schema import refusal
-from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
+from shoal.surfaces.cli.client import as_usage, call_api, get, open_api, path_part
 from shoal.surfaces.cli.completion import agent_option
-from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.link import open_api
-from shoal.surfaces.cli.output import (
-    hours_of,
-    json_option,
-    print_json,
-    print_records,
-    print_table,
-    printable,
-    tell,
-    usd,
-)
+from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, usd
 from shoal.surfaces.http.routes_cases import CaseView, CheckBegun, ComparisonView
 from shoal.surfaces.http.routes_threads import ReplayView, ThreadSummary
 from shoal.turn.checks import CaseOutcome
@@ -60,13 +50,11 @@ class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
 
-@click.command()
+@command()
 @click.argument("id", required=False)
 @click.option("--turn", default="", help="Only this turn of the thread.")
 @click.option("--all", "every", is_flag=True, help="Every thread, archived ones too.")
 @click.option("--since", help="With --all: active this lately; 12h, 2w. By default 30d.")
-@json_option
-@click.pass_obj
 @as_usage()
 def replay(context: CommandContext, id: str | None, turn: str, every: bool, since: str | None, as_json: bool) -> int:
     """Build the requests of past model calls again and say whether they are what was sent. ID is a thread's.
@@ -151,7 +139,7 @@ def all_as_usage() -> Generator[None]:
 # ---- compare ----
 
 
-@click.command()
+@command()
 @click.option("--model", required=True, help="The model to ask, PROVIDER/MODEL.")
 @click.option("--thread", default="", metavar="ID", help="The calls of this thread.")
 @click.option("--last", default=0, type=click.IntRange(0), help="Those of so many turns, the newest of all threads.")
@@ -160,8 +148,6 @@ def all_as_usage() -> Generator[None]:
 @click.option("--system", type=click.Path(path_type=Path), help="With the instructions in this file.")
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(1, RUNS_MAX), help="How often to ask each.")
 @usd_option
-@json_option
-@click.pass_obj
 def compare(
     context: CommandContext,
     model: str,
@@ -305,13 +291,10 @@ def step_figures(before: Sequence[float], after: Sequence[float], unit: str = ""
 # ---- cases ----
 
 
-@click.group()
-def cases() -> None:
-    """Turns that are kept as tests of an agent."""
+cases = click.Group("cases", help="Turns that are kept as tests of an agent.")
 
 
-@cases.command()
-@click.argument("thread")
+@command(cases)
 @click.option("--name", required=True, help="What to call it: small letters, digits and hyphens.")
 @click.option("--turn", default="", help="The turn; without it the thread's last one.")
 @click.option("--about", default="", help="A sentence that says what it is for.")
@@ -323,8 +306,6 @@ def cases() -> None:
 @click.option("--lacks", multiple=True, metavar="TEXT", help="The answer does not contain this.")
 @click.option("--judged", multiple=True, metavar="SENTENCE", help="A model finds this true of what it does.")
 @click.option("--sandbox", is_flag=True, help="Let its tools work in a throw-away workspace when it is checked.")
-@json_option
-@click.pass_obj
 def save(
     context: CommandContext,
     thread: str,
@@ -362,10 +343,8 @@ def save(
     tell(f"Saved as agents/{made.agent}/{made.file}. `shoal check --agent {made.agent}` runs it.")
 
 
-@cases.command("list")
+@command(cases, "list")
 @agent_option("Whose.", "main")
-@json_option
-@click.pass_obj
 def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
     """List an agent's cases and what has to hold in each."""
     with all_as_usage():
@@ -375,14 +354,12 @@ def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
     print_records(found, as_json, ("case", "has to hold", "about"), rows, empty)
 
 
-@click.command()
+@command()
 @click.argument("names", nargs=-1, metavar="[CASE…]")
 @agent_option("Whose cases.", "main")
 @click.option("--model", default="", help="Another model than the agent's.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML to this file.")
 @usd_option
-@json_option
-@click.pass_obj
 def check(
     context: CommandContext,
     names: tuple[str, ...],

@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -38,21 +37,18 @@ from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, parse_thread_
 from shoal.domain.markup import counted
 from shoal.domain.messages import SILENT, ToolCall, Usage
 from shoal.domain.posts import OutboundPost
+from shoal.surfaces.cli.client import Link, open_link
 from shoal.surfaces.cli.completion import agent_option
-from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import call_line, event_lines, printable, request_lines, result_lines, status_words, tell
-
-if TYPE_CHECKING:
-    from shoal.surfaces.cli.link import Link
 
 THREAD = ThreadId("terminal:local:main")
 """The thread of a chat unless another is named."""
 
 
-@click.command()
+@command()
 @click.option("--thread", default=str(THREAD), show_default=True, help="The conversation to go on with.")
 @agent_option("Who answers in a new conversation; without it the default agent.")
-@click.pass_obj
 def chat(context: CommandContext, thread: str, agent: str) -> int:
     """Chat in the terminal: /help lists the commands; y, t and n answer the agent's questions.
 
@@ -65,8 +61,6 @@ def chat(context: CommandContext, thread: str, agent: str) -> int:
 
 async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
     import anyio
-
-    from shoal.surfaces.cli.link import open_link
 
     async with open_link(context, thread, channel="local") as (link, chosen), anyio.create_task_group() as tasks:
         if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
@@ -169,7 +163,7 @@ class TerminalChat:
     `questions` that wait for a decision; and `doing`. With `recaps` it begins with what was said before.
     """
 
-    def __init__(self, link: "Link", thread: ThreadId, agent: str, screen: ChatScreen, *, recaps: bool = False) -> None:
+    def __init__(self, link: Link, thread: ThreadId, agent: str, screen: ChatScreen, *, recaps: bool = False) -> None:
         self.link = link
         self.thread = thread
         self.agent = agent

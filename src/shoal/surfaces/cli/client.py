@@ -1,4 +1,5 @@
-"""The API as commands call it: of the Shoal that serves this home directory, else of the same application in process.
+"""The API as commands call it: of the Shoal that serves this home directory, else of the same application in process;
+and a thread in either, for `shoal ask` and `shoal chat`, which enters where every platform's messages enter.
 
 The lock file tells where a server is, the token file lets in. It is ours and on this machine, so that a few lines of
 HTTP/1.0 are enough.
@@ -6,25 +7,41 @@ HTTP/1.0 are enough.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+import secrets
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
 import msgspec
 
+from shoal.domain.clock import SystemClock
+from shoal.domain.commands import CommandRequest, parse_command
 from shoal.domain.errors import Conflict, Gone, InvalidId, InvalidInput, NotFound, ShoalError, StoreNewer
-from shoal.domain.events import LIVE_CLASSES, Event, LiveEvent, decode_data
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.events import LIVE_CLASSES, Event, LiveEvent, Scope, decode_data
+from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, make_thread_id
+from shoal.domain.messages import Abort, Author, Prompt, Steer
+from shoal.domain.permissions import Asker
+from shoal.domain.posts import OutboundPost
+from shoal.domain.records import ThreadInfo
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.context import CommandContext
+
+if TYPE_CHECKING:
+    from shoal.app import App
 
 T = TypeVar("T")
 
 REQUEST_SECONDS = 30.0
 LINE_BYTES_MAX = 67_108_864
+RECONNECT_SECONDS = 1.0
+RECONNECTS_MAX = 30
+"""How often a server that went away is looked for, once every RECONNECT_SECONDS, before giving up."""
+OWNER = Author("owner", trusted=True)
+ASKER = Asker(trust="owner", user="owner", platform="terminal")
+
 _HOLDER = re.compile(r"process \d+ at (http://\S+)")
 
 
@@ -44,15 +61,6 @@ class Busy(ShoalError):
     """The thread's mailbox is full."""
 
 
-class _ErrorText(msgspec.Struct):
-    message: str = ""
-
-
-class _ServerAnswer(NamedTuple):
-    status: int
-    body: asyncio.StreamReader
-
-
 class ServerClient:
     """The API of a running Shoal."""
 
@@ -65,22 +73,22 @@ class ServerClient:
 
         Raises NotFound, Conflict, Gone, InvalidInput or Busy as the server says, ShoalError for anything else.
         """
-        async with self._open(method, path, "application/json", body) as answer:
+        async with self._open(method, path, "application/json", body) as (status, answer):
             try:
                 async with asyncio.timeout(REQUEST_SECONDS):
-                    content = await answer.body.read()
+                    content = await answer.read()
             except (OSError, TimeoutError) as error:
                 raise ShoalError(f"Shoal at {self.address} broke off its answer. Look at its log.") from error
-        return decoded(answer.status, content, into, f"Shoal at {self.address}")
+        return decoded(status, content, into, f"Shoal at {self.address}")
 
     async def stream(self, path: str, method: str = "GET", body: object = None) -> AsyncGenerator[bytes]:
         """The data of server-sent events, until the server ends them. Raises ShoalError."""
-        async with self._open(method, path, "text/event-stream", body) as answer:
-            if answer.status != 200:
-                decoded(answer.status, await answer.body.read(), object, f"Shoal at {self.address}")
+        async with self._open(method, path, "text/event-stream", body) as (status, answer):
+            if status != 200:
+                decoded(status, await answer.read(), object, f"Shoal at {self.address}")
             while True:
                 try:
-                    line = await answer.body.readline()
+                    line = await answer.readline()
                 except (OSError, ValueError) as error:
                     raise ShoalError(f"Shoal at {self.address} broke off its events. Look at its log.") from error
                 if not line:
@@ -89,7 +97,9 @@ class ServerClient:
                     yield line.removeprefix(b"data: ")
 
     @asynccontextmanager
-    async def _open(self, method: str, path: str, accept: str, body: object = None) -> AsyncGenerator[_ServerAnswer]:
+    async def _open(
+        self, method: str, path: str, accept: str, body: object = None
+    ) -> AsyncGenerator[tuple[int, asyncio.StreamReader]]:
         content = content_of(body)
         target = urlsplit(self.address)
         head = [
@@ -111,7 +121,7 @@ class ServerClient:
             message = f"Shoal at {self.address} does not answer. Restart it, or stop it and try again."
             raise ShoalError(message) from error
         try:
-            yield _ServerAnswer(status, reader)
+            yield status, reader
         finally:
             writer.close()
 
@@ -151,6 +161,39 @@ def call_api(context: CommandContext, method: str, path: str, body: object = Non
     return decoded(*use_store(lambda store: call_offline(context, config, store, method, path, body)), into)
 
 
+@asynccontextmanager
+async def open_api(context: CommandContext) -> AsyncGenerator[ServerClient]:
+    """The API of the Shoal that serves this home directory, else of one that is started in this process meanwhile.
+
+    Raises NotFound without a home directory, and what starting raises.
+    """
+    server = find_server(context)
+    if server is not None:
+        yield server
+        return
+    if not context.root.is_dir():
+        raise NotFound(f"There is no home directory {context.root}. `shoal init` makes it; --home names another.")
+    from shoal.app import open_app
+    from shoal.maintenance import collect_seldom
+    from shoal.surfaces.http.server import WebOptions, serve
+
+    config, token = context.config(), secrets.token_urlsafe(32)
+    context.guard()
+    async with open_app(config) as app, serve(app, WebOptions(token=token, port=0)) as address:
+        collect_seldom(stays=False)
+        yield ServerClient(address, token)
+
+
+def call_app(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T]) -> T:
+    """One call of `open_api`, for what needs an application that runs. Raises what this and the call raise."""
+
+    async def call() -> T:
+        async with open_api(context) as api:
+            return await api.call(method, path, body, into=into)
+
+    return asyncio.run(call())
+
+
 def get(context: CommandContext, path: str, into: type[T], **query: str | int | bool) -> T:
     """`call_api` for what is only looked at, with the parts of its query that are given."""
     given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
@@ -169,7 +212,7 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
             why = f"{who} answered in a form that this version does not know: {refusal(error, into)}."
             raise ShoalError(f"{why} Use the `shoal` of the version that runs.") from error
     try:
-        message = msgspec.json.decode(content, type=_ErrorText).message
+        message = msgspec.json.decode(content, type=dict[str, str]).get("message")
     except msgspec.DecodeError:
         message = ""
     kinds: dict[int, type[ShoalError]] = {
@@ -201,3 +244,177 @@ def decode_item(content: bytes) -> Event | LiveEvent:
 def decode_event(content: msgspec.Raw) -> Event:
     """An event of the journal as the API shows it."""
     return msgspec.json.decode(content, type=_ReceivedEvent).event()
+
+
+# ---- a thread ----
+
+
+@asynccontextmanager
+async def open_link(
+    context: CommandContext, thread: ThreadId | None, *, channel: str
+) -> AsyncGenerator[tuple["Link", ThreadId]]:
+    """Open a thread, or a new one of a terminal channel when none is named.
+
+    Starts Shoal in this process unless one serves this home directory. Raises what starting raises.
+    """
+    chosen = thread or make_thread_id("terminal", channel, SystemClock().new_id())
+    server = find_server(context)
+    if server is not None:
+        yield RemoteLink(server, chosen), chosen
+        return
+    from shoal.app import open_app
+    from shoal.maintenance import collect_seldom
+    from shoal.surfaces.cli.init import make_home
+
+    make_home(context.home)
+    config = context.config()
+    context.guard()
+    async with open_app(config) as app:
+        collect_seldom(stays=False)
+        yield LocalLink(app, chosen), chosen
+
+
+class LocalLink:
+    """A thread of the Shoal in this process, from the side of the person who types. `place` says where it runs."""
+
+    place = "this process"
+
+    def __init__(self, app: "App", thread: ThreadId) -> None:
+        self._app = app
+        self._thread = thread
+
+    async def standing(self) -> ThreadInfo | None:
+        """The thread's state; None before its first message."""
+        return await self._app.store.journal.thread(self._thread)
+
+    async def send(self, text: str, agent: str) -> str:
+        """Send a prompt and return its message id, by which its turn is known; empty when the mailbox is full.
+
+        Raises InvalidInput for an unknown agent.
+        """
+        app = self._app
+        if agent and not app.agents.exists(agent):
+            raise InvalidInput(f"There is no agent {agent!r}. There are: {', '.join(app.agents.names())}.")
+        key = app.clock.new_id()
+        alone = self._thread.partition(":")[0] in OWN_PLATFORMS
+        prompt = Prompt(self._thread, key, text, OWNER, app.clock.now(), agent=agent, message_id=key, direct=alone)
+        receipt = await app.orchestrator.send(prompt)
+        return "" if receipt.status == "busy" else key
+
+    async def steer(self, text: str) -> bool:
+        """Hand a message to the running turn; False when none runs."""
+        clock = self._app.clock
+        receipt = await self._app.orchestrator.send(Steer(self._thread, clock.new_id(), text, OWNER, clock.now()))
+        return receipt.delivered
+
+    async def abort(self, *, all_queued: bool) -> bool:
+        """End the running turn; False when none runs."""
+        return (await self._app.orchestrator.send(Abort(self._thread, OWNER, all_queued))).delivered
+
+    async def clear(self) -> None:
+        """Start the model's window anew."""
+        await self._app.orchestrator.clear(self._thread, OWNER.id)
+
+    async def command(self, text: str) -> str:
+        """Do what a slash command of the chats does, and return its answer."""
+        clock, spoken = self._app.clock, parse_command(text)
+        if spoken is None:
+            return f"There is no command {text.split(maxsplit=1)[0]}. /help lists them."
+        key, at = clock.new_id(), clock.now()
+        asked = CommandRequest(self._thread, OWNER, spoken.name, spoken.argument, key, at, direct=True, by=ASKER)
+        return await self._app.commands.command(asked)
+
+    async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
+        """Decide an approval and return what it became. Raises NotFound, Conflict or Gone."""
+        return await self._app.orchestrator.decide(approval, allow, ASKER, scope)
+
+    def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
+        """Have what is posted to the thread shown while inside, where this process posts it."""
+        from shoal.chat.local import TerminalAdapter
+
+        adapter = self._app.adapters.get("terminal")
+        return adapter.attach(self._thread, show) if isinstance(adapter, TerminalAdapter) else nullcontext()
+
+    async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
+        """Journal, then live; from the journal again where this reader fell behind or events were not shown."""
+        seq, has_ended = after, False
+        while not has_ended:
+            with self._app.hub.subscribe(self._thread) as subscription:
+                for event in await self._app.store.journal.events(self._thread, seq):
+                    seq = event.seq
+                    yield event
+                async for item in subscription:
+                    if isinstance(item, LiveEvent):
+                        yield item
+                    elif item.seq > seq + 1:
+                        break
+                    elif item.seq > seq:
+                        seq = item.seq
+                        yield item
+                else:
+                    has_ended = not subscription.lost
+
+
+class RemoteLink:
+    """A thread of the Shoal that runs already; what each method does, `LocalLink` says."""
+
+    def __init__(self, server: ServerClient, thread: ThreadId) -> None:
+        self._server = server
+        self._path = f"/api/threads/{path_part(thread)}"
+        self.place = f"the Shoal at {server.address}"
+
+    async def standing(self) -> ThreadInfo | None:
+        try:
+            return await self._server.call("GET", self._path, into=ThreadInfo)
+        except NotFound:
+            return None
+
+    async def send(self, text: str, agent: str) -> str:
+        try:
+            body = {"text": text, "agent": agent}
+            answer = await self._server.call("POST", f"{self._path}/messages", body, into=dict[str, object])
+        except Busy:
+            return ""
+        return str(answer["message_id"])
+
+    async def steer(self, text: str) -> bool:
+        return await self._deliver("steer", {"text": text})
+
+    async def abort(self, *, all_queued: bool) -> bool:
+        return await self._deliver("abort", {"all_queued": all_queued})
+
+    async def clear(self) -> None:
+        await self._server.call("POST", f"{self._path}/clear")
+
+    async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
+        body = {"decision": "allow" if allow else "deny", "scope": scope}
+        answer = await self._server.call("POST", f"/api/approvals/{path_part(approval)}", body, into=dict[str, str])
+        return answer["state"]
+
+    async def command(self, text: str) -> str:
+        return (await self._server.call("POST", f"{self._path}/command", {"text": text}, into=dict[str, str]))["answer"]
+
+    async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
+        """The live stream, taken up where it broke off when the server was restarted."""
+        seq, failures = after, 0
+        while True:
+            try:
+                async for line in self._server.stream(f"{self._path}/events?after={seq}"):
+                    item = decode_item(line)
+                    failures = 0
+                    seq = item.seq if isinstance(item, Event) else seq
+                    yield item
+            except ShoalError:
+                if failures >= RECONNECTS_MAX:
+                    raise
+            failures += 1
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def _deliver(self, call: str, body: object) -> bool:
+        return (await self._server.call("POST", f"{self._path}/{call}", body, into=dict[str, bool]))["delivered"]
+
+
+Link: TypeAlias = LocalLink | RemoteLink

@@ -1,9 +1,13 @@
-"""What a command works on: the home directory, and what is opened from it when it is needed."""
+"""What a command works on: the home directory, and what is opened from it when it is needed; and how a typed function
+becomes a command."""
 
+import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+import click
 
 if TYPE_CHECKING:
     from shoal.config import Config
@@ -12,6 +16,7 @@ if TYPE_CHECKING:
     from shoal.store.store import Store
 
 T = TypeVar("T")
+P = ParamSpec("P")
 NO_OVERRIDES: Mapping[str, object] = {}
 
 
@@ -123,3 +128,34 @@ class CommandContext:
             raise NotFound(f"There is no home directory {self.root}. `shoal init` makes it; --home names another.")
         url = self.config().database.url
         return url.reveal() if url else ""
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def command(
+    group: click.Group | None = None, name: str | None = None, *, hidden: bool = False
+) -> Callable[[Callable[Concatenate[CommandContext, P], int | None]], click.Command]:
+    """Make a typed function a command, of `group` or by itself, which is given the CommandContext first.
+
+    A parameter that no option or argument is declared for is an argument of its name; `as_json` is `--json`.
+    """
+
+    def make(function: Callable[Concatenate[CommandContext, P], int | None]) -> click.Command:
+        made = click.command(name, hidden=hidden)(click.pass_obj(function))
+        _, *taken = inspect.signature(function).parameters.values()
+        names = [one.name for one in taken if one.kind is one.POSITIONAL_OR_KEYWORD]
+        declared = {one.name for one in made.params}
+        if "as_json" in names and "as_json" not in declared:
+            made = json_option(made)
+        arguments = [click.Argument([one]) for one in names if one != "as_json" and one not in declared]
+        order = {one: place for place, one in enumerate(names)}
+        made.params = sorted(
+            [*arguments, *made.params],
+            key=lambda one: order.get(one.name or "", 0) if isinstance(one, click.Argument) else len(names),
+        )
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return make

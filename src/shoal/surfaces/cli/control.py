@@ -13,8 +13,8 @@ from shoal.domain.ids import parse_thread_id
 from shoal.domain.triggers import BRIEF_ON_PAGE, next_cron, parse_when
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.completion import agent_option
-from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import VERDICTS, json_option, print_json, print_records, printable, tell, when
+from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.output import VERDICTS, print_json, print_records, printable, tell, when
 from shoal.surfaces.http.endpoints import Removed
 from shoal.surfaces.http.routes_control import ApprovalView, McpToolView, McpView, ProcessView, TriggerView
 from shoal.tools.mcp.pins import DIGEST_CHARS
@@ -25,16 +25,12 @@ THREAD = "terminal:local:main"
 # ---- approvals ----
 
 
-@click.group()
-def approvals() -> None:
-    """Questions that wait for a person: what exactly would run, and your answer."""
+approvals = click.Group("approvals", help="Questions that wait for a person: what exactly would run, and your answer.")
 
 
-@approvals.command("list")
+@command(approvals, "list")
 @click.option("--all", "everything", is_flag=True, help="Those that were decided too.")
 @click.option("--thread", default="", help="Only those of this thread.")
-@json_option
-@click.pass_obj
 def list_approvals(context: CommandContext, everything: bool, thread: str, as_json: bool) -> None:
     """List the questions, the newest first."""
     found = get(context, "/api/approvals", list[ApprovalView], pending=not everything, thread=thread)
@@ -43,10 +39,7 @@ def list_approvals(context: CommandContext, everything: bool, thread: str, as_js
     print_records(found, as_json, head, rows, "Nothing waits for an answer.")
 
 
-@approvals.command("show")
-@click.argument("id")
-@json_option
-@click.pass_obj
+@command(approvals, "show")
 def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
     """Show one question whole: what exactly would run, who asked, and why it is asked."""
     found = get(context, f"/api/approvals/{path_part(id)}", ApprovalView)
@@ -61,18 +54,14 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
     print(f"\n{printable(found.shown)}")
 
 
-@approvals.command()
-@click.argument("id")
+@command(approvals)
 @click.option("--thread", "for_thread", is_flag=True, help="Allow the same for the whole thread.")
-@click.pass_obj
 def allow(context: CommandContext, id: str, for_thread: bool) -> None:
     """Allow what the question shows, once."""
     _decide(context, id, {"decision": "allow", "scope": "thread" if for_thread else "once"}, "Allowed.")
 
 
-@approvals.command()
-@click.argument("id")
-@click.pass_obj
+@command(approvals)
 def deny(context: CommandContext, id: str) -> None:
     """Refuse it; the agent is told and continues without it."""
     _decide(context, id, {"decision": "deny"}, "Denied.")
@@ -98,12 +87,10 @@ class TriggerTime(msgspec.Struct, frozen=True):
     text: str
 
 
-@click.group()
-def triggers() -> None:
-    """Turns that start by the clock: once, or again and again."""
+triggers = click.Group("triggers", help="Turns that start by the clock: once, or again and again.")
 
 
-@click.command()
+@command()
 @click.argument("at", metavar="AT")
 @click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: this machine's]")
 @click.option("--working-days", is_flag=True, help="From Monday to Friday.")
@@ -111,7 +98,6 @@ def triggers() -> None:
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
 @click.option("--agent", default="", help="Who sends it; 'brief' is made for it.  [default: the default agent]")
-@click.pass_obj
 def brief(context: CommandContext, at: str, timezone: str, working_days: bool, **given: str) -> None:
     """Have a brief sent every morning AT an hour such as 8 or 8:30, or off.
 
@@ -143,9 +129,7 @@ def send_brief(context: CommandContext, asked: Mapping[str, str]) -> list[str]:
     return said if find_server(context) else [*said, "Triggers fire only while `shoal run` is running."]
 
 
-@triggers.command("list")
-@json_option
-@click.pass_obj
+@command(triggers, "list")
 def list_triggers(context: CommandContext, as_json: bool) -> None:
     """List the triggers, the next due first."""
     found = get(context, "/api/triggers", list[TriggerView])
@@ -164,16 +148,14 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
     print_records(found, as_json, head, rows, "There are no triggers. `shoal triggers add WHEN TEXT` makes one.")
 
 
-@triggers.command()
+@command(triggers)
 @click.argument("when_", metavar="WHEN")
-@click.argument("text")
 @click.option("--thread", help=f"The thread it goes into.  [default: {THREAD}]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
 @click.option("--timezone", default="UTC", show_default=True, help="IANA name, such as Europe/Berlin.")
 @agent_option("Who answers; without it the thread's or channel's agent.")
 @click.option("--name", default="", help="A name for lists.")
-@click.pass_obj
 def add(context: CommandContext, when_: str, text: str, thread: str | None, **given: str) -> None:
     """Have the agent do TEXT at a time.
 
@@ -190,37 +172,29 @@ def add(context: CommandContext, when_: str, text: str, thread: str | None, **gi
         tell("Triggers fire only while `shoal run` is running.")
 
 
-@triggers.command()
-@click.argument("id")
-@click.pass_obj
+@command(triggers)
 def remove(context: CommandContext, id: str) -> None:
     """Remove a trigger."""
     call_api(context, "DELETE", f"/api/triggers/{path_part(id)}")
     print("Removed.")
 
 
-@triggers.command()
-@click.argument("id")
-@click.pass_obj
+@command(triggers)
 def pause(context: CommandContext, id: str) -> None:
     """Pause a trigger until it is resumed."""
     call_api(context, "POST", f"/api/triggers/{path_part(id)}/pause")
     tell("Paused until `shoal triggers resume`.")
 
 
-@triggers.command()
-@click.argument("id")
-@click.pass_obj
+@command(triggers)
 def resume(context: CommandContext, id: str) -> None:
     """Resume a trigger that is paused or was switched off."""
     found = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerView)
     print(f"Resumed; it fires next at {when(found.next_at)} UTC.")
 
 
-@triggers.command("next")
+@command(triggers, "next")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
-@json_option
-@click.pass_obj
 def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
     """Show the times that come next, over all triggers."""
     now = datetime.now(UTC)
@@ -242,17 +216,13 @@ def _times(trigger: TriggerView, now: datetime) -> Iterator[TriggerTime]:
 # ---- processes ----
 
 
-@click.group()
-def processes() -> None:
-    """Processes that agents have started."""
+processes = click.Group("processes", help="Processes that agents have started.")
 
 
-@processes.command("list")
+@command(processes, "list")
 @agent_option("Only those of this agent.")
 @click.option("--running", is_flag=True, help="Only those that run.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
-@json_option
-@click.pass_obj
 def list_processes(context: CommandContext, agent: str, running: bool, limit: int, as_json: bool) -> None:
     """List the processes, newest first."""
     found = get(context, "/api/processes", list[ProcessView], agent=agent, running=running, limit=limit)
@@ -269,20 +239,16 @@ def list_processes(context: CommandContext, agent: str, running: bool, limit: in
     print_records(found, as_json, head, rows, "There are no processes.")
 
 
-@processes.command()
-@click.argument("id")
+@command(processes)
 @click.option(
     "--tail", default=100, show_default=True, type=click.IntRange(1, 1000), help="How many of the last lines."
 )
 @click.option("--offset", default=-1, help="Lines from this byte on instead.")
 @click.option("--grep", default="", help="Only lines that contain this.")
-@json_option
-@click.pass_obj
 def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as_json: bool) -> None:
     """Show what a process has written, here in this home directory."""
     piece = get(context, f"/api/processes/{path_part(id)}/log", LogPiece, tail=tail, offset=offset, grep=grep)
-    redactor = context.redactor()
-    lines = tuple(redactor.redact(line) for line in piece.lines)
+    lines = tuple(map(context.redactor().redact, piece.lines))
     if as_json:
         print_json(msgspec.structs.replace(piece, lines=lines))
         return
@@ -290,9 +256,7 @@ def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as
         print(printable(line))
 
 
-@processes.command()
-@click.argument("id")
-@click.pass_obj
+@command(processes)
 def kill(context: CommandContext, id: str) -> None:
     """Kill a process with all its children."""
     call_api(context, "DELETE", f"/api/processes/{path_part(id)}")
@@ -302,17 +266,15 @@ def kill(context: CommandContext, id: str) -> None:
 # ---- tools of MCP servers ----
 
 
-@click.group()
-def mcp() -> None:
-    """Tools of MCP servers. What a server says of its tools at first is allowed; what it changes waits for you."""
+mcp = click.Group(
+    "mcp",
+    help="Tools of MCP servers. What a server says of its tools at first is allowed; what it changes waits for you.",
+)
 
 
-@mcp.command("list")
-@json_option
-@click.pass_obj
+@command(mcp, "list")
 def list_mcp(context: CommandContext, as_json: bool) -> None:
     """List the tools, what waits first."""
-    found = get(context, "/api/mcp", McpView).servers
     rows = [
         {
             "server": server.server,
@@ -321,7 +283,7 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
             "digest": one.digest[:DIGEST_CHARS],
             "since": when(server.since),
         }
-        for server in found
+        for server in get(context, "/api/mcp", McpView).servers
         for one in server.tools
     ]
     waiting_first = sorted(rows, key=lambda row: (row["state"] == "allowed", row["name"]))
@@ -330,9 +292,7 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
     print_records(rows, as_json, head, shown, "No MCP server was connected yet.")
 
 
-@mcp.command("show")
-@click.argument("name")
-@click.pass_obj
+@command(mcp, "show")
 def show_mcp(context: CommandContext, name: str) -> None:
     """Show what a server changed of tool NAME, as a diff, or what is allowed of it."""
     tools: list[McpToolView] = [one for server in get(context, "/api/mcp", McpView).servers for one in server.tools]
@@ -348,20 +308,14 @@ def show_mcp(context: CommandContext, name: str) -> None:
     print(f"\nTo allow it: shoal mcp allow {found.name} {found.digest[:DIGEST_CHARS]}")
 
 
-@mcp.command("allow")
-@click.argument("name")
-@click.argument("digest")
-@click.pass_obj
+@command(mcp, "allow")
 def allow_mcp(context: CommandContext, name: str, digest: str) -> None:
     """Let agents use tool NAME as DIGEST says, which list and show name."""
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "allow", "digest": digest})
     print(f"Allowed. Agents are told of {printable(name)} as its server offers it now, within a minute.")
 
 
-@mcp.command("deny")
-@click.argument("name")
-@click.argument("digest")
-@click.pass_obj
+@command(mcp, "deny")
 def deny_mcp(context: CommandContext, name: str, digest: str) -> None:
     """Leave tool NAME as it was allowed, or hidden if it is new, and do not be asked for DIGEST again."""
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "deny", "digest": digest})

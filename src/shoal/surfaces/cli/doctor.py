@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Iterator
 from importlib.util import find_spec
 from typing import Literal, cast
 
-import click
 import msgspec
 
 from shoal.accounts import every_account, make_adapters
@@ -32,8 +31,8 @@ from shoal.store.driver import migrations
 from shoal.store.health import WHAT_TO_DO, FileHealth, check_file
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.backup import schema_version
-from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import json_option, print_json, sentence, tell, when
+from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.output import print_json, sentence, tell, when
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins
 from shoal.tools.registry import Registry
@@ -66,9 +65,7 @@ def fail(check: str, message: str, todo: str) -> DoctorFinding:
     return DoctorFinding(check, "fail", message, todo)
 
 
-@click.command()
-@json_option
-@click.pass_obj
+@command()
 def doctor(context: CommandContext, as_json: bool) -> int:
     """Check configuration, database, providers, sandbox, platforms and skills; exit 1 if something fails."""
     logging.getLogger("shoal").addHandler(logging.NullHandler())  # what is wrong is told by the findings
@@ -236,10 +233,10 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
                 yield ok(f"provider {name}", f"{key}; {counted(len(listing.models), 'model')}.")
         chosen, troubled = default_model(config), False
         for key, model in (("name", chosen), *(("fallback", other) for other in config.model.fallback)):
-            found = _model(catalog, model)
+            found = _model(catalog, model, "models", f"Set model.{key}.")
             if found is not None:
                 troubled = True
-                yield DoctorFinding("models", found[0], found[1], f"Set model.{key}.")
+                yield found
         if not troubled:
             yield ok("models", f"{chosen} answers by default.")
             for model in (chosen, *config.model.fallback):
@@ -250,16 +247,16 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
         await catalog.close()
 
 
-def _model(catalog: Catalog, name: str) -> tuple[Literal["warn", "fail"], str] | None:
+def _model(catalog: Catalog, name: str, check: str, todo: str) -> DoctorFinding | None:
     """What is wrong with a model that is named somewhere."""
     try:
         catalog.route(name)
     except InvalidInput as error:
-        return "fail", str(error)
+        return fail(check, str(error), todo)
     try:
         existing_model(catalog, name)
     except InvalidInput as error:
-        return "warn", str(error)
+        return warn(check, str(error), todo)
     return None
 
 
@@ -372,11 +369,8 @@ async def _agents(context: CommandContext, config: Config) -> AsyncGenerator[Doc
                 yield fail(check, str(error), todo)
                 continue
             named = [model for model in (agent.model, *agent.fallback) if model not in defaults]
-            found = next(filter(None, (_model(catalog, model) for model in named)), None)
-            if found is not None:
-                yield DoctorFinding(check, found[0], found[1], todo)
-            else:
-                yield ok(check, f"model {agent.model}, profile {agent.profile}.")
+            found = next(filter(None, (_model(catalog, model, check, todo) for model in named)), None)
+            yield found or ok(check, f"model {agent.model}, profile {agent.profile}.")
     finally:
         await catalog.close()
 

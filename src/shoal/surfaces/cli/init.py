@@ -4,12 +4,10 @@ import os
 import stat
 from pathlib import Path
 
-import click
-
 from shoal.agents.folder import make_directory, make_folder, make_template, write_new
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
-from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import tell
 
 TEMPLATE = Path(__file__).with_name("template")
@@ -26,8 +24,7 @@ OF_OTHERS = {
 """Files at the top of other products' directories."""
 
 
-@click.command()
-@click.pass_obj
+@command()
 def init(context: CommandContext) -> None:
     """Make the home directory: configuration, token, the agent main, memory.
 

@@ -176,22 +176,17 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return [leaf for one in inner for leaf in _leaves(one)]
 
 
-def _usage(error: click.ClickException) -> str:
-    """What is wrong with the command line, in one line; where only click says so, with where to look what is right."""
-    said = " ".join(error.format_message().split())
-    if said.endswith("?") or (type(error) is click.UsageError and said.endswith(".")):
-        return said
-    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx is not None else "shoal"
-    return f"{said.rstrip('.')}. `{path} --help` says what is right."
-
-
 def _complain(context: CommandContext, error: BaseException) -> None:
     """One line on stderr, without secrets; a configuration has one for each problem."""
     match error:
         case ConfigError():
             lines = error.problems
         case click.ClickException():
-            lines = [_usage(error)]
+            said = " ".join(error.format_message().split())
+            if not said.endswith("?") and not (type(error) is click.UsageError and said.endswith(".")):  # click says so
+                path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "shoal"
+                said = f"{said.rstrip('.')}. `{path} --help` says what is right."
+            lines = [said]
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             todo = REMEDIES.get(error.errno or 0, "Check that it exists and is yours.")

@@ -16,7 +16,7 @@ from shoal.actors.access_gate import Pairing
 from shoal.actors.access_tokens import AccessTokens
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings
-from shoal.agents.self_edit import Rules, SelfEditor
+from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.config import Config, default_model, open_catalog
 from shoal.delivery.hub import Hub
@@ -40,8 +40,9 @@ from shoal.surfaces.http.server import WebApp, WebOptions
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.pins import Pins, any_tool_of
 from shoal.tools.memory_book import MemoryBook
+from shoal.tools.offer import SERVICE_TOOLS
 from shoal.tools.process_logs import LogPiece, log_of, read_log
-from shoal.tools.registry import SERVICE_TOOLS, standard_tools
+from shoal.tools.registry import standard_tools
 from shoal.tools.storage import files_of, open_folders
 from shoal.tools.tainted_files import MarkedFiles, PromptFiles
 from shoal.turn.budget import Meter, meter_as_set
@@ -69,6 +70,10 @@ class OfflineApp:
         self.pairing = Pairing(store, self.clock)
         links = links_of(config, self.adapters, {})
         self.tokens = AccessTokens(store, self.clock, self.pairing, links, self.agents.names)
+        self._prompt_files = PromptFiles(MarkedFiles(store.settings, self.home), self.home)
+        self.memory = MemoryBook(self.home, store, self.clock, self._prompt_files)
+        self.pins = Pins(store.settings, store.audit, self.clock, config.mcp)
+        self.fetcher = GuardedFetcher()
         self.orchestrator = self.processes = self.outlets = self.context = self.executor = self
         self.backend = self.tools = self
 
@@ -88,23 +93,12 @@ class OfflineApp:
 
     @cached_property
     def folders(self) -> Folders:
-        return open_folders(self.config.files, self._files, self.store.settings, self.home, self._marked_files)
+        marks = self._prompt_files.marks
+        return open_folders(self.config.files, self._files, self.store.settings, self.home, marks)
 
     @cached_property
     def models(self) -> Catalog:
         return open_catalog(self.config, os.environ, self.clock)
-
-    @cached_property
-    def _marked_files(self) -> MarkedFiles:
-        return MarkedFiles(self.store.settings, self.home)
-
-    @cached_property
-    def _prompt_files(self) -> PromptFiles:
-        return PromptFiles(self._marked_files, self.home)
-
-    @cached_property
-    def memory(self) -> MemoryBook:
-        return MemoryBook(self.home, self.store, self.clock, self._prompt_files)
 
     @cached_property
     def lifecycle(self) -> AgentLifecycle:
@@ -116,9 +110,10 @@ class OfflineApp:
 
     @cached_property
     def editor(self) -> SelfEditor:
-        checks = self.lifecycle.checks
-        rules = Rules(checks.model, checks.profile, checks.tool, self.profiles.hides, lambda by: by.trust == "owner")
-        return SelfEditor(self.store, self.home.agent, rules, self._prompt_files)
+        hides, checks = self.profiles.hides, self.lifecycle.checks
+        return SelfEditor(
+            self.store, self.home.agent, checks, hides, lambda by: by.trust == "owner", self._prompt_files
+        )
 
     @cached_property
     def profiles(self) -> Profiles:
@@ -134,14 +129,6 @@ class OfflineApp:
         return ConversationSnapshots(
             self.store, self.agents, self.clock, None, self.hub.publish, self._prompt_files, self.folders
         )
-
-    @cached_property
-    def fetcher(self) -> GuardedFetcher:
-        return GuardedFetcher()
-
-    @cached_property
-    def pins(self) -> Pins:
-        return Pins(self.store.settings, self.store.audit, self.clock, self.config.mcp)
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Decide an approval; its turn continues at the next start."""

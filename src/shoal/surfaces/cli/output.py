@@ -66,9 +66,6 @@ def worded(text: str, *, colour: bool = False) -> str:
     return _CODE.sub(lambda found: f"\x1b[36m{found[1]}\x1b[39m" if colour else f"'{found[1]}'", as_typed(text))
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
 def print_json(value: object) -> None:
     """Print a record, or a list of them, as indented JSON."""
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

@@ -18,9 +18,9 @@ from shoal.domain.records import AuditRow, BudgetStatus, MemoryChange
 from shoal.providers.catalog import ModelListing
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option
-from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, tell, usd
-from shoal.surfaces.http.routes_memory import MemoryFile, SkillsView
+from shoal.surfaces.cli.context import CommandContext, command, json_option
+from shoal.surfaces.cli.output import print_json, print_records, print_table, printable, tell, usd
+from shoal.surfaces.http.routes_agents import MemoryFile, SkillsView
 from shoal.surfaces.http.routes_operations import UsageView
 
 # ---- audit ----
@@ -29,16 +29,12 @@ KINDS = {"check": "permission check", "self_edit": "self-edit", "mcp": "MCP serv
 """What entries are about, where their own word does not say it."""
 
 
-@click.group()
-def audit() -> None:
-    """What was checked, decided and done, in chains of hashes that show any change."""
+audit = click.Group("audit", help="What was checked, decided and done, in chains of hashes that show any change.")
 
 
-@audit.command()
+@command(audit)
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--chain", default="", help="Only this chain: a thread's id, or system.")
-@json_option
-@click.pass_obj
 def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None:
     """Print the newest entries, the newest last."""
     found = get(context, "/api/audit", list[AuditRow], limit=limit, chain=chain)
@@ -57,9 +53,7 @@ def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None
     print_records(found, as_json, head, rows, "The audit log is empty.")
 
 
-@audit.command()
-@json_option
-@click.pass_obj
+@command(audit)
 def verify(context: CommandContext, as_json: bool) -> int:
     """Check every chain; exit 1 and name the first broken entry of each that was tampered with."""
     found = context.read(lambda store: store.audit.verify())
@@ -116,8 +110,7 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
         print_table(("today's ceiling", "US dollars", "tokens"), spent, "")
 
 
-@usage.command()
-@click.pass_obj
+@command(usage)
 def lift(context: CommandContext) -> None:
     """Let no ceiling of the budget hold anything up for the rest of the day (UTC)."""
     day = call_api(context, "POST", "/api/usage/lift", into=dict[str, str])["day"]
@@ -127,14 +120,10 @@ def lift(context: CommandContext) -> None:
 # ---- models ----
 
 
-@click.group()
-def models() -> None:
-    """Models, as PROVIDER/MODEL."""
+models = click.Group("models", help="Models, as PROVIDER/MODEL.")
 
 
-@models.command("list")
-@json_option
-@click.pass_obj
+@command(models, "list")
 def list_models(context: CommandContext, as_json: bool) -> None:
     """List the models that are known; models refresh asks the providers anew."""
     config = context.config()
@@ -150,9 +139,7 @@ def list_models(context: CommandContext, as_json: bool) -> None:
     print_records(views, as_json, ("model", "window in tokens", ""), rows, "No model is known.")
 
 
-@models.command()
-@json_option
-@click.pass_obj
+@command(models)
 def refresh(context: CommandContext, as_json: bool) -> int:
     """Ask every provider which models it offers, which shows too whether its key is valid; exit 1 if one fails."""
     catalog = open_catalog(context.config(), os.environ, SystemClock())
@@ -194,36 +181,26 @@ FILE_SCOPE = click.option(
 OF_DAY = click.option("--day", default="", help="The day of the note, YYYY-MM-DD.")
 
 
-@click.group()
-def skills() -> None:
-    """Skills: instructions that agents read when a task needs them."""
+skills = click.Group("skills", help="Skills: instructions that agents read when a task needs them.")
 
 
-def _skills_of(context: CommandContext, agent: str, thread: str) -> SkillsView:
-    return get(context, "/api/skills", SkillsView, agent=agent, thread=thread)
-
-
-@skills.command("list")
+@command(skills, "list")
 @AS_AGENT
 @AS_IN_THREAD
-@json_option
-@click.pass_obj
 def list_skills(context: CommandContext, agent: str, thread: str, as_json: bool) -> None:
     """List the skills, narrower scopes winning by name."""
-    found = _skills_of(context, agent, thread).skills
+    found = get(context, "/api/skills", SkillsView, agent=agent, thread=thread).skills
     rows = [(skill.name, skill.scope, skill.description) for skill in found]
     empty = f"There are no skills. Put one into {context.home.data}/skills/."
     print_records(found, as_json, ("name", "scope", "description"), rows, empty)
 
 
-@skills.command()
+@command(skills)
 @AS_AGENT
 @AS_IN_THREAD
-@json_option
-@click.pass_obj
 def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> int:
     """Say what is wrong with skills; exit 1 if something is. As JSON a list of {"path", "problem"}."""
-    found = _skills_of(context, agent, thread)
+    found = get(context, "/api/skills", SkillsView, agent=agent, thread=thread)
     if as_json:
         print_json(found.problems)
         return 1 if found.problems else 0
@@ -235,12 +212,10 @@ def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> in
     return 1 if found.problems else 0
 
 
-@skills.command()
-@click.argument("source")
+@command(skills)
 @SCOPE
 @OF_AGENT
 @IN_THREAD
-@click.pass_obj
 def install(context: CommandContext, source: str, scope: str, agent: str, thread: str) -> None:
     """Install the skills of SOURCE: a folder, a zip archive, a SKILL.md, or the https address of one of the two.
 
@@ -276,12 +251,10 @@ def _archive_of(path: Path) -> bytes:
     return made.getvalue()
 
 
-@skills.command()
-@click.argument("name")
+@command(skills)
 @SCOPE
 @OF_AGENT
 @IN_THREAD
-@click.pass_obj
 def remove(context: CommandContext, name: str, scope: str, agent: str, thread: str) -> None:
     """Delete the SKILL.md of skill NAME; other files of its folder stay."""
     where = urlencode({"scope": scope, "agent": agent, "thread": thread})
@@ -290,16 +263,12 @@ def remove(context: CommandContext, name: str, scope: str, agent: str, thread: s
     print(f"Removed {name}. No prompt tells of it from the next turn on.")
 
 
-@click.group()
-def memory() -> None:
-    """What the agents remember: MEMORY.md at three scopes, and daily notes."""
+memory = click.Group("memory", help="What the agents remember: MEMORY.md at three scopes, and daily notes.")
 
 
-@memory.command()
+@command(memory)
 @click.option("--thread", default="", help="Also the memory of this thread's platform and channel.")
 @click.option("--day", default="", help="The note of this day (UTC), YYYY-MM-DD, alone.")
-@json_option
-@click.pass_obj
 def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
     """Print the memory files."""
     days = context.config().context.daily_notes_days
@@ -312,12 +281,10 @@ def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
         print(f"# {title} ({one.path})\n{printable(one.text).strip() or '(no memory yet)'}\n")
 
 
-@memory.command()
-@click.argument("entry")
+@command(memory)
 @FILE_SCOPE
 @IN_THREAD
 @OF_DAY
-@click.pass_obj
 def forget(context: CommandContext, entry: str, scope: str, thread: str, day: str) -> None:
     """Forget ENTRY, which may be spelt in upper or lower case. memory undo takes that back."""
     if not entry.strip():
@@ -327,13 +294,10 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str, day: st
     tell("Forgotten. It is in no prompt from the next turn on; `shoal memory undo` takes that back.")
 
 
-@memory.command()
-@click.argument("entry")
-@click.argument("text")
+@command(memory)
 @FILE_SCOPE
 @IN_THREAD
 @OF_DAY
-@click.pass_obj
 def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str, day: str) -> None:
     """Put TEXT in the place of ENTRY. `memory undo` takes that back."""
     found = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day)
@@ -351,10 +315,8 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
     tell("Amended. It counts from the next turn on; `shoal memory undo` takes that back.")
 
 
-@memory.command()
+@command(memory)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
-@json_option
-@click.pass_obj
 def changes(context: CommandContext, limit: int, as_json: bool) -> None:
     """List what was changed of memory, the newest first, and by whom."""
     found = get(context, "/api/memory/changes", list[MemoryChange], limit=limit)
@@ -373,9 +335,8 @@ def changes(context: CommandContext, limit: int, as_json: bool) -> None:
     print_records(found, as_json, head, rows, "Nothing was changed in memory.")
 
 
-@memory.command()
+@command(memory)
 @click.argument("id", required=False)
-@click.pass_obj
 def undo(context: CommandContext, id: str | None) -> None:
     """Take a change back: that with the ID, or the newest that was not."""
     if id is None:

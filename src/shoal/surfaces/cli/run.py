@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.domain.clock import from_micros, iso
 from shoal.domain.errors import ConfigError
-from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import tell
 
 if TYPE_CHECKING:
@@ -30,10 +30,9 @@ port_option = click.option(
 )
 
 
-@click.command()
+@command()
 @host_option
 @port_option
-@click.pass_obj
 def run(context: CommandContext, host: str | None, port: int | None) -> int:
     """Run agents, platforms, triggers, the page and the API in one process.
 
@@ -44,10 +43,9 @@ def run(context: CommandContext, host: str | None, port: int | None) -> int:
     return asyncio.run(_run(context, _prepare(context, host, port), "all"))
 
 
-@click.command()
+@command()
 @host_option
 @port_option
-@click.pass_obj
 def serve(context: CommandContext, host: str | None, port: int | None) -> int:
     """Run platforms, page, API and triggers; turns run in shoal worker processes on the same PostgreSQL.
 
@@ -56,13 +54,12 @@ def serve(context: CommandContext, host: str | None, port: int | None) -> int:
     return asyncio.run(_run(context, _shared(_prepare(context, host, port)), "serve"))
 
 
-@click.command()
+@command()
 @host_option
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port for health, metrics and API; without it none is opened."
 )
 @click.option("--concurrency", type=click.IntRange(1), help="Threads to advance at once; else engine.concurrency.")
-@click.pass_obj
 def worker(context: CommandContext, host: str | None, port: int | None, concurrency: int | None) -> int:
     """Run turns for shoal serve processes on the same PostgreSQL; any number of these may run."""
     config = _shared(_prepare(context, host, port, concurrency))
@@ -93,13 +90,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
     from shoal.app import open_app
     from shoal.config import default_model
     from shoal.domain.installation import as_typed
-    from shoal.maintenance import (
-        collect_seldom,
-        discover_models,
-        missing_model,
-        return_freed_memory,
-        share_one_heap,
-    )
+    from shoal.maintenance import collect_seldom, discover_models, missing_model, return_freed_memory, share_one_heap
     from shoal.permissions.redact import guard_logging
 
     share_one_heap()

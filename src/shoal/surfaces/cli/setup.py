@@ -35,7 +35,7 @@ from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUEST
 from shoal.setup.writing import keep_secret, write_settings
 from shoal.store.lock import is_held
 from shoal.surfaces.cli import setup_checks
-from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import printable, tell
 
@@ -48,7 +48,7 @@ class LeftOut(Exception):
     """A step ends without having set anything; the text says why."""
 
 
-@click.command()
+@command()
 @click.argument("steps", nargs=-1, type=click.Choice(STEPS), metavar="[home|model|chat|brief|sandbox|login]…")
 @click.option("--provider", type=click.Choice(list(MODELS)), help="Who runs the model.")
 @click.option("--key", metavar="SOURCE", help="The provider's key: env:NAME, file:PATH, or - for a line of input.")
@@ -63,7 +63,6 @@ class LeftOut(Exception):
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other key, such as web.port=8421.")
 @click.option("--login/--no-login", default=None, help="Start at login, or not.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what is missing is left as it is.")
-@click.pass_obj
 def setup(
     context: CommandContext,
     steps: tuple[str, ...],

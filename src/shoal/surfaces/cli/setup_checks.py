@@ -173,9 +173,7 @@ def login_service(root: Path) -> LoginService | None:
         commands = (("launchctl", "bootstrap", domain, str(file)),)
         stop = f"launchctl bootout {domain}/{label}"
         return LoginService(file, plistlib.dumps(content), commands, f"tail -f {log}", stop)
-    if not shutil.which("systemctl"):
-        return None
-    if _run(("systemctl", "--user", "show-environment")):  # no session of the user's: a container, another user's shell
+    if _run(("systemctl", "--user", "show-environment")):  # none, or no session: a container, another user's shell
         return None
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "systemd" / "user"
     unit = f"shoal{suffix}.service"

@@ -94,13 +94,12 @@ class TerminalScreen(ChatScreen):
         for key in ("y", "t", "n"):
             self._keys.add(key, filter=is_asked)(answer)
 
-        @self._keys.add("enter", filter=~Condition(lambda: get_app().current_buffer.complete_state is not None))
+        @self._keys.add("enter")
         def _(event: KeyPressEvent) -> None:
-            event.current_buffer.validate_and_handle()
-
-        @self._keys.add("enter", filter=Condition(lambda: get_app().current_buffer.complete_state is not None))
-        def _(event: KeyPressEvent) -> None:
-            event.current_buffer.complete_state = None
+            if event.current_buffer.complete_state is None:
+                event.current_buffer.validate_and_handle()
+            else:
+                event.current_buffer.complete_state = None
 
         @self._keys.add("escape", "enter")
         def _(event: KeyPressEvent) -> None:
@@ -224,7 +223,9 @@ class TerminalScreen(ChatScreen):
             found += [*wrapped(f"{_frame()} {doing}", self._width), ""]
         found = found[-max(3, shutil.get_terminal_size().lines - BELOW_LINES) :]
         if request := next(iter(conversation.questions.values()), None):
-            found.append(styled("1")(cropped(_question(request), self._width)))
+            keys = ["[y] once", *([] if request.covers.uncovered else ["[t] in this thread"]), "[n] no"]
+            asked = f"Allow {printable(request.tool)}?  {'  '.join(keys)}"
+            found.append(styled("1")(cropped(asked, self._width)))
         return found
 
     def _toolbar(self) -> ANSI:
@@ -247,11 +248,6 @@ class TerminalScreen(ChatScreen):
 
 def _frame() -> str:
     return FRAMES[int(time.time() / FRAME_SECONDS) % len(FRAMES)]
-
-
-def _question(request: ApprovalRequested) -> str:
-    keys = ["[y] once", *([] if request.covers.uncovered else ["[t] in this thread"]), "[n] no"]
-    return f"Allow {printable(request.tool)}?  {'  '.join(keys)}"
 
 
 def _history(file: Path) -> FileHistory:

@@ -14,12 +14,11 @@ from shoal.domain.ids import parse_thread_id
 from shoal.domain.markup import counted
 from shoal.domain.records import DeletedThread, Snapshot
 from shoal.store.projections import Projections
-from shoal.surfaces.cli.client import as_usage, call_api, decode_event, get, path_part
+from shoal.surfaces.cli.client import as_usage, call_api, call_app, decode_event, get, path_part
 from shoal.surfaces.cli.completion import agent_option
-from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
-from shoal.surfaces.cli.link import call_app
-from shoal.surfaces.cli.output import event_lines, json_option, print_json, print_records, print_table, printable, tell
+from shoal.surfaces.cli.output import event_lines, print_json, print_records, print_table, printable, tell
 from shoal.surfaces.export import WRITERS
 from shoal.surfaces.http.routes_files import ArtifactView
 from shoal.surfaces.http.routes_threads import EVENTS_MAX, THREADS_MAX, Accepted, OpenedThread, ThreadSummary
@@ -36,17 +35,13 @@ class ThreadExport(msgspec.Struct, frozen=True):
     events: list[msgspec.Raw]
 
 
-@click.group()
-def threads() -> None:
-    """Conversations. ID is platform:channel:thread, as threads list shows it."""
+threads = click.Group("threads", help="Conversations. ID is platform:channel:thread, as threads list shows it.")
 
 
-@threads.command("list")
+@command(threads, "list")
 @agent_option("Only those of this agent.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, THREADS_MAX))
 @click.option("--archived", is_flag=True, help="Those that were put away, instead of all others.")
-@json_option
-@click.pass_obj
 def list_threads(context: CommandContext, agent: str, limit: int, archived: bool, as_json: bool) -> None:
     """List threads, the last active first; pinned ones whatever their age."""
     found = get(context, "/api/threads", list[ThreadSummary], limit=limit, agent=agent, archived=archived)
@@ -55,10 +50,7 @@ def list_threads(context: CommandContext, agent: str, limit: int, archived: bool
     print_records(found, as_json, head, rows, "There are no threads yet.")
 
 
-@threads.command()
-@click.argument("id")
-@json_option
-@click.pass_obj
+@command(threads)
 def show(context: CommandContext, id: str, as_json: bool) -> None:
     """Show a conversation: what was said and done, turn by turn."""
     info, events = _whole(context, id)
@@ -72,11 +64,8 @@ def show(context: CommandContext, id: str, as_json: bool) -> None:
             print(line)
 
 
-@threads.command()
-@click.argument("id")
+@command(threads)
 @click.option("--after", default=0, help="Only events with a higher number.")
-@json_option
-@click.pass_obj
 def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
     """Print the journal's events, one a line."""
     _, events = _whole(context, id, after)
@@ -88,8 +77,7 @@ def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
         print(f"{event.seq:>6}  {iso(event.at)}  {event.type:<18}  {data}")
 
 
-@threads.command()
-@click.argument("id")
+@command(threads)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write; else standard output.")
 @click.option(
     "--format",
@@ -99,7 +87,6 @@ def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
     show_default=True,
     help="The journal, an event a line or with the thread around it; or a document for people.",
 )
-@click.pass_obj
 def export(context: CommandContext, id: str, output: str | None, form: str) -> None:
     """Write the whole conversation."""
     info, events = _whole(context, id)
@@ -117,40 +104,31 @@ def export(context: CommandContext, id: str, output: str | None, form: str) -> N
         print(f"Wrote {counted(len(events), 'event')} to {output}.")
 
 
-@threads.command()
-@click.argument("id")
-@click.argument("title")
-@click.pass_obj
+@command(threads)
 def rename(context: CommandContext, id: str, title: str) -> None:
     """Give a thread another title."""
     changed = call_api(context, "PATCH", _path(id), {"title": title}, into=ThreadSummary)
     print(f"{changed.thread} is called {printable(changed.title)!r}.")
 
 
-@threads.command()
-@click.argument("id")
+@command(threads)
 @click.option("--off", is_flag=True, help="Pin it no more.")
-@click.pass_obj
 def pin(context: CommandContext, id: str, off: bool) -> None:
     """Keep a thread in sight: on the page it stands above all others."""
     call_api(context, "PATCH", _path(id), {"pinned": not off})
     print(f"{id} is pinned no more." if off else f"{id} is pinned.")
 
 
-@threads.command()
-@click.argument("id")
+@command(threads)
 @click.option("--off", is_flag=True, help="Bring it back.")
-@click.pass_obj
 def archive(context: CommandContext, id: str, off: bool) -> None:
     """Put a thread away; nothing is deleted, and a new message is answered as ever."""
     call_api(context, "PATCH", _path(id), {"archived": not off})
     print(f"{id} is back in the list." if off else f"{id} is archived.")
 
 
-@threads.command()
-@click.argument("id")
+@command(threads)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_obj
 def delete(context: CommandContext, id: str, yes: bool) -> None:
     """Delete a thread for good: its journal, files, results and saved conversations, and its subagents' threads.
 
@@ -166,9 +144,7 @@ def delete(context: CommandContext, id: str, yes: bool) -> None:
     print(f"Deleted {id}{others}. The digest of its {gone.events} events is {gone.digest}.")
 
 
-@threads.command()
-@click.argument("id")
-@click.pass_obj
+@command(threads)
 def rebuild(context: CommandContext, id: str) -> None:
     """Make log.jsonl and context.jsonl anew from the journal."""
     thread = parse_thread_id(id)
@@ -178,11 +154,9 @@ def rebuild(context: CommandContext, id: str) -> None:
     print(f"Wrote log.jsonl and context.jsonl in {context.home.thread(thread)}.")
 
 
-@threads.command()
-@click.argument("id")
+@command(threads)
 @click.option("--after", default=0, type=click.IntRange(0), help="Copy up to this event; else all of it.")
 @click.option("--as", "name", default="", help="The copy's ID, which begins with web: or terminal:.")
-@click.pass_obj
 @as_usage()
 def fork(context: CommandContext, id: str, after: int, name: str) -> None:
     """Begin a new conversation as a copy of one, up to any event."""
@@ -190,11 +164,9 @@ def fork(context: CommandContext, id: str, after: int, name: str) -> None:
     print(made.thread)
 
 
-@threads.command()
-@click.argument("id")
+@command(threads)
 @click.option("--at", "seq", default=0, type=click.IntRange(0), help="An event of its turn; else the last turn.")
 @click.option("--model", default="", help="Another model than the agent's.")
-@click.pass_obj
 @as_usage()
 def again(context: CommandContext, id: str, seq: int, model: str) -> None:
     """Have a message answered anew. The answer that it has stays on another branch."""
@@ -202,10 +174,8 @@ def again(context: CommandContext, id: str, seq: int, model: str) -> None:
     print("It is answered anew.")
 
 
-@threads.command()
-@click.argument("id")
+@command(threads)
 @click.argument("after", type=click.IntRange(0))
-@click.pass_obj
 @as_usage()
 def branch(context: CommandContext, id: str, after: int) -> None:
     """Have a conversation go on from right after event AFTER, such as the end of another branch."""
@@ -213,11 +183,8 @@ def branch(context: CommandContext, id: str, after: int) -> None:
     print(f"{id} goes on after event {after}.")
 
 
-@threads.command()
-@click.argument("id")
+@command(threads)
 @click.argument("turn", default="last")
-@json_option
-@click.pass_obj
 @as_usage()
 def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
     """Show what a turn did to files, or an undo. Without TURN, the last one that can be undone; 2 is the one before."""
@@ -228,13 +195,11 @@ def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
     print("\n".join(_changes_lines(found)))
 
 
-@threads.command()
-@click.argument("id")
+@command(threads)
 @click.argument("turn", default="last")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--keep", "since", flag_value="keep", help="Leave files alone that were changed since.")
 @click.option("--overwrite", "since", flag_value="overwrite", help="Restore those too.")
-@click.pass_obj
 @as_usage()
 def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | None) -> None:
     """Restore the files that a turn changed, after showing what it did; without TURN, of the last one.
@@ -279,10 +244,7 @@ def _changes_lines(found: TurnChanges) -> Iterator[str]:
         yield from (f"  {printable(line)}" for line in found.beyond)
 
 
-@threads.command()
-@click.argument("id")
-@json_option
-@click.pass_obj
+@command(threads)
 def artifacts(context: CommandContext, id: str, as_json: bool) -> None:
     """List the results that are stored whole, newest first."""
     found = get(context, f"{_path(id)}/artifacts", list[ArtifactView])
@@ -290,15 +252,11 @@ def artifacts(context: CommandContext, id: str, as_json: bool) -> None:
     print_records(found, as_json, ("artifact", "tool", "bytes", "made (UTC)"), rows, "The thread has no artifacts.")
 
 
-@threads.group()
-def snapshot() -> None:
-    """Saved conversations. ID is the thread's."""
+snapshot = click.Group("snapshot", help="Saved conversations. ID is the thread's.")
+threads.add_command(snapshot)
 
 
-@snapshot.command("list")
-@click.argument("id")
-@json_option
-@click.pass_obj
+@command(snapshot, "list")
 def list_snapshots(context: CommandContext, id: str, as_json: bool) -> None:
     """List what was saved in the thread's channel, newest first."""
     found = get(context, f"{_path(id)}/snapshots", list[Snapshot])
@@ -306,20 +264,15 @@ def list_snapshots(context: CommandContext, id: str, as_json: bool) -> None:
     print_records(found, as_json, ("snapshot", "saved (UTC)", "messages", "about"), rows, "Nothing was saved here yet.")
 
 
-@snapshot.command()
-@click.argument("id")
+@command(snapshot)
 @click.option("--description", default="", help="What it is about; else the model says, or Shoal plainly.")
-@click.pass_obj
 def save(context: CommandContext, id: str, description: str) -> None:
     """Save what the model sees now; nothing is cleared."""
     saved = call_api(context, "POST", f"{_path(id)}/snapshots", {"description": description}, into=Snapshot)
     print(f"Saved as {saved.id}: {printable(saved.description)}")
 
 
-@snapshot.command()
-@click.argument("id")
-@click.argument("snapshot")
-@click.pass_obj
+@command(snapshot)
 def restore(context: CommandContext, id: str, snapshot: str) -> None:
     """Put a saved conversation in the place of what the model sees."""
     restored = call_api(context, "POST", f"{_path(id)}/snapshots/{path_part(snapshot)}/restore", into=Snapshot)
@@ -350,15 +303,11 @@ def _whole(context: CommandContext, id: str, after: int = 0) -> tuple[ThreadSumm
 # ---- the next request ----
 
 
-@click.group()
-def context() -> None:
-    """What the model gets to see."""
+context = click.Group("context", help="What the model gets to see.")
 
 
-@context.command("show")
+@command(context, "show")
 @click.argument("id", default=NEW_THREAD)
-@json_option
-@click.pass_obj
 def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
     """Show what each part of a thread's next request takes, in bytes and tokens.
 

@@ -170,10 +170,6 @@ class Gate:
         await self._tokens.note_use(token)
         return msgspec.structs.replace(found, by_cookie=by_cookie)
 
-    async def is_valid(self, principal: Principal) -> bool:
-        """Whether the token is still good. Raises StoreError."""
-        return principal.token is HOME_TOKEN or await self._tokens.stands(principal.token)
-
     def cookie_name(self, request: Request) -> str:
         """One name a port: browsers share cookies between the ports of a host."""
         host = request.headers.get("host", "")

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 import anyio
 import msgspec
@@ -55,6 +55,8 @@ ACTION_CHARS_MAX = 300
 CHAIN = "tokens"
 """The audit chain of what was changed with tokens other than the home's."""
 JSON = "application/json"
+Text64 = Annotated[str, msgspec.Meta(max_length=64)]
+Text200 = Annotated[str, msgspec.Meta(max_length=200)]
 AnyObject = dict[str, msgspec.Raw]
 """The type of a JSON object that is described elsewhere."""
 
@@ -158,11 +160,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return json_answer(shown, self.status)
 
 
-class Routes:
+class Routes(list[Endpoint]):
     """The endpoints of a module."""
-
-    def __init__(self) -> None:
-        self.endpoints: list[Endpoint] = []
 
     def __call__(
         self,
@@ -192,7 +191,7 @@ class Routes:
             query = msgspec.defstruct(
                 handler.__name__, fields, module=handler.__module__, frozen=True, forbid_unknown_fields=True
             )
-            self.endpoints.append(
+            self.append(
                 Endpoint(
                     method=method,
                     path=path,

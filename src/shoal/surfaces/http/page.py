@@ -103,10 +103,6 @@ class Page:
 @routes(f"GET {PREFIX}/{{path:path}}", OPEN)
 async def static_file(web: WebContext, request: Request, path: str) -> Response:
     """A file of the page; below the name of the page's version, which no other version has, a browser keeps it."""
-    return await _file(web, request, path)
-
-
-async def _file(web: WebContext, request: Request, path: str) -> Response:
     version, _, rest = path.partition("/") if path.startswith("@") else ("", "", "")
     name = rest if version else path
     found = await anyio.to_thread.run_sync(web.page.read, name)
@@ -186,5 +182,4 @@ def _sign_in(refused: ApiError | None = None) -> Response:
 @routes("GET /favicon.ico", OPEN)
 async def favicon(web: WebContext, request: Request) -> Response:
     """The page's icon, where browsers look for it by default."""
-    name = next((name for name in ("favicon.ico", "icon.svg", "favicon.svg") if web.page.has(name)), "")
-    return await _file(web, request, name) if name else Response(None, 204)
+    return await static_file(web, request, "icon.svg")

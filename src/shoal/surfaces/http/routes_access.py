@@ -1,18 +1,29 @@
-"""Calls about who may call: the caller themselves and what their browsers are told of, access tokens, and people who
-were let in by pairing code."""
+"""Calls about who may do what: the caller and their browsers, access tokens, people who were let in by code; and
+permission rules: those there are and the owner's own, whether something would run, and what others would decide.
+"""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
+import anyio.to_thread
 import msgspec
 from starlette.requests import Request
 
 from shoal.actors.access_tokens import NewToken
 from shoal.actors.principals import Principal
+from shoal.domain.errors import ConfigError, Conflict, InvalidInput, NotFound
 from shoal.domain.ids import encode_part
-from shoal.domain.permissions import AccessToken, TokenScope
+from shoal.domain.permissions import AccessToken, Decision, Ruling, TokenScope
+from shoal.domain.settings import OverrideSettings, ProfileSettings
+from shoal.domain.toml_text import cut_table
+from shoal.permissions.actions import action_of, shell_actions
+from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
+from shoal.permissions.profiles import BUILTIN_PROFILES, RuleList, compile_profile, decide_all
+from shoal.permissions.rule_words import WORKSPACE, RuleSubject, pattern_of, subject_of, words_of
 from shoal.push import Browser
-from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Removed, Routes, WebContext, view
+from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, with_rule
+from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Removed, Routes, Text64, Text200, WebContext, view
+from shoal.surfaces.http.routes_threads import check_agent
 
 routes = Routes()
 
@@ -219,3 +230,288 @@ async def unpair(web: WebContext, by: Principal, platform: str, user: str) -> Re
     """Remove somebody who was let in by code."""
     await web.app.pairing.remove(platform, user, by.person)
     return Removed(True)
+
+
+# ---- permission rules ----
+
+CHANGED_MAX = 500
+APPROVALS_MAX = 10_000
+Hours = Annotated[int, msgspec.Meta(ge=1, le=87_600)]
+
+
+class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """By which rules to decide anew what was checked: a profile's, or these, which `profile` then names in what is said
+    of them; of one agent, if it is named."""
+
+    profile: Text200 = ""
+    rules: ProfileSettings | None = None
+    hours: Hours = 720
+    agent: Text200 = ""
+
+
+class HindsightView(msgspec.Struct, frozen=True):
+    """How often how many different actions were checked, and those that would have been decided otherwise, the most
+    frequent first."""
+
+    checked: int
+    actions: int
+    changed: list[ChangedDecision]
+
+
+class AcceptedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of the rules that are suggested, looking so far back."""
+
+    agent: Text200
+    allow: tuple[Annotated[str, msgspec.Meta(max_length=1_000)], ...]
+    hours: Hours = 720
+
+
+class RuleView(msgspec.Struct, frozen=True):
+    """A rule: which of the four lists has the pattern, and what that is about; empty where only the pattern says it."""
+
+    list: str
+    pattern: str
+    words: str
+
+
+class OwnRuleView(OwnRule, frozen=True, kw_only=True):
+    """A rule of the owner's own; `subject` is what it is about, null where only the pattern says it."""
+
+    id: str
+    words: str
+    subject: RuleSubject | None
+
+
+class NewRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is decided on what: for all, for some `agents`, or in a `profile` that is not built in. A rule may have its
+    `pattern` instead of a `subject`."""
+
+    list: RuleList
+    subject: RuleSubject | None = None
+    pattern: Annotated[str, msgspec.Meta(max_length=1_000)] = ""
+    agents: tuple[Text64, ...] = ()
+    profile: Text200 = ""
+
+
+class NewProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a profile is called that begins as a copy of another."""
+
+    name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+    copies: Text200
+
+
+class ProfileView(msgspec.Struct, frozen=True):
+    """A profile with its rules, those it extends included, and the agents that have it."""
+
+    name: str
+    agents: list[str]
+    rules: list[RuleView]
+    built_in: bool
+
+
+class WouldRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to decide on, a whole `shell` command or one `action`, by a `profile` or as it holds for an `agent`."""
+
+    shell: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
+    action: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
+    profile: Text200 = ""
+    agent: Text64 = ""
+
+
+class WouldRunView(msgspec.Struct, frozen=True):
+    """The strictest answer over all parts, and the ruling of each."""
+
+    profile: str
+    decision: Decision
+    parts: tuple[Ruling, ...]
+
+
+@routes("POST /api/permissions/profiles", ADMINS, status=201, owner_only=True)
+async def copy_profile(web: WebContext, by: Principal, body: NewProfile) -> ProfileView:
+    """Begin a profile of one's own with the rules of another, which can then be changed one by one; 409 for a name that
+    is taken. Only the owner may."""
+    app, own = web.app, web.app.config.permissions.profiles
+    app.profiles.check(body.copies)
+    if body.name in app.profiles.names:
+        raise Conflict(f"There is a profile {body.name} already. Choose another name.")
+    source = BUILTIN_PROFILES.get(body.copies) or own[body.copies]
+    what = f"begin profile {body.name} as a copy of {body.copies}"
+    await web.setup.change_rules(what, lambda text: with_profile(text, body.name, source), by.person)
+    return next(one for one in await profiles(web) if one.name == body.name)
+
+
+@routes("DELETE /api/permissions/profiles/{name}", ADMINS, owner_only=True)
+async def remove_profile(web: WebContext, by: Principal, name: str) -> Removed:
+    """Remove a profile of one's own that nothing has any more; 409 where an agent has it."""
+    found = next((one for one in await profiles(web) if one.name == name and not one.built_in), None)
+    if found is None:
+        raise NotFound(f"There is no profile {name[:80]!r} of your own.")
+    if found.agents:
+        raise Conflict(f"{', '.join(found.agents)} acts by the profile {name}. Choose another one there first.")
+    table = ("permissions", "profiles", name)
+    await web.setup.change_rules(f"remove profile {name}", lambda text: cut_table(text, table), by.person)
+    return Removed(True)
+
+
+@routes("GET /api/permissions/profiles", READERS)
+async def profiles(web: WebContext) -> list[ProfileView]:
+    """The permission profiles that can be used."""
+    app = web.app
+    having: dict[str, list[str]] = {}
+    for card in await app.lifecycle.cards():
+        if card.spec is not None:
+            having.setdefault(card.spec.profile, []).append(card.name)
+    return [
+        ProfileView(
+            name,
+            having.get(name, []),
+            [RuleView(rule.list, rule.pattern, words_of(rule.pattern)) for rule in app.profiles.get(name).rules],
+            name in BUILTIN_PROFILES,
+        )
+        for name in app.profiles.names
+    ]
+
+
+@routes("GET /api/permissions/rules", READERS)
+async def rules(web: WebContext) -> list[OwnRuleView]:
+    """The rules that can be changed: those for certain agents, places and people, the one that is asked first at the
+    head, then those of profiles that are not built in."""
+    return [_shown(rule) for rule in own_rules(web.app.config.permissions)]
+
+
+@routes("POST /api/permissions/rules", ADMINS, status=201, owner_only=True)
+async def add_rule(web: WebContext, by: Principal, body: NewRule) -> OwnRuleView:
+    """Add a rule, which holds from the next turns on. Only the owner may; 409 for a built-in profile."""
+    rule = _wanted(web, body)
+    await web.setup.change_rules(f"add rule {_said(rule)}", lambda text: with_rule(text, None, rule), by.person)
+    return _shown(rule)
+
+
+@routes("PUT /api/permissions/rules/{id}", ADMINS, owner_only=True)
+async def change_rule(web: WebContext, by: Principal, id: str, body: NewRule) -> OwnRuleView:
+    """Put a rule in the place of another; who it is for stays where neither `agents` nor a `profile` is given."""
+    was, rule = _known(web, id), _wanted(web, body)
+    if not body.agents and not body.profile:
+        rule = msgspec.structs.replace(was, list=rule.list, pattern=rule.pattern)
+    what = f"change rule {_said(was)} to {_said(rule)}"
+    await web.setup.change_rules(what, lambda text: with_rule(text, was, rule), by.person)
+    return _shown(rule)
+
+
+@routes("DELETE /api/permissions/rules/{id}", ADMINS, owner_only=True)
+async def remove_rule(web: WebContext, by: Principal, id: str) -> Removed:
+    """Take a rule out."""
+    was = _known(web, id)
+    await web.setup.change_rules(f"remove rule {_said(was)}", lambda text: with_rule(text, was, None), by.person)
+    return Removed(True)
+
+
+def _shown(rule: OwnRule) -> OwnRuleView:
+    return view(OwnRuleView, rule, id=rule.key, words=words_of(rule.pattern), subject=subject_of(rule.pattern))
+
+
+def _known(web: WebContext, id: str) -> OwnRule:
+    found = next((rule for rule in own_rules(web.app.config.permissions) if rule.key == id), None)
+    if found is None:
+        raise NotFound("There is no such rule. `shoal permissions rules` or GET /api/permissions/rules lists them.")
+    return found
+
+
+def _wanted(web: WebContext, body: NewRule) -> OwnRule:
+    """The rule that is asked for. Raises InvalidInput, NotFound, Conflict."""
+    if (body.subject is None) == (not body.pattern):
+        raise InvalidInput("Say what the rule is about: a `subject`, or a `pattern`.")
+    if body.profile in BUILTIN_PROFILES:
+        raise Conflict(
+            f"The profile {body.profile} comes with Shoal and cannot be changed. Make the rule for agents; or copy it: "
+            f"`shoal permissions copy {body.profile} NAME`."
+        )
+    if body.profile and body.agents:
+        raise InvalidInput("A rule is for agents or of a profile, not both.")
+    if body.profile:
+        web.app.profiles.check(body.profile)
+    for name in body.agents:
+        if not web.app.agents.exists(name):
+            raise NotFound(f"There is no agent {name[:80]!r}.")
+    if body.subject is not None and body.subject.what == "tool" and body.subject.text not in web.app.tools.names():
+        raise InvalidInput(f"There is no tool {body.subject.text[:80]!r}.")
+    pattern = pattern_of(body.subject) if body.subject is not None else body.pattern
+    return OwnRule(body.list, pattern, body.profile, body.agents)
+
+
+def _said(rule: OwnRule) -> str:
+    """A rule in the audit log."""
+    whose = f"profile {rule.profile}" if rule.profile else ", ".join(rule.agents) or "certain people and places"
+    return f"{rule.list} {rule.pattern} for {whose if any(rule.place) else 'every agent'}"
+
+
+@routes("POST /api/permissions/check", READERS)
+async def check_permission(web: WebContext, by: Principal, body: WouldRun) -> WouldRunView:
+    """Say whether something would run, be asked about or be denied, and by which rule; nothing runs."""
+    app = web.app
+    if bool(body.shell.strip()) == bool(body.action.strip()):
+        raise InvalidInput("Give either a `shell` command or an `action`.")
+    if bool(body.profile) == bool(body.agent):
+        raise InvalidInput("Name either a `profile` or an `agent`.")
+    if body.agent:
+        name = app.agents.spec(check_agent(web, by, body.agent)).profile
+        rules = app.profiles.effective(name, by.asker, body.agent)
+    else:
+        name = body.profile
+        app.profiles.check(name)
+        rules = app.profiles.get(name)
+    actions = shell_actions("bash", body.shell, cwd=WORKSPACE) if body.shell.strip() else (action_of(body.action),)
+
+    return WouldRunView(name, *await anyio.to_thread.run_sync(decide_all, rules, actions))
+
+
+@routes("POST /api/permissions/replay", ADMINS)
+async def replay_permissions(web: WebContext, body: Hindsight) -> HindsightView:
+    """Decide everything that was checked anew by other rules; nothing changes."""
+    app = web.app
+    if body.rules is not None:
+        try:
+            profile = compile_profile(body.profile or "rules", body.rules, app.config.permissions.profiles)
+        except ConfigError as error:
+            raise InvalidInput(" ".join(error.problems)) from error
+    elif body.profile:
+        app.profiles.check(body.profile)
+        profile = app.profiles.get(body.profile)
+    else:
+        raise InvalidInput("Name a profile, or give rules.")
+    checks = await app.store.audit.checks(app.clock.now() - timedelta(hours=body.hours), body.agent)
+    if not checks and body.agent and not app.agents.exists(body.agent):
+        raise NotFound(f"There is no agent {body.agent!r}, and none of this name did anything then.")
+    changed = decided_anew(checks, profile)
+    return HindsightView(sum(one.count for one in checks), len(checks), changed[:CHANGED_MAX])
+
+
+@routes("GET /api/permissions/suggestions", ADMINS)
+async def suggest_rules(web: WebContext, *, hours: Hours = 720) -> list[SuggestedRule]:
+    """Rules for what people were asked about again and again in the last hours, and always allowed."""
+    app, since = web.app, web.app.clock.now() - timedelta(hours=hours)
+    asked = await app.store.approvals.search(pending=False, limit=APPROVALS_MAX)
+    lately = [approval for approval in asked if approval.created_at >= since]
+    threads = {approval.thread: await app.store.journal.thread(approval.thread) for approval in lately}
+    agents = {thread: info.agent or app.agents.defaults.agent for thread, info in threads.items() if info is not None}
+    profiles = {
+        name: app.profiles.get(app.agents.spec(name).profile) for name in {*agents.values()} if app.agents.exists(name)
+    }
+    path = app.home.config_file
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [msgspec.structs.replace(one, accepted=one.text in text) for one in suggestions(lately, agents, profiles)]
+
+
+@routes("POST /api/permissions/suggestions", ADMINS)
+async def accept_rule(web: WebContext, by: Principal, body: AcceptedRule) -> SuggestedRule:
+    """Add a rule that is suggested to shoal.toml; it holds from the next turns on. 404 for any other rule."""
+    found = await suggest_rules(web, hours=body.hours)
+    rule = next((one for one in found if (one.agent, one.allow) == (body.agent, body.allow)), None)
+    if rule is None:
+        raise NotFound("This rule is not suggested (any more). `shoal permissions suggest` lists those that are.")
+    if rule.accepted:
+        raise Conflict("This rule is in shoal.toml already.")
+    override = OverrideSettings(agents=(rule.agent,), allow=rule.allow)
+    what = f"add rule allow {', '.join(rule.allow)} for {rule.agent}"
+    await web.setup.change_rules(what, lambda text: with_override(text, override), by.person)
+    return msgspec.structs.replace(rule, accepted=True)

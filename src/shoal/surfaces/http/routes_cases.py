@@ -15,7 +15,7 @@ from shoal.domain.comparisons import DIFFERENCES, Wanted
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import ThreadId
 from shoal.providers.catalog import existing_model
-from shoal.surfaces.http.endpoints import ADMINS, Removed, Routes, WebContext
+from shoal.surfaces.http.endpoints import ADMINS, Removed, Routes, Text64, Text200, WebContext
 from shoal.surfaces.http.routes_threads import still_allowed
 from shoal.surfaces.http.streams import OPENING, EventStream
 from shoal.turn.checks import read_cases, save_case
@@ -45,7 +45,7 @@ class NewCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is to hold of a turn's answer; without `turn` it is the last one's. With `sandbox` its tools run in a
     throw-away workspace instead of returning what was recorded."""
 
-    name: Annotated[str, msgspec.Meta(max_length=64)]
+    name: Text64
     expect: Annotated[list[Expectation], msgspec.Meta(min_length=1, max_length=50)]
     turn: Annotated[str, msgspec.Meta(max_length=100)] = ""
     about: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
@@ -67,7 +67,7 @@ class CheckRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which cases to run (empty: all), with which model (empty: the agent's), and what they may cost at most."""
 
     cases: Annotated[list[str], msgspec.Meta(max_length=200)] = []
-    model: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    model: Text200 = ""
     usd_max: Usd = 1.0
 
 

@@ -38,6 +38,7 @@ LIST_MAX = 1000
 TIMES_MAX = 200
 """How many times of a trigger a calendar tells."""
 NAME_CHARS_MAX = 120
+Limit = Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)]
 
 # ---- approvals ----
 
@@ -89,12 +90,7 @@ def _approval_view(approval: Approval) -> ApprovalView:
 
 @routes("GET /api/approvals", READERS, narrows=True)
 async def approvals(
-    web: WebContext,
-    by: Principal,
-    *,
-    pending: bool = True,
-    thread: str = "",
-    limit: Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)] = 200,
+    web: WebContext, by: Principal, *, pending: bool = True, thread: str = "", limit: Limit = 200
 ) -> list[ApprovalView]:
     """Questions to people, newest first: the pending ones or all, of one thread."""
     within, at_most = parse_thread_id(thread) if thread else None, LIST_MAX if by.is_confined else limit
@@ -358,7 +354,7 @@ async def processes(
     *,
     agent: Annotated[str, msgspec.Meta(max_length=64)] = "",
     running: bool = False,
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100,
+    limit: Limit = 100,
 ) -> list[ProcessView]:
     """Processes that agents have started, newest first: of one agent, or only those that run."""
     found = await web.app.store.processes.search(agent=agent, running=running, limit=limit)
@@ -376,7 +372,7 @@ async def log(
     web: WebContext,
     id: str,
     *,
-    tail: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100,
+    tail: Limit = 100,
     offset: Annotated[int, msgspec.Meta(ge=-1)] = -1,
     grep: Annotated[str, msgspec.Meta(max_length=200)] = "",
 ) -> LogPiece:

@@ -40,6 +40,7 @@ from shoal.permissions.profiles import decide_all
 from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Routes, WebContext, bounded_body, checked_text, view
 from shoal.tools.attachments import media_type_of as type_of_content
 from shoal.tools.jail import FILE_BYTES_MAX, Jail
+from shoal.tools.openat import best_opener
 
 if TYPE_CHECKING:
     from shoal.app import App
@@ -350,18 +351,13 @@ async def take_attachments(
 
 def open_thread_file(home: Home, thread: ThreadId, path: str) -> OpenFile:
     """Open a file below the thread's directory. Blocking. Raises NotFound for anything that is not such a file."""
-    parts = path.split("/")
+    root, parts = home.thread(thread), path.split("/")
     none = NotFound(f"The thread has no file {path[:200]!r}. GET /api/threads/{{thread}}/files lists those it has.")
     allowed = parts[0] in READABLE if len(parts) > 1 else parts[0] in READABLE_FILES
     if not allowed or any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise none
     try:
-        with contextlib.ExitStack() as opened:
-            folder = os.open(home.thread(thread), _FOLDER)
-            opened.callback(os.close, folder)
-            for part in parts[:-1]:
-                folder = os.open(part, _FOLDER, dir_fd=folder)
-                opened.callback(os.close, folder)
+        with best_opener().directory(root.parent, (root.name, *parts[:-1])) as folder:
             handle = os.open(parts[-1], _FILE, dir_fd=folder)
     except OSError as error:
         raise none from error

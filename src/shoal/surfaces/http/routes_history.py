@@ -18,7 +18,7 @@ from shoal.domain.records import DeletedThread, ThreadInfo
 from shoal.providers.catalog import model_names
 from shoal.store.appends import title_of
 from shoal.surfaces.export import EXTENSIONS, WRITERS, ExportFormat
-from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, TALKERS, Routes, WebContext, checked_text
+from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, TALKERS, Routes, Text64, Text200, WebContext, checked_text
 from shoal.surfaces.http.routes_threads import ThreadSummary, check_agent, check_model, known_thread
 from shoal.tools.storage import delete_thread
 
@@ -38,8 +38,8 @@ class ThreadChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: Annotated[str, msgspec.Meta(max_length=400)] | None = None
     pinned: bool | None = None
     archived: bool | None = None
-    agent: Annotated[str, msgspec.Meta(max_length=64)] | None = None
-    model: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    agent: Text64 | None = None
+    model: Text200 | None = None
 
 
 class FoundMessage(msgspec.Struct, frozen=True):
@@ -85,8 +85,7 @@ async def change_thread(web: WebContext, by: Principal, thread: ThreadId, body: 
         title = title_of(checked_text(title, "title"))
     if body.agent:
         check_agent(web, by, body.agent)
-    if body.model:
-        check_model(web, by, body.model)
+    check_model(web, by, body.model)
     await web.app.store.threads.change(
         thread, title=title, pinned=body.pinned, archived=body.archived, agent=body.agent, model=body.model
     )

@@ -1,7 +1,6 @@
 """Calls for whoever operates Shoal: health, figures, the API's description, use and budget, audit log, backups."""
 
 import asyncio
-from collections import Counter
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -12,7 +11,7 @@ from shoal.actors.principals import Principal
 from shoal.backups import Backup
 from shoal.domain.errors import StoreError
 from shoal.domain.events import AssistantSaid, Event, ToolFinished, TurnFinished
-from shoal.domain.records import AuditEntry, AuditRow, Backlog, BudgetStatus
+from shoal.domain.records import AuditEntry, AuditRow, Backlog, BudgetStatus, ThreadUsage
 from shoal.surfaces.http.endpoints import (
     ADMINS,
     EVERYONE,
@@ -25,7 +24,7 @@ from shoal.surfaces.http.endpoints import (
     json_answer,
     view,
 )
-from shoal.tools.overview import Overview, look
+from shoal.tools.builtin.overview import Overview, look
 
 routes = Routes()
 
@@ -96,9 +95,9 @@ class Counters:
     """Counts journal events as they happen; restarting the process starts them anew, as Prometheus expects."""
 
     def __init__(self) -> None:
-        self._turns: Counter[str] = Counter()
-        self._tool_calls: Counter[str] = Counter()
-        self._tokens: Counter[str] = Counter()
+        self._turns: dict[str, int] = dict.fromkeys(("done", "aborted", "failed", "limit"), 0)
+        self._tool_calls: dict[str, int] = dict.fromkeys(("done", "error"), 0)
+        self._tokens: dict[str, int] = dict.fromkeys(("input", "cached", "output"), 0)
         self._model_calls = 0
 
     def count(self, event: Event) -> None:
@@ -119,15 +118,12 @@ class Counters:
     def render(self, backlog: Backlog, outbox_depth: int, advancing: int, now: datetime) -> str:
         """All figures as text. Ages are seconds; `advancing` is of this process, what waits or is open is of all."""
         age = max((now - backlog.oldest_at).total_seconds(), 0.0) if backlog.oldest_at else 0.0
-        turns = {outcome: self._turns[outcome] for outcome in ("done", "aborted", "failed", "limit")}
-        calls = {result: self._tool_calls[result] for result in ("done", "error")}
-        tokens = {kind: self._tokens[kind] for kind in ("input", "cached", "output")}
         return "".join(
             (
-                _labelled("shoal_turns_total", "Turns that ended, by outcome.", "outcome", turns),
-                _labelled("shoal_tool_calls_total", "Tool calls that ended, by result.", "result", calls),
+                _labelled("shoal_turns_total", "Turns that ended, by outcome.", "outcome", self._turns),
+                _labelled("shoal_tool_calls_total", "Tool calls that ended, by result.", "result", self._tool_calls),
                 _plain("shoal_model_calls_total", "counter", "Model calls that ended.", self._model_calls),
-                _labelled("shoal_tokens_total", "Tokens used; input includes cached.", "kind", tokens),
+                _labelled("shoal_tokens_total", "Tokens used; input includes cached.", "kind", self._tokens),
                 _plain("shoal_outbox_depth", "gauge", "Posts on their way to platforms.", outbox_depth),
                 _plain("shoal_prompts_queued", "gauge", "Messages that no turn has taken yet.", backlog.prompts),
                 _plain("shoal_turns_running", "gauge", "Turns that are open, waiting ones included.", backlog.turns),
@@ -185,15 +181,10 @@ class UsageView(msgspec.Struct, frozen=True):
     usd: float | None
 
 
-class ThreadUsageView(msgspec.Struct, frozen=True):
+class ThreadUsageView(ThreadUsage, frozen=True):
     """Use by a thread; `usd` is null when no call had a price."""
 
-    thread: str
     title: str
-    calls: int
-    tokens: int
-    cached_tokens: int
-    usd: float | None
 
 
 class BudgetLifted(msgspec.Struct, frozen=True):
@@ -279,7 +270,7 @@ class BackupsView(msgspec.Struct, frozen=True):
 async def backups(web: WebContext) -> BackupsView:
     """The backups that are kept, newest first."""
     found = web.app.backups
-    return BackupsView(found.is_scheduled, await found.problem(), list(await found.listed()), found.has_place)
+    return BackupsView(found.is_scheduled, await found.problem(), list(await found.listed()), found.place is not None)
 
 
 @routes("POST /api/backups", ADMINS, status=201)

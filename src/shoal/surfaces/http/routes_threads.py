@@ -17,7 +17,7 @@ from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
 from shoal.domain.events import Event, encode_event
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, make_thread_id, parse_thread_id, thread_address
 from shoal.domain.messages import Abort, Attachment, Prompt, Receipt, Retry, Steer
-from shoal.domain.records import Snapshot, ThreadInfo
+from shoal.domain.records import Snapshot, Step, ThreadInfo
 from shoal.providers.catalog import existing_model
 from shoal.store.journal import Journal
 from shoal.surfaces.http.endpoints import (
@@ -27,6 +27,7 @@ from shoal.surfaces.http.endpoints import (
     READERS,
     TALKERS,
     Routes,
+    Text200,
     WebContext,
     checked_text,
     view,
@@ -62,7 +63,7 @@ class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message_id: MessageId = ""
     attachments: Annotated[list[AttachmentRef], msgspec.Meta(max_length=10)] = []
     agent: str = ""
-    model: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    model: Text200 = ""
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -90,7 +91,7 @@ class RetryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Have the turn that waits for its model ask again now: only `turn` if given, with `model` that one."""
 
     turn: Annotated[str, msgspec.Meta(max_length=100)] = ""
-    model: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    model: Text200 = ""
 
 
 class NewFork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,7 +105,7 @@ class AnswerAgain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An event of the turn whose message is to be answered anew; 0 for the last turn. With `model` that one answers."""
 
     seq: Seq = 0
-    model: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    model: Text200 = ""
 
 
 class ChangedMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -184,14 +185,10 @@ class ReplayView(msgspec.Struct, frozen=True):
     compares_today: bool
 
 
-class StepView(msgspec.Struct, frozen=True):
+class StepView(Step, frozen=True):
     """What a turn spent its time on."""
 
     turn: str
-    number: int
-    description: str
-    started_at: datetime
-    duration_ms: int
 
 
 class NewSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -237,11 +234,12 @@ def check_agent(web: WebContext, by: Principal, agent: str) -> str:
     return agent
 
 
-def check_model(web: WebContext, by: Principal, model: str) -> None:
+def check_model(web: WebContext, by: Principal, model: str | None) -> None:
     """Raises Forbidden for people who may not choose one, InvalidInput for one that there is not."""
-    if not by.author.trusted:
+    if model and not by.author.trusted:
         raise Forbidden(CHOOSES_NO_MODEL)
-    existing_model(web.app.models, model)
+    if model:
+        existing_model(web.app.models, model)
 
 
 def check_intake(web: WebContext) -> None:
@@ -257,7 +255,8 @@ def still_allowed(web: WebContext, by: Principal, thread: ThreadId | None = None
         return None
 
     async def allowed() -> bool:
-        return await web.gate.is_valid(by) and (thread is None or await may_use(by, web.app.store.journal, thread))
+        is_good = await web.app.tokens.stands(by.token)
+        return is_good and (thread is None or await may_use(by, web.app.store.journal, thread))
 
     return allowed
 
@@ -315,8 +314,7 @@ async def send_message(web: WebContext, by: Principal, thread: ThreadId, body: N
     text = body.text if body.attachments and not body.text else checked_text(body.text)
     agent = check_agent(web, by, body.agent)
     message_id = _message_id(web, body.message_id)
-    if body.model:
-        check_model(web, by, body.model)
+    check_model(web, by, body.model)
     attachments = await take_attachments(web.app, by.author, thread, body.attachments, message_id)
     prompt = make_prompt(web, by, thread, text, message_id, agent=agent, model=body.model, attachments=attachments)
     receipt = await submit(web, prompt)
@@ -343,8 +341,7 @@ async def abort(web: WebContext, by: Principal, thread: ThreadId, body: AbortReq
 @routes("POST /api/threads/{thread}/retry", TALKERS, status=202, body_optional=True)
 async def retry(web: WebContext, by: Principal, thread: ThreadId, body: RetryRequest) -> Delivered:
     """Have a turn that waits for its model ask again now; 409 when none waits."""
-    if body.model:
-        check_model(web, by, body.model)
+    check_model(web, by, body.model)
     receipt = await web.app.orchestrator.send(Retry(thread, by.author, body.turn, body.model))
     if not receipt.delivered:
         raise Conflict("No turn of this thread waits for its model.")
@@ -372,8 +369,7 @@ async def fork(web: WebContext, by: Principal, thread: ThreadId, body: NewFork) 
 async def answer_again(web: WebContext, by: Principal, thread: ThreadId, body: AnswerAgain) -> Accepted:
     """Have a message answered anew, in place of its answer, which stays on another branch of the conversation."""
     check_intake(web)
-    if body.model:
-        check_model(web, by, body.model)
+    check_model(web, by, body.model)
     said = await web.app.orchestrator.try_again(thread, by.asker, body.seq, body.model)
     return Accepted(True, str(said.seq), False)
 
@@ -417,8 +413,7 @@ async def send_to_channel(
     """Post to a channel, which opens a thread, and let its agent answer."""
     check_intake(web)
     text, agent = checked_text(body.text), check_agent(web, by, body.agent)
-    thread = await web.app.orchestrator.send_to_channel(platform, channel, text, by.author, agent)
-    return OpenedThread(thread)
+    return OpenedThread(await web.app.orchestrator.send_to_channel(platform, channel, text, by.author, agent))
 
 
 # ---- threads and their journals ----

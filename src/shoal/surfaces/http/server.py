@@ -28,9 +28,7 @@ from shoal.surfaces.http import (
     routes_files,
     routes_history,
     routes_inbound,
-    routes_memory,
     routes_operations,
-    routes_permissions,
     routes_setup,
     routes_threads,
 )
@@ -58,23 +56,19 @@ DROPPED_SECONDS_MAX = 30.0
 """How long a body is read after the answer."""
 
 API: tuple[Endpoint, ...] = (
-    *routes_operations.routes.endpoints,
-    *routes_inbound.routes.endpoints,
-    *routes_threads.routes.endpoints,
-    *routes_history.routes.endpoints,
-    *routes_files.routes.endpoints,
-    *routes_control.routes.endpoints,
-    *routes_access.routes.endpoints,
-    *routes_permissions.routes.endpoints,
-    *routes_agents.routes.endpoints,
-    *routes_setup.routes.endpoints,
-    *routes_cases.routes.endpoints,
-    *routes_memory.routes.endpoints,
-    *openai_routes.routes.endpoints,
+    *routes_operations.routes,
+    *routes_inbound.routes,
+    *routes_threads.routes,
+    *routes_history.routes,
+    *routes_files.routes,
+    *routes_control.routes,
+    *routes_access.routes,
+    *routes_agents.routes,
+    *routes_setup.routes,
+    *routes_cases.routes,
+    *openai_routes.routes,
 )
-_OPEN_PATHS = frozenset(endpoint.path for endpoint in (*API, *page.routes.endpoints) if endpoint.is_open)
-
-NO_HOOKS: Mapping[str, HookSettings] = {}
+_OPEN_PATHS = frozenset(endpoint.path for endpoint in (*API, *page.routes) if endpoint.is_open)
 
 
 class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +88,7 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     body_seconds: float = 60.0
     upload_seconds: float = 600.0
     linger_seconds: float = 2.0
-    hooks: Mapping[str, HookSettings] = NO_HOOKS
+    hooks: Mapping[str, HookSettings] = {}
 
 
 class WebApp:
@@ -105,16 +99,12 @@ class WebApp:
 
     def __init__(self, app: "App", options: WebOptions) -> None:
         gate = Gate(options, app.clock, app.tokens)
-        streams = LiveStreams(
-            streams_max=options.streams_max,
-            heartbeat_seconds=options.heartbeat_seconds,
-            slow_reader_seconds=options.slow_reader_seconds,
-        )
+        streams = LiveStreams(options)
         counters, describe = Counters(), cache(lambda: make_document(API, VERSION))
         app.hub.tap(counters.count)
         self.web = WebContext(app, options, gate, streams, counters, Page(), describe, LiveSetup(app))
         router = Starlette(
-            routes=starlette_routes(self.web, (*API, *page.routes.endpoints)),
+            routes=starlette_routes(self.web, (*API, *page.routes)),
             exception_handlers={
                 ShoalError: answer_shoal_error,
                 HTTPException: answer_http_error,

@@ -31,6 +31,7 @@ from shoal.surfaces.http.errors import ApiError
 
 if TYPE_CHECKING:
     from shoal.app import App
+    from shoal.surfaces.http.server import WebOptions
 
 logger = logging.getLogger(__name__)
 
@@ -52,18 +53,17 @@ LOST = b"event: lost\ndata: {}\n\n"
 class LiveStreams:
     """The open streams: bounded in number, kept alive, and ended when the server stops."""
 
-    def __init__(self, *, streams_max: int, heartbeat_seconds: float, slow_reader_seconds: float) -> None:
+    def __init__(self, options: "WebOptions") -> None:
         self.open = 0
         self.closing = False
-        self._max = streams_max
-        self._heartbeat_seconds = heartbeat_seconds
-        self._slow_reader_seconds = slow_reader_seconds
+        self._options = options
         self._waiting: set[anyio.CancelScope] = set()
 
     def admit(self) -> AbstractContextManager[None]:
         """Count a stream while it lasts. Raises ApiError 503 at the bound or when stopping."""
-        if self.closing or self.open >= self._max:
-            message = f"{self._max} live streams are open, or Shoal is stopping; close one or come back in a moment."
+        most = self._options.streams_max
+        if self.closing or self.open >= most:
+            message = f"{most} live streams are open, or Shoal is stopping; close one or come back in a moment."
             raise ApiError(503, "too_many_streams", message, {"Retry-After": "5"})
         return self._counted()
 
@@ -79,13 +79,13 @@ class LiveStreams:
         """What comes next, `beat` after a quiet while, None when the stream has to subscribe again or is ending."""
         if self.closing:
             return None
-        with self._wait(self._heartbeat_seconds):
+        with self._wait(self._options.heartbeat_seconds):
             return await anext(items, None)
         return None if self.closing else "beat"
 
     async def send(self, send: Send, chunk: bytes) -> bool:
         """Send a piece of a stream; False when the client does not read for too long, or the server stops."""
-        with self._wait(self._slow_reader_seconds):
+        with self._wait(self._options.slow_reader_seconds):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
             return True
         return False
@@ -93,7 +93,7 @@ class LiveStreams:
     async def beat(self, send: Send) -> None:
         """Say now and then that a stream lives whose pieces take long, until the client does not read."""
         while True:
-            await anyio.sleep(self._heartbeat_seconds)
+            await anyio.sleep(self._options.heartbeat_seconds)
             if not await self.send(send, HEARTBEAT):
                 return
 

@@ -198,7 +198,7 @@ class JournalRules:
         await store.journal.commit(lease, everything(clock))
         assert (await types(store))[-1] == "assistant_message"
         assert [row.id for row in await store.outbox.claim(["web"], 10, 60)] == ["T1:1"]
-        assert [row.entry.action for row in await store.audit.rows(THREAD)] == ["tool:bash:ls"]
+        assert [row.entry.action for row in await store.audit.tail(1000, chain_name=THREAD)] == ["tool:bash:ls"]
         assert [approval.id for approval in await store.approvals.search()] == ["A1"]
         assert [(row.model, row.usage, row.usd) for row in await store.ledger.usage()] == [("demo", Usage(10, 5), 0.25)]
         assert [step.step.duration_ms for step in await store.journal.steps(THREAD)] == [200]
@@ -217,7 +217,7 @@ class JournalRules:
             )
         assert (await types(store))[-1] == "user_message"
         assert await store.outbox.claim(["web"], 10, 60) == []
-        assert await store.audit.rows(THREAD) == []
+        assert await store.audit.tail(1000, chain_name=THREAD) == []
         await store.journal.commit(lease, answer("T1"))
         assert [event.seq for event in await store.journal.events(THREAD)] == [1, 2, 3]
 
@@ -228,7 +228,7 @@ class JournalRules:
         committed = await store.journal.commit(lease, starting(last_seq=2))
         assert [event.type for event in committed.events] == ["assistant_message", "tool_started"]
         assert committed.events == tuple(await store.journal.events(THREAD, 2))
-        assert [row.entry.action for row in await store.audit.rows(THREAD)] == ["tool:bash:ls"]
+        assert [row.entry.action for row in await store.audit.tail(1000, chain_name=THREAD)] == ["tool:bash:ls"]
 
     @pytest.mark.parametrize("happening", ["steer", "stop", "event"])
     async def test_a_message_is_stored_alone_once_something_has_happened(self, store: Store, happening: str) -> None:
@@ -243,7 +243,7 @@ class JournalRules:
         committed = await store.journal.commit(lease, starting(last_seq=2))
         assert [event.type for event in committed.events] == ["assistant_message"]
         assert committed.aborting == (happening == "stop")
-        assert await store.audit.rows(THREAD) == []
+        assert await store.audit.tail(1000, chain_name=THREAD) == []
 
     async def test_a_prompt_text_is_stored_once(self, store: Store) -> None:
         """However many turns name it."""

@@ -95,10 +95,9 @@ def _diff(content: str, old: str, new: str, places: list[int]) -> tuple[str, str
         end = begin + len(before)
         above, below = lines[max(0, begin - CONTEXT_LINES) : begin], lines[end : end + CONTEXT_LINES]
         start, around = begin - len(above) + 1, len(above) + len(below)
-        marked = [(" ", above), ("-", before), ("+", after), (" ", below)]
         hunk = "".join(
             f"{mark}{line}" if line.endswith("\n") else f"{mark}{line}\n\\ No newline at end of file\n"
-            for mark, some in marked
+            for mark, some in ((" ", above), ("-", before), ("+", after), (" ", below))
             for line in some
         )
         diff += f"@@ -{start},{around + len(before)} +{start + shift},{around + len(after)} @@\n{hunk}"
@@ -119,8 +118,7 @@ def _nearest(content: str, old: str) -> str:
     if not wanted:
         return " It consists of white space only."
     if wanted in lines:
-        at = lines.index(wanted)
-        return f" Its first line is line {at + 1}, so look at white space and at the lines after it."
+        return f" Its first line is line {lines.index(wanted) + 1}, so look at white space and at the lines after it."
     close = difflib.get_close_matches(wanted, lines[:LINES_COMPARED_MAX], n=1, cutoff=_SIMILAR)
     if not close:
         return " Read the file again and copy the text exactly."
@@ -137,9 +135,7 @@ TEXT_BYTES_MAX = 10_485_760
 IMAGE_BYTES_MAX = 5_242_880
 """Longest image that is handed to a model."""
 
-PathArgument = Annotated[
-    str, Meta(description="Path of the file: relative to the workspace, or absolute, such as /scratch/notes.txt.")
-]
+PathArgument = Annotated[str, "Path of the file: relative to the workspace, or absolute, such as /scratch/notes.txt."]
 
 
 def read_tool(name: str = "read") -> FunctionTool[Invocation]:
@@ -161,12 +157,12 @@ def read_tool(name: str = "read") -> FunctionTool[Invocation]:
             content = jail.read(place, TEXT_BYTES_MAX)
             if (media_type := media_type_of(content)) in SHOWN_IMAGES:
                 try:
-                    image = fit_image(content, media_type, IMAGE_BYTES_MAX)
+                    image, image_type = fit_image(content, media_type, IMAGE_BYTES_MAX)
                 except InvalidInput as problem:
                     raise ToolError(f"{place.shown} cannot be shown: {problem}.") from problem
-                kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image.content)
+                kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image)
                 text = f"[The image {place.shown}, {media_type}, {len(content):,} bytes]"
-                return ToolOutput(text, images=(Image(str(kept), image.media_type),))
+                return ToolOutput(text, images=(Image(str(kept), image_type),))
             if is_binary(content):
                 size = f"{len(content):,} bytes"
                 raise ToolError(f"{place.shown} is binary ({size}). Look at it with a command, such as `file`.")
@@ -185,7 +181,7 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
     def write(
         context: ToolContext,
         path: PathArgument,
-        content: Annotated[str, Meta(description="All of the file's new content.")],
+        content: Annotated[str, "All of the file's new content."],
     ) -> Invocation:
         """Write a file: make it, with the directories it needs, or replace all of its content. To change a part of a
         file use the tool that edits."""
@@ -207,8 +203,7 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
             return ToolOutput(told)
 
         shown = f"{name} {place.shown} ({counted(len(data), 'byte')}, {does})\n\n{content}"
-        digest = hashlib.sha256(data).hexdigest()
-        return planned(name, place.shown, work, shown, path=place.shown, content=digest)
+        return planned(name, place.shown, work, shown, path=place.shown, content=hashlib.sha256(data).hexdigest())
 
     return write
 
@@ -216,7 +211,7 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
 @tool(name="list", read_only=True, idempotent=True)
 def list_directory(
     context: ToolContext,
-    path: Annotated[str, Meta(description="Path of the directory; the workspace unless given.")] = ".",
+    path: Annotated[str, "Path of the directory; the workspace unless given."] = ".",
 ) -> Invocation:
     """List a directory: names, with a slash after directories, and the sizes of files."""
     jail = jail_of(context)
@@ -243,9 +238,9 @@ def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
     def edit(
         context: ToolContext,
         path: PathArgument,
-        old_string: Annotated[str, Meta(description="The text to replace, exactly as it is in the file.")],
-        new_string: Annotated[str, Meta(description="The text to put in its place.")],
-        replace_all: Annotated[bool, Meta(description="Replace every occurrence instead of the only one.")] = False,
+        old_string: Annotated[str, "The text to replace, exactly as it is in the file."],
+        new_string: Annotated[str, "The text to put in its place."],
+        replace_all: Annotated[bool, "Replace every occurrence instead of the only one."] = False,
     ) -> Invocation:
         """Replace text in a file. old_string must be in the file exactly once, white space included; give enough of the
         lines around it, or set replace_all. Read the file first."""
@@ -261,10 +256,8 @@ def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
     def str_replace(
         context: ToolContext,
         path: PathArgument,
-        old_str: Annotated[
-            str, Meta(description="The text to replace, exactly as it is in the file, where it is unique.")
-        ],
-        new_str: Annotated[str, Meta(description="The text to put in its place.")],
+        old_str: Annotated[str, "The text to replace, exactly as it is in the file, where it is unique."],
+        new_str: Annotated[str, "The text to put in its place."],
     ) -> Invocation:
         """Replace text in a file: old_str, which must be in it exactly once, by new_str."""
         return _planned_edit("str_replace", context, locks, path, old_str, new_str, replace_all=False)
@@ -337,8 +330,7 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
     for number in range(first, last + 1):
         line = lines[number - 1].removesuffix("\r")
         if len(line) > LINE_CHARS_MAX:
-            more = len(line) - LINE_CHARS_MAX
-            line = f"{line[:LINE_CHARS_MAX]} [… {more:,} more characters in this line]"
+            line = f"{line[:LINE_CHARS_MAX]} [… {len(line) - LINE_CHARS_MAX:,} more characters in this line]"
         line = f"{number:6}\t{line}"
         chars += len(line) + 1
         if chars > CHARS_MAX and numbered:

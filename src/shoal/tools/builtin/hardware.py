@@ -86,7 +86,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool,
         address: Address,
         length: Annotated[int, Meta(ge=1, le=I2C_BYTES_MAX, description="How many bytes.")] = 1,
         register: Annotated[
-            Annotated[int, Meta(ge=0, le=255)] | None, Meta(description="Register to read from; none: as it stands.")
+            Annotated[int, Meta(ge=0, le=255)] | None, "Register to read from; none: as it stands."
         ] = None,
     ) -> Invocation:
         """Read up to 32 bytes from a device on an I2C bus of this machine."""

@@ -7,10 +7,10 @@ A channel's conversations are open to whoever speaks in it; those of others only
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -25,7 +25,7 @@ from shoal.domain.untrusted import UNREADABLE
 from shoal.store.journal import SEQ_END, Journal, SnapshotStore
 from shoal.store.projections import CONTEXT, LOG, ContextPlace, LogLine
 from shoal.store.search import ArtifactStore, SearchIndex
-from shoal.tools.functions import FunctionTool, Prepared, planned, tool
+from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.jail import Jail
 
 AROUND_CHARS = 300
@@ -54,6 +54,10 @@ class Hit(NamedTuple):
     text: str
     where: str
     tainted_by: str = ""
+
+    def line(self, query: str, chars_max: int) -> str:
+        said = around(self.text, query, chars_max)
+        return f"{self.at:%Y-%m-%d %H:%M} {self.author.name or self.author.id} in {self.where}: {said}"
 
 
 def search_channel_tool(
@@ -89,7 +93,7 @@ def search_channel_tool(
     @tool(read_only=True, idempotent=True)
     def search_channel(context: ToolContext, query: Query, limit: Limit = 20) -> Invocation:
         """Search what was said in this channel, also before you were here."""
-        within = channel_of(context.chat)
+        within, words = channel_of(context.chat), words_of(query)
 
         async def work() -> ToolOutput:
             found = await search.said(query, within=within, limit=limit + 1)
@@ -97,23 +101,24 @@ def search_channel_tool(
             known = {hit.text for hit in hits}
             platform, note = await on_platform(query, context)
             hits += [hit for hit in platform if hit.text not in known]
-            hits.sort(key=lambda hit: hit.at, reverse=True)
-            return _output(hits, query, limit, note)
+            shown = sorted(hits, key=lambda hit: hit.at, reverse=True)[:limit]
+            if not shown:
+                return ToolOutput(f"Nothing was found for {query!r}.\n{note}".rstrip())
+            lines = [hit.line(query, AROUND_CHARS) for hit in shown]
+            taint = next((hit.tainted_by for hit in shown if hit.tainted_by), "")
+            return ToolOutput("\n".join([*lines, note] if note else lines), tainted_by=taint, is_piece=True)
 
-        return _prepared("search_channel", query, limit, within, work)
+        return planned("search_channel", words, work, query=query, limit=limit, within=within)
 
     return search_channel
 
 
-def _prepared(name: str, query: str, limit: int, within: str, work: Callable[[], Awaitable[ToolOutput]]) -> Prepared:
+def words_of(query: str) -> str:
+    """The words of a query, a blank between them. Raises ToolError where there is none."""
     words = " ".join(_WORD.findall(query))
     if not words:
         raise ToolError("Give at least one word to look for.")
-    return planned(name, words, work, query=query, limit=limit, within=within)
-
-
-def words_of(text: str) -> list[str]:
-    return _WORD.findall(text)
+    return words
 
 
 def hit_of(event: Event) -> Hit:
@@ -145,55 +150,30 @@ def around(text: str, query: str, chars_max: int) -> str:
     return f"{'…' if start else ''}{line[start : start + chars_max]}…"
 
 
-def _output(hits: list[Hit], query: str, limit: int, note: str = "") -> ToolOutput:
-    shown = hits[:limit]
-    if not shown:
-        return ToolOutput(f"Nothing was found for {query!r}.\n{note}".rstrip())
-    lines: list[str] = []
-    for hit in shown:
-        text = around(hit.text, query, AROUND_CHARS)
-        lines.append(f"{hit.at:%Y-%m-%d %H:%M} {hit.author.name or hit.author.id} in {hit.where}: {text}")
-    taint = next((hit.tainted_by for hit in shown if hit.tainted_by), "")
-    return ToolOutput("\n".join([*lines, note] if note else lines), tainted_by=taint, is_piece=True)
-
-
-class _OwnFile(NamedTuple):
-    """The text of a conversation's file; between which characters stand lines that somebody else had a hand in."""
-
-    text: str
-    untrusted: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def read(cls, folder: Path, name: str, window: Collection[int]) -> Self:
-        """`log.jsonl` or `context.jsonl`; of the latter what is still in the model's window, which has these events.
-        Raises ToolError."""
-        jail = Jail((Mount(folder, "/thread"),))
-        lines, untrusted, at = list[str](), list[tuple[int, int]](), 0
-        for body in jail.read(jail.resolve(name)).splitlines(keepends=True):
-            if not body.endswith(b"\n") or (name == CONTEXT and _numbered.decode(body).seq not in window):
-                continue
-            lines.append(body.decode("utf-8", "replace"))
-            try:
-                if name == CONTEXT:  # a piece of it may begin or end inside of a block
-                    is_trusted = b"<untrusted" not in body
-                else:
-                    line = _logged.decode(body)
-                    is_trusted = line.trusted or not (line.text or line.attachments)
-            except UNREADABLE:  # of an earlier version
-                is_trusted = False
-            if not is_trusted:
-                untrusted.append((at, at + len(lines[-1])))
-            at += len(lines[-1])
-        return cls("".join(lines), tuple(untrusted))
-
-    def tainted_by(self, grep: str, offset: int, limit: int) -> str:
-        """What taints the piece that is shown, or the lines."""
-        for start, end in self.untrusted:
-            if end > offset and (
-                grep.casefold() in self.text[start:end].casefold() if grep else start < offset + limit
-            ):
-                return "a file of this conversation"
-        return ""
+def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offset: int, limit: int) -> tuple[str, str]:
+    """The text of `log.jsonl`, or of `context.jsonl` as far as it is in the model's window of these events; and what
+    taints the piece that is shown of it, or the lines: one that somebody else had a hand in. Raises ToolError."""
+    jail = Jail((Mount(folder, "/thread"),))
+    lines, tainted_by, start = list[str](), "", 0
+    for body in jail.read(jail.resolve(name)).splitlines(keepends=True):
+        if not body.endswith(b"\n") or (name == CONTEXT and _numbered.decode(body).seq not in window):
+            continue
+        text = body.decode("utf-8", "replace")
+        try:
+            if name == CONTEXT:  # a piece of it may begin or end inside of a block
+                is_trusted = b"<untrusted" not in body
+            else:
+                line = _logged.decode(body)
+                is_trusted = line.trusted or not (line.text or line.attachments)
+        except UNREADABLE:  # of an earlier version
+            is_trusted = False
+        end = start + len(text)
+        is_shown = grep.casefold() in text.casefold() if grep else start < offset + limit
+        if not is_trusted and is_shown and end > offset:
+            tainted_by = "a file of this conversation"
+        lines.append(text)
+        start = end
+    return "".join(lines), tainted_by
 
 
 def read_artifact_tool(
@@ -206,20 +186,15 @@ def read_artifact_tool(
         context: ToolContext,
         artifact: Annotated[
             str,
-            Meta(
-                description="The artifact's name as the excerpt gives it, or its first 8 characters or more; or "
-                "log.jsonl (all that was said here) or context.jsonl (what you are sent)."
-            ),
+            "The artifact's name as the excerpt gives it, or its first 8 characters or more; or "
+            "log.jsonl (all that was said here) or context.jsonl (what you are sent).",
         ],
         offset: Annotated[int, Meta(ge=0, description="First character to show, counted from 0.")] = 0,
         limit: Annotated[int, Meta(ge=1, le=PIECE_CHARS_MAX, description="How many characters to show.")] = PIECE_CHARS,
         grep: Annotated[
             str,
-            Meta(
-                description="Show only the lines that contain this text, upper and lower case alike, each with its "
-                "offset.",
-                max_length=500,
-            ),
+            "Show only the lines that contain this text, upper and lower case alike, each with its offset.",
+            Meta(max_length=500),
         ] = "",
     ) -> Invocation:
         """Read a stored result of which you saw an excerpt: a piece of it by offset and limit, or by grep the lines
@@ -236,8 +211,7 @@ def read_artifact_tool(
                 if window is not None and name == CONTEXT:  # the file is as of the last turn's end
                     after = max(0, window.window_seq - 1)
                     seen = {event.seq for event in await journal.along(context.thread, window.last_seq, after, SEQ_END)}
-                own = await in_thread(lambda: _OwnFile.read(folder, name, seen))
-                return own.text, own.tainted_by(grep, offset, limit)
+                return await in_thread(lambda: _own_file(folder, name, seen, grep, offset, limit))
             found = await artifacts.find(context.thread, name)
             if found is None:
                 raise ToolError(f"This conversation has no artifact {name}. It may have been too old to be kept.")

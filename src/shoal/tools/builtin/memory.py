@@ -3,14 +3,13 @@
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
 
 from shoal.domain.errors import Conflict, InvalidInput, ToolError
 from shoal.domain.home import MemoryScope, entry_key, entry_line, memory_path, note_path, only_for
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.records import MemoryEdit
-from shoal.tools.functions import Prepared, canonical, planned, tool
+from shoal.tools.functions import Prepared, as_tool_error, canonical, planned, tool
 from shoal.tools.memory_files import EVERYBODYS, MemoryEntry, action_on, edits_of, entries_saying, memory_entries
 
 SHOWN_MAX = 5
@@ -20,19 +19,13 @@ SHOWN_MAX = 5
 @tool
 def remember(
     context: ToolContext,
-    text: Annotated[
-        str, Meta(description="One fact or preference, in one sentence that stands by itself. Empty to forget.")
-    ],
+    text: Annotated[str, "One fact or preference, in one sentence that stands by itself. Empty to forget."],
     scope: Annotated[
         MemoryScope | Literal["person"],
-        Meta(
-            description="Where it holds: this channel; wherever the person who asks is alone with you; all of this "
-            "platform; or everywhere. Take the narrowest."
-        ),
+        "Where it holds: this channel; wherever the person who asks is alone with you; all of this "
+        "platform; or everywhere. Take the narrowest.",
     ] = "channel",
-    replaces: Annotated[
-        str, Meta(description="What you remember or noted so far that this corrects, or that is to be forgotten.")
-    ] = "",
+    replaces: Annotated[str, "What you remember or noted so far that this corrects, or that is to be forgotten."] = "",
 ) -> Invocation:
     """Keep something for later conversations: add a line to your long-term memory, which you see in every prompt.
     Correct or forget an entry, or a line of any day's note, with `replaces`. What you keep in a direct conversation
@@ -58,9 +51,7 @@ def remember(
 
 
 @tool
-def note_today(
-    context: ToolContext, text: Annotated[str, Meta(description="What happened or was decided, in one line.")]
-) -> Invocation:
+def note_today(context: ToolContext, text: Annotated[str, "What happened or was decided, in one line."]) -> Invocation:
     """Write a line into today's note. You see the notes of the last days in every prompt."""
     words = _entry_line(text).removeprefix("- ")
 
@@ -115,18 +106,15 @@ def _entries(context: ToolContext, words: str) -> list[MemoryEntry]:
 
 
 def _entry_line(text: str) -> str:
-    try:
+    with as_tool_error(InvalidInput):
         return entry_line(text)
-    except InvalidInput as error:
-        raise ToolError(str(error)) from error
 
 
 async def _change(context: ToolContext, edit: MemoryEdit) -> bool:
     who, agent, taint = context.asker.identity, context.agent.name, context.purpose.tainted_by
     edit = msgspec.structs.replace(edit, changed_by=who, agent=agent, thread=context.thread, tainted_by=taint)
     try:
-        return await context.services.change_memory(edit)
-    except (InvalidInput, Conflict) as error:
-        raise ToolError(str(error)) from error
+        with as_tool_error(InvalidInput, Conflict):
+            return await context.services.change_memory(edit)
     except OSError as error:
         raise ToolError(f"The memory file could not be written: {error.strerror or error}.") from error

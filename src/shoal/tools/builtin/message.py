@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Annotated, NamedTuple
 
@@ -101,18 +102,13 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
         text: Annotated[str, Meta(description="What to say, in Markdown.", max_length=TEXT_CHARS_MAX)] = "",
         to: Annotated[
             str,
-            Meta(
-                description="Where: leave it out for this conversation (from a task that nobody reads, the place where "
-                "people last wrote to you), or PLATFORM:CHANNEL to begin something in a channel or a person's direct "
-                "messages, or PLATFORM:CHANNEL:THREAD."
-            ),
+            "Where: leave it out for this conversation (from a task that nobody reads, the place where "
+            "people last wrote to you), or PLATFORM:CHANNEL to begin something in a channel or a person's direct "
+            "messages, or PLATFORM:CHANNEL:THREAD.",
         ] = HERE,
-        file: Annotated[str, Meta(description="Path of a file to send with it.")] = "",
+        file: Annotated[str, "Path of a file to send with it."] = "",
         as_file: Annotated[
-            str,
-            Meta(
-                description="Name of a file, such as report.md, to send the text as one: for a long text, if asked to."
-            ),
+            str, "Name of a file, such as report.md, to send the text as one: for a long text, if asked to."
         ] = "",
     ) -> Invocation:
         """Say something to people now: in this conversation, before your turn ends or instead of its last text, or in
@@ -171,15 +167,12 @@ def _note(text: str, context: ToolContext) -> UserSaid:
     """What another conversation is to know of what was said there."""
     agent, taint = context.agent.name, context.purpose.tainted_by
     author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not taint)
-    said = f"[You wrote here, from another conversation:]\n{text}"
-    return UserSaid(said, author, origin="system", tainted_by=taint)
+    return UserSaid(f"[You wrote here, from another conversation:]\n{text}", author, origin="system", tainted_by=taint)
 
 
 def _thread_of(text: str) -> ThreadId:
-    try:
+    with suppress(InvalidId):
         return parse_thread_id(text)
-    except InvalidId:
-        pass
     try:
         return make_thread_id(*text.split(":", 2))
     except (InvalidId, TypeError) as error:

@@ -1,27 +1,189 @@
-"""The tool `overview`: what was asked and done lately, what it cost, what waits for a person, and what comes.
+"""How things stand: what was asked and done lately, what it cost, what went wrong, what waits, and what comes.
 
-It tells what the turn's audience may see: where the owner alone reads along everything, else only its own channel.
+The tool `overview` tells of it what the turn's audience may see: where the owner alone reads along everything, else
+only its own channel.
 """
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 from msgspec import Meta
 
-from shoal.domain.errors import InvalidInput, ToolError
+from shoal.domain.errors import InvalidInput
+from shoal.domain.events import Event, Outcome, Steered, TurnFinished, TurnStarted, UserSaid
+from shoal.domain.ids import ThreadId, TurnId, is_child
+from shoal.domain.messages import SILENT
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.domain.triggers import zone_named
+from shoal.domain.triggers import BRIEF, zone_named
 from shoal.domain.untrusted import untrusted_block
 from shoal.store.store import Store
-from shoal.tools.functions import FunctionTool, planned, tool
-from shoal.tools.overview import look
+from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-TURNS_MAX = 40
-LINES_MAX = 20
+THREADS_MAX = 40
+"""Threads that are looked at of those in use, and of those put away; the last active first."""
+EVENTS_MAX = 400
+"""Of each, so many of the newest events."""
+TURNS_MAX = 200
+TOLD_TURNS_MAX, LINES_MAX = 40, 20
+"""Of all turns, and of the lines of each list, so many are told by the tool."""
+TEXT_CHARS_MAX = 240
+AHEAD = timedelta(days=1)
 NOTHING = "Nothing was asked or done, nothing waits, and nothing is scheduled for the next day."
+NOBODY = TurnId("")
+
+
+class DoneTurn(msgspec.Struct, frozen=True):
+    """A turn that ended: what was asked and answered in short, its last event, and the untrusted content behind it."""
+
+    thread: ThreadId
+    title: str
+    agent: str
+    seq: int
+    at: datetime
+    seconds: float
+    outcome: Outcome
+    asked: str
+    reply: str
+    tainted_by: str
+    tokens: int
+
+
+class OpenQuestion(msgspec.Struct, frozen=True):
+    """A question to a person; `asked_in` is where it was put, `shown` what would run as people are shown it."""
+
+    id: str
+    thread: ThreadId
+    asked_in: ThreadId
+    tool: str
+    action: str
+    shown: str
+    expires_at: datetime
+
+
+class Coming(msgspec.Struct, frozen=True):
+    """What a schedule starts within a day; of one that fails, `error` says why, and `at` is null where it comes no
+    more."""
+
+    id: str
+    text: str
+    where: str
+    at: datetime | None
+    error: str
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """How things stand at `until`, looking back to `since`. `calls` and `usd` are those of all models; `usd` is null
+    where no call had a price. Lists are newest first, what comes next due first."""
+
+    since: datetime
+    until: datetime
+    turns: tuple[DoneTurn, ...]
+    tokens: int
+    calls: int
+    usd: float | None
+    waiting: tuple[OpenQuestion, ...]
+    coming: tuple[Coming, ...]
+    failing: tuple[Coming, ...]
+
+
+async def look(store: Store, now: datetime, hours: float, within: str = "", present: TurnId = NOBODY) -> Overview:
+    """Look up the last hours and the next day, of the threads whose ids begin with `within`; the turn `present`, which
+    asks, is left out. Only reads."""
+    since = now - timedelta(hours=hours)
+    turns, tokens = await _done(store, since, within, present)
+    days = await store.ledger.usage(max(1, round(hours / 24)))
+    priced = [row.usd for row in days if row.usd is not None]
+    triggers = [
+        (one, Coming(one.id, short(one.spec.name or one.spec.text), where, one.next_at, short(one.error)))
+        for one in await store.triggers.all()
+        if (where := one.spec.thread or f"{one.spec.platform}:{one.spec.channel}:").startswith(within)
+    ]
+    return Overview(
+        since=since,
+        until=now,
+        turns=turns,
+        tokens=tokens,
+        calls=sum(row.calls for row in days),
+        usd=sum(priced) if priced else None,
+        waiting=tuple(
+            OpenQuestion(
+                one.id,
+                one.thread,
+                one.asked_in,
+                one.tool,
+                short("; ".join(one.actions)),
+                short(one.shown),
+                one.expires_at,
+            )
+            for one in await store.approvals.search()
+            if one.asked_in.startswith(within)
+        ),
+        coming=tuple(
+            shown
+            for one, shown in triggers
+            if one.state == "active" and one.next_at is not None and one.next_at <= now + AHEAD
+            if BRIEF not in f"{one.spec.name} {one.spec.text}"
+        ),
+        failing=tuple(
+            shown for one, shown in triggers if one.state in ("failed", "missed") or (one.error and one.failures)
+        ),
+    )
+
+
+async def _done(store: Store, since: datetime, within: str, present: TurnId) -> tuple[tuple[DoneTurn, ...], int]:
+    """The turns that ended since then, the newest first, and the tokens of all of them."""
+    found: list[DoneTurn] = []
+    tokens = 0
+    channels = (within,) if within else ()
+    put_away = await store.journal.threads(THREADS_MAX, channels=channels, archived=True)
+    for info in (*await store.journal.threads(THREADS_MAX, channels=channels), *put_away):
+        if info.updated_at < since or is_child(info.thread):
+            continue
+        events = await store.journal.events(info.thread, max(0, info.last_seq - EVENTS_MAX), EVENTS_MAX)
+        turns: dict[TurnId, list[Event]] = {}
+        for event in events:
+            if event.turn and event.turn != present:
+                turns.setdefault(event.turn, []).append(event)
+        for turn in turns.values():
+            ended = next((event for event in turn if isinstance(event.data, TurnFinished)), None)
+            if ended is None or not isinstance(ended.data, TurnFinished) or ended.at < since:
+                continue
+            used = ended.data.usage.input_tokens + ended.data.usage.output_tokens
+            tokens += used
+            if told := _told(turn):
+                agent = next((event.data.agent for event in turn if isinstance(event.data, TurnStarted)), info.agent)
+                seconds, outcome = (ended.at - turn[0].at).total_seconds(), ended.data.outcome
+                shown = info.thread, info.title, agent, ended.seq, ended.at, seconds, outcome
+                found.append(DoneTurn(*shown, *told, used))
+    found.sort(key=lambda turn: turn.at, reverse=True)
+    return tuple(found[:TURNS_MAX]), tokens
+
+
+def _told(turn: Sequence[Event]) -> tuple[str, str, str] | None:
+    """What was asked and answered, and what of it is untrusted; None for a turn nobody asked that told nobody."""
+    ended = next(event.data for event in turn if isinstance(event.data, TurnFinished))
+    said = [event.data for event in turn if isinstance(event.data, UserSaid | Steered)]
+    by_people = any(isinstance(one, Steered) or one.origin in ("person", "api") for one in said)
+    reply = "" if ended.reply.strip() == SILENT else ended.reply
+    is_brief = not by_people and any(BRIEF in one.text for one in said)
+    if is_brief or (not by_people and not reply and ended.outcome == "done"):
+        return None
+    tainted = (
+        (one.tainted_by if isinstance(one, UserSaid) else "") or ("" if one.author.trusted else one.author.id)
+        for one in said
+    )
+    answers = (str(getattr(event.data, "tainted_by", "")) for event in turn)
+    return short(said[0].text) if said else "", short(reply), next((one for one in (*tainted, *answers) if one), "")
+
+
+def short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= TEXT_CHARS_MAX else f"{words[: TEXT_CHARS_MAX - 1]}…"
 
 
 def overview_tool(store: Store) -> FunctionTool[Invocation]:
@@ -35,15 +197,13 @@ def overview_tool(store: Store) -> FunctionTool[Invocation]:
     ) -> Invocation:
         """Look up how things stand: what people asked and what was done in the last hours, what failed, what was spent,
         what waits for approval, and what is scheduled for the next day. For a daily brief, or "what did you do?"."""
-        try:
+        with as_tool_error(InvalidInput):
             zone = zone_named(timezone)
-        except InvalidInput as error:
-            raise ToolError(str(error)) from error
         within = context.within
 
         async def work() -> ToolOutput:
             found = await look(store, context.clock.now(), hours, within, context.turn)
-            turns = found.turns[:TURNS_MAX]
+            turns = found.turns[:TOLD_TURNS_MAX]
             done = [
                 f"- {_at(one.at, zone)} {one.thread}: {one.asked or '(no message)'} → {one.reply or '(no answer)'}"
                 + ("" if one.outcome == "done" else f" [{one.outcome}]")

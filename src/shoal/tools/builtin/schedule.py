@@ -11,7 +11,7 @@ from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.triggers import NewTrigger, Trigger, When, parse_when, zone_named
 from shoal.store.triggers import TriggerStore
-from shoal.tools.functions import FunctionTool, planned, tool
+from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 
 LIST_MAX = 50
 TEXT_SHOWN_MAX = 120
@@ -27,13 +27,11 @@ NextTime = Callable[[NewTrigger, datetime], datetime]
 @tool(read_only=True, idempotent=True)
 def time(
     context: ToolContext,
-    timezone: Annotated[str, Meta(description="IANA name, such as Europe/Berlin; UTC unless given.")] = "UTC",
+    timezone: Annotated[str, "IANA name, such as Europe/Berlin; UTC unless given."] = "UTC",
 ) -> Invocation:
     """Get the current date, weekday and time in a time zone."""
-    try:
+    with as_tool_error(InvalidInput):
         zone = zone_named(timezone)
-    except InvalidInput as error:
-        raise ToolError(str(error)) from error
 
     async def work() -> ToolOutput:
         now = context.clock.now().astimezone(zone)
@@ -45,12 +43,10 @@ def time(
 @tool
 def remind(
     context: ToolContext,
-    when: Annotated[str, Meta(description=f"When: {WHEN_FORMS}.")],
-    text: Annotated[
-        str, Meta(description="What you are told then, as a message in this conversation.", max_length=4000)
-    ],
+    when: Annotated[str, f"When: {WHEN_FORMS}."],
+    text: Annotated[str, "What you are told then, as a message in this conversation.", Meta(max_length=4000)],
     timezone: Annotated[
-        str, Meta(description="IANA name of the zone of a time without one, or of a cron line; UTC unless given.")
+        str, "IANA name of the zone of a time without one, or of a cron line; UTC unless given."
     ] = "UTC",
 ) -> Invocation:
     """Schedule a message to yourself in this conversation, once or repeatedly; you then act on it and answer."""
@@ -64,10 +60,8 @@ def _reminder(name: str, does: str, when: str, text: str, timezone: str, context
         raise ToolError("There is nothing to be reminded of: the text is empty.")
 
     def moment() -> When:
-        try:
+        with as_tool_error(InvalidInput):
             return parse_when(when, timezone, context.clock.now())
-        except InvalidInput as error:
-            raise ToolError(str(error)) from error
 
     async def add() -> ToolOutput:
         found = moment()
@@ -120,10 +114,8 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
             if not await triggers.pause(trigger.id):
                 raise ToolError(f"It is {trigger.state}, so there is nothing to pause.")
             return ToolOutput(f"Paused {trigger.id}; resume lets it come again.")
-        try:
+        with as_tool_error(InvalidInput):
             at = next_time(trigger.spec, context.clock.now())
-        except InvalidInput as error:
-            raise ToolError(str(error)) from error
         if not await triggers.resume(trigger.id, at):
             raise ToolError(f"It is {trigger.state}, so there is nothing to resume.")
         return ToolOutput(f"{trigger.id} comes again, next at {iso(at)}.")
@@ -131,17 +123,14 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
     @tool
     def schedule(
         context: ToolContext,
-        do: Annotated[Literal["create", "list", "cancel", "pause", "resume"], Meta(description="What to do.")],
-        id: Annotated[
-            str, Meta(description="cancel, pause, resume: the id that list or create told.", max_length=64)
-        ] = "",
+        do: Annotated[Literal["create", "list", "cancel", "pause", "resume"], "What to do."],
+        id: Annotated[str, "cancel, pause, resume: the id that list or create told.", Meta(max_length=64)] = "",
         when: Annotated[str, Meta(description=f"create: {WHEN_FORMS}.", max_length=200)] = "",
         text: Annotated[
             str, Meta(description="create: what you are told then, as a message in this conversation.", max_length=4000)
         ] = "",
         timezone: Annotated[
-            str,
-            Meta(description="create: IANA name of the zone of a time without one, or of a cron line.", max_length=64),
+            str, "create: IANA name of the zone of a time without one, or of a cron line.", Meta(max_length=64)
         ] = "UTC",
     ) -> Invocation:
         """Make, list, pause, resume or cancel what starts a turn of yours in this conversation by the clock: reminders

@@ -54,7 +54,7 @@ def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionT
     @tool(runs_commands=True)
     def bash(
         context: ToolContext,
-        command: Annotated[str, Meta(description="The command, run by bash.")],
+        command: Annotated[str, "The command, run by bash."],
         timeout_seconds: Annotated[float, Meta(ge=0, description="Longest run in seconds; 0 for the usual.")] = 0.0,
     ) -> Invocation:
         """Run a shell command with bash in the workspace and get its standard output, standard error and exit code.

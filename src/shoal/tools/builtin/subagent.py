@@ -17,11 +17,11 @@ TASK_CHARS_MAX = 50_000
 
 Wording = Annotated[
     str,
-    Meta(description="All that the other one needs to know: it sees nothing of this conversation.", min_length=1,
-         max_length=TASK_CHARS_MAX),
-]  # fmt: skip
-AgentName = Annotated[str, Meta(description="Name of another agent that shall do it, with its own workspace.")]
-ModelName = Annotated[str, Meta(description="Another model for it; leave it out for the usual one.")]
+    "All that the other one needs to know: it sees nothing of this conversation.",
+    Meta(min_length=1, max_length=TASK_CHARS_MAX),
+]
+AgentName = Annotated[str, "Name of another agent that shall do it, with its own workspace."]
+ModelName = Annotated[str, "Another model for it; leave it out for the usual one."]
 
 
 def subagent_tools(
@@ -65,7 +65,7 @@ def subagent_tools(
         agent: AgentName = "",
         model: ModelName = "",
         wake: Annotated[
-            bool, Meta(description="Whether its result starts a turn of this conversation; else it is only noted here.")
+            bool, "Whether its result starts a turn of this conversation; else it is only noted here."
         ] = False,
     ) -> Invocation:
         """Start a subagent in the background and go on at once. Nobody reads its answer as it stands: it tells people

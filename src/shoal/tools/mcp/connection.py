@@ -20,6 +20,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -104,9 +105,8 @@ def output_of(server: str, result: "types.CallToolResult", keep: Keep) -> ToolOu
                 lines.append(f"[resource {block.uri}: {block.name}]")
             case "resource":
                 text = getattr(block.resource, "text", None)
-                lines.append(
-                    f"[resource {block.resource.uri}]" + (f"\n{text}" if isinstance(text, str) else " (binary)")
-                )
+                shown = f"\n{text}" if isinstance(text, str) else " (binary)"
+                lines.append(f"[resource {block.resource.uri}]{shown}")
             case "audio":
                 lines.append(f"[audio, {block.mime_type}, not played]")
     if len(result.content) > BLOCKS_MAX:
@@ -203,34 +203,25 @@ class McpState(msgspec.Struct, frozen=True):
     @property
     def told(self) -> str:
         waiting = f", {self.waiting} changed or new (`shoal mcp list`)" if self.waiting else ""
-        return f"{self.server}: {self.status}, {counted(len(self.tools), 'tool')}{waiting}" + (
-            f"; {self.why}" if self.why else ""
-        )
+        why = f"; {self.why}" if self.why else ""
+        return f"{self.server}: {self.status}, {counted(len(self.tools), 'tool')}{waiting}{why}"
 
 
+@dataclass(eq=False)
 class McpConnection:
     """One server."""
 
-    def __init__(
-        self,
-        server: McpServer,
-        registry: Registry,
-        clock: Clock,
-        enclose: Enclose | None = None,
-        *,
-        pins: Pins | None = None,
-        tell: Tell | None = None,
-        on_change: Callable[[McpState], None] | None = None,
-    ) -> None:
-        self.server = server
-        self.state = McpState(server.name)
+    server: McpServer
+    registry: Registry
+    clock: Clock
+    enclose: Enclose | None = None
+    pins: Pins | None = None
+    tell: Tell | None = None
+    on_change: Callable[[McpState], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.state = McpState(self.server.name)
         self.settled = asyncio.Event()
-        self._registry = registry
-        self._clock = clock
-        self._enclose = enclose
-        self._pins = pins
-        self._tell = tell
-        self._on_change = on_change
         self._client: Client | None = None
         self._stir = asyncio.Event()
         self._lost = asyncio.Event()
@@ -238,9 +229,9 @@ class McpConnection:
         self._up_at = 0.0
         self._waiting = 0
         self._warned: set[tuple[str, str]] = set()
-        self._digest = hashlib.sha256(server.settings.identity.encode()).hexdigest()
-        if pins is not None:
-            pins.watchers.append(self._stir.set)
+        self._digest = hashlib.sha256(self.server.settings.identity.encode()).hexdigest()
+        if self.pins is not None:
+            self.pins.watchers.append(self._stir.set)
 
     async def run(self) -> None:
         """Connect, and connect again whenever the server is lost, until cancelled."""
@@ -249,14 +240,14 @@ class McpConnection:
             while True:
                 why = await self.attempt()
                 was_up = self.state.status == "up"
-                was_steady = was_up and self._clock.monotonic() - self._up_at >= STEADY_SECONDS
+                was_steady = was_up and self.clock.monotonic() - self._up_at >= STEADY_SECONDS
                 failures = 0 if was_steady else failures + 1
                 if not was_up:
                     self._withdraw()
                 self._become("lost" if was_up else "down", why)
                 self.settled.set()
                 if failures > was_up:
-                    await self._clock.sleep(retry_delay(failures))
+                    await self.clock.sleep(retry_delay(failures))
         finally:
             self._withdraw()
 
@@ -276,7 +267,7 @@ class McpConnection:
                 self._stir.set()
 
         try:
-            if settings.sandbox and self._enclose is None:
+            if settings.sandbox and self.enclose is None:
                 raise SandboxError("Servers run in a sandbox only with bubblewrap: see sandbox.kind.")
             try:
                 await asyncio.to_thread(import_module, "mcp")
@@ -286,7 +277,7 @@ class McpConnection:
 
             logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what goes wrong is logged here, once
             client = Client(
-                opened(self.server, self._enclose if settings.sandbox else None, lose, words),
+                opened(self.server, self.enclose if settings.sandbox else None, lose, words),
                 read_timeout_seconds=settings.timeout_seconds,
                 message_handler=hear,
                 client_info=types.Implementation(name="shoal", version="0.1"),
@@ -296,18 +287,18 @@ class McpConnection:
                     await stack.enter_async_context(client)
                 self._client = client
                 await self._offer(client)
-                self._up_at, listed_at = self._clock.monotonic(), deque[float](maxlen=LISTINGS_MAX)
+                self._up_at, listed_at = self.clock.monotonic(), deque[float](maxlen=LISTINGS_MAX)
                 self._become("up")
                 self.settled.set()
                 # Until it is lost, the list of tools is kept as the server's.
                 while not self._lost.is_set():
-                    await self._clock.wait(self._stir, CHECK_SECONDS)
+                    await self.clock.wait(self._stir, CHECK_SECONDS)
                     if len(listed_at) == LISTINGS_MAX:
-                        await self._clock.wait(self._lost, listed_at[0] + CHECK_SECONDS - self._clock.monotonic())
+                        await self.clock.wait(self._lost, listed_at[0] + CHECK_SECONDS - self.clock.monotonic())
                     self._stir.clear()
                     if self._lost.is_set():
                         break
-                    listed_at.append(self._clock.monotonic())
+                    listed_at.append(self.clock.monotonic())
                     try:
                         await self._offer(client)
                     except StoreError as error:
@@ -325,8 +316,8 @@ class McpConnection:
 
     def release(self) -> None:
         """Hear of decisions on its tools no more."""
-        if self._pins is not None:
-            self._pins.watchers.remove(self._stir.set)
+        if self.pins is not None:
+            self.pins.watchers.remove(self._stir.set)
 
     # ---- the registry ----
 
@@ -348,7 +339,7 @@ class McpConnection:
             words = described(self.server.name, tool.description or tool.title or tool.name)
             found = Definition(definition_digest(raw), definition_text(raw), words, fitted_schema(tool.input_schema))
             listed.setdefault(tool.name, (tool_name(self.server.name, tool.name), found))
-        used = listed if self._pins is None else await self._pins.in_force(self.server.name, listed, self._tell)
+        used = listed if self.pins is None else await self.pins.in_force(self.server.name, listed, self.tell)
         self._waiting = sum(own not in used or used[own] != one for own, one in listed.items())
         wanted: dict[str, McpTool] = {}
         for own, (name, found) in sorted(used.items()):
@@ -357,13 +348,13 @@ class McpConnection:
                 self._warn("two tools of an MCP server have one name", name)
         for name, tool in list(self._offered.items()):
             if name not in wanted or wanted[name].definition != tool.definition:
-                self._registry.remove(name)
+                self.registry.remove(name)
                 del self._offered[name]
         for name, tool in wanted.items():
             if name in self._offered:
                 continue
             try:
-                self._registry.add(tool)
+                self.registry.add(tool)
             except InvalidInput as error:
                 self._warn("an MCP tool is left out", str(error))
             else:
@@ -378,7 +369,7 @@ class McpConnection:
 
     def _withdraw(self) -> None:
         for name in self._offered:
-            self._registry.remove(name)
+            self.registry.remove(name)
         self._offered.clear()
 
     def _become(self, status: Status, why: str = "") -> None:
@@ -391,8 +382,8 @@ class McpConnection:
             log.info("MCP server connected", extra=extra)
         elif (before.status, before.why) != (status, why):
             log.warning("MCP server %s; `shoal doctor` shows it", status, extra={**extra, "why": why})
-        if self._on_change is not None:
-            self._on_change(self.state)
+        if self.on_change is not None:
+            self.on_change(self.state)
 
     # ---- calls ----
 

@@ -97,8 +97,7 @@ def fitted_schema(schema: Mapping[str, object]) -> str:
     names: dict[str, Json] = {name[:WORD_CHARS_MAX]: {} for name in properties}
     candidates = full, _object(_cleaned(full, 0, keep_words=False)), {"type": "object", "properties": names}
     texts = (json.dumps(one, ensure_ascii=False, separators=(",", ":"), allow_nan=False) for one in candidates)
-    fitting = (text for text in texts if len(text.encode()) <= SCHEMA_BYTES_MAX)
-    return next(fitting, '{"type":"object","properties":{}}')
+    return next((text for text in texts if len(text.encode()) <= SCHEMA_BYTES_MAX), '{"type":"object","properties":{}}')
 
 
 def _object(schema: Json) -> dict[str, Json]:

@@ -12,10 +12,10 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import anyio
+from anyio.abc import ObjectReceiveStream
 
 from shoal.domain.errors import ShoalError
 from shoal.domain.ports import Command, Enclose, Mount
@@ -41,7 +41,7 @@ class McpServer(NamedTuple):
     folder: Path = Path()
 
 
-class WatchedStream:
+class WatchedStream(ObjectReceiveStream["SessionMessage | Exception"]):
     """A stream of messages from a server that tells when it ends."""
 
     def __init__(self, stream: "ReadStream[SessionMessage | Exception]", on_end: Callable[[], None]) -> None:
@@ -57,24 +57,6 @@ class WatchedStream:
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> "SessionMessage | Exception":
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
 
 
 class LastWords:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from typing import cast
 
 from shoal.domain.events import AssistantSaid, Event, EventData, LiveEvent, Scope, TurnFinished, TurnStarted, UserSaid
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
@@ -11,6 +12,7 @@ from shoal.domain.messages import Author
 from shoal.domain.posts import OutboundPost
 from shoal.domain.records import ThreadInfo
 from shoal.surfaces.cli.chat import ChatScreen, TerminalChat
+from shoal.surfaces.cli.client import Link
 
 THREAD = ThreadId("terminal:local:main")
 
@@ -94,7 +96,7 @@ class Lines(ChatScreen):
 async def test_a_message_taken_up_before_its_id_is_known_is_not_waited_for_again() -> None:
     for count in range(5):
         screen = Lines()
-        conversation = TerminalChat(QuickLink(count), THREAD, "", screen)
+        conversation = TerminalChat(cast(Link, QuickLink(count)), THREAD, "", screen)
         following = asyncio.ensure_future(conversation.follow())
         await conversation.opened.wait()
         await conversation.type("hello")

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from shoal.domain.ids import ApprovalId, CallId, TurnId
 from shoal.domain.messages import ToolCall
 from shoal.domain.permissions import Coverage
 from shoal.surfaces.cli.chat import NO_TURN, RunningCall, StreamedAnswer, TerminalChat
+from shoal.surfaces.cli.client import Link
 from shoal.surfaces.cli.output import call_line, limit_words, span, status_words
 from shoal.surfaces.cli.terminal_markdown import rows, whole_blocks
 from shoal.surfaces.cli.terminal_screen import HISTORY_BYTES_MAX, OUTPUT_LINES, ChatCompleter, TerminalScreen, _history
@@ -139,7 +141,7 @@ class Stand:
 
     def __init__(self, home: Path) -> None:
         self.screen = TerminalScreen(Home(home))
-        self.chat = TerminalChat(QuickLink(0), THREAD, "", self.screen)
+        self.chat = TerminalChat(cast(Link, QuickLink(0)), THREAD, "", self.screen)
         self.chat._turn = TurnId("t1")
         self.screen._colour = False
 

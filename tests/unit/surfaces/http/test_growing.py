@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shoal.domain.events import AssistantSaid
 from shoal.domain.ids import CallId
 from shoal.domain.messages import ToolCall
-from shoal.surfaces.http.openai_conversation import GrowingReply
+from shoal.surfaces.http.openai_routes import GrowingReply
 
 CALL = (ToolCall(CallId("c"), "ls", "{}"),)
 words = st.text(alphabet="ab \n", min_size=1, max_size=8)

@@ -15,6 +15,7 @@ from shoal.domain.clock import SystemClock, iso
 from shoal.domain.events import AssistantSaid, Cleared, Event, LiveEvent, StatusChanged, TextStreamed, TurnFinished
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import ThreadInfo
+from shoal.surfaces.http.server import WebOptions
 from shoal.surfaces.http.streams import HEARTBEAT, EventStream, LiveStreams, all_frames, thread_frames, thread_items
 from shoal.testing import ManualClock
 
@@ -60,7 +61,7 @@ class Stand:
         self.journal = Journal(self.hub, delays)
         self.store = self
         self.clock = ManualClock(AT)
-        self.streams = LiveStreams(streams_max=4, heartbeat_seconds=60, slow_reader_seconds=60)
+        self.streams = LiveStreams(WebOptions(token="t", streams_max=4, heartbeat_seconds=60, slow_reader_seconds=60))
 
     @property
     def app(self) -> App:
@@ -190,7 +191,7 @@ async def test_frames_number_events_and_nothing_else() -> None:
 
 async def test_a_quiet_stream_says_that_it_lives() -> None:
     stand = Stand()
-    stand.streams = LiveStreams(streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60)
+    stand.streams = LiveStreams(WebOptions(token="t", streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60))
     async with aclosing(thread_items(stand.app, stand.streams, THREAD, 0)) as items:
         assert [await anext(items) for _ in range(3)] == ["beat"] * 3
         stand.journal.grow(1)
@@ -200,7 +201,7 @@ async def test_a_quiet_stream_says_that_it_lives() -> None:
 
 
 async def test_a_stream_whose_next_piece_takes_long_says_that_it_lives_and_is_not_disturbed() -> None:
-    streams = LiveStreams(streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60)
+    streams = LiveStreams(WebOptions(token="t", streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60))
     answered, left, sent = asyncio.Event(), asyncio.Event(), list[bytes]()
 
     async def pieces() -> AsyncGenerator[bytes]:

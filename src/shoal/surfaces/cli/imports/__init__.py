@@ -11,11 +11,11 @@ import click
 
 from shoal.domain.errors import InvalidInput
 from shoal.store.store import Store
-from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.imports import hermes, nanobot, openclaw, openwebui
 from shoal.surfaces.cli.imports.bring import Bringing, ImportLine
 from shoal.surfaces.cli.init import make_home
-from shoal.surfaces.cli.output import json_option, print_json, tell
+from shoal.surfaces.cli.output import print_json, tell
 
 READERS = {"openclaw": openclaw.read, "hermes": hermes.read, "nanobot": nanobot.read, "openwebui": openwebui.read}
 HOMES = {
@@ -28,14 +28,12 @@ HOMES = {
 WORDS = ("came", "off", "there", "left")
 
 
-@click.command("import")
+@command(name="import")
 @click.argument("product", type=click.Choice(list(HOMES)))
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--dry-run", "dry", is_flag=True, help="Write nothing; say what would come.")
 @click.option("--keys", is_flag=True, help="Bring keys and tokens too, into secrets/.")
 @click.option("--trust", is_flag=True, help="You have read what comes: it counts as yours, not as untrusted.")
-@json_option
-@click.pass_obj
 def import_home(context: CommandContext, product: str, path: Path | None, dry: bool, keys: bool, trust: bool,
                 as_json: bool) -> None:  # fmt: skip
     """Bring agents, memory, skills, schedules, channels, models and conversations of another product over.

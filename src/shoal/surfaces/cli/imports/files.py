@@ -8,12 +8,12 @@ import re
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
 from shoal.domain.errors import InvalidInput
 from shoal.surfaces.cli.imports.found import (
@@ -45,6 +45,10 @@ ASIDE = {
     "BOOT.md": "Shoal has nothing that runs at each start",
     "BOOTSTRAP.md": "it is for the first conversation with a new agent",
 }
+
+
+Database: TypeAlias = Callable[[str], Iterator[dict[str, Json]]]
+"""The rows of a table, none where this version has no such table; JSON columns stay text."""
 
 
 class Tree:
@@ -109,7 +113,7 @@ class Tree:
         return True
 
     @contextmanager
-    def database(self, path: Path) -> Generator["Database"]:
+    def database(self, path: Path) -> Generator[Database]:
         """An SQLite database as it is, also with what stands in its write-ahead log; one without tables where there is
         none that can be read."""
         log = path.with_name(f"{path.name}-wal")
@@ -134,7 +138,16 @@ class Tree:
                     connection = stack.enter_context(closing(sqlite3.connect(":memory:")))
             connection.row_factory = sqlite3.Row
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")
-            yield Database(self, path, connection)
+
+            def rows(table: str) -> Iterator[dict[str, Json]]:
+                try:
+                    for row in connection.execute(f'select * from "{table}"'):  # noqa: S608 (names of our files only)
+                        yield dict(row)
+                except sqlite3.Error as error:
+                    if not str(error).startswith("no such table"):
+                        self.leave(path, f"{table} cannot be read to its end: {error}")
+
+            yield rows
 
     def workspace(self, given: str, usual: Path) -> tuple["Tree", Path]:
         """A workspace by its path in a configuration, beside it in a home that was copied from another machine; and the
@@ -186,24 +199,6 @@ class Tree:
         for where, count in sorted(seen.items()):
             what = f"{where} ({count} files)" if where.endswith("/") and count > 1 else where
             self._found.leave(what, reasons.get(where.rstrip("/"), reasons.get(where.split("/")[0], NOT_KNOWN)))
-
-
-class Database:
-    """The tables of an SQLite database, of any version."""
-
-    def __init__(self, tree: Tree, path: Path, connection: sqlite3.Connection) -> None:
-        self._tree = tree
-        self._path = path
-        self._connection = connection
-
-    def rows(self, table: str) -> Iterator[dict[str, Json]]:
-        """A table's rows, none where this version has no such table; JSON columns stay text."""
-        try:
-            for row in self._connection.execute(f'select * from "{table}"'):  # noqa: S608 (names of our files only)
-                yield dict(row)
-        except sqlite3.Error as error:
-            if not str(error).startswith("no such table"):
-                self._tree.leave(self._path, f"{table} cannot be read to its end: {error}")
 
 
 def unzstd(data: bytes, bytes_max: int) -> str | None:
@@ -334,17 +329,14 @@ class Options:
             found = table.get(name, table.get(_snake(name)))
         return as_dict(found)
 
-    def rest(self) -> Iterator[str]:
-        """The keys that nobody looked at, as far up as none below was."""
-        yield from self._below(as_dict(self.content), ())
-
-    def _below(self, table: dict[str, Json], path: tuple[str, ...]) -> Iterator[str]:
-        for name, value in table.items():
+    def rest(self, *path: str) -> Iterator[str]:
+        """The keys at a path that nobody looked at, as far up as none below was."""
+        for name, value in self.table(*path).items():
             here = (*path, name)
             if here in self._used or value in (None, "", [], {}):
                 continue
             if any(used[: len(here)] == here for used in self._used):
-                yield from self._below(as_dict(value), here)
+                yield from self.rest(*here)
             else:
                 yield ".".join(here)
 

@@ -57,7 +57,7 @@ def read(root: Path) -> Found:
     found = Found("hermes", root)
     tree = Tree(found, root)
     with tree.database(root / "state.db") as database:
-        has_talk = any(True for _ in database.rows("sessions"))
+        has_talk = any(True for _ in database("sessions"))
     settings = yaml_subset(tree.text(root / "config.yaml"))
     has_persona = (root / "SOUL.md").is_file() and ((root / "memories").is_dir() or (root / ".env").is_file())
     if not (has_talk or has_persona or KNOWN & set(settings)):
@@ -165,8 +165,8 @@ def read_threads(found: Found, tree: Tree, file: Path, agent: str) -> None:
     spoken: dict[str, list[Mapping[str, object]]] = {}
     results = 0
     with tree.database(file) as database:
-        sessions = sorted(database.rows("sessions"), key=lambda row: number_of(row.get("started_at")))
-        for row in database.rows("messages"):
+        sessions = sorted(database("sessions"), key=lambda row: number_of(row.get("started_at")))
+        for row in database("messages"):
             if row.get("active", 1) or row.get("compacted", 1):  # what was taken back is neither
                 spoken.setdefault(text_of(row.get("session_id")), []).append(row)
     for session in sessions:

@@ -91,9 +91,9 @@ def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int
     results = 0
     for path in sorted(folder.rglob("sessions.sqlite3")) if folder.is_dir() else ():
         with tree.database(path) as database:
-            about = {text_of(row.get("key")): row for row in database.rows("sessions")}
+            about = {text_of(row.get("key")): row for row in database("sessions")}
             spoken: dict[str, list[tuple[float, Json]]] = {}
-            for row in database.rows("messages"):
+            for row in database("messages"):
                 spoken.setdefault(text_of(row.get("session_key")), []).append(
                     (number_of(row.get("position")), row.get("record"))
                 )
@@ -178,6 +178,5 @@ def read_channels(found: Found, options: Options) -> None:
             found.leave(f"channel {name}: everybody", 'it was open to all; write allow = ["*"] yourself if you mean it')
         allow = tuple(dict.fromkeys(one.split("|")[0] for one in listed if one != "*"))
         plain = {"homeserver": table.text("homeserver"), "user": table.text("userId")} if name == "matrix" else {}
-        secrets = {key: table.text(one) for key, one in SECRETS[name].items()}
-        found.add_account(name, allow, plain, secrets)
+        found.add_account(name, allow, plain, {key: table.text(one) for key, one in SECRETS[name].items()})
     options.get("channels")

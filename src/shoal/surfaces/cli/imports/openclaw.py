@@ -113,7 +113,7 @@ def read(root: Path) -> Found:
         read_channels(found, tree, options, variables, state)
         written = tree.json(root / "cron" / "jobs.json")  # which was a plain list once
         jobs = [as_dict(one) for one in as_list(as_dict(written).get("jobs", written))]
-        stored = [job_of(row) for row in state.rows("cron_jobs")]
+        stored = [job_of(row) for row in state("cron_jobs")]
         for job in stored + [job for job in jobs if job.get("id") not in [one.get("id") for one in stored]]:
             read_schedule(found, job, names)
     for name in options.rest():
@@ -166,14 +166,14 @@ def _model_name(value: Json) -> str:
 
 def read_database(found: Found, tree: Tree, database: Database, agent: str) -> set[str]:
     """The conversations of an agent's database; returns their ids."""
-    about = {text_of(row.get("current_session_id")): row for row in database.rows("session_nodes")}
-    windows = {text_of(row.get("session_id")): row for row in database.rows("session_windows")}
+    about = {text_of(row.get("current_session_id")): row for row in database("session_nodes")}
+    windows = {text_of(row.get("session_id")): row for row in database("session_windows")}
     leaves = {text_of(row.get("session_id")): row.get("leaf_event_id") for row in
-              database.rows("session_transcript_index_state")}  # fmt: skip
+              database("session_transcript_index_state")}  # fmt: skip
     damaged: dict[tuple[object, object], dict[str, Json]] = {}
     sessions: dict[str, list[tuple[float, dict[str, Json]]]] = {}
     closed: set[str] = set()
-    for row in database.rows("transcript_events"):
+    for row in database("transcript_events"):
         session, place = text_of(row.get("session_id")), (row.get("session_id"), row.get("seq"))
         content: object = row.get("event_json")
         if content is None and isinstance(compressed := row.get("event_zstd"), bytes):  # a large one, since 2026.9.6
@@ -186,7 +186,7 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
         sessions.setdefault(session, []).append((number_of(row.get("seq")), entry))
     damaged = {place: entry for place, entry in damaged.items() if text_of(place[0]) not in closed}
     if damaged:
-        for row in database.rows("transcript_event_identities"):  # which tells what an entry hangs together with
+        for row in database("transcript_event_identities"):  # which tells what an entry hangs together with
             place = (row.get("session_id"), row.get("seq"))
             if place in damaged:
                 damaged[place].update(id=row.get("event_id"), parentId=row.get("parent_id"))
@@ -206,7 +206,7 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
             found.leave(f"{agent}: conversation {title or told or key}", why)
             continue
         results += read_thread(found, agent, session, key, title or told, entries, text_of(leaves.get(session)), since)
-    if old := sum(1 for _ in database.rows("session_transcript_archives")):
+    if old := sum(1 for _ in database("session_transcript_archives")):
         what = counted(old, "conversation that was begun anew", "conversations that were begun anew")
         found.leave(f"{agent}: {what}", "OpenClaw keeps them packed; they were reset or deleted there")
     found.leave_results(agent, results)
@@ -284,11 +284,11 @@ def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[s
         fallbacks = as_list(as_dict(value).get("fallbacks"))
         found.fallback = found.fallback or tuple(one for one in fallbacks if isinstance(one, str))
     keys = {name: variables[variable] for variable, name in KEYS.items() if variables.get(variable)}
-    stores = [parsed(row.get("store_json")) for name in STORES for row in state.rows(name)]
+    stores = [parsed(row.get("store_json")) for name in STORES for row in state(name)]
     for folder in folders_and_files(tree.root / "agents"):
         stores.append(tree.json(folder / "agent" / "auth-profiles.json"))
         with tree.database(folder / "agent" / "openclaw-agent.sqlite") as database:
-            stores += [parsed(row.get("store_json")) for name in STORES for row in database.rows(name)]
+            stores += [parsed(row.get("store_json")) for name in STORES for row in database(name)]
     for name, one in [item for store in stores for item in as_dict(as_dict(store).get("profiles")).items()]:
         profile = as_dict(one)
         key = secret_of(profile.get("key") or profile.get("keyRef"), variables)
@@ -323,7 +323,7 @@ def secret_of(value: Json, variables: Mapping[str, str]) -> str:
 def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping[str, str], state: Database) -> None:
     """The accounts on platforms that Shoal has, and who may speak there."""
     paired = [(row.get("channel_key"), text_of(row.get("entry"))) for row in
-              state.rows("channel_pairing_allow_entries")]  # fmt: skip
+              state("channel_pairing_allow_entries")]  # fmt: skip
     for name, value in options.table("channels").items():
         table = Options(value)
         platform = {"msteams": "teams"}.get(name, name)

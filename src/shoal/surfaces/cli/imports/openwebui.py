@@ -58,7 +58,7 @@ def read(path: Path) -> Found:
     if file is None:
         raise InvalidInput(f"{root} is no folder of Open WebUI: it has no webui.db. Name the folder that has it.")
     with tree.database(file) as database:
-        people = sorted(database.rows("user"), key=lambda one: (one.get("role") != "admin", str(one.get("created_at"))))
+        people = sorted(database("user"), key=lambda one: (one.get("role") != "admin", str(one.get("created_at"))))
         if not people or "role" not in people[0]:
             raise InvalidInput(f"{file} is no database of Open WebUI: no person is in it. Name another.")
         read_database(found, database, people[0], main)
@@ -77,13 +77,13 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
     others = dict[str, int]()
 
     def mine(table: str) -> list[dict[str, Json]]:
-        rows = list(database.rows(table))
+        rows = list(database(table))
         others[table] = sum(text_of(row.get("user_id")) != owner for row in rows)
         return [row for row in rows if text_of(row.get("user_id")) == owner]
 
     main.memory = [" ".join(text_of(row.get("content")).split()) for row in mine("memory")]
     spoken: dict[str, dict[str, Json]] = {}
-    for row in database.rows("chat_message"):  # since 2026 beside the messages in `chat`
+    for row in database("chat_message"):  # since 2026 beside the messages in `chat`
         chat = text_of(row.get("chat_id"))
         content = row.get("content")
         spoken.setdefault(chat, {})[text_of(row.get("id")).removeprefix(f"{chat}-")] = {
@@ -113,10 +113,10 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
             what = f"{counted(count, 'row', 'rows')} of {table}"
             found.leave(what, "they belong to other accounts; each person decides on their own")
     for table, why in TABLES.items():
-        if count := sum(1 for _ in database.rows(table)):
+        if count := sum(1 for _ in database(table)):
             found.leave(f"{counted(count, 'row', 'rows')} of {table}", why)
     settings: dict[str, Json] = {}
-    for row in database.rows("config"):  # one row with all of it, or one for each key
+    for row in database("config"):  # one row with all of it, or one for each key
         settings |= _table(row.get("data"))
         name, value = text_of(row.get("key")), row.get("value")
         section, _, rest = name.partition(".")

@@ -17,7 +17,7 @@ from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Author, Prompt
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.surfaces.cli.link import LocalLink
+from shoal.surfaces.cli.client import LocalLink
 
 THREAD = ThreadId("terminal:local:main")
 
