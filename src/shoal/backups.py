@@ -35,6 +35,7 @@ from shoal.config import Config
 from shoal.config.secrets import without_secrets
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, Conflict, InvalidInput, ShoalError, StoreCorrupt, StoreError
+from shoal.domain.files import read_plain
 from shoal.domain.home import Home
 from shoal.domain.ports import Settings
 from shoal.domain.settings import BackupSettings
@@ -137,8 +138,8 @@ def backup_place(config: Config, home: Home) -> BackupPlace | None:
         from shoal.store.s3 import S3Place, S3Settings
 
         return S3Place(S3Settings.of(config.files, where))
-    folder = (home.root / Path(where).expanduser()).resolve()
-    if any(folder.is_relative_to((home.root / name).resolve()) for name in FOLDERS):
+    folder = Path(os.path.realpath(home.root / os.path.expanduser(where)))
+    if any(folder.is_relative_to(os.path.realpath(home.root / name)) for name in FOLDERS):
         raise ConfigError([f"backup.to: {folder} is itself part of each backup. Name a directory elsewhere."])
     return DirectoryPlace(folder) if where else None
 
@@ -224,7 +225,8 @@ def listed_in(place: BackupPlace) -> list[Backup]:
     found: list[Backup] = []
     for name, size_bytes in place.sizes().items():
         if match := _NAME.fullmatch(name):
-            found.append(Backup(name, datetime.strptime(match[1], _TIME).replace(tzinfo=UTC), size_bytes))
+            with contextlib.suppress(ValueError):  # of no time: somebody else's file
+                found.append(Backup(name, datetime.strptime(match[1], _TIME).replace(tzinfo=UTC), size_bytes))
     return sorted(found, key=lambda one: one.at, reverse=True)
 
 
@@ -349,7 +351,7 @@ def dump_server(url: str, target: Path) -> None:
         ["pg_dump", "--format=custom", f"--file={target}", f"--dbname={make_conninfo('', **parts)}"],
         ["pg_restore", "--list", str(target)],
     ):
-        ran = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+        ran = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", env=environment)
         if ran.returncode:
             raise StoreError(f"{command[0]} failed: {' '.join(ran.stderr.split())[-300:]}")
 
@@ -382,7 +384,7 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *, with_secrets: bool) -> None:
-    text = home.config_file.read_text(encoding="utf-8")
+    text = read_plain(home.config_file, READ_WHOLE_BYTES_MAX).decode("utf-8", "surrogateescape")
     if not with_secrets:
         redacted = without_secrets(text)
         if redacted is None:
@@ -391,7 +393,7 @@ def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *
         if redacted != text:
             notes.append(f"The secrets written in {CONFIGURATION} were left out; --with-secrets keeps them.")
         text = redacted
-    content = text.encode()
+    content = text.encode("utf-8", "surrogateescape")
     entry = tarfile.TarInfo(CONFIGURATION)
     entry.size, entry.mode, entry.mtime = len(content), 0o600, int(home.config_file.stat().st_mtime)
     archive.addfile(entry, io.BytesIO(content))

@@ -21,6 +21,7 @@ from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import Completion, Models
 from shoal.domain.records import AuditEntry
 from shoal.domain.settings_platforms import AccountSettings
+from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
 from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
@@ -128,7 +129,9 @@ async def note_settings(config: Config, store: Store, home: Home, agents: Iterab
     parts = {**_rules(config), **{f"agent {name}": _rules_of(home, name) for name in agents}}
     now = {name: hashlib.sha256(part).hexdigest()[:16] for name, part in parts.items()}
     stored = await store.settings.get("audit", "settings")
-    before = msgspec.json.decode(stored, type=dict[str, str]) if stored else {}
+    before: dict[str, str] = {}
+    with contextlib.suppress(*UNREADABLE):  # else all is new
+        before = msgspec.json.decode(stored or "{}", type=dict[str, str])
     if now == before or not await store.settings.swap("audit", "settings", stored, msgspec.json.encode(now).decode()):
         return
     what = "changed" if before else "first start"

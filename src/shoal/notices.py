@@ -9,6 +9,7 @@ import anyio
 
 from shoal.actors.access_gate import OWNER_IN
 from shoal.agents.lifecycle import AgentLifecycle
+from shoal.delivery.previews import by_adapter
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.ids import ThreadId
@@ -69,14 +70,14 @@ class Notices:
             adapter = self.adapters.get(found.partition(":")[0]) if found else None
             if found and adapter is not None:
                 text = f"I take no messages any more, and nothing runs: my database is damaged. {damage}"
-                await adapter.post(OutboundPost(ThreadId(found), f"notice:{self.clock.new_id()}", text))
+                await by_adapter(adapter.post(OutboundPost(ThreadId(found), f"notice:{self.clock.new_id()}", text)))
 
     async def watch_channels(self, agents: AgentLifecycle) -> None:
         """Look once whether the bound channels still exist; tell the log, the notes and the owner which do not."""
         for attempt in range(CHANNELS_TRIES):
             await self.clock.sleep(CHANNELS_AFTER_SECONDS * (attempt + 1))
             try:
-                lost = await agents.lost_channels()
+                lost = await by_adapter(agents.lost_channels())
             except PlatformError as error:
                 log.info("bound channels cannot be checked yet", extra={"why": str(error)})
                 continue

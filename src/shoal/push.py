@@ -25,12 +25,14 @@ from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.principals import HOME_TOKEN, OWNER, Principal, bearer_of, may_use
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import Clock
-from shoal.domain.errors import Conflict, FetchError, InvalidInput, NotFound
+from shoal.domain.errors import ConfigError, Conflict, FetchError, InvalidInput, NotFound
 from shoal.domain.events import ApprovalRequested, Event, TurnFinished
+from shoal.domain.files import read_plain
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part, is_child
 from shoal.domain.installation import how_to_add
 from shoal.domain.settings import WebSettings
+from shoal.domain.untrusted import UNREADABLE
 from shoal.domain.web import FetchRequest, parse_target
 from shoal.store.store import Store
 from shoal.tools.fetch import GuardedFetcher
@@ -46,6 +48,7 @@ ANSWER_SECONDS = 86_400
 """How long a push service keeps an answer for a phone that is off; a request for approval until it expires."""
 SEND_SECONDS = 15.0
 SIGNED_SECONDS = 3600
+KEY_BYTES_MAX = 65_536
 SILENT = "[SILENT]"
 
 Kind: TypeAlias = Literal["approval", "answer"]
@@ -130,6 +133,7 @@ class WebPush:
         try:
             address = parse_target(browser.endpoint)
             keys = _bytes(browser.p256dh), _bytes(browser.auth)
+            await asyncio.to_thread(check_point, keys[0])
         except (FetchError, ValueError) as error:
             raise InvalidInput(f"This is no browser's subscription: {error}") from error
         if address.scheme != "https" and not self._is_own(browser.endpoint):
@@ -167,10 +171,21 @@ class WebPush:
             log.warning("notifications fell too far behind; some were not sent")
 
     async def _told(self) -> list[tuple[str, NotifiedBrowser]]:
-        rows = await self.store.settings.page(SCOPE, limit=BROWSERS_MAX)
-        return [(kept, msgspec.json.decode(kept, type=NotifiedBrowser)) for _, kept in rows]
+        found: list[tuple[str, NotifiedBrowser]] = []
+        for _, kept in await self.store.settings.page(SCOPE, limit=BROWSERS_MAX):
+            with contextlib.suppress(*UNREADABLE):  # of another version, which may come back
+                found.append((kept, msgspec.json.decode(kept, type=NotifiedBrowser)))
+        return found
 
     async def _tell_one(self, kept: str, one: NotifiedBrowser, note: Notification) -> None:
+        try:
+            await self._send(kept, one, note)
+        except (FetchError, InvalidInput) as error:
+            fields = {"service": urlsplit(one.endpoint).hostname, "person": one.person}
+            log.info("a notification could not be sent", extra=fields | {"why": str(error)})
+
+    async def _send(self, kept: str, one: NotifiedBrowser, note: Notification) -> None:
+        """Raises FetchError, and InvalidInput where this installation's or the browser's keys cannot be used."""
         bearer = None  # until it is known that the token is still good with which this browser signed in
         if not one.token:
             bearer = OWNER if one.digest == await self._digest(OWNER) else None
@@ -184,24 +199,23 @@ class WebPush:
         if not concerns(bearer, note) or not await may_use(bearer, self.store.journal, note.thread):
             return
         request = await asyncio.to_thread(self._request, one, note)
-        fields = {"service": urlsplit(one.endpoint).hostname, "person": one.person}
-        try:
-            fetcher = self._nearby if self._is_own(one.endpoint) else self._fetcher
-            status = (await fetcher.fetch(request)).status
-        except FetchError as error:
-            log.info("a notification could not be sent", extra=fields | {"why": str(error)})
-            return
+        fetcher = self._nearby if self._is_own(one.endpoint) else self._fetcher
+        status = (await fetcher.fetch(request)).status
         if status in (404, 410):
             await self.store.settings.drop(SCOPE, _name(one.endpoint), kept)
         elif status >= 400:
+            fields = {"service": urlsplit(one.endpoint).hostname, "person": one.person}
             log.warning("a push service refused a notification", extra=fields | {"status": status})
 
     async def _digest(self, by: Principal) -> str:
-        """What changes when the token does."""
+        """What changes when the token does. Raises InvalidInput where it cannot be read."""
         if by.token is not HOME_TOKEN:
             return by.token.digest
-        configured = self.settings.token.reveal()
-        text = configured or await asyncio.to_thread(self.home.token_file.read_text, encoding="utf-8")
+        try:
+            configured = self.settings.token.reveal()
+            text = configured or await asyncio.to_thread(self.home.token_file.read_text, encoding="utf-8")
+        except (ConfigError, OSError, UnicodeDecodeError) as error:
+            raise InvalidInput("The token of the page cannot be read. `shoal doctor` says more.") from error
         return hashlib.sha256(text.strip().encode()).hexdigest()
 
     def _is_own(self, endpoint: str) -> bool:
@@ -209,7 +223,7 @@ class WebPush:
         return f"{parts.scheme}://{parts.netloc}" in self.settings.push_services
 
     def _request(self, one: NotifiedBrowser, note: Notification) -> FetchRequest:
-        """The notification as its push service takes it. Blocking."""
+        """The notification as its push service takes it. Blocking. Raises InvalidInput where keys cannot be used."""
         import http_ece
         import jwt
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -224,13 +238,16 @@ class WebPush:
             "sub": one.origin if one.origin.startswith("https://") else "mailto:owner@localhost",
         }
         signed = jwt.encode(claims, pem, algorithm="ES256")
-        body = cast("_Encryption", http_ece).encrypt(
-            msgspec.json.encode(note),
-            private_key=ec.generate_private_key(ec.SECP256R1()),
-            dh=_bytes(one.p256dh),
-            auth_secret=_bytes(one.auth),
-            version="aes128gcm",
-        )
+        try:
+            body = cast("_Encryption", http_ece).encrypt(
+                msgspec.json.encode(note),
+                private_key=ec.generate_private_key(ec.SECP256R1()),
+                dh=_bytes(one.p256dh),
+                auth_secret=_bytes(one.auth),
+                version="aes128gcm",
+            )
+        except ValueError as error:
+            raise InvalidInput(f"The browser's keys cannot be used: {error}") from error
         headers = (
             ("Authorization", f"vapid t={signed}, k={public_part(pem)}"),
             ("Content-Encoding", "aes128gcm"),
@@ -263,6 +280,13 @@ def concerns(bearer: Principal, note: Notification) -> bool:
     return note.thread.startswith(f"web:{encode_part(bearer.channel or 'lobby')}:")
 
 
+def check_point(encoded: bytes) -> None:
+    """Raise ValueError for what is no point of P-256. Blocking."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), encoded)
+
+
 def public_part(pem: bytes) -> str:
     """The public half of a key, as browsers take it."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
@@ -273,21 +297,34 @@ def public_part(pem: bytes) -> str:
 
 
 def _key(home: Home) -> bytes:
-    """This installation's key in PEM, made at the first use. Blocking."""
-    path = home.secrets / "push"
-    if not path.exists():
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    """This installation's key in PEM, made at the first use. Blocking. Raises InvalidInput where it cannot be used."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        load_pem_private_key,
+    )  # fmt: skip
 
-        made = ec.generate_private_key(ec.SECP256R1())
-        home.secrets.mkdir(mode=0o700, exist_ok=True)
-        fresh = path.with_name(f".push-{secrets.token_hex(8)}")
-        fresh.touch(mode=0o600)
-        fresh.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        with contextlib.suppress(FileExistsError):  # another process was first
-            os.link(fresh, path)
-        fresh.unlink()
-    return path.read_bytes()
+    path = home.secrets / "push"
+    try:
+        if not path.exists():
+            made = ec.generate_private_key(ec.SECP256R1())
+            home.secrets.mkdir(mode=0o700, exist_ok=True)
+            fresh = path.with_name(f".push-{secrets.token_hex(8)}")
+            fresh.touch(mode=0o600)
+            fresh.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+            with contextlib.suppress(FileExistsError):  # another process was first
+                os.link(fresh, path)
+            fresh.unlink()
+        pem = read_plain(path, KEY_BYTES_MAX)
+        key = load_pem_private_key(pem, None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError where it has a passphrase
+        raise InvalidInput(f"The key for notifications in {path} cannot be used: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise InvalidInput(f"The key for notifications in {path} is none of P-256. Remove it; a new one is made.")
+    return pem
 
 
 def _name(endpoint: str) -> str:

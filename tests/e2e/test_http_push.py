@@ -1,8 +1,12 @@
 """Notifications: each browser is told what its person may read, and nothing once it or its token is gone."""
 
 import asyncio
+import base64
+import json
+import logging
+import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,6 +24,8 @@ from shoal.testing.push import FakePush, Pushed
 
 pytest.importorskip("http_ece", reason="needs the extra `push`")
 
+OFF_CURVE = base64.urlsafe_b64encode(b"\x04" + bytes(64)).rstrip(b"=").decode()
+"""A point of no curve."""
 LOBBY, OWN, FOREIGN = ThreadId("web:lobby:a"), ThreadId("web:@ben:mine"), ThreadId("telegram:1:2")
 
 
@@ -43,7 +49,7 @@ class Told:
 
     async def answered(self, thread: ThreadId, *pieces: str) -> list[Pushed]:
         """What came for a whole turn that answers so."""
-        return await self._came(self._answer(thread, *pieces))
+        return await self._came(self.turn(thread, *pieces))
 
     async def asked(self, thread: ThreadId, expires_seconds: float = 600) -> list[Pushed]:
         """What came when a call of this thread asks for approval."""
@@ -63,13 +69,14 @@ class Told:
         """What arrives while something is done; a browser of the owner's is told of a last answer, which ends it."""
         assert asyncio.iscoroutine(work)
         await work
-        await self._answer(ThreadId("web:lobby:mark"), "mark")
+        await self.turn(ThreadId("web:lobby:mark"), "mark")
         await self.service.until("mark")
         found = [one for one in self.service.received if one.content["text"] != "mark"]
         self.service.received.clear()
         return found
 
-    async def _answer(self, thread: ThreadId, *pieces: str) -> None:
+    async def turn(self, thread: ThreadId, *pieces: str) -> None:
+        """A whole turn that answers so."""
         await self.stand.answer(await self._prompt(thread), *pieces)
 
     async def _prompt(self, thread: ThreadId) -> Prompt:
@@ -168,12 +175,68 @@ async def test_addresses_that_are_no_public_push_service_are_refused(told: Told)
         {**good, "endpoint": "http://push.example.org/x"},
         {**good, "endpoint": "file:///etc/passwd"},
         {**good, "p256dh": "AAAA"},
+        {**good, "p256dh": OFF_CURVE},
         {**good, "auth": "not base64!"},
     ):
         assert (await told.stand.client.put("/api/push", json=wrong)).status_code == 400
     inside = {**good, "endpoint": "https://127.0.0.1:1/x"}
     assert (await told.stand.client.put("/api/push", json=inside)).status_code == 200
     assert len(await told.answered(LOBBY, "one")) == 1
+
+
+async def test_a_browser_that_cannot_be_written_to_keeps_no_other_from_it(told: Told) -> None:
+    kept = dict(await told.stand.store.settings.page("push"))
+    (row,) = kept.values()
+    bad = json.loads(row) | {"endpoint": f"{told.service.server.address}/send/bad", "p256dh": OFF_CURVE}
+    await told.stand.store.settings.put("push", "bad", json.dumps(bad))
+    await told.stand.store.settings.put("push", "newer", '{"device": 7}')
+    assert [one.browser for one in await told.answered(LOBBY, "one")] == ["mark"]
+
+
+class Heard(logging.Handler):
+    """Knows when a notification could not be sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note it."""
+        if record.getMessage() == "a notification could not be sent":
+            self.event.set()
+
+
+def garbled(path: Path) -> None:
+    path.write_bytes(b"-----BEGIN PRIVATE KEY-----\n\xff\n-----END PRIVATE KEY-----\n")
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("odd", [garbled, folder, pipe])
+@pytest.mark.timeout(60)
+async def test_a_key_that_cannot_be_used_ends_nothing(
+    told: Told, odd: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "shoal.push")
+    heard, file = Heard(), told.stand.home.secrets / "push"
+    logging.getLogger("shoal.push").addHandler(heard)
+    before = file.read_bytes()
+    odd(file)
+    await told.turn(LOBBY, "one")
+    await heard.event.wait()
+    logging.getLogger("shoal.push").removeHandler(heard)
+    assert (await told.stand.client.get("/api/push")).status_code == 400
+    file.rmdir() if file.is_dir() else file.unlink()
+    file.write_bytes(before)
+    assert [one.content["text"] for one in await told.answered(LOBBY, "two")] == ["two"]
 
 
 async def test_the_key_is_a_secret_of_the_home(told: Told) -> None:

@@ -43,6 +43,13 @@ PNG = png(8)
 SMALL = {"context": {"attachment_bytes_max": 10_000, "attachment_image_bytes_max": 2000}}
 
 
+def profiled(side: int) -> bytes:
+    """A square picture with a colour profile that cannot be made smaller."""
+    target = io.BytesIO()
+    Picture.new("RGBA", (side, side)).save(target, "PNG", icc_profile=os.urandom(5_000))
+    return target.getvalue()
+
+
 class Shelf:
     """A web of a few files. Implements `domain.web.Fetcher`."""
 
@@ -159,6 +166,13 @@ async def test_a_damaged_image_is_a_file_with_a_notice(tmp_path: Path) -> None:
         assert Path(kept.path).exists()
         assert kept.error in model.requests[-1].messages[-1].text
         assert not model.requests[-1].messages[-1].images  # pyright: ignore[reportAttributeAccessIssue]
+
+
+async def test_a_tiny_image_that_no_shrinking_makes_fit_is_a_file_with_a_notice(tmp_path: Path) -> None:
+    model = FakeModel("seen")
+    async with scenario(tmp_path, model, settings=SMALL) as world:
+        (kept,) = await sent(world, Shelf(photo=profiled(4)), at("photo"))
+        assert kept.error == "not shown: an image may have 2,000 bytes"
 
 
 class SlowShelf(Shelf):

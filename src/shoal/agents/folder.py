@@ -16,10 +16,11 @@ import msgspec
 
 from shoal.domain.agents import AgentBudget
 from shoal.domain.errors import InvalidInput
+from shoal.domain.files import read_plain
 from shoal.domain.home import Home
 from shoal.domain.schema import refusal
 from shoal.domain.toml_text import find_statement
-from shoal.domain.untrusted import UNREADABLE
+from shoal.domain.untrusted import BAD_TOML, UNREADABLE
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 FILE = "agent.toml"
@@ -68,9 +69,9 @@ def checked_name(name: str) -> str:
 
 def read_shared(home: Home) -> dict[str, object]:
     """`data/settings.json`: what every agent has that says nothing itself, by the keys of agent.toml; nothing without
-    it. Raises InvalidInput for a broken file."""
+    it. Raises InvalidInput for a broken file, and for one that cannot be read."""
     try:
-        body = (home.data / SHARED).read_bytes()[:FILE_BYTES_MAX]
+        body = _settings(home.data / SHARED)
         msgspec.json.decode(body, type=AgentFile)
         return msgspec.json.decode(body, type=dict[str, object])
     except FileNotFoundError:
@@ -83,9 +84,10 @@ def read_shared(home: Home) -> dict[str, object]:
 
 
 def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})) -> AgentFile:
-    """An agent's settings, and the `shared` ones that it says nothing of. Raises InvalidInput for a broken file."""
+    """An agent's settings, and the `shared` ones that it says nothing of. Raises InvalidInput for a file that
+    is broken or cannot be read."""
     try:
-        own = tomllib.loads((folder / FILE).read_text("utf-8")[:FILE_BYTES_MAX])
+        own = tomllib.loads(_settings(folder / FILE).decode())
         budgets = shared.get("budget"), own.get("budget")
         if all(isinstance(one, dict) for one in budgets):
             ceilings, its_own = cast("tuple[dict[str, object], dict[str, object]]", budgets)
@@ -93,16 +95,32 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
         return msgspec.convert({**shared, **own}, AgentFile)
     except FileNotFoundError:
         return msgspec.convert(dict(shared), AgentFile)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except (*BAD_TOML, *UNREADABLE) as error:
         why = refusal(error, AgentFile, table="a table")
         raise InvalidInput(f"{folder.name}/{FILE}: {why}. Correct the file; it counts at once.") from error
+
+
+def _settings(file: Path) -> bytes:
+    """The beginning of a settings file. Raises FileNotFoundError, and InvalidInput where it cannot be read."""
+    try:
+        return read_plain(file, FILE_BYTES_MAX)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unusable(file, error) from error
+
+
+def unusable(path: Path, error: OSError) -> InvalidInput:
+    """What to raise where something of an agent's cannot be used."""
+    called = f"{path.parent.name}/{path.name}"
+    return InvalidInput(f"{called} cannot be used: {error.strerror}. Correct what lies there; it counts at once.")
 
 
 def digest_of(folder: Path) -> str:
     """What tells one state of an agent's settings from another."""
     try:
-        return hashlib.sha256((folder / FILE).read_bytes()).hexdigest()
-    except OSError:
+        return hashlib.sha256(_settings(folder / FILE)).hexdigest()
+    except (OSError, InvalidInput):
         return ""
 
 

@@ -10,12 +10,13 @@ What is up, in one line each, as the start, `shoal doctor`, the page and the API
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
 import msgspec
 
-from shoal.agents.folder import FILE, NAME, SHARED, AgentFile, read_agent, read_shared
+from shoal.agents.folder import FILE, NAME, SHARED, AgentFile, read_agent, read_shared, unusable
 from shoal.domain.agents import UNBOUND, AgentBudget, AgentSpec, Binding, Listen
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
@@ -182,8 +183,9 @@ class AgentRegistry:
 
     def names(self) -> list[str]:
         """Every agent that has a directory, the default one always among them."""
-        folder = self._home.root / "agents"
-        found = {entry.name for entry in folder.iterdir() if entry.is_dir()} if folder.is_dir() else set[str]()
+        folder, found = self._home.root / "agents", set[str]()
+        with suppress(OSError):
+            found = {entry.name for entry in folder.iterdir() if entry.is_dir()}
         return sorted({name for name in found if NAME.fullmatch(name)} | {self.defaults.agent})
 
     def exists(self, name: str) -> bool:
@@ -208,7 +210,8 @@ class AgentRegistry:
         return msgspec.structs.replace(kept.spec, model=model, profile=profile)
 
     def spec(self, name: str) -> AgentSpec:
-        """The agent as its file is now; the same object while it does not change. Raises InvalidInput."""
+        """The agent as its file is now; the same object while it does not change. Raises InvalidInput where
+        that, or its directory, cannot be used."""
         return self._ready(name).spec
 
     def known(self, name: str) -> AgentSpec | None:
@@ -232,8 +235,11 @@ class AgentRegistry:
     def _ready(self, name: str) -> _LoadedAgent:
         """As its file is now, with a directory to work in."""
         found = self._current(name)
-        if not found.spec.workspace.is_dir():
-            found.spec.workspace.mkdir(parents=True, exist_ok=True)
+        try:
+            if not found.spec.workspace.is_dir():
+                found.spec.workspace.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unusable(found.spec.workspace, error) from error
         return found
 
     def _current(self, name: str) -> _LoadedAgent:
@@ -246,6 +252,8 @@ class AgentRegistry:
                 stamp += (found.st_mtime_ns, found.st_size)
             except FileNotFoundError:
                 stamp += (0, 0)
+            except OSError as error:
+                raise unusable(file, error) from error
         if kept is None or kept.stamp != stamp:
             own = read_agent(path.parent)
             file = read_agent(path.parent, read_shared(self._home))

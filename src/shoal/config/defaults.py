@@ -97,6 +97,8 @@ def open_catalog(config: Config, environ: Mapping[str, str], clock: "Clock") -> 
 
 OLLAMA_SECONDS = 0.3
 """How long a running Ollama may take to accept a connection."""
+OLLAMA_LIST_SECONDS = 3.0
+"""How long it, or whatever listens there, may take to list its models."""
 
 
 async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
@@ -116,8 +118,8 @@ async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
         address = KNOWN_PROVIDERS["ollama"].base_url.removesuffix("/v1")
     elif "://" not in address:
         address = f"http://{address}"
-    parts = urlsplit(address)
     try:
+        parts = urlsplit(address)
         async with asyncio.timeout(OLLAMA_SECONDS):
             _, writer = await asyncio.open_connection(parts.hostname, parts.port or 11434)
     except (OSError, TimeoutError, ValueError):
@@ -128,8 +130,9 @@ async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
     found = ProviderSettings(kind="openai", base_url=f"{address}/v1")
     provider = build_provider("ollama", found, SystemClock(), environ)
     try:
-        models = tuple(model.id for model in await provider.models())
-    except (ProviderDown, ProviderRefused):
+        async with asyncio.timeout(OLLAMA_LIST_SECONDS):
+            models = tuple(model.id for model in await provider.models())
+    except (ProviderDown, ProviderRefused, TimeoutError):
         return config
     finally:
         await provider.close()

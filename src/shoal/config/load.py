@@ -18,6 +18,7 @@ from shoal.domain.schema import Hint, allowed, bare, find, is_section, keys, lis
 from shoal.domain.secret import Secret
 from shoal.domain.settings import Config
 from shoal.domain.settings_platforms import AccountSettings
+from shoal.domain.untrusted import BAD_TOML
 from shoal.extensions import extension_platform, extensions
 
 Table: TypeAlias = dict[str, object]
@@ -144,7 +145,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
         raise ConfigError([f"{file} cannot be read: {error.strerror}. Make it readable for this user."]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{file} is not UTF-8 text (byte {error.start}). Save it as UTF-8."]) from error
-    except tomllib.TOMLDecodeError as error:
+    except BAD_TOML as error:
         raise ConfigError([f"{file} cannot be read: {refusal(error)}."]) from error
     draft = Draft(file, content)
     draft.list_named_accounts()

@@ -13,6 +13,7 @@ from shoal.domain.home import Home
 from shoal.domain.schema import find
 from shoal.domain.secret import Secret
 from shoal.domain.settings import Config
+from shoal.domain.untrusted import BAD_TOML
 
 _SECRET_NAME = re.compile(r"key|token|secret|password|passwd|credential", re.IGNORECASE)
 """Names under which keys that are not ours (of extensions, or commented out) hold secrets."""
@@ -73,7 +74,7 @@ def without_secrets(text: str) -> str | None:
                 text = text.replace(f"{quote}{secret}{quote}", '""')
         text = _REMARK.sub(r'\1""', text)
         left = any(_secrets(tomllib.loads(text)))
-    except tomllib.TOMLDecodeError:
+    except BAD_TOML:
         return None
     return None if left or any(secret in text for secret in found) else text
 

@@ -22,6 +22,7 @@ import logging
 import math
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import anyio
 import anyio.abc
@@ -30,7 +31,7 @@ import msgspec
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.domain.clock import Clock
-from shoal.domain.errors import PlatformError
+from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
 from shoal.domain.ids import ThreadId, TurnId, thread_address
 from shoal.domain.markup import closed, marked, settled
@@ -50,6 +51,9 @@ from shoal.domain.records import OutboxRow
 from shoal.store.outbox import Outbox
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 
 ENDING_SECONDS = 5.0
 """How long a post that has begun may still take when its sender is cancelled."""
@@ -252,16 +256,16 @@ class Previews:
             if preview.message_id:
                 if pacer.barred(thread):
                     return
-                await self._adapter.edit(thread, preview.message_id, marked(piece, WRITING))
+                await by_adapter(self._adapter.edit(thread, preview.message_id, marked(piece, WRITING)))
             elif await self._outbox.begin_preview(thread, turn) and pacer.take_now(thread):
                 shown, maybe = marked(piece, WRITING), preview.doubtful
                 post = OutboundPost(thread, preview_key(turn), shown, reply_to=preview.reply_to, maybe_posted=maybe)
                 with self._begun.finishing(), self._outbox.underway(thread):
-                    preview.message_id = await post_once(self._adapter, self._outbox, post)
+                    preview.message_id = await by_adapter(post_once(self._adapter, self._outbox, post))
                     if not await self._outbox.previewed(thread, turn, preview.message_id):
                         stray, preview.message_id = preview.message_id, ""
                         preview.end()
-                        await withdraw(self._adapter, thread, stray)
+                        await by_adapter(withdraw(self._adapter, thread, stray))
             else:  # a preview never stands in the way of an answer
                 return
         except PlatformError as error:
@@ -274,9 +278,20 @@ class Previews:
     async def _try(self, doing: Awaitable[None]) -> None:
         """Do what may as well fail."""
         try:
-            await doing
+            await by_adapter(doing)
         except PlatformError as error:
             log.debug("the platform did not take a preview's update", extra={"why": str(error)})
+
+
+async def by_adapter(doing: Awaitable[T]) -> T:
+    """What an adapter does. Raises StoreError, and PlatformError for whatever else goes wrong, its own mistakes too."""
+    try:
+        return await doing
+    except (PlatformError, StoreError):
+        raise
+    except Exception as error:
+        log.exception("an adapter made a mistake")
+        raise PlatformError(f"{type(error).__name__}: {error}", outcome_unknown=True) from error
 
 
 async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) -> str:

@@ -36,7 +36,7 @@ import msgspec
 
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
-from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, post_once, withdraw
+from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, by_adapter, post_once, withdraw
 from shoal.domain.cards import SHORT_ID_CHARS, card_id
 from shoal.domain.clock import Clock, retry_delay, wall_ahead
 from shoal.domain.errors import PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
@@ -359,10 +359,10 @@ class Sender:
     async def _attempt(self, row: OutboxRow, posting: Awaitable[str]) -> str | None:
         """The platform's message id, or None when the row was put back or given up."""
         try:
-            return await posting
+            return await by_adapter(posting)
         except PlatformError as failure:
             error = failure
-        except Exception as failure:
+        except StoreError as failure:
             log.exception("posting failed", extra={"thread_id": row.thread, "post": row.id})
             error = PlatformError(f"{type(failure).__name__}: {failure}", outcome_unknown=True)
         if error.retry_after_seconds:

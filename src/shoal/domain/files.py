@@ -3,7 +3,10 @@ threads, which never goes on behind a cancelled caller.
 """
 
 import asyncio
+import errno
 import hashlib
+import os
+import stat
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +21,17 @@ from shoal.domain.messages import Image
 
 DIGEST_CHARS = 32
 """How much of the SHA-256 names a content: 128 bits."""
+
+
+def read_plain(path: Path, bytes_max: int) -> bytes:
+    """The beginning of a plain file. Raises OSError, also for what is none: a pipe would be waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "It is no plain file", str(path))
+        return os.read(descriptor, bytes_max)
+    finally:
+        os.close(descriptor)
 
 
 class Files(Protocol):

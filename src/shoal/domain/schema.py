@@ -1,7 +1,6 @@
 """What the configuration may hold, read off its records: which keys there are, of which type, and what is allowed."""
 
 import re
-import tomllib
 import types
 from functools import cache
 from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeGuard, Union, get_args, get_origin, get_type_hints
@@ -137,7 +136,7 @@ def _unreadable(error: Exception) -> str:
         )
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    if isinstance(error, tomllib.TOMLDecodeError):
+    if not isinstance(error, msgspec.DecodeError):  # one of tomllib's
         what, _, place = str(error).partition(" (at ")
         at = f" at {place.rstrip(')')}" if place else ""
         return f"it is not valid TOML{at}: {what[:1].lower()}{what[1:]}"

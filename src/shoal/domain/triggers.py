@@ -263,8 +263,8 @@ def _simulation(line: str, start: datetime) -> "CronSim":
         )
     try:
         return CronSim(expression, start)
-    except CronSimError as error:
-        reason = str(error).lower().removeprefix("bad ")
+    except (CronSimError, ValueError) as error:  # the latter for a number of thousands of digits
+        reason = str(error).lower().removeprefix("bad ") if isinstance(error, CronSimError) else "number"
         raise InvalidInput(f"The cron line {line[:80]!r} has a wrong {reason}.") from None
 
 

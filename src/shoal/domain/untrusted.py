@@ -10,6 +10,10 @@ T = TypeVar("T")
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What decoding foreign JSON raises: for a wrong form, for bytes that are no text, and for nesting without end."""
 
+BAD_TOML = (ValueError, RecursionError)
+"""What reading foreign TOML raises: for a wrong form (TOMLDecodeError is a ValueError), for a number of thousands of
+digits, and for nesting without end."""
+
 ODD_MAX = 10
 """Values of one document that may have another form than is known."""
 SOURCE_CHARS_MAX = 300

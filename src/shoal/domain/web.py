@@ -21,7 +21,7 @@ Net: TypeAlias = IPv4Network | IPv6Network
 URL_CHARS_MAX = 2048
 PORTS = {"http": 80, "https": 443}
 
-_UNSAFE = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ufeff]")
+_UNSAFE = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ufeff\ud800-\udfff]")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _PATH_SAFE = "/%:@!$&'()*+,;=~-._"

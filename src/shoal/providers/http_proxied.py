@@ -46,7 +46,11 @@ class ProxiedClient:
                     keepalive_expiry=KEEP_ALIVE_SECONDS,
                 )
                 verify = default_tls() if self._base.secure else False
-                self._transport = httpx2.AsyncHTTPTransport(verify=verify, limits=pool, proxy=self._proxy)
+                try:
+                    self._transport = httpx2.AsyncHTTPTransport(verify=verify, limits=pool, proxy=self._proxy)
+                except (ImportError, ValueError) as error:  # SOCKS, say, which needs a package of its own
+                    told = f"{label} cannot be reached: a proxy of this kind cannot be used. Name one of http://."
+                    raise HttpFailed("unreachable", told) from error
             url = httpx2.URL(self._base_url + path)
             sized = [(b"host", url.netloc), (b"accept-encoding", b"identity"), *headers]
             if body:

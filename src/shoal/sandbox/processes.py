@@ -39,6 +39,7 @@ from shoal.domain.ports import CommandResult, SeeOutput
 LINGER_SECONDS = 0.25
 """How long children may write after the first process has ended, before they are killed."""
 READ_BYTES = 65_536
+PID_DIGITS_MAX = 10
 PAUSE_SECONDS = 0.1
 """How long the output of a watched command is left unread when it comes too fast."""
 MARK = "SHOAL_COMMAND"
@@ -413,8 +414,8 @@ def identity_of(pid: int) -> str:
 
 
 def is_alive(identity: str) -> bool:
-    pid = identity.partition(" ")[0]
-    return pid.isdigit() and identity_of(int(pid)) == identity
+    pid = identity.partition(" ")[0]  # of a mark, which any program may give itself
+    return pid.isascii() and pid.isdigit() and len(pid) <= PID_DIGITS_MAX and identity_of(int(pid)) == identity
 
 
 def kill_leftovers(identity: str) -> None:

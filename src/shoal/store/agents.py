@@ -27,6 +27,7 @@ from shoal.store.driver import (
     moment,
     number,
     query,
+    readable,
     reader,
     reads,
     text,
@@ -139,7 +140,7 @@ class ProcessStore(StorePart):
 
     async def beat(self, owner: str) -> list[Process]:
         """Note that `owner` lives, and return what it is taken to run."""
-        return [_process(row) for row in await self._write("processes_beat", owner=owner, now=self._clock.now())]
+        return readable(_process, await self._write("processes_beat", owner=owner, now=self._clock.now()))
 
     async def tell(self, process: str) -> None:
         """Note that its hooks know of its end."""
@@ -147,7 +148,7 @@ class ProcessStore(StorePart):
 
     async def untold(self, limit: int = 100) -> list[Process]:
         """Those that ended and whose hooks do not know it yet, oldest first."""
-        return [_process(row) for row in await self._read("processes_untold", limit=limit)]
+        return readable(_process, await self._read("processes_untold", limit=limit))
 
     async def get(self, process: str) -> Process | None:
         return await self._one(_process, "process_one", id=process)
@@ -158,7 +159,7 @@ class ProcessStore(StorePart):
         """Those of an agent (empty: all) for conversations whose ids begin with `within`, newest first."""
         which = "processes_running" if running else "processes_recent"
         rows = await self._read(which, agent=agent, limit=limit, low=within, high=first_after(within))
-        return [_process(row) for row in rows]
+        return readable(_process, rows)
 
     @reads
     def depth(self, thread: ThreadId, turn: TurnId) -> Script[int]:
@@ -172,7 +173,7 @@ class ProcessStore(StorePart):
 
     async def forget(self, before: datetime) -> Sequence[Process]:
         """Drop the rows of those that ended before, and return them."""
-        return [_process(row) for row in await self._write("processes_forget", before=before)]
+        return readable(_process, await self._write("processes_forget", before=before))
 
 
 def _work(row: Row) -> Work:

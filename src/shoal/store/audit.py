@@ -32,8 +32,9 @@ from shoal.domain.records import (
     Verification,
     entry_hash,
 )
+from shoal.domain.untrusted import UNREADABLE
 from shoal.store.appends import append_outside, chain, put_post
-from shoal.store.driver import Row, Script, StorePart, number, query, reader, reads, text, time, writes_at
+from shoal.store.driver import Row, Script, StorePart, number, query, readable, reader, reads, text, time, writes_at
 
 PAGE_ROWS = 2000
 """Entries in memory at once while all of them are read."""
@@ -181,7 +182,7 @@ class Approvals(StorePart):
             rows = await self._read("approvals_of", thread=thread, limit=limit)
         else:
             rows = await self._read("approvals_recent", limit=limit)
-        return [_approval(row) for row in rows]
+        return readable(_approval, rows)
 
     @writes_at
     def settle(
@@ -237,6 +238,6 @@ class Approvals(StorePart):
         for row in await self._read("approvals_expired", now=self._clock.now()):
             try:
                 found.append(await self.settle(ApprovalId(text(row[0])), "expired", "once", "clock", "untrusted"))
-            except Conflict:  # decided in this very moment
+            except (Conflict, *UNREADABLE):  # decided in this very moment, or it cannot be read
                 continue
         return found

@@ -8,6 +8,7 @@ many scripts share one durable commit, PostgreSQL's on a pooled connection. So e
 import inspect
 import re
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cache, wraps
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from shoal.domain.clock import Clock, from_micros, to_micros
+from shoal.domain.untrusted import UNREADABLE
 
 Value: TypeAlias = str | int | float | None
 Param: TypeAlias = Value | list[str]
@@ -177,6 +179,15 @@ def reader(record: type[R], columns: str = "", **decoders: Callable[[str], objec
         return record(**{name: value if change is None else change(value) for name, change, value in cells})
 
     return read
+
+
+def readable(read: Callable[[Row], R], rows: Sequence[Row]) -> list[R]:
+    """The rows as records, without those that cannot be read: damaged ones, and another version's."""
+    found: list[R] = []
+    for row in rows:
+        with suppress(*UNREADABLE):
+            found.append(read(row))
+    return found
 
 
 def text(value: Value) -> str:

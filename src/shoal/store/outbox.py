@@ -15,7 +15,7 @@ from shoal.domain.messages import Prompt, Receipt
 from shoal.domain.posts import preview_key, reply_key, turn_of_reply
 from shoal.domain.records import DeliveryStatus, NewPost, OutboxRow
 from shoal.store.appends import append_outside, put_post, title_of
-from shoal.store.driver import Driver, Script, StorePart, dump, number, query, reader, text, writes, writes_at
+from shoal.store.driver import Driver, Script, StorePart, dump, number, query, readable, reader, text, writes, writes_at
 from shoal.store.inbox import accept_prompt
 
 UNDERWAY_SECONDS = 5.0
@@ -23,6 +23,7 @@ UNDERWAY_SECONDS = 5.0
 WAIT_SECONDS_MAX = 600.0
 """No post is put off and no claim lasts longer than that from now."""
 QUEUE_FULL = "The conversation's queue is full."
+CANNOT_BE_READ = "What is stored of it cannot be read."
 BEGUN_PART = 1
 """The part of the empty id that notes a preview which was begun: behind the real one."""
 OVERTAKEN_PART = 2
@@ -61,7 +62,8 @@ class Outbox(StorePart):
         """Mark up to `limit` due rows as sending, oldest first and one a thread at a time, and return them.
 
         Rows claimed longer than `claim_seconds` ago come back with `maybe_sent`, save those `held`: the caller is still
-        at work on them, and their claims last `claim_seconds` from now. Safe to cancel: all or none.
+        at work on them, and their claims last `claim_seconds` from now. One that cannot be read is given up. Safe to
+        cancel: all or none.
         """
         until, latest = at + timedelta(seconds=claim_seconds), at + timedelta(seconds=WAIT_SECONDS_MAX)
         for post in held:
@@ -71,7 +73,10 @@ class Outbox(StorePart):
             rows = yield from query(
                 "outbox_claim", platform=platform, now=at, claimed_until=until, latest=latest, limit=limit
             )
-            found += [_outbox_row(row[1:]) for row in sorted(rows, key=lambda row: number(row[0]))]
+            posts = readable(_outbox_row, [row[1:] for row in sorted(rows, key=lambda row: number(row[0]))])
+            for id, claims in {(row[1], row[-1]) for row in rows} - {(one.id, one.claims) for one in posts}:
+                yield from query("outbox_fail", id=id, claims=claims, error=CANNOT_BE_READ)
+            found += posts
         for row in found:
             yield from _overtake(row)
         return found

@@ -8,6 +8,7 @@ failed            comes again after each of RETRY_SECONDS, then it     comes at 
 been stopped      is done                                              comes at its next time
 """
 
+import logging
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -19,7 +20,9 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.records import NewPost
 from shoal.domain.triggers import FAILURES_MAX, RETRY_SECONDS, NewTrigger, Occurrence, Trigger, switched_off
 from shoal.store.appends import put_post
-from shoal.store.driver import Script, StorePart, dump, moment, query, reader, writes, writes_at
+from shoal.store.driver import Script, StorePart, dump, moment, query, readable, reader, text, writes, writes_at
+
+log = logging.getLogger(__name__)
 
 _trigger = reader(Trigger, spec=partial(decode_trigger, msgspec.json.Decoder(NewTrigger)))
 
@@ -44,8 +47,8 @@ class TriggerStore(StorePart):
         return Trigger(identity, spec, "active", next_at, at)
 
     async def all(self) -> list[Trigger]:
-        """All of them, the next due first."""
-        return [_trigger(row) for row in await self._read("triggers_all")]
+        """All of them that can be read, the next due first."""
+        return readable(_trigger, await self._read("triggers_all"))
 
     @writes
     def remove(self, trigger: str) -> Script[bool]:
@@ -57,7 +60,13 @@ class TriggerStore(StorePart):
         return moment((await self._read("triggers_next"))[0][0])
 
     async def due(self, limit: int = 100) -> list[Trigger]:
-        return [_trigger(row) for row in await self._read("triggers_due", now=self._clock.now(), limit=limit)]
+        """Those whose time has come; one that cannot be read is switched off."""
+        rows = await self._read("triggers_due", now=self._clock.now(), limit=limit)
+        found = readable(_trigger, rows)
+        for id in {text(row[0]) for row in rows} - {one.id for one in found}:
+            await self._write("trigger_settle", id=id, error="What is stored of it cannot be read.", disable=True)
+            log.error("a trigger that cannot be read was switched off", extra={"trigger": id})
+        return found
 
     @writes_at
     def claim(

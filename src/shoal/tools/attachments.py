@@ -87,7 +87,7 @@ def fit_image(content: bytes, media_type: str, bytes_max: int) -> tuple[bytes, s
             picture.save(target, "JPEG", quality=85)
         if target.tell() <= bytes_max:
             return target.getvalue(), "image/png" if picture.mode == "RGBA" else "image/jpeg"
-        side //= 2
+        side = max(1, side // 2)  # a tiny picture may carry a long colour profile
     raise InvalidInput(f"an image may have {bytes_max:,} bytes")
 
 

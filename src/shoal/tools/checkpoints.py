@@ -18,6 +18,7 @@ from shoal.domain.files import Files, digest_of, in_thread
 from shoal.domain.home import Home
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
+from shoal.domain.untrusted import is_text
 from shoal.tools.executor import Admitted, is_look
 from shoal.tools.locks import lock_file
 from shoal.tools.tainted_files import MarkedFiles
@@ -120,7 +121,7 @@ class Checkpoints:
     def known(self) -> set[str]:
         """The workspaces of agents of which checkpoints were taken on this machine."""
         names = map(self.name_of, self._home.root.glob("agents/*/workspace"))
-        return {name for name in names if self._lock(name).exists()}
+        return {name for name in names if is_text(name) and self._lock(name).exists()}
 
     def _lock(self, workspace: str) -> Path:
         return self._home.data / "checkpoints" / f"{digest_of(workspace.encode())}.lock"

@@ -27,6 +27,7 @@ import statistics
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from operator import mul
@@ -41,6 +42,7 @@ from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
 from shoal.domain.ids import ThreadId
 from shoal.domain.ports import Embeddings, ToolContext
 from shoal.domain.settings import RecallSettings
+from shoal.domain.untrusted import is_text
 from shoal.store.recall import PIECES_MAX, Known, NewPassage, Passage
 from shoal.store.store import Store
 from shoal.tools.documents import document_parts, documents_below, pieces_of
@@ -121,6 +123,7 @@ class Library:
         return await self._refresh([f"{_source(folder, self._home.root)}/"], REFRESH_SECONDS_MAX)
 
     async def _refresh(self, beginnings: Sequence[str], seconds_max: float) -> Refreshed:
+        beginnings = [one for one in beginnings if is_text(one)]
         listed = await in_thread(lambda: _listed(self._home, beginnings))
         known = await self._pieces.sources(beginnings)
         until, late, problems = self._clock.monotonic() + seconds_max, list[str](), dict[str, str]()
@@ -256,10 +259,10 @@ class Library:
             try:
                 await self.catch_up()
                 told = ""
-            except ProviderError as error:
+            except (ProviderError, OSError) as error:
                 if str(error) != told:
                     told = str(error)
-                    log.warning("texts could not be embedded; look at recall.model", extra={"why": told})
+                    log.warning("texts could not be read or embedded; look at recall.model", extra={"why": told})
                 await self._clock.sleep(AGAIN_SECONDS)
 
     async def begin(self) -> None:
@@ -287,7 +290,9 @@ class Library:
     async def read_said(self) -> None:
         """Look at the threads that were active since the last time."""
         kept = await self._marks.get(SCOPE, "said")
-        since = from_micros(int(kept)) if kept else datetime(1970, 1, 1, tzinfo=UTC)
+        since = datetime(1970, 1, 1, tzinfo=UTC)
+        with suppress(ValueError, OverflowError):  # no time that was ever put there
+            since = from_micros(int(kept or 0))
         before, newest = None, since
         while page := await self._journal.threads(limit=200, before=before):
             for info in page:
@@ -396,7 +401,8 @@ def _listed(home: Home, beginnings: Sequence[str]) -> dict[str, tuple[Path, str]
                 continue
             racy = time.time_ns() - status.st_mtime_ns < RACY_NS
             stamp = f"{status.st_mtime_ns}.{status.st_size}.{status.st_ino}{'?' if racy else ''}"
-            found[_source(file, home.root)] = file, stamp
+            if is_text(source := _source(file, home.root)):
+                found[source] = file, stamp
     return found
 
 

@@ -410,7 +410,10 @@ class ProcessService:
                     await self.rows.tell(process.id)
             if self.clock.monotonic() >= self._forgets_at:
                 for process in await self.rows.forget(self.clock.now() - timedelta(days=KEEP_DAYS)):
-                    await anyio.to_thread.run_sync(remove_log, log_of(self.home, process))
+                    try:
+                        await anyio.to_thread.run_sync(remove_log, log_of(self.home, process))
+                    except OSError as error:  # it goes with its thread
+                        log.warning("an old log stays", extra={"process_id": process.id, "why": str(error)})
                 self._forgets_at = self.clock.monotonic() + FORGET_SECONDS
         except StoreUnavailable as error:
             log.warning("processes run on while the database is away", extra={"why": str(error)})

@@ -143,8 +143,11 @@ def encode_marks(marks: Marks) -> str:
 
 
 def decode_marks(text: str | None) -> Marks:
-    """Invert `encode_marks`; no marks where nothing is kept. Raises msgspec.DecodeError and msgspec.ValidationError."""
-    return msgspec.json.decode(text, type=Marks) if text else Marks()
+    """Invert `encode_marks`; no marks where nothing is kept. Where that cannot be read everything counts as marked."""
+    try:
+        return msgspec.json.decode(text, type=Marks) if text else Marks()
+    except UNREADABLE:
+        return Marks((Span(0, 2**63 - 1, "marks that cannot be read"),))
 
 
 SCOPE = "marks"
@@ -380,15 +383,21 @@ class MarkedFiles:
         while page := await self._settings.page(SCOPE, after):
             for after, kept in page:
                 marks, settled, folder = decode_marks(kept), time.time_ns() - SETTLED_NS, home / after
-                if not folder.is_dir() and (Path(after).is_absolute() or not folder.parent.parent.is_dir()):
-                    continue  # it may just be away
                 apart = _APART if folder == home else frozenset[str]()
 
-                def changes(folder: Path = folder, apart: Collection[str] = apart) -> list[tuple[int, ...]]:
-                    return [_changed(file) for file in islice(_below(folder, apart), ENTRIES_MAX + 1)]
+                def changes(
+                    after: str = after, folder: Path = folder, apart: Collection[str] = apart
+                ) -> list[tuple[int, ...]] | None:
+                    """When what is below was changed; None where that may just be away."""
+                    try:
+                        if not folder.is_dir() and (Path(after).is_absolute() or not folder.parent.parent.is_dir()):
+                            return None
+                        return [_changed(file) for file in islice(_below(folder, apart), ENTRIES_MAX + 1)]
+                    except OSError:
+                        return None
 
                 changed = await in_thread(changes)
-                if len(changed) > ENTRIES_MAX:
+                if changed is None or len(changed) > ENTRIES_MAX:
                     continue
                 used = marks.within(chain.from_iterable(changed), settled)
                 if used != marks and used.spans:

@@ -30,6 +30,7 @@ import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ShoalError
+from shoal.domain.files import read_plain
 from shoal.domain.ids import parse_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import Settings
@@ -96,11 +97,13 @@ class EventFiles:
 
         While they cannot be read, as on a disk that was taken away, nothing is taken in and nothing forgotten.
         """
-        for path in (self.directory, self.directory / "done", self.directory / "failed"):
-            path.mkdir(parents=True, exist_ok=True)
-        is_readable = True
+        is_made, is_readable = False, True
         while True:
             try:
+                if not is_made:  # made anew, they would count as emptied
+                    for path in (self.directory, self.directory / "done", self.directory / "failed"):
+                        path.mkdir(parents=True, exist_ok=True)
+                    is_made = True
                 seen = self._present()
                 await self.scan()
                 is_readable = True
@@ -135,7 +138,7 @@ class EventFiles:
                 await self.clock.sleep(seconds)
                 left = await self._settle({name: present[name] for name in left}, stored)
         for name, problem in left.items():
-            self._put_away(name, "failed", str(problem))
+            self._refuse(name, present[name], problem)
 
     async def _settle(
         self, files: Mapping[str, _EventFileStamp], stored: Mapping[str, list[Trigger]]
@@ -148,16 +151,28 @@ class EventFiles:
             except _HalfWrittenError as problem:
                 left[name] = problem
             except InvalidInput as problem:
-                self._put_away(name, "failed", str(problem))
+                self._refuse(name, stamp, problem)
             except FileNotFoundError:
                 continue
             except OSError as error:
-                self._known[name] = stamp
-                log.warning(
-                    "an event file cannot be read or moved; check the rights of its directory",
-                    extra={"file": name, "why": error.strerror},
-                )
+                self._leave(name, stamp, error)
         return left
+
+    def _refuse(self, name: str, stamp: _EventFileStamp, problem: InvalidInput) -> None:
+        try:
+            self._put_away(name, "failed", str(problem))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._leave(name, stamp, error)
+
+    def _leave(self, name: str, stamp: _EventFileStamp, error: OSError) -> None:
+        """Leave a file alone until it changes."""
+        self._known[name] = stamp
+        log.warning(
+            "an event file cannot be read or moved; check its directory, and done/ and failed/ in it",
+            extra={"file": name, "why": error.strerror},
+        )
 
     def _present(self) -> dict[str, _EventFileStamp]:
         found: dict[str, _EventFileStamp] = {}
@@ -332,7 +347,7 @@ class Heartbeat:
         number, _, last_time = (last or "0").partition(" ")
         if last_time == time:
             return False
-        number = int(number) + 1
+        number = (int(number) if number.isdecimal() else 0) + 1
         key = f"heartbeat:@{time}.{number}"
         author = Author("shoal", "heartbeat", trusted=True)  # its file is the owner's, unless it is marked
         source = await self.source_of(self.file)
@@ -356,8 +371,7 @@ class Heartbeat:
 def tasks(file: Path) -> str:
     """What a heartbeat file asks for; empty when it is missing or has only headings, comments and empty boxes."""
     try:
-        with file.open("rb") as opened:
-            text = opened.read(TEXT_BYTES_MAX).decode("utf-8", "replace")
+        text = read_plain(file, TEXT_BYTES_MAX).decode("utf-8", "replace")
     except OSError:
         return ""
     text = _COMMENT.sub("", text).strip()

@@ -209,7 +209,8 @@ class TriggerService:
     async def _deliver(self, occurrence: Occurrence, attempt: int) -> None:
         trigger, spec, now, due_at = occurrence.trigger, occurrence.trigger.spec, self.clock.now(), occurrence.due_at
         if spec.kind == "one-shot":  # it may have come before
-            due_at = single_time(spec.schedule, zone_named(spec.timezone))
+            with contextlib.suppress(InvalidInput):  # its zone may be gone since
+                due_at = single_time(spec.schedule, zone_named(spec.timezone))
         late = now - due_at
         try:
             author = spec.author or await self.judge(spec)
@@ -239,7 +240,9 @@ class TriggerService:
             return
         if is_full and spec.kind == "periodic":
             now, seconds = self.clock.now(), RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
-            coming = next_after(spec, now)
+            coming: datetime | None = None
+            with contextlib.suppress(InvalidInput):  # told when it is due
+                coming = next_after(spec, now)
             if attempt < len(RETRY_SECONDS) and (coming is None or now + timedelta(seconds=seconds) < coming):
                 retry_at = self.clock.monotonic() + seconds
                 heapq.heappush(self._retries, (retry_at, occurrence.key, attempt + 1, occurrence))

@@ -9,7 +9,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from datetime import timedelta
 from pathlib import Path
 
@@ -175,6 +175,37 @@ class TearingPlace(DirectoryPlace):
         """Without its last bytes."""
         file.write_bytes(file.read_bytes()[:-200])
         super().put(file, name)
+
+
+def unread(file: Path) -> None:
+    file.write_bytes(b"\xff\xfe")
+
+
+def nested(file: Path) -> None:
+    file.write_bytes(b"a = " + b"[" * 60_000)
+
+
+@pytest.mark.parametrize("odd", [unread, nested, os.mkfifo])
+@pytest.mark.timeout(20)
+async def test_a_configuration_that_cannot_be_read_ends_no_schedule(
+    home: Home, store: Store, tmp_path: Path, odd: Callable[[Path], None]
+) -> None:
+    odd(home.config_file)
+    schedule = Schedule(home, DirectoryPlace(tmp_path / "kept"), store)
+    await schedule.run_for(0.5)
+    assert bool(await schedule.backups.listed()) != bool(schedule.told)
+
+
+async def test_files_of_no_time_among_backups_are_nobodys(home: Home, store: Store, tmp_path: Path) -> None:
+    place = DirectoryPlace(tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    odd = {f"shoal-{time}Z.tar.gz" for time in ("20261399T000000", "00000101T000000", "٢٠٢٦٠١٠١T٠٠٠٠٠٠")}
+    for name in odd:
+        (tmp_path / "kept" / name).touch()
+    schedule = Schedule(home, place, store)
+    await schedule.run_for(0.5)
+    (made,) = await schedule.backups.listed()
+    assert (schedule.told, {*place.sizes()}) == ([], {*odd, made.name})
 
 
 async def test_a_backup_that_did_not_arrive_whole_does_not_count(home: Home, store: Store, tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """A running Ollama is used where nothing else is set up; nothing there means the demo model."""
 
+import socket
 from pathlib import Path
 
-from shoal.config import default_model, load_config
+import pytest
+
+from shoal.config import default_model, defaults, load_config
 from shoal.config.defaults import with_ollama
 from shoal.testing.model import FakeModel, FakeSettings
 
@@ -23,3 +26,17 @@ async def test_nothing_there_leaves_the_demo_model(tmp_path: Path) -> None:
 async def test_a_configured_model_is_not_replaced(tmp_path: Path) -> None:
     config = load_config(tmp_path, {"OPENAI_API_KEY": "sk-x"})
     assert await with_ollama(config, {"OLLAMA_HOST": "127.0.0.1:1"}) is config
+
+
+@pytest.mark.parametrize("host", ["http://[::1", "127.0.0.1:99999", "[", "a" * 300])
+async def test_an_address_that_is_none_leaves_the_demo_model(tmp_path: Path, host: str) -> None:
+    assert default_model(await with_ollama(load_config(tmp_path, {}), {"OLLAMA_HOST": host})) == "demo"
+
+
+@pytest.mark.timeout(30)
+async def test_what_accepts_and_says_nothing_holds_up_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(defaults, "OLLAMA_LIST_SECONDS", 0.1)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host = f"127.0.0.1:{server.getsockname()[1]}"
+        assert default_model(await with_ollama(load_config(tmp_path, {}), {"OLLAMA_HOST": host})) == "demo"

@@ -131,13 +131,16 @@ def test_a_mistake_in_a_variable_names_the_variable(tmp_path: Path) -> None:
             "cannot be read: it is not valid TOML at line 1, column 7: expected ']' at the end of a table declaration.",
         ),
         (b"a = '\xff'", "is not UTF-8 text (byte 5). Save it as UTF-8."),
+        (b"a = " + b"[" * 60_000, "cannot be read: it is nested too deeply."),
+        (b"a = " + b"9" * 5_000, "cannot be read: it is not valid TOML: exceeds the limit (4300 digits)"),
     ],
 )
 def test_a_file_that_is_not_toml_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     (tmp_path / "shoal.toml").write_bytes(content)
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path, {})
-    assert caught.value.problems == [f"{tmp_path / 'shoal.toml'} {problem}"]
+    assert len(caught.value.problems) == 1
+    assert caught.value.problems[0].startswith(f"{tmp_path / 'shoal.toml'} {problem}")
 
 
 def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from shoal.domain.events import Event, EventData, StatusChanged, TextStreamed, T
 from shoal.domain.ids import CallId, ThreadId, TurnId, make_thread_id
 from shoal.domain.markup import marked
 from shoal.domain.messages import Author
-from shoal.domain.posts import ChatLimits, OutboundPost
+from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.domain.records import NewPost, OutboxRow
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
@@ -358,3 +358,46 @@ async def test_a_preview_is_not_edited_while_its_channel_is_barred(stand: Stand)
     assert stand.texts == ["The tide" + WRITING]
     await stand.passes(6.0)
     await stand.chat.sees(THREAD, "The tide is low" + WRITING)
+
+
+class ClumsyChat(MeetingChat):
+    """An adapter that stumbles over whatever it is asked for, until it is mended."""
+
+    is_mended = False
+
+    async def post(self, post: OutboundPost) -> str:
+        """Only when mended."""
+        if not self.is_mended:
+            raise KeyError("channel")
+        return await super().post(post)
+
+    async def typing(self, thread: ThreadId, status: str) -> None:
+        """Never."""
+        raise RuntimeError("not written yet")
+
+    async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
+        """Never."""
+        raise TypeError("an id")
+
+
+async def test_an_adapters_mistake_costs_the_preview_alone(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    stand = Stand(store, clock)
+    stand.chat = chat = ClumsyChat(limits=LIMITS, clock=clock)
+    running = asyncio.ensure_future(stand.made().run(stand.pacer))
+    await stand.passes()
+    stand.hub.show(THREAD, TURN, StatusChanged("thinking"))
+    await stand.passes()
+    await stand.writes("The tide")
+    chat.is_mended = True
+    await stand.passes(1.0)
+    await stand.writes(" is")
+    await stand.passes(1.0)
+    await stand.writes(" low")
+    await stand.passes(1.0)
+    assert not running.done()
+    assert stand.texts == ["The tide is" + WRITING]
+    running.cancel()
+    await asyncio.wait({running})
+    await store.close()

@@ -209,6 +209,7 @@ def test_what_people_write_is_understood(text: str, expected: When) -> None:
         ("in ten minutes", "is no time"),
         ("2026-01-05T08:00Z", "is past"),
         ("61 * * * *", "wrong minute"),
+        ("9" * 5_000 + " * * * *", "wrong number"),
         ("0 9 * * MONDAY", "wrong day-of-week"),
         ("@never", "needs five fields"),
         ("9999-12-31T23:59:59-12:00", "is no time"),

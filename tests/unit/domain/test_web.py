@@ -103,6 +103,7 @@ def test_no_number_in_disguise_becomes_a_target(address: IPv4Address, data: st.D
         "http://[127.0.0.1]/", "http://[::1", "http://exa%6dple.org/", "http://a..b/", "http://-a.example/",
         "http://example.org/\r\nHost: x", "http://example.org/\x00", "http://127.1/", "http://0x7f.1/", "http://1e3.08/",
         "https://" + "a" * 64 + ".example/", "http://example.org/" + "x" * 2050,
+        "http://example.org/\ud800", "http://example.org/?\udfff", "http://\ud800/",
     ],
 )  # fmt: skip
 def test_what_is_no_plain_web_address_is_refused(url: str) -> None:

@@ -658,3 +658,12 @@ async def test_a_proxied_server_that_breaks_off_is_dropped() -> None:
             await fetch(one)
         assert failed.value.kind == "dropped"
         await one.close()
+
+
+@pytest.mark.parametrize("proxy", ["socks4://127.0.0.1:9", "ftp://p", "http://[::1", "http://p:99999", "nothing"])
+async def test_a_proxy_that_cannot_be_used_is_a_failure_like_any_other(proxy: str) -> None:
+    one = make_client("https://models.test/v1", "mine", IDLE_SECONDS, {"ALL_PROXY": proxy})
+    with pytest.raises(HttpFailed) as failed:
+        await fetch(one)
+    assert failed.value.kind == "unreachable"
+    await one.close()

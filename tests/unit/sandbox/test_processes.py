@@ -177,3 +177,13 @@ def test_nothing_goes_on_because_what_it_waited_for_was_killed(tmp_path: Path) -
     processes.kill_marked(lambda mark: mark == environment[processes.MARK])
     assert [process.wait() for process in waiting] == [-9] * 16
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 5_000, "", "-1"])
+def test_a_mark_that_a_program_made_up_keeps_nobody_from_starting(number: str) -> None:
+    made_up = f"{os.readlink('/proc/self/ns/pid')} {number} 1 2/1"
+    with subprocess.Popen(["sleep", "600"], env={**dict(ENVIRONMENT), processes.MARK: made_up}) as pretender:
+        try:
+            assert processes.kill_marked(lambda mark: mark == made_up and processes.is_orphaned(mark)) in (0, 1)
+        finally:
+            pretender.kill()

@@ -1,18 +1,27 @@
 """Recall's figures and forms: vectors in eight bits, documents in parts, and a real model over 1,000 notes."""
 
+import asyncio
 import io
 import math
+import os
 import random
 import subprocess
 import zipfile
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from tests.tidy.source import ROOT
 
 from shoal.domain.errors import ToolError
+from shoal.domain.home import Home
+from shoal.domain.settings import RecallSettings
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.store import Store
+from shoal.testing import ManualClock
 from shoal.testing.model.embeddings import vector
 from shoal.tools.documents import PIECE_CHARS, DocumentPart, document_parts, pieces_of
-from shoal.tools.library import COHORT, Floor, bits_of, closeness, code_of
+from shoal.tools.library import COHORT, Floor, Library, bits_of, closeness, code_of
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -160,3 +169,55 @@ async def test_a_real_model_finds_nine_of_ten_paraphrases_among_1000_notes(monke
     assert found["paraphrases found first, of 50"] >= 45
     assert found["of 50 questions unlike any note, those that find something"] <= 5
     assert found["found first, of 90"] == found["the same by comparing all vectors as they came"]
+
+
+class Flat:
+    """To whom every text means the same. Implements `Embeddings`."""
+
+    name = "flat/flat"
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """One vector a text."""
+        return [[1.0, 2.0] for _ in texts]
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_names_that_are_no_text_and_a_broken_row_end_nothing(tmp_path: Path) -> None:
+    clock, home = ManualClock(), Home(tmp_path)
+    store = Store(SqliteDriver(tmp_path / "shoal.db"), clock)
+    library = Library(home, store, clock, RecallSettings(model="flat/flat", texts_per_minute=100_000), Flat())
+    odd = (b"agents/main/docs/\xff/a", b"agents/\xff/docs/a", b"data/\xff/MEMORY.md", b"data/web/\xff/MEMORY.md")
+    for name in (*odd, b"agents/main/docs/\xe9.txt", b"agents/main/docs/tides.txt"):
+        path = tmp_path / os.fsdecode(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"High tide is at six.")
+    await store.settings.put("recall", "said", "lately")
+    catching_up = asyncio.create_task(library.catch_up())
+    await clock.sleepers()
+    await clock.advance(60)
+    await catching_up
+    assert list(await store.recall.sources(["agents/", "data/"])) == ["agents/main/docs/tides.txt"]
+    await store.close()
+
+
+async def test_folders_that_cannot_be_listed_are_tried_again(tmp_path: Path) -> None:
+    clock, store = ManualClock(), Store(SqliteDriver(tmp_path / "shoal.db"), ManualClock())
+    data = tmp_path.joinpath(*["d" * 200] * 18) / "data"  # what lies deeper has a path that no call takes
+    data.mkdir(parents=True)
+    folder = os.open(data, os.O_RDONLY)
+    for _ in range(2):
+        os.mkdir("e" * 200, dir_fd=folder)
+        below = os.open("e" * 200, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    library = Library(Home(data.parent), store, clock, RecallSettings(model="flat/flat"), Flat())
+    running = asyncio.create_task(library.run())
+    for _ in range(4):
+        await clock.sleepers()
+        await clock.advance_to_next()
+    assert not running.done()
+    running.cancel()
+    await store.close()

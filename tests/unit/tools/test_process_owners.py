@@ -25,6 +25,7 @@ from shoal.store.agents import ProcessStore
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
+from shoal.tools.process_logs import log_of
 from shoal.tools.processes import BEAT_SECONDS, KEEP_DAYS, STALE_SECONDS, ProcessService, ProcessSettings, ProcessTable
 
 THREAD = ThreadId("web:lobby:a")
@@ -200,10 +201,14 @@ async def test_a_full_mailbox_is_tried_again(stand: Stand) -> None:
     assert len(stand.sent) == 1
 
 
-async def test_what_ended_long_ago_is_forgotten_also_without_a_restart(stand: Stand) -> None:
+@pytest.mark.parametrize("is_odd", [False, True])
+async def test_what_ended_long_ago_is_forgotten_also_without_a_restart(stand: Stand, is_odd: bool) -> None:
     old, young = [await stand.left_behind("gone 7 1 1") for _ in range(2)]
     await stand.store.processes.end(old.id, ProcessEnd("exited", told=True))
-    async with running(stand.service("here 8 1 1")):
+    service = stand.service("here 8 1 1")
+    if is_odd:
+        log_of(stand.home, old).mkdir(parents=True)
+    async with running(service):
         await stand.clock.sleepers()
         await stand.clock.leap_to(stand.clock.now() + timedelta(days=KEEP_DAYS))
         await stand.until(young.id, lambda one: one.state == "lost")

@@ -1,5 +1,6 @@
 """What is kept for a time goes when its time is over, and nothing before."""
 
+import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -123,3 +124,17 @@ async def test_a_running_app_forgets_but_not_what_may_lie_elsewhere(rooms: Rooms
     with pytest.raises(InterruptedError):
         await retention.run()
     assert bool(await rooms.noted()) == follows
+
+
+async def test_a_folder_that_cannot_be_looked_at_may_just_be_away(rooms: Rooms) -> None:
+    kept = encode_marks(Marks((Span(1, 2, "a page"),)))
+    await rooms.store.settings.put(SCOPE, "n" * 300, kept)
+    await rooms.store.settings.put(SCOPE, "/" + "n/" * 3000, kept)
+    assert await rooms.marked.forget_unused() == 0
+    assert len(await rooms.noted()) == 2
+
+
+def test_a_workspace_whose_name_is_no_text_has_no_checkpoints(rooms: Rooms) -> None:
+    (rooms.home.root / os.fsdecode(b"agents/\xff/workspace")).mkdir(parents=True)
+    files = LocalFiles(rooms.home.data).below("checkpoints")
+    assert Checkpoints(files, rooms.home, rooms.marked, CheckpointsSettings()).known() == set()

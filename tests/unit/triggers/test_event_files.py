@@ -377,6 +377,42 @@ async def test_files_are_found_at_the_start_and_while_watching(stand: Stand, tmp
     assert [prompt.author.name for prompt in inbox.prompts] == ["event first", "event second"]
 
 
+@pytest.mark.parametrize("place", ["", "done", "failed"])
+async def test_a_directory_that_cannot_be_made_is_waited_for(stand: Stand, tmp_path: Path, place: str) -> None:
+    stand.inbox = inbox = Awaited(stand.clock)
+    inbox.came = asyncio.Event()
+    files = Files(stand, tmp_path / "events")
+    taken = files.directory / place
+    if not place:
+        taken.rmdir()
+    taken.write_text("no directory", "utf-8")
+    task = asyncio.create_task(files.watching.run())
+    await asyncio.sleep(0)
+    assert not task.done()
+    taken.unlink()
+    files.directory.mkdir(exist_ok=True)
+    files.put("hook.json", IMMEDIATE)
+    await inbox.came.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_file_that_cannot_be_put_away_keeps_no_other_waiting(stand: Stand, tmp_path: Path) -> None:
+    files = Files(stand, tmp_path / "events")
+    for name in ("a.json", "b.json"):
+        (files.directory / "failed" / name).mkdir(parents=True)
+    files.put("a.json", {**IMMEDIATE, "type": "daily"})
+    files.put("b.json", "{")
+    files.put("c.json", IMMEDIATE)
+    scanning = asyncio.create_task(files.watching.scan())
+    for seconds in RETRY_SECONDS:
+        await stand.clock.sleepers()
+        await stand.clock.advance(seconds)
+    await scanning
+    assert [prompt.author.name for prompt in stand.inbox.prompts] == ["event c"]
+
+
 async def test_a_directory_that_is_away_for_a_while_ends_nothing_and_forgets_nothing(
     stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """The heartbeat: its grid of times, what it sends, and that an empty file sends nothing."""
 
 import asyncio
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,6 +39,20 @@ def test_tasks_are_read_without_comments_and_bounded(tmp_path: Path) -> None:
     assert tasks(path) == "# Tasks\n\n- Look at the tide"
     path.write_text("x" * (TEXT_BYTES_MAX * 2), "utf-8")
     assert len(tasks(path)) == TEXT_BYTES_MAX
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_or_a_folder_in_its_place_asks_for_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "circle").symlink_to("circle")
+    assert [tasks(tmp_path / name) for name in ("pipe", "", "circle")] == ["", "", ""]
+
+
+async def test_a_count_that_is_none_begins_anew(tmp_path: Path) -> None:
+    path, kept = tmp_path / "HEARTBEAT.md", MemorySettings()
+    path.write_text("- Look at the tide", "utf-8")
+    await kept.put("heartbeat", "main", "often lately")
+    assert await heart(path, Inbox(ManualClock()), kept=kept).beat()
 
 
 async def test_beats_come_on_a_grid_and_once_over_two_processes(tmp_path: Path) -> None:

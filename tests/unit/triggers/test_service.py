@@ -534,6 +534,21 @@ async def test_a_schedule_that_no_longer_can_be_read_is_switched_off(stand: Stan
     assert "Mars/Olympus" in stand.told[0]
 
 
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("schedule", ["2026-10-25T01:00", "0 * * * *"])
+async def test_what_was_claimed_comes_though_its_zone_is_gone_since(stand: Stand, schedule: str, full: bool) -> None:
+    stand.inbox.full = full
+    kind = "periodic" if " " in schedule else "one-shot"
+    author = Author("owner", trusted=True)
+    spec = NewTrigger(kind, schedule, "go", thread=THREAD, timezone="Mars/Olympus", author=author, tainted_by="")
+    trigger = await stand.store.triggers.add(spec, utc(25, 1))
+    await stand.clock.advance(3600)
+    assert await stand.store.triggers.claim(trigger, utc(25, 2) if kind == "periodic" else None)
+    async with stand.running(stand.service()):
+        await stand.let_pass(60)
+    assert [text for _, text in stand.inbox.fired] == ([] if full else ["go"])
+
+
 async def test_a_failing_store_ends_the_service_loudly(stand: Stand) -> None:
     await stand.add("2026-10-25T01:00")
     stand.inbox.fails = StoreUnavailable("The database cannot be reached.")

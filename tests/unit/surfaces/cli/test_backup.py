@@ -142,6 +142,8 @@ def test_a_configuration_whose_secrets_cannot_be_told_apart_stays_at_home(shoal:
         ('[platforms.irc]\npassword = "abc"\nserver = "s"\n', '[platforms.irc]\npassword = ""\nserver = "s"\n'),
         ('[web]\ntoken = "abc"\nhost = "host-abc"\n', None),
         ("[web\n", None),
+        (f"a = {'[' * 60_000}", None),
+        (f"a = {'9' * 5_000}", None),
     ],
 )
 def test_secrets_are_taken_out_of_a_configuration(text: str, redacted: str | None) -> None:

@@ -1,0 +1,112 @@
+"""A row that cannot be read, damaged or another version's, keeps nothing else from its work."""
+
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from shoal.config import load_config
+from shoal.domain.agents import Process, ProcessEnd, ProcessSpec
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Author
+from shoal.domain.records import NewPost
+from shoal.domain.triggers import NewTrigger
+from shoal.maintenance import note_settings
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.store import Store
+from shoal.testing import ManualClock
+from shoal.tools.tainted_files import SCOPE, MarkedFiles
+
+THREAD, OWNER = ThreadId("web:lobby:a"), Author("owner", trusted=True)
+UNREADABLE = ("garbage", '{"form": 7}', "[" * 100_000)
+
+
+class Kept:
+    """A store that is closed while something else writes to its file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "shoal.db"
+        self.clock = ManualClock()
+        self.home = Home(folder)
+        self.store = self._open()
+
+    def _open(self) -> Store:
+        return Store(SqliteDriver(self.file, synchronous="OFF"), self.clock)
+
+    async def written(self, statement: str, value: str) -> None:
+        """Write past the store, and open it again."""
+        await self.store.close()
+        connection = sqlite3.connect(self.file)
+        connection.execute(statement, (value,))
+        connection.commit()
+        connection.close()
+        self.store = self._open()
+
+
+@pytest.mark.parametrize("value", UNREADABLE)
+async def test_a_trigger_is_switched_off_and_others_come(tmp_path: Path, value: str) -> None:
+    kept = Kept(tmp_path)
+    spec, at = NewTrigger("periodic", "0 9 * * *", "go", OWNER, "", thread=THREAD), kept.clock.now()
+    bad, good = [await kept.store.triggers.add(spec, at) for _ in range(2)]
+    await kept.written(f"update triggers set spec = ? where id = '{bad.id}'", value)
+    assert [one.id for one in await kept.store.triggers.all()] == [good.id]
+    assert [one.id for one in await kept.store.triggers.due()] == [good.id]
+    assert await kept.store.triggers.claim(good, at + timedelta(days=1)) is not None
+    assert await kept.store.triggers.next_due_at() == at + timedelta(days=1)
+    await kept.store.close()
+
+
+@pytest.mark.parametrize("value", UNREADABLE)
+@pytest.mark.parametrize("state", ["running", "exited"])
+async def test_a_process_is_left_out(tmp_path: Path, value: str, state: str) -> None:
+    kept, now = Kept(tmp_path), ManualClock().now()
+    spec = ProcessSpec("main", THREAD, "sleep 60", author=OWNER, tainted_by="")
+    bad, good = [Process(kept.clock.new_id(), spec, "running", "here 7 1 1", "", now, now) for _ in range(2)]
+    for one in (bad, good):
+        assert await kept.store.processes.add(one, 8)
+        if state == "exited":
+            await kept.store.processes.end(one.id, ProcessEnd("exited"))
+    await kept.written(f"update processes set spec = ? where id = '{bad.id}'", value)
+    rows = kept.store.processes
+    found = [await rows.beat("here 7 1 1"), await rows.search(running=True)]
+    if state == "exited":
+        found = [await rows.untold()]
+    assert [[one.id for one in some] for some in found] == [[good.id]] * len(found)
+    await kept.store.close()
+
+
+@pytest.mark.parametrize("value", UNREADABLE)
+async def test_a_post_is_given_up_and_others_go(tmp_path: Path, value: str) -> None:
+    kept = Kept(tmp_path)
+    for number in range(3):
+        await kept.store.outbox.put(NewPost(f"p{number}", THREAD, "hello"))
+    await kept.written("update outbox set payload = ? where id = 'p0'", value)
+    claims = [await kept.store.outbox.claim(["web"], 10, 60) for _ in range(3)]
+    assert [[one.id for one in claim] for claim in claims] == [[], ["p1"], []]
+    status = await kept.store.outbox.fate("p0")
+    assert status is not None
+    assert (status.state, status.error) == ("failed", "What is stored of it cannot be read.")
+    await kept.store.close()
+
+
+@pytest.mark.parametrize("value", UNREADABLE)
+async def test_where_marks_cannot_be_read_everything_is_marked(tmp_path: Path, value: str) -> None:
+    kept = Kept(tmp_path)
+    kept.home.data.mkdir()
+    (kept.home.data / "notes.md").write_text("x", "utf-8")
+    marked = MarkedFiles(kept.store.settings, kept.home)
+    await kept.store.settings.put(SCOPE, "data", value)
+    assert (await marked.sources([kept.home.data]))(kept.home.data / "notes.md") == "marks that cannot be read"
+    assert await marked.forget_unused() == 0
+    await kept.store.close()
+
+
+@pytest.mark.parametrize("value", UNREADABLE)
+async def test_what_a_start_compares_its_settings_with_is_made_anew(tmp_path: Path, value: str) -> None:
+    kept = Kept(tmp_path)
+    await kept.store.settings.put("audit", "settings", value)
+    await note_settings(load_config(tmp_path, {}), kept.store, kept.home, ["main"])
+    assert await kept.store.settings.get("audit", "settings") != value
+    await kept.store.close()
