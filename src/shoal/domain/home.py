@@ -4,6 +4,7 @@ What is kept in a direct conversation is for its person alone, also where the fi
 a comment, `<!-- only PERSON -->`, and stands in no other person's prompt.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from datetime import date
@@ -23,7 +24,7 @@ class Home:
         self.config_file = root / "shoal.toml"
         database = root / "shoal.db"
         # where a link leads: SQLite, too, keeps the files that belong to it there
-        self.database_file = database.resolve() if database.is_symlink() else database
+        self.database_file = Path(os.path.realpath(database)) if database.is_symlink() else database
         self.lock_file = root / "shoal.lock"  # held while a process works here; its text tells who
         self.token_file = root / "token"  # the HTTP token, mode 0600
         self.secrets = root / "secrets"  # a file for each secret that `shoal setup` keeps, mode 0600
