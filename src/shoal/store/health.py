@@ -8,7 +8,7 @@ while it is in use                                                              
 pages of it written by another program           its time, while -shm tells of no       the same
                                                  more that was copied; a quick check
 -wal removed, cut off or changed between runs    the mark; what -shm knows of the -wal       at the start
-the database removed while its -wal is left      the -wal                                    at the start
+the database removed or emptied                  the -wal, or an empty -used, that is left   at the start
 an older copy laid over it beside its -wal       the mark, among those that others replaced  at the start
 a start on what replaced it, with what it held   the time of both                            at the start
 saved beside it and not looked at
@@ -34,6 +34,7 @@ import logging
 import os
 import secrets
 import sqlite3
+import stat
 import struct
 import sys
 import threading
@@ -156,8 +157,13 @@ class FileHealth(Health):
         self._files[self._path] = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         wal_bytes = _look_at(self._wal)[1]
         if not os.fstat(self._files[self._path]).st_size:
-            if wal_bytes and not accept_loss:
-                raise StoreCorrupt(f"{self._path} is gone or empty, and {self._wal.name} is left. {_PUT_BACK}")
+            was_closed = self._used.exists() and not _look_at(self._used)[1]
+            if (wal_bytes or was_closed) and not accept_loss:
+                left = self._wal if wal_bytes else self._used
+                raise StoreCorrupt(
+                    f"{self._path} is gone or empty, and {left.name} is left. {_PUT_BACK} To begin anew, remove "
+                    f"{left.name}."
+                )
             return
         if not wal_bytes and self._path.with_name(f"{self._path.name}-journal").exists():
             # have SQLite undo what a killed process left half done: the checks only read, and so could not
@@ -299,7 +305,7 @@ class FileHealth(Health):
             writer.execute(f"pragma application_id = {CLOSED_MARK}")
             self._guard.close()
             self._guard = None
-            self._used.unlink(missing_ok=True)
+            self._used.write_bytes(b"")
 
     def release(self) -> None:
         if self._guard is not None:
@@ -380,6 +386,18 @@ class FileHealth(Health):
         return _MARK.unpack(found)[0] if len(found) == _MARK.size else None
 
 
+def refuse_what_is_no_file(path: Path) -> None:
+    """Raise StoreCorrupt where a folder or a pipe lies in the database's place, or a link that leads nowhere."""
+    try:
+        is_file = stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return
+    except OSError:
+        is_file = False
+    if not is_file:
+        raise StoreCorrupt(f"{path} is no file. Move it away; {WHAT_TO_DO}")
+
+
 def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | None = None) -> None:
     """Raise StoreCorrupt if the database was in use and its -wal is gone with what was stored last. What is not given
     is looked up.
@@ -395,9 +413,9 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
         mark = _MARK.unpack(found)[0] if len(found) == _MARK.size else CLOSED_MARK
     if mark == CLOSED_MARK or (_look_at(wal)[1] if wal_bytes is None else wal_bytes):
         return
-    try:
-        lacks_the_last = _used(path).stat().st_mtime_ns > path.stat().st_mtime_ns
-    except FileNotFoundError:  # a copy of the file by itself; what `vacuum into` makes is whole, and needs no -wal
+    _, used_bytes, used_at = _look_at(_used(path))
+    lacks_the_last = used_at > _look_at(path)[2]
+    if not used_bytes:  # a copy of the file by itself; what `vacuum into` makes is whole, and needs no -wal
         with path.open("rb") as file:
             lacks_the_last = file.read(_WAL_VERSION_OFFSET + 1)[_WAL_VERSION_OFFSET:] == b"\2"
     if lacks_the_last:
@@ -407,7 +425,8 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
 
 
 def _used(path: Path) -> Path:
-    """The file whose time says when something was stored last; it is there while the database is in use."""
+    """The file whose time says when something was stored last. It is empty while the database is not in use; that it is
+    there tells that there was one."""
     return path.with_name(f"{path.name}-used")
 
 

@@ -48,7 +48,15 @@ from shoal.store.driver import (
     migrations,
     statements,
 )
-from shoal.store.health import WHAT_TO_DO, FileHealth, Health, is_damage, refuse_without_wal, why
+from shoal.store.health import (
+    WHAT_TO_DO,
+    FileHealth,
+    Health,
+    is_damage,
+    refuse_what_is_no_file,
+    refuse_without_wal,
+    why,
+)
 from shoal.store.search import places, spread
 
 BATCH_SCRIPTS_MAX = 256
@@ -104,6 +112,7 @@ class SqliteDriver:
         self._readers = ThreadPoolExecutor(READERS_MAX, "shoal-read")
         self._reader_connections: list[sqlite3.Connection] = []
         self._looking: sqlite3.Connection | None = None
+        refuse_what_is_no_file(path)
         try:
             with contextlib.ExitStack() as failing:
                 if not read_only:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.domain.errors import StoreCorrupt, StoreError
+from shoal.domain.home import Home
 from shoal.store.driver import (
     Row,
     Script,
@@ -468,6 +469,41 @@ async def test_random_bytes_in_the_file_are_told_or_every_row_can_be_read(
 
 
 # ---- the checks ----
+
+
+@pytest.mark.parametrize("is_emptied", [True, False])
+async def test_a_database_that_is_gone_or_empty_is_no_new_home(
+    driver: SqliteDriver, tmp_path: Path, *, is_emptied: bool
+) -> None:
+    await driver.close()
+    path = tmp_path / "shoal.db"
+    if is_emptied:
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match=r"gone or empty.* To begin anew, remove shoal\.db-used\."):
+            SqliteDriver(path)
+    beside(path, "-used").unlink()
+    await SqliteDriver(path).close()
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("lies_there", ["folder", "pipe", "circle", "device"])
+def test_what_is_no_file_is_told(tmp_path: Path, lies_there: str, *, read_only: bool) -> None:
+    """Also of a home, whose database may be a link."""
+    path = tmp_path / "shoal.db"
+    match lies_there:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "circle":
+            path.symlink_to(path)
+        case _:
+            path.symlink_to("/dev/zero")
+    with pytest.raises(StoreCorrupt, match="is no file"):
+        SqliteDriver(Home(tmp_path).database_file, read_only=read_only)
 
 
 def test_a_check_ends_when_its_time_is_up(tmp_path: Path) -> None:
