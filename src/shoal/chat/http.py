@@ -50,7 +50,7 @@ class Download(NamedTuple):
     media_type: str
 
 
-class Answer(NamedTuple):
+class ApiAnswer(NamedTuple):
     """What an API answered; header names are found in any case."""
 
     status_code: int
@@ -74,7 +74,7 @@ class PlatformHttp:
 
     async def request(
         self, method: str, url: str, *, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]"
-    ) -> Answer:
+    ) -> ApiAnswer:
         """One request, whatever its status; each of its parts may take `seconds`.
 
         Raises PlatformError when it breaks, when it takes too long and when too much is answered; a broken GET has
@@ -93,7 +93,7 @@ class PlatformHttp:
                     if len(content) > ANSWER_BYTES_MAX:
                         reason = f"{self._name_first} answered with more than {ANSWER_BYTES_MAX:,} bytes."
                         raise PlatformError(reason, outcome_unknown=method != "GET")
-            return Answer(answer.status_code, answer.headers, bytes(content))
+            return ApiAnswer(answer.status_code, answer.headers, bytes(content))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             raise PlatformError(f"{self._name_first} cannot be reached: {network_reason(error)}.") from error
         except (httpx2.RequestError, TimeoutError) as error:
@@ -267,7 +267,7 @@ class RestApi(PlatformHttp):
     async def send(
         self, method: str, url: str, body: bytes, headers: Mapping[str, str], *,
         params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
-    ) -> Answer:  # fmt: skip
+    ) -> ApiAnswer:  # fmt: skip
         """One request as it stands. Raises PlatformError when it breaks or we are asked to slow down."""
         answer = await self.request(method, url, seconds=seconds, content=body, headers=headers, params=params)
         if answer.status_code in (429, 503):

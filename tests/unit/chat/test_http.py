@@ -9,8 +9,10 @@ import pytest
 
 from shoal.chat import http
 from shoal.chat.http import PlatformHttp
+from shoal.domain.clock import SystemClock
 from shoal.domain.errors import PlatformError
 
+CLOCK = SystemClock()
 SECONDS = 0.1
 BYTES_MAX = 1000
 Answers = Callable[[asyncio.StreamWriter], Awaitable[None]]
@@ -47,7 +49,7 @@ def without_end(head: bytes, piece: bytes, pause: float) -> Answers:
         while True:
             writer.write(piece)
             await writer.drain()
-            await asyncio.sleep(pause)
+            await CLOCK.sleep(pause)
 
     return answer
 
@@ -108,7 +110,7 @@ async def test_an_answer_may_be_slow_and_packed() -> None:
         for part in (PACKED, packed[:9], packed[9:]):
             writer.write(part)
             await writer.drain()
-            await asyncio.sleep(SECONDS / 2)
+            await CLOCK.sleep(SECONDS / 2)
 
     async with answering(answer) as address:
         platform = PlatformHttp("the platform")

@@ -14,7 +14,7 @@ import msgspec
 from shoal.chat.http import (
     CALL_SECONDS,
     TRANSFER_SECONDS,
-    Answer,
+    ApiAnswer,
     Fields,
     Json,
     PlatformHttp,
@@ -144,14 +144,14 @@ class MatrixApi(PlatformHttp):
     async def _send(
         self, method: str, path: str, token: str, body: Fields | None = None, query: Mapping[str, str] | None = None,
         seconds: float = CALL_SECONDS,
-    ) -> Answer:  # fmt: skip
+    ) -> ApiAnswer:  # fmt: skip
         headers = {"authorization": f"Bearer {token}"} if token else {}
         url = f"{self._base}{path}"
         if body is None:
             return await self.request(method, url, seconds=seconds, headers=headers, params=query)
         return await self.request(method, url, seconds=seconds, headers=headers, params=query, json=body)
 
-    def _result(self, answer: Answer, kind: type[T], *, is_login: bool = False) -> T:
+    def _result(self, answer: ApiAnswer, kind: type[T], *, is_login: bool = False) -> T:
         if answer.status_code != 200:
             raise self._error(answer.status_code, answer.content, retry_after(answer.headers), is_login=is_login)
         return self.decode(answer.status_code, answer.content, kind)

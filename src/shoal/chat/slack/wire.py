@@ -20,7 +20,7 @@ import msgspec
 from shoal.chat.http import (
     CALL_SECONDS,
     TRANSFER_SECONDS,
-    Answer,
+    ApiAnswer,
     Download,
     Fields,
     Json,
@@ -345,7 +345,7 @@ class SlackApi(PlatformHttp):
         raise PlatformRefusal(f"Slack refused {method}: {code}.{advice}", code)
 
     async def respond(self, url: str, content: Fields) -> None:
-        """Answer a command or a click at its response_url. Raises PlatformError."""
+        """ApiAnswer a command or a click at its response_url. Raises PlatformError."""
         headers = {"content-type": "application/json"}
         answer = await self._post(url, content=msgspec.json.encode(content), headers=headers)
         if answer.status_code != 200:
@@ -430,7 +430,7 @@ class SlackApi(PlatformHttp):
             raise PlatformError("The file is stored outside of Slack; it was not fetched.", permanent=True)
         return await self.download(url, bytes_max, {"authorization": f"Bearer {self._token()}"})
 
-    async def _post(self, url: str, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]") -> Answer:
+    async def _post(self, url: str, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]") -> ApiAnswer:
         answer = await self.request("POST", url, seconds=seconds, **parts)
         if answer.status_code == 429:
             raise _slow_down(retry_after(answer.headers))
