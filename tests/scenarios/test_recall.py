@@ -244,7 +244,7 @@ async def test_an_outage_of_the_model_is_logged_once(tmp_path: Path, caplog: pyt
         away.away = False
         await in_time(clock, world.app.library.catch_up())
         assert await world.app.store.recall.waiting(9) == []
-    assert caplog.text.count("could not be embedded") == 1
+    assert caplog.text.count("could not be read or embedded") == 1
 
 
 async def test_private_lines_are_their_persons_alone(tmp_path: Path) -> None:
