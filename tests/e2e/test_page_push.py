@@ -83,7 +83,8 @@ class Notified:
 # What a browser with a push service has; the one that tests run in has none.
 PUSH_SERVICE = """
 let made = null;
-const point = "BGsX0fLhLEJH-Lzm5WOkQPJ3A32BLeszoPShOUXYmMKWT-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"; // the generator of P-256
+// The generator of P-256.
+const point = "BGsX0fLhLEJH-Lzm5WOkQPJ3A32BLeszoPShOUXYmMKWT-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU";
 const keys = { p256dh: point, auth: "A".repeat(22) };
 PushManager.prototype.getSubscription = async () => made;
 PushManager.prototype.subscribe = async () => (made = {
