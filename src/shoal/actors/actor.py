@@ -323,14 +323,14 @@ class Actor:
         notices = await services.folders.pull(self.thread, agent)
         await services.backfill.before(view, prompt)
         if prompt.refers_to:  # what stood before it may have been read back just now
-            told = {event.data.message_id for event in view.unprojected if isinstance(event.data, UserSaid)}
+            known = {event.data.message_id for event in view.unprojected if isinstance(event.data, UserSaid)}
             lines = [
                 msgspec.structs.replace(
                     line,
                     refers_to=tuple(
                         one
                         for one in line.refers_to
-                        if one.kind not in ("opening", "before") or one.message_id not in told
+                        if one.kind not in ("opening", "before") or one.message_id not in known
                     ),
                 )
                 for line in lines
