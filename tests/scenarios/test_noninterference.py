@@ -74,6 +74,12 @@ def test_a_private_turn_at_work_changes_nothing_on_a_strangers_side() -> None:
     plays(held_talk, HELD_EXAMPLES)
 
 
+def test_what_a_private_reminder_keeps_is_private_though_nothing_was_said_there_before(tmp_path: Path) -> None:
+    remembers = (("remember", {"text": "tea is good", "scope": "global"}),)
+    acts = [Act("owner alone", "{w} do it", remembers), Act(None, seconds=120), Act("owner in the group", "hello")]
+    holds(tmp_path / "play", [Talk(acts, ("tide", "/remind in 1 minute tide"))])
+
+
 @pytest.mark.slow
 def test_all_that_can_be_done_in_private_changes_nothing_on_a_strangers_side(tmp_path: Path) -> None:
     others = [act for act in ACTS if not is_private(act)]

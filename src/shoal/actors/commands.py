@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from shoal.actors.actor import AUDIENCE
 from shoal.actors.memory import MemoryCommands
 from shoal.actors.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.actors.undo import LAST_TURN, LAST_UNDO
@@ -146,6 +147,7 @@ class CommandRouter:
         """Do it. What is wrong with the request is the answer; raises StoreError when the database fails."""
         group = self._groups.get(asked.name, self._answer)
         try:
+            await self._note_readers(asked)
             if asked.name in PAST and await self._store.journal.thread(asked.thread) is None:
                 return "Nothing was said here yet."
             return await group(asked)
@@ -156,6 +158,14 @@ class CommandRouter:
         except OSError as error:
             log.warning("a command failed", extra={"command": asked.name, "why": str(error)})
             return f"That failed on this machine: {error.strerror or 'the disk refused it'}."
+
+    async def _note_readers(self, asked: CommandRequest) -> None:
+        """Who writes to the agent alone is the one who reads there, also what a reminder's turn will say and keep."""
+        if not asked.direct or thread_address(asked.thread).platform in OWN_PLATFORMS:
+            return
+        audience = self._links.audience(asked.asker, asked.author, asked.thread)
+        audience = msgspec.structs.replace(audience, everywhere=audience.everywhere and asked.author.trusted)
+        await self._store.settings.put(AUDIENCE, channel_of(asked.thread), msgspec.json.encode(audience).decode())
 
     async def _answer(self, asked: CommandRequest) -> str:
         orchestrator, thread = self._orchestrator, asked.thread
