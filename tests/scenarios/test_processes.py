@@ -3,13 +3,18 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from shoal.domain.agents import Process
+from shoal.domain.errors import StoreFull
 from shoal.sandbox.processes import is_alive
+from shoal.store.driver import Driver, Script
 from shoal.testing.clock import ManualClock
+from shoal.testing.faults import T, WrappedDriver
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
+from shoal.tools.processes import BEAT_SECONDS
 
 
 def starts(command: str, *hooks: Mapping[str, object], name: str = "job") -> Reply:
@@ -117,6 +122,62 @@ async def test_a_stop_loses_what_runs_and_the_next_start_tells(tmp_path: Path) -
     async with scenario(tmp_path, FakeModel("Nothing.")) as world:
         await until(world, lambda found: all(one.told for one in found))
     assert again.calls == 1
+
+
+class Disk(WrappedDriver):
+    """A database whose disk is full now and then."""
+
+    def __init__(self, disks: list["Disk"], driver: Driver) -> None:
+        super().__init__(driver)
+        disks.append(self)
+        self.is_full = False
+        self.refused = 0
+
+    async def write(self, script: Script[T]) -> T:
+        if self.is_full:
+            self.refused += 1
+            raise StoreFull("The disk is full.")
+        return await super().write(script)
+
+
+async def test_one_runs_on_while_the_disk_is_full_and_its_end_is_told(tmp_path: Path) -> None:
+    clock, go, disks = ManualClock(), tmp_path / "go", list[Disk]()
+
+    async def passes(told: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            while not told():
+                await clock.advance(BEAT_SECONDS)
+                await asyncio.sleep(0.02)
+
+    model = FakeModel(starts(f"until test -e {go}; do sleep 0.05; done; exit 3", {"on": "exit"}), "Started.", "Ended.")
+    async with scenario(tmp_path / "home", model, clock=clock, wrap_driver=partial(Disk, disks)) as world:
+        await world.ada.says("start it")
+        await world.ada.sees("Started.")
+        (process,) = await world.app.processes.of_agent("main", "", running=True)
+        disks[0].is_full = True
+        await passes(lambda: disks[0].refused > 3)
+        assert is_alive(process.identity)
+        go.touch()
+        await passes(lambda: not is_alive(process.identity))
+        disks[0].is_full = False
+        await passes(lambda: "Ended." in world.chat.texts(world.ada.thread))
+        assert (await world.app.processes.get(process.id)).exit_code == 3
+
+
+async def test_a_stop_waits_for_no_full_disk(tmp_path: Path) -> None:
+    disks = list[Disk]()
+    model = FakeModel(starts(f"until test -e {tmp_path / 'go'}; do sleep 0.05; done", {"on": "exit"}), "Started.")
+    async with scenario(tmp_path / "home", model, wrap_driver=partial(Disk, disks)) as world:
+        await world.ada.says("start it")
+        await world.ada.sees("Started.")
+        (process,) = await world.app.processes.of_agent("main", "", running=True)
+        disks[0].is_full = True
+        (tmp_path / "go").touch()
+        async with asyncio.timeout(SECONDS_MAX):
+            while is_alive(process.identity):
+                await asyncio.sleep(0.02)
+    async with scenario(tmp_path / "home", FakeModel("It was lost.")) as world:
+        await world.ada.sees("It was lost.")
 
 
 async def until(world: World, fits: Callable[[list[Process]], bool]) -> None:

@@ -5,7 +5,9 @@ ShoalError
 ├── ConfigError                      the settings are wrong; carries every problem found
 ├── HomeLocked                       another process holds this home directory
 ├── StoreError                       the database did not take it
-│   ├── StoreFull, StoreReadOnly, StoreCorrupt, StoreNewer, StoreUnavailable
+│   ├── StoreUnavailable             it takes nothing now and may soon: what can wait waits
+│   │   └── StoreFull                the disk is full
+│   ├── StoreReadOnly, StoreCorrupt, StoreNewer
 │   ├── StaleEpoch                   another worker took the thread over; drop the turn
 │   └── QueueChanged                 what a turn was to answer was changed meanwhile; read it again
 ├── ToolError                        a tool's failure, told to the model as its result
@@ -52,10 +54,6 @@ class StoreError(ShoalError):
     """The database refused or lost the transaction; nothing of it is stored."""
 
 
-class StoreFull(StoreError):
-    """The disk is full."""
-
-
 class StoreReadOnly(StoreError):
     """The database or its directory cannot be written."""
 
@@ -69,7 +67,11 @@ class StoreNewer(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The database server cannot be reached."""
+    """The database takes nothing now: its server cannot be reached, its disk is full, another program holds it."""
+
+
+class StoreFull(StoreUnavailable):
+    """The disk is full, or fails."""
 
 
 class StaleEpoch(StoreError):

@@ -358,7 +358,7 @@ def _table() -> Iterator[ProcessEntry]:
 
 def _marks(pid: int) -> set[str]:
     """The marks in a process's environment and among its open files; none where they cannot be read."""
-    if not Path("/proc/self/environ").exists():
+    if not os.path.exists("/proc/self/environ"):
         import psutil
 
         try:
@@ -366,9 +366,11 @@ def _marks(pid: int) -> set[str]:
         except (psutil.Error, OSError, KeyError):
             return set()
     name = f"{MARK}="
-    words = [os.fsdecode(word) for word in _read(f"/proc/{pid}/environ").split(b"\0")]
-    words += [file.removeprefix("/memfd:").removesuffix(" (deleted)") for file in _files(pid)]
-    return {word.removeprefix(name) for word in words if word.startswith(name)}
+    variable, file_name = name.encode(), f"/memfd:{name}"
+    words = _read(f"/proc/{pid}/environ").split(b"\0")
+    marks = {os.fsdecode(word.removeprefix(variable)) for word in words if word.startswith(variable)}
+    files = [file for file in _files(pid) if file.startswith(file_name)]
+    return marks | {file.removeprefix(file_name).removesuffix(" (deleted)") for file in files}
 
 
 def _files(pid: int, *, only_written: bool = False) -> Iterator[str]:

@@ -94,13 +94,12 @@ def as_tool_error(*errors: type[ShoalError]) -> Generator[None]:
 class FunctionTool(Generic[_Result]):
     """A tool that calls a function; calling it directly still calls the function."""
 
-    def __init__(self, function: Callable[..., _Result], spec: ToolSpec, arguments: type[msgspec.Struct]) -> None:
+    def __init__(
+        self, function: Callable[..., _Result], spec: ToolSpec, arguments: type[msgspec.Struct], hints: dict[str, object]
+    ) -> None:
         self.function = function
         self.spec = spec
         self._decoder = msgspec.json.Decoder(arguments, strict=False)
-        fields = msgspec.structs.fields(arguments)
-        self._takes = ", ".join(field.name + ("" if field.required else " (optional)") for field in fields)
-        hints = get_type_hints(function)
         self._context_name = next(
             (name for name, hint in hints.items() if hint is ToolContext and name != "return"), None
         )
@@ -117,8 +116,10 @@ class FunctionTool(Generic[_Result]):
         try:
             read = self._decoder.decode(arguments.strip() or "{}")
         except msgspec.ValidationError as error:
-            wrong, takes = refusal(error, self._decoder.type), self._takes or "no arguments"
-            raise ToolError(f"Wrong arguments for {name}: {wrong}. It takes {takes}.") from error
+            fields = msgspec.structs.fields(self._decoder.type)
+            takes = ", ".join(field.name + ("" if field.required else " (optional)") for field in fields)
+            wrong = refusal(error, self._decoder.type)
+            raise ToolError(f"Wrong arguments for {name}: {wrong}. It takes {takes or 'no arguments'}.") from error
         except UNREADABLE as error:
             wrong = refusal(error)
             raise ToolError(f"The arguments of {name} are not valid JSON: {wrong}. Send one object.") from error
@@ -177,7 +178,8 @@ def tool(
         found = name or getattr(function, "__name__", "")
         if not NAME.fullmatch(found):
             raise InvalidInput(f"A tool cannot be called {found!r}: use 1 to 64 letters, digits, '_' and '-'.")
-        description, fields = _documented_fields(function, found)
+        hints = get_type_hints(function, include_extras=True)
+        description, fields = _documented_fields(function, found, hints)
         try:
             arguments = msgspec.defstruct(
                 f"{found}_arguments", fields, kw_only=True, forbid_unknown_fields=True, frozen=True
@@ -186,19 +188,18 @@ def tool(
         except TypeError as error:
             raise InvalidInput(f"The tool {found} has a parameter that cannot be described: {error}") from error
         flags = {"read_only": read_only, "idempotent": idempotent, "runs_commands": runs_commands, "waits": waits}
-        return FunctionTool(function, ToolSpec(found, description or found, parameters, **flags), arguments)
+        return FunctionTool(function, ToolSpec(found, description or found, parameters, **flags), arguments, hints)
 
     return make if function is None else make(function)
 
 
 def _documented_fields(
-    function: Callable[..., object], name: str
+    function: Callable[..., object], name: str, hints: dict[str, object]
 ) -> tuple[str, list[tuple[str, type] | tuple[str, type, object]]]:
     """The description, and a field for each parameter with what its line under `Args:` says."""
     text, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
     lines = (_PARAMETER_LINE.match(line) for line in rest.split("\n\n")[0].splitlines())
     described = {match[1]: match[2].strip() for match in lines if match}
-    hints = get_type_hints(function, include_extras=True)
     fields: list[tuple[str, type] | tuple[str, type, object]] = []
     for parameter in inspect.signature(function).parameters.values():
         hint = hints.get(parameter.name)

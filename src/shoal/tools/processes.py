@@ -416,7 +416,7 @@ class ProcessService:
                         log.warning("an old log stays", extra={"process_id": process.id, "why": str(error)})
                 self._forgets_at = self.clock.monotonic() + FORGET_SECONDS
         except StoreUnavailable as error:
-            log.warning("processes run on while the database is away", extra={"why": str(error)})
+            log.warning("processes run on while the database takes nothing", extra={"why": str(error)})
             self._is_pending = True
 
     def _has_died(self, process: Process) -> bool:
@@ -449,19 +449,24 @@ class ProcessService:
                 await self._tell_next(live)
         finally:
             live.close()
-            with anyio.CancelScope(shield=True):
-                while True:  # however long the database is away; the next look tells the hooks
-                    try:
-                        await self._as_tainted(live)
-                        await self.rows.end(id, ending)
-                        break
-                    except StoreUnavailable:
-                        if ending.reason == STOPPED:
-                            break  # the next start accounts for it
-                        await asyncio.sleep(BEAT_SECONDS)
-            self._live.pop(id, None)
-            self._news.set()
+            try:
+                await self._end(live, ending)
+            finally:
+                self._live.pop(id, None)
+                self._news.set()
             log.info("a process ended", extra={"process_id": id, "state": ending.state, "exit_code": ending.exit_code})
+
+    async def _end(self, live: LiveProcess, ending: ProcessEnd) -> None:
+        """Note how it ended, for the next look to tell, however long the database takes nothing. The next start accounts
+        for what cannot be noted before a stop."""
+        while True:
+            with anyio.CancelScope(shield=True), suppress(StoreUnavailable):
+                await self._as_tainted(live)
+                await self.rows.end(live.process.id, ending)
+                return
+            if ending.reason == STOPPED:
+                return
+            await asyncio.sleep(BEAT_SECONDS)
 
     async def _run_in(self, live: LiveProcess, command: Command, sandbox: Sandbox) -> ProcessEnd:
         watched = msgspec.structs.replace(
