@@ -29,7 +29,8 @@ check: setup ## format, lint, types, layers, code shape and fast unit tests
 check-types: # has one processor for a minute, so that the tests may have the other
 	$(BIN)/basedpyright
 
-check-tests:
+check-tests: # what is skipped here for want of a program is not tried again by .ci/run
+	@scripts/test-deps.sh --wait
 	$(BIN)/pytest -q -n 4 --dist loadgroup -m "not slow" $(ARGS) tests/tidy tests/unit
 
 fmt: setup ## format and fix what can be fixed

@@ -56,8 +56,6 @@ echo "setup: installing the pinned dependencies into .venv" >&2
 # forbiddenfruit (of blockbuster), atomicwrites (of matrix-nio) and http-ece have no wheels; nothing else may be built here.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-compile \
     --only-binary :all: --no-binary forbiddenfruit,atomicwrites,http-ece -r requirements/dev.txt
-# All processors at once; pip would use one. What cannot be compiled (templates of code) is not imported either.
-.venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null || true
 # hatchling is pinned above, so the build needs nothing from outside.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 touch "$stamp"

@@ -1,7 +1,16 @@
 #!/usr/bin/env bash
 # Installs what some tests need beside Python, where that is possible without asking: as root, with apt-get.
 # Elsewhere it says what is missing; those tests are then skipped, with that reason. It never fails.
+#
+#   scripts/test-deps.sh --wait     installs nothing; waits for another that does
 set -uo pipefail
+
+if command -v flock >/dev/null; then
+    # Closed for what is installed: a server that is started by then would hold it.
+    exec 9>"$(dirname "${BASH_SOURCE[0]}")/../.test-deps.lock"
+    flock 9
+fi
+[ "${1-}" = --wait ] && exit 0
 
 missing=()
 command -v bwrap >/dev/null || missing+=(bubblewrap)
@@ -21,16 +30,16 @@ fi
 echo "test-deps: installing ${missing[*]}" >&2
 log=$(mktemp)
 export DEBIAN_FRONTEND=noninteractive
-install() { # one by one, so that one that cannot be had does not keep the others out
+get() { apt-get install -y -q --no-install-recommends "$@" </dev/null >>"$log" 2>&1 9>&-; }
+install() { # all at once; then one by one, so that one that cannot be had does not keep the others out
+    get "${missing[@]}" && return
     local failed=0
-    for package in "${missing[@]}"; do
-        apt-get install -y -q --no-install-recommends "$package" </dev/null >>"$log" 2>&1 || failed=1
-    done
+    for package in "${missing[@]}"; do get "$package" || failed=1; done
     return $failed
 }
 # The package lists of a new machine may be absent or old: refresh them only when that helps.
 if ! install; then
-    apt-get update -q </dev/null >>"$log" 2>&1
+    apt-get update -q </dev/null >>"$log" 2>&1 9>&-
     install || { echo "test-deps: not everything could be installed; the end of the log:" >&2; tail -n 5 "$log" >&2; }
 fi
 rm -f "$log"
