@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from shoal.domain.agents import Process
+from shoal.domain.clock import SystemClock
 from shoal.domain.errors import StoreFull
 from shoal.sandbox.processes import is_alive
 from shoal.store.driver import Driver, Script
-from shoal.testing.clock import ManualClock
+from shoal.testing.clock import ManualClock, in_time
 from shoal.testing.faults import T, WrappedDriver
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
@@ -131,11 +132,11 @@ class Disk(WrappedDriver):
         super().__init__(driver)
         disks.append(self)
         self.is_full = False
-        self.refused = 0
+        self.refused = asyncio.Semaphore(0)
 
     async def write(self, script: Script[T]) -> T:
         if self.is_full:
-            self.refused += 1
+            self.refused.release()
             raise StoreFull("The disk is full.")
         return await super().write(script)
 
@@ -143,24 +144,19 @@ class Disk(WrappedDriver):
 async def test_one_runs_on_while_the_disk_is_full_and_its_end_is_told(tmp_path: Path) -> None:
     clock, go, disks = ManualClock(), tmp_path / "go", list[Disk]()
 
-    async def passes(told: Callable[[], bool]) -> None:
-        async with asyncio.timeout(SECONDS_MAX):
-            while not told():
-                await clock.advance(BEAT_SECONDS)
-                await asyncio.sleep(0.02)
-
     model = FakeModel(starts(f"until test -e {go}; do sleep 0.05; done; exit 3", {"on": "exit"}), "Started.", "Ended.")
     async with scenario(tmp_path / "home", model, clock=clock, wrap_driver=partial(Disk, disks)) as world:
         await world.ada.says("start it")
         await world.ada.sees("Started.")
         (process,) = await world.app.processes.of_agent("main", "", running=True)
         disks[0].is_full = True
-        await passes(lambda: disks[0].refused > 3)
+        for _ in range(3):
+            await in_time(clock, disks[0].refused.acquire(), BEAT_SECONDS)
         assert is_alive(process.identity)
         go.touch()
-        await passes(lambda: not is_alive(process.identity))
+        await ended(process)
         disks[0].is_full = False
-        await passes(lambda: "Ended." in world.chat.texts(world.ada.thread))
+        await in_time(clock, world.ada.sees("Ended."))
         assert (await world.app.processes.get(process.id)).exit_code == 3
 
 
@@ -173,11 +169,16 @@ async def test_a_stop_waits_for_no_full_disk(tmp_path: Path) -> None:
         (process,) = await world.app.processes.of_agent("main", "", running=True)
         disks[0].is_full = True
         (tmp_path / "go").touch()
-        async with asyncio.timeout(SECONDS_MAX):
-            while is_alive(process.identity):
-                await asyncio.sleep(0.02)
+        await ended(process)
     async with scenario(tmp_path / "home", FakeModel("It was lost.")) as world:
         await world.ada.sees("It was lost.")
+
+
+async def ended(process: Process) -> None:
+    """Wait until it is no more."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while is_alive(process.identity):
+            await SystemClock().sleep(0.02)
 
 
 async def until(world: World, fits: Callable[[list[Process]], bool]) -> None:

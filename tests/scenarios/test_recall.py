@@ -1,5 +1,6 @@
 """Recall: by meaning and by words, over memory, notes, documents and conversations, by whom it may be seen."""
 
+import asyncio
 import io
 import json
 import zipfile
@@ -16,7 +17,7 @@ from shoal.testing.clock import ManualClock, in_time
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.model.embeddings import DIMENSIONS, vector
 from shoal.testing.scenario import Person, World, scenario
-from shoal.tools.library import AGAIN_SECONDS, POLL_SECONDS
+from shoal.tools.library import POLL_SECONDS
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 BY_WORDS = "Found by words alone; recall by meaning is not set up."
@@ -188,10 +189,12 @@ class OddEmbeddings:
     def __init__(self, numbers: int = DIMENSIONS) -> None:
         self.numbers = numbers
         self.away = False
+        self.refused = asyncio.Semaphore(0)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """The vectors, or an error."""
         if self.away:
+            self.refused.release()
             raise ProviderDown("It is away.")
         if any("forbidden" in text for text in texts):
             raise ProviderRefused("That is no text for it.")
@@ -238,9 +241,8 @@ async def test_an_outage_of_the_model_is_logged_once(tmp_path: Path, caplog: pyt
         away.away = True
         world.app.library.embeddings = away
         write(world, "data/MEMORY.md", "- the berth costs ten crowns\n")
-        for _ in range(12):
-            await clock.advance(POLL_SECONDS)
-            await clock.advance(AGAIN_SECONDS)
+        for _ in range(3):
+            await in_time(clock, away.refused.acquire(), POLL_SECONDS)
         away.away = False
         await in_time(clock, world.app.library.catch_up())
         assert await world.app.store.recall.waiting(9) == []

@@ -95,7 +95,11 @@ class FunctionTool(Generic[_Result]):
     """A tool that calls a function; calling it directly still calls the function."""
 
     def __init__(
-        self, function: Callable[..., _Result], spec: ToolSpec, arguments: type[msgspec.Struct], hints: dict[str, object]
+        self,
+        function: Callable[..., _Result],
+        spec: ToolSpec,
+        arguments: type[msgspec.Struct],
+        hints: dict[str, object],
     ) -> None:
         self.function = function
         self.spec = spec
