@@ -96,6 +96,7 @@ def chains(draw: st.DrawFn) -> tuple[str, ...]:
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(routes=chains(), by_page=st.booleans())
 @example(routes=("command", "event file", "memory", "document"), by_page=False)
+@example(routes=("command", "document", "event file", "document"), by_page=False)
 async def test_the_taint_of_the_first_turn_is_in_the_last_of_any_chain(
     tmp_path_factory: pytest.TempPathFactory, routes: tuple[str, ...], *, by_page: bool
 ) -> None:

@@ -52,7 +52,7 @@ from shoal.domain.messages import ToolSpec
 from shoal.domain.mounts import from_host, from_inside
 from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS, FILE_WRITERS, Action
 from shoal.domain.ports import Mount, Settings, ToolContext
-from shoal.domain.untrusted import UNREADABLE, written_after
+from shoal.domain.untrusted import UNREADABLE, short_source, written_after
 from shoal.permissions.code_files import is_code
 from shoal.permissions.taint import is_secret_file
 from shoal.tools.jail import is_systems, resolve
@@ -62,7 +62,6 @@ SPANS_MAX = 128
 between. Those of others stay as they are: nobody sees how much was written in private."""
 SLACK_NS = 20_000_000
 """A file system stamps changes by a clock that runs this much behind (a tick of the kernel, at most 10 ms)."""
-SOURCE_CHARS_MAX = 160
 _OTHERS = " and others"
 
 
@@ -135,7 +134,7 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
 
 def planned_span(began: int, seconds: float, source: str, person: str = "", slack_ns: int = SLACK_NS) -> Span:
     """What is noted before a call that may take this long, so that a crash in it leaves nothing unmarked."""
-    return Span(began - slack_ns, began + int(seconds * 1e9), source[:SOURCE_CHARS_MAX], person)
+    return Span(began - slack_ns, began + int(seconds * 1e9), short_source(source), person)
 
 
 def encode_marks(marks: Marks) -> str:
@@ -235,14 +234,14 @@ class MarkedFiles:
 
     async def since(self, folders: Iterable[Path], began_ns: int, source: str) -> None:
         """Mark what changed below the folders from a time on until now. Raises StoreError."""
-        span = Span(began_ns - self.clock.slack_ns, self.clock.now_ns(), source[:SOURCE_CHARS_MAX])
+        span = Span(began_ns - self.clock.slack_ns, self.clock.now_ns(), short_source(source))
         for folder in folders:
             await self._change(folder, lambda marks: marks.with_span(span))
 
     async def note(self, folder: Path, files: Iterable[Path], source: str) -> None:
         """Mark these files of a folder as they are now; one that is gone is none. Raises StoreError."""
         for changed in await in_thread(lambda: [at for file in files for at in _changed(file)]):
-            span = Span(changed, changed, source[:SOURCE_CHARS_MAX])
+            span = Span(changed, changed, short_source(source))
             await self._change(folder, lambda marks, span=span: marks.with_span(span))
 
     async def renew(self, changed_at: Mapping[Path, int]) -> None:
