@@ -44,7 +44,7 @@ DISCOVER_AFTER_SECONDS = 3.0
 """Providers are asked what they offer when the first messages have had their turn."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
-GARBAGE_THRESHOLDS = (5_000, 20, 50)
+GARBAGE_THRESHOLDS = (5_000, 20, 10)
 """New objects before the collector looks at them, and how often each older generation is left alone; what they hold in
 a cycle (a closed connection does) may be a megabyte or two until then."""
 

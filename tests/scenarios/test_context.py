@@ -1,10 +1,12 @@
 """What the model sees over a long conversation: a stable beginning, summaries in time, a window that rolls."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import anyio.abc
 import msgspec
 import pytest
 
@@ -55,6 +57,40 @@ async def test_a_long_conversation_is_summarised_between_turns(tmp_path: Path) -
         assert "part 13" in last[-1].text
         texts = [event.data for event in await world.journal()]
         assert sum(isinstance(data, TurnFinished) for data in texts) == 14, "nothing leaves the journal"
+
+
+def task_groups() -> int:
+    return sum(isinstance(one, anyio.abc.TaskGroup) for one in gc.get_objects())
+
+
+async def test_what_was_summarised_is_held_by_nothing(tmp_path: Path) -> None:
+    """A cycle would hold the conversation, long after it has left the memory, until it is looked for."""
+    begun = list[Gate]()
+
+    def script(seen: Seen) -> Step | str:
+        if "Write the summary now." not in seen.user_text:
+            return talker(seen)
+        begun.append(Gate())
+        asyncio.get_running_loop().call_later(0.05, begun[-1].open)
+        return Reply("progress: much was said", gate=begun[-1])
+
+    async with scenario(
+        tmp_path, FakeModel(script=script), settings={"model": {"context_tokens_max": 24_000}}
+    ) as world:
+        gc.collect()
+        gc.disable()
+        groups = task_groups()
+        try:
+            for number in range(14):
+                await world.ada.says(f"part {number}: {PARAGRAPH}")
+                await world.happens(world.ada.thread, "turn_finished", number + 1)
+                await world.is_quiet()
+                if begun:
+                    await world.happens(world.ada.thread, "compacted", len(begun))
+            assert task_groups() == groups
+        finally:
+            gc.enable()
+        assert len(begun) > 1
 
 
 async def test_a_summary_that_fails_drops_nothing_from_the_journal_and_says_so(tmp_path: Path) -> None:

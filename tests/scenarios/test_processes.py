@@ -1,6 +1,7 @@
 """Processes: started by an agent, outliving its turn, telling it what happens."""
 
 import asyncio
+import gc
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,7 +16,7 @@ from shoal.testing.clock import ManualClock, in_time
 from shoal.testing.faults import T, WrappedDriver
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
-from shoal.tools.processes import BEAT_SECONDS
+from shoal.tools.processes import BEAT_SECONDS, LiveProcess
 
 
 def starts(command: str, *hooks: Mapping[str, object], name: str = "job") -> Reply:
@@ -123,6 +124,23 @@ async def test_a_stop_loses_what_runs_and_the_next_start_tells(tmp_path: Path) -
     async with scenario(tmp_path, FakeModel("Nothing.")) as world:
         await until(world, lambda found: all(one.told for one in found))
     assert again.calls == 1
+
+
+async def test_one_that_has_ended_is_held_by_nothing(tmp_path: Path) -> None:
+    """Cycles would be looked for only now and then."""
+    hooks = {"on": "output", "pattern": "ready"}, {"on": "timeout", "after_seconds": 600}
+    model = FakeModel(starts("echo ready", *hooks), "Started.", "Seen.")
+    async with scenario(tmp_path, model) as world:
+        gc.collect()
+        gc.disable()
+        try:
+            await world.ada.says("start it")
+            await world.ada.sees("Seen.")
+            await until(world, lambda found: all(one.state != "running" and one.told for one in found))
+            await world.is_quiet()
+            assert [one for one in gc.get_objects() if isinstance(one, LiveProcess)] == []
+        finally:
+            gc.enable()
 
 
 class Disk(WrappedDriver):

@@ -8,7 +8,7 @@ and says what the call will do, and what is shown, decided on and run is that on
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
@@ -99,7 +99,7 @@ class FunctionTool(Generic[_Result]):
         function: Callable[..., _Result],
         spec: ToolSpec,
         arguments: type[msgspec.Struct],
-        hints: dict[str, object],
+        hints: Mapping[str, type],
     ) -> None:
         self.function = function
         self.spec = spec
@@ -198,7 +198,7 @@ def tool(
 
 
 def _documented_fields(
-    function: Callable[..., object], name: str, hints: dict[str, object]
+    function: Callable[..., object], name: str, hints: Mapping[str, type]
 ) -> tuple[str, list[tuple[str, type] | tuple[str, type, object]]]:
     """The description, and a field for each parameter with what its line under `Args:` says."""
     text, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")

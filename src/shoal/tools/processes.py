@@ -154,8 +154,7 @@ MATCHES_MAX = 32
 
 
 class LiveProcess:
-    """Implements `domain.agents.Watch`. `limit` is what ends it; `changed` is set whenever there is news,
-    `telling` is held while what a hook has to say is sent."""
+    """Implements `domain.agents.Watch`. `limit` is what ends it; `changed` is set whenever there is news."""
 
     def __init__(
         self,
@@ -172,7 +171,7 @@ class LiveProcess:
         self.limit: asyncio.Timeout | None = None
         self.begun = asyncio.Event()
         self.changed = asyncio.Event()
-        self.telling = asyncio.Lock()
+        self.ended = asyncio.Event()
         self.matches: deque[tuple[int, str]] = deque(maxlen=MATCHES_MAX)
         """The hooks, by number, that a line was written for, and the line."""
         self.fired: dict[int, tuple[int, float]] = {}
@@ -203,7 +202,8 @@ class LiveProcess:
         if self._matcher is not None:
             self._note(self._matcher.end())
         self._log.close()
-        self.begun.set()
+        for event in (self.begun, self.ended, self.changed):
+            event.set()
 
     def end(self, by: str) -> None:
         """Have it killed, once; never waits."""
@@ -443,10 +443,6 @@ class ProcessService:
                         hooks.start_soon(self._tell_timeout, live, number)
                 ending = await self._run_in(live, command, sandbox)
                 live.close()
-                async with live.telling:  # what is half sent would be stored, and nobody woken for it
-                    hooks.cancel_scope.cancel()
-            while live.matches:
-                await self._tell_next(live)
         finally:
             live.close()
             try:
@@ -457,8 +453,8 @@ class ProcessService:
             log.info("a process ended", extra={"process_id": id, "state": ending.state, "exit_code": ending.exit_code})
 
     async def _end(self, live: LiveProcess, ending: ProcessEnd) -> None:
-        """Note how it ended, for the next look to tell, however long the database takes nothing. The next start accounts
-        for what cannot be noted before a stop."""
+        """Note how it ended, for the next look to tell, however long the database takes nothing. What cannot be noted
+        before a stop the next start accounts for."""
         while True:
             with anyio.CancelScope(shield=True), suppress(StoreUnavailable):
                 await self._as_tainted(live)
@@ -525,20 +521,19 @@ class ProcessService:
 
     async def _tell_timeout(self, live: LiveProcess, number: int) -> None:
         hook = live.hooks[number]
-        await self.clock.sleep(hook.after_seconds)
+        await self.clock.wait(live.ended, hook.after_seconds)
         said = f"still runs after {counted(hook.after_seconds, 'second')}"
         output = await asyncio.to_thread(self._tail, live.process)
-        async with live.telling:
+        if not live.ended.is_set():
             await self._fire(live, hook, f"timeout:{number}", said, output)
 
     async def _tell_matches(self, live: LiveProcess) -> None:
         """Tell matches as they come, each hook so many times and not more often than its interval."""
-        while True:
+        while not live.ended.is_set():
             await live.changed.wait()
             live.changed.clear()
             while live.matches:
-                async with live.telling:
-                    await self._tell_next(live)
+                await self._tell_next(live)
 
     async def _tell_next(self, live: LiveProcess) -> None:
         number, line = live.matches.popleft()

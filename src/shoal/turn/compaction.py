@@ -287,14 +287,15 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             route = self.spending.models.route(run.scope.agent.model)
             if self._urgency(run, route) == "no" or (plan := self._plan(run, route)) is None:
                 return
-            done, failure = None, None
+            done, failure, ended = None, None, asyncio.Event()
 
             async def watch() -> None:  # nobody here is told of a prompt that another process takes in meanwhile
-                info = await view.journal.thread(view.thread)
-                while info is None or not info.queued:
-                    await self.clock.sleep(MAILBOX_SECONDS)
+                while not ended.is_set():
                     info = await view.journal.thread(view.thread)
-                tasks.cancel_scope.cancel()
+                    if info is not None and info.queued:
+                        tasks.cancel_scope.cancel()
+                        return
+                    await self.clock.wait(ended, MAILBOX_SECONDS)
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch)
@@ -302,7 +303,7 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
                     done = await self._summary(run, route, plan)
                 except (StoreError, InvalidInput) as error:  # as itself, not as a group of one
                     failure = error
-                tasks.cancel_scope.cancel()
+                ended.set()  # to cancel it would leave a cycle that holds the conversation until it is collected
             if failure is not None:
                 raise failure
         except InvalidInput as error:
