@@ -43,7 +43,6 @@ export function Palette({ within, state, session, route, close }) {
     settled(api.archived(), "archived");
   }, []);
   useEffect(() => {
-    setAt(0);
     if (!text.trim()) {
       setMessages([]);
       return undefined;
@@ -99,6 +98,10 @@ export function Palette({ within, state, session, route, close }) {
     close();
     session.suggest(`/${one.name}${one.usage ? " " : ""}`);
   };
+  const begin = (set, value) => {
+    set(value);
+    setAt(0); // at once: an effect comes after the next key, and would take back what it chose
+  };
   const move = (by) => {
     const next = (at + by + found.length) % Math.max(1, found.length);
     setAt(next);
@@ -117,9 +120,9 @@ export function Palette({ within, state, session, route, close }) {
     <${Dialog} label=${only ? "Find in this thread" : "Search"} close=${close} kind="is-wide is-palette" isBare>
       <input type="search" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found.length ? `found-${at}` : null} aria-label="Search"
         placeholder=${only ? "Find in this thread" : "Search threads and messages, or go somewhere"} autocomplete="off" spellcheck="false" value=${text}
-        onInput=${(event) => setText(event.target.value)} onKeyDown=${keyed} />
+        onInput=${(event) => begin(setText, event.target.value)} onKeyDown=${keyed} />
       ${state.threads?.some((info) => info.thread === thread) &&
-      html`<label class="only"><input type="checkbox" checked=${only} onChange=${(event) => setOnly(event.target.checked)} /> Only in this thread</label>`}
+      html`<label class="only"><input type="checkbox" checked=${only} onChange=${(event) => begin(setOnly, event.target.checked)} /> Only in this thread</label>`}
       <div class="found" id="found" role="listbox" aria-label="Found" ref=${list}>
         ${found.map((one, place) => html`
           ${one.group !== found[place - 1]?.group && html`<p class="found-group" aria-hidden="true" key=${`g${one.group}`}>${one.group}</p>`}
