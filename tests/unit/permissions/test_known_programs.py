@@ -60,11 +60,15 @@ def test_what_is_harmless_is_known_and_what_is_opaque_reads_and_runs_anything(co
             assert part.runs_more
 
 
+KNOWN_OTHERWISE = ("command", "export", "find", "mapfile", "printf", "read", "set", "test", "unset", "wait")
+"""Builtins, and what is not read by the list of options."""
+
+
 @given(
     st.text(alphabet=string.ascii_lowercase + string.digits + "_.+-", min_size=1).filter(lambda x: x not in PROGRAMS)
 )
 def test_an_unknown_program_is_opaque(name: str) -> None:
-    assert is_opaque(quote(name)) or name in ("printf", "set", "export", "command", "wait", "read", "unset", "mapfile")
+    assert is_opaque(quote(name)) or name in KNOWN_OTHERWISE
 
 
 @pytest.mark.parametrize("path", ["./{}", "/bin/{}", "/workspace/{}", "../{}", "sub/{}", "~/{}"])
