@@ -252,7 +252,22 @@ class McpConnection:
             self._withdraw()
 
     async def attempt(self) -> str:
-        """Connect and stay for as long as it lasts; returns why it ended."""
+        """Connect and stay for as long as it lasts; returns why it ended.
+
+        However often it is cancelled, the server's process has ended by then: its end waits in a scope of anyio's,
+        which shields only tasks that are not cancelled themselves.
+        """
+        why = ""
+
+        async def connect() -> None:
+            nonlocal why
+            why = await self._connect()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connect)
+        return why
+
+    async def _connect(self) -> str:
         words, settings = LastWords(), self.server.settings
         self._lost.clear()
         self._warned.clear()

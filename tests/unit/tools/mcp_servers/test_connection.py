@@ -326,3 +326,19 @@ async def test_one_that_fails_can_be_given_up_at_any_moment(tmp_path: Path) -> N
         except asyncio.CancelledError:
             ends.add("given up")
     assert "given up" in ends
+
+
+async def test_one_that_is_given_up_twice_leaves_no_process(tmp_path: Path) -> None:
+    """The second time falls into the wait for the server's end."""
+    script = "echo $$ >number; read line; mv number asked; exec sleep 600"
+    connection = McpConnection(configured("odd", "sh", "-c", script, folder=tmp_path), Registry(), ManualClock())
+    attempt = asyncio.create_task(connection.attempt())
+    while not (tmp_path / "asked").exists():
+        await asyncio.sleep(0.01)
+    child = psutil.Process(int((tmp_path / "asked").read_text()))
+    for _ in range(3):
+        attempt.cancel()
+        await asyncio.sleep(0.05)
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
