@@ -92,6 +92,12 @@ PushManager.prototype.subscribe = async () => (made = {
   toJSON: () => ({ endpoint: made.endpoint, keys }),
   unsubscribe: async () => ((made = null), true),
 });
+// The service worker comes late, as it does on a busy machine.
+const register = ServiceWorkerContainer.prototype.register;
+ServiceWorkerContainer.prototype.register = async function (...given) {
+  await new Promise((go) => setTimeout(go, 300));
+  return register.apply(this, given);
+};
 """
 
 

@@ -5,6 +5,7 @@ import { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } f
 import { threadName, visible } from "./format.js";
 import { canTalk, isOffered, isOwner, me, signIn } from "./me.js";
 import { newId } from "./outgoing.js";
+import { startWorker } from "./push.js";
 import { Session } from "./session.js";
 import { readJson, writeJson } from "./storage.js";
 import { Composer } from "./views/composer.js";
@@ -286,8 +287,8 @@ try {
   await signIn(() => show(html`<${Away} />`));
   const session = new Session();
   session.start();
+  startWorker();
   show(html`<${App} session=${session} />`);
-  navigator.serviceWorker?.register("/console/worker.js", { scope: "/" }).catch(() => {}); // the page works without
 } catch (error) {
   if (!error.status) throw error;
   show(html`<${SignedOut} reason=${error.status === 403 ? error.message : ""} />`);

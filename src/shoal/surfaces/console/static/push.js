@@ -4,11 +4,18 @@ import { api } from "./api.js";
 
 const canBe = () => "serviceWorker" in navigator && "PushManager" in window && "Notification" in window;
 
+let worker = null;
+
+/** Have the browser keep the page's service worker; the page works without. */
+export function startWorker() {
+  worker = navigator.serviceWorker?.register("/console/worker.js", { scope: "/" }).catch(() => null);
+}
+
 const subscribed = async () => (await navigator.serviceWorker.ready).pushManager.getSubscription();
 
 /** `none` where this browser or this server cannot; else `on`, `off`, or `blocked` by the browser's settings. */
 export async function pushState() {
-  if (!canBe() || !(await navigator.serviceWorker.getRegistration())) return "none";
+  if (!canBe() || !(await worker)) return "none";
   if (!(await api.push()).on) return "none";
   if (Notification.permission === "denied") return "blocked";
   return (await subscribed()) ? "on" : "off";
@@ -38,6 +45,6 @@ export async function pushOff() {
 
 /** Take a notification away whose question was answered elsewhere. */
 export async function closeNotification(tag) {
-  const registration = await navigator.serviceWorker?.getRegistration();
+  const registration = await worker;
   for (const one of (await registration?.getNotifications?.({ tag })) || []) one.close();
 }
