@@ -19,9 +19,7 @@ flock 9
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python=.venv/bin/python
-[ -x "$python" ] || { echo "recall-model: no .venv; run 'make setup' first" >&2; exit 1; }
-if ! "$python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: --no-deps --no-compile \
-    --target "$work/python" -r "$pins" 2>"$work/log"; then
+if ! scripts/install.sh "$pins" "$work/python" 2>"$work/log"; then
     echo "recall-model: the packages in $pins cannot be installed here:" >&2
     tail -n 3 "$work/log" >&2
     exit 1

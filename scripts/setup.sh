@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 stamp=.venv/.setup-done
-sources=(pyproject.toml requirements/dev.txt scripts/setup.sh)
+sources=(pyproject.toml requirements/dev.txt scripts/setup.sh scripts/install.sh)
 
 is_current() {
     [ -f "$stamp" ] && [ -x .venv/bin/python ] || return 1
@@ -52,10 +52,7 @@ if ! { [ -x .venv/bin/python ] && is_supported .venv/bin/python; }; then
 fi
 rm -f "$stamp"
 echo "setup: installing the pinned dependencies into .venv" >&2
-# The list is whole, so nothing is resolved again (--no-deps): pip would look for an extra of a pinned package in its newest version.
-# forbiddenfruit (of blockbuster), atomicwrites (of matrix-nio) and http-ece have no wheels; nothing else may be built here.
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-compile \
-    --only-binary :all: --no-binary forbiddenfruit,atomicwrites,http-ece -r requirements/dev.txt
+scripts/install.sh requirements/dev.txt
 # hatchling is pinned above, so the build needs nothing from outside.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 touch "$stamp"
