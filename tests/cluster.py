@@ -43,6 +43,8 @@ class PostgresCluster:
             engine = PostgresEngine(pool, listener, settings)
             listening = tasks.create_task(listener.run())
             running = tasks.create_task(engine.run(handler))
+            while not listener.is_connected:
+                await asyncio.sleep(0.01)
             made.set_result(engine)
             await stop.wait()
             await engine.drain(0)

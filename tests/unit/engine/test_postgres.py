@@ -129,7 +129,9 @@ async def test_signals_missed_in_an_outage_are_read_from_the_rows(
 ) -> None:
     recorder = Recorder()
     recorder.hold(THREAD)
-    await cluster.start_with(recorder, QUICK)
+    engine = await cluster.start_with(recorder, QUICK)
+    while engine._missed:
+        await asyncio.sleep(0.01)
     await opened(store)
     await recorder.started(THREAD)
     await store.inbox.accept_now(steer("s"))
