@@ -1,6 +1,7 @@
 # The developer's commands. Everything runs from .venv, which `make setup` makes from pinned requirements.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
+TESTS = tests/tidy tests/unit
 # Byte code is kept even where the environment forbids it: without it every test worker, and every Shoal that a test
 # starts, compiles all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -20,7 +21,7 @@ test: setup ## the whole test suite
 	@scripts/test-deps.sh
 	@exec $(BIN)/pytest -n $${TEST_WORKERS:-4} --dist loadgroup -rs $(ARGS)
 
-check: setup ## format, lint, types, layers, code shape and fast unit tests
+check: setup ## format, lint, types, layers, code shape and fast unit tests; make check TESTS= leaves the tests out
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo --cache-dir .import_linter_cache
@@ -29,9 +30,8 @@ check: setup ## format, lint, types, layers, code shape and fast unit tests
 check-types: # has one processor for a minute, so that the tests may have the other
 	$(BIN)/basedpyright
 
-check-tests: # what is skipped here for want of a program is not tried again by .ci/run
-	@scripts/test-deps.sh --wait
-	$(BIN)/pytest -q -n 4 --dist loadgroup -m "not slow" $(ARGS) tests/tidy tests/unit
+check-tests:
+	$(if $(TESTS),$(BIN)/pytest -q -n 4 --dist loadgroup -m "not slow" $(ARGS) $(TESTS))
 
 fmt: setup ## format and fix what can be fixed
 	@$(BIN)/ruff check --fix-only --quiet .

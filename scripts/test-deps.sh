@@ -1,16 +1,13 @@
 #!/usr/bin/env bash
 # Installs what some tests need beside Python, where that is possible without asking: as root, with apt-get.
 # Elsewhere it says what is missing; those tests are then skipped, with that reason. It never fails.
-#
-#   scripts/test-deps.sh --wait     installs nothing; waits for another that does
 set -uo pipefail
 
-if command -v flock >/dev/null; then
+if command -v flock >/dev/null; then # two would hold each other up
     # Closed for what is installed: a server that is started by then would hold it.
     exec 9>"$(dirname "${BASH_SOURCE[0]}")/../.test-deps.lock"
     flock 9
 fi
-[ "${1-}" = --wait ] && exit 0
 
 missing=()
 command -v bwrap >/dev/null || missing+=(bubblewrap)

@@ -13,10 +13,6 @@ from hypothesis import settings
 pytest.register_assert_rewrite("shoal.testing.contracts")  # so that these suites say what they compared
 
 NAME_LENGTH_MAX = 200
-HERE = Path(__file__).parent
-CHECKED = ("unit", "tidy")
-"""What `make check` runs, but for what is marked slow."""
-
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 6 * 1024**3
 """So much has to be free: the tests themselves take three gigabytes, and a whole run leaves half a one there."""
@@ -50,19 +46,6 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return None
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--beyond-check`: leave out what `make check` runs, for whoever has just run it."""
-    parser.addoption("--beyond-check", action="store_true", help="leave out the tests that `make check` runs")
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """What `make check` has run whole is not even read again."""
-    if not config.getoption("--beyond-check") or not collection_path.match("test_*.py"):
-        return None
-    is_checked = collection_path.relative_to(HERE).parts[0] in CHECKED
-    return (is_checked and "pytest.mark.slow" not in collection_path.read_text("utf-8")) or None
-
-
 def pytest_collection() -> None:
     """Look for no garbage while thousands of tests are collected."""
     gc.disable()
@@ -75,16 +58,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what was checked; the units that are left come first, since the longest are among them."""
-    if not config.getoption("--beyond-check"):
-        return
-    checked = [
-        item
-        for item in items
-        if item.path.relative_to(HERE).parts[0] in CHECKED and item.get_closest_marker("slow") is None
-    ]
-    left_out = set(checked)
-    items[:] = [item for item in items if item not in left_out]
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/unit/"))
-    config.hook.pytest_deselected(items=checked)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first: at the end, short ones keep all workers at work."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
