@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
@@ -155,6 +156,60 @@ async def test_the_search_leads_to_threads_views_and_commands(browser: Browser, 
         await expect(page.get_by_role("combobox", name="Search")).to_be_focused()
         await page.keyboard.press("Escape")
         await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+PRESS = """
+const press = (key) => document.activeElement.dispatchEvent(
+  new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+const rendered = async () => { for (let passed = 0; passed < 20; passed += 1) await null; };
+"""
+"""Keys that come before the next paint, and so before effects."""
+
+
+async def test_a_key_right_after_what_was_searched_for_moves_the_choice(browser: Browser, api: PageApi) -> None:
+    talk(api, OTHER, "two")
+    api.titles = {OTHER: "Plan of the coast"}
+    api.lists["commands"] = [{"name": "plan", "description": "make one", "usage": ""}]
+    async with opened(browser, api.address) as page:
+        await page.get_by_role("button", name="Search", exact=True).click()
+        await page.get_by_role("combobox", name="Search").fill("coast")
+        await expect(page.get_by_role("dialog").get_by_role("option")).to_have_count(1)
+        await page.evaluate(
+            f"""async () => {{
+              {PRESS}
+              document.activeElement.value = "plan";
+              document.activeElement.dispatchEvent(new InputEvent("input", {{ bubbles: true }}));
+              await rendered();
+              press("ArrowDown");
+            }}"""
+        )
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_label("Message")).to_have_value("/plan")
+
+
+async def test_a_key_right_after_a_change_of_threads_sends_nothing_of_the_former(
+    browser: Browser, api: PageApi
+) -> None:
+    talk(api, THREAD, "one")
+    talk(api, OTHER, "two")
+    async with opened(browser, api.address) as page:
+        await page.get_by_label("Message").fill("for the first alone")
+        await page.evaluate(
+            f"""async (address) => {{
+              {PRESS}
+              const changed = new Promise((go) => addEventListener("hashchange", go, {{ once: true }}));
+              location.hash = address;
+              await changed;
+              await rendered();
+              press("Enter");
+            }}""",
+            f"#/t/{quote(OTHER, safe='')}",
+        )
+        await expect(page.get_by_label("Message")).to_have_value("")
+        await page.get_by_label("Message").fill("for the second")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".outgoing")).to_contain_text("for the second")
+        assert [sent.body["text"] for sent in api.sent] == ["for the second"]
 
 
 async def test_agent_and_model_are_chosen_with_the_first_message_and_later(browser: Browser, api: PageApi) -> None:

@@ -33,7 +33,8 @@ export function Composer({ thread, running, items, session, suggestion }) {
   const [told, setTold] = useState("");
   const box = useRef(null);
 
-  useEffect(() => {
+  // Before the next key: an effect would come after it, and what was written for one thread be sent to another.
+  useLayoutEffect(() => {
     setText(readDraft(thread));
     setBack(0);
     setFiles([]);

@@ -188,7 +188,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
   const heightBefore = useRef(0);
   const lastTop = useRef(0);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     stick.current = true;
     setShown(ROWS_SHOWN);
   }, [view.thread]);
