@@ -212,6 +212,24 @@ async def test_a_key_right_after_a_change_of_threads_sends_nothing_of_the_former
         assert [sent.body["text"] for sent in api.sent] == ["for the second"]
 
 
+async def test_a_command_chosen_in_the_search_is_written_once(browser: Browser, api: PageApi) -> None:
+    talk(api, THREAD, "one")
+    talk(api, OTHER, "two")
+    api.titles = {OTHER: "Plan of the coast"}
+    api.lists["commands"] = [{"name": "plan", "description": "make one", "usage": ""}]
+    async with opened(browser, api.address) as page:
+        box = page.get_by_label("Message")
+        await page.get_by_role("button", name="Search", exact=True).click()
+        await page.get_by_role("combobox", name="Search").fill("plan make")
+        await page.get_by_role("option", name="/plan").click()
+        await expect(box).to_have_value("/plan")
+        await box.fill("something else")
+        await page.locator(".threads a", has_text="Plan of the coast").click()
+        await expect(box).to_have_value("")
+        await page.go_back()
+        await expect(box).to_have_value("something else")
+
+
 async def test_agent_and_model_are_chosen_with_the_first_message_and_later(browser: Browser, api: PageApi) -> None:
     api.lists["agents"] = [
         {"name": "main", "model": "demo", "is_default": True},

@@ -208,10 +208,10 @@ function Thread({ state, thread, part, session, second, drawer, openRail, openDi
   if (part) return html`${top}<div class="log" role="region" tabindex="0" aria-label=${part === "files" ? "Kept in this thread" : "The window"}><${Later} key=${`${part} ${thread}`} load=${parts[part]} thread=${thread} /></div>`;
   return html`
     ${top}
-    ${known && !empty && html`<${Log} view=${view.state} complete=${!view.loaded || view.complete} outgoing=${outgoing} session=${session} sends=${state.sends} at=${route.seq ? route : null} />`}
+    ${known && !empty && html`<${Log} key=${`log ${thread}`} view=${view.state} complete=${!view.loaded || view.complete} outgoing=${outgoing} session=${session} sends=${state.sends} at=${route.seq ? route : null} />`}
     ${!known && html`<div class="log"><p class="faint loading">${state.link === "offline" ? "" : "Loading…"}</p></div>`}
     ${empty && html`<${Welcome} choose=${(text) => setSuggestion({ text })} answerer=${answerer} chooseAnswerer=${choose} />`}
-    ${canTalk() && html`<${Composer} thread=${thread} running=${Boolean(view?.state.openTurn)} items=${view?.state.items || []} session=${session} suggestion=${state.suggestion} />`}
+    ${canTalk() && html`<${Composer} key=${`box ${thread}`} thread=${thread} running=${Boolean(view?.state.openTurn)} items=${view?.state.items || []} session=${session} suggestion=${state.suggestion} />`}
   `;
 }
 

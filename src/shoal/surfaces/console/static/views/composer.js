@@ -22,7 +22,8 @@ export function namedFiles(items) {
   return [...new Set(named.filter(Boolean).map((path) => JSON.parse(`"${path}"`)))].reverse();
 }
 
-/** `running`: a turn is open. `items` is what the thread has; `suggestion` text to begin with, a new object each time. */
+/** One of each thread, so that nothing of one comes into another. `running`: a turn is open. `items` is what the thread has;
+ * `suggestion` text to begin with, a new object each time. */
 export function Composer({ thread, running, items, session, suggestion }) {
   const [text, setText] = useState(() => readDraft(thread));
   const [caret, setCaret] = useState(text.length);
@@ -33,21 +34,16 @@ export function Composer({ thread, running, items, session, suggestion }) {
   const [told, setTold] = useState("");
   const box = useRef(null);
 
-  // Before the next key: an effect would come after it, and what was written for one thread be sent to another.
-  useLayoutEffect(() => {
-    setText(readDraft(thread));
-    setBack(0);
-    setFiles([]);
-    setAsking(false);
-    setTold("");
+  useLayoutEffect(() => { // before the next key
     if (matchMedia("(min-width: 48rem)").matches) box.current.focus();
-  }, [thread]);
+  }, []);
   useEffect(() => {
     if (!running) setAsking(false);
   }, [running]);
   useEffect(() => {
     if (!suggestion) return;
     write(suggestion.text);
+    session.set({ suggestion: null }); // another box, or this one when it is back, has its own text
     box.current.focus();
   }, [suggestion]);
 
@@ -103,12 +99,12 @@ export function Composer({ thread, running, items, session, suggestion }) {
     setProblem(failed);
     setTold(answer);
     if (failed) write(given);
-    box.current.focus();
+    box.current?.focus();
   };
   const stop = async () => {
     setAsking(false);
     setProblem(await session.stop(thread));
-    box.current.focus();
+    box.current?.focus();
   };
   const keyed = (event) => {
     if (event.isComposing || menu.keyed(event)) return;
@@ -138,7 +134,7 @@ export function Composer({ thread, running, items, session, suggestion }) {
           onKeyUp=${(event) => setCaret(event.target.selectionStart)} onClick=${(event) => setCaret(event.target.selectionStart)}></textarea>
         <div class="tools">
           <${Files} files=${files} change=${setFiles} box=${box} word=${!running && "Attach"} />
-          <${Microphone} key=${thread} send=${speak} report=${setProblem} word=${!running && "Record"} />
+          <${Microphone} send=${speak} report=${setProblem} word=${!running && "Record"} />
           <span id="keys" class="faint hint">${running ? "Enter: after this turn, Ctrl+Enter: now, Esc: stop" : "Enter sends, Shift+Enter for a new line"}</span>
           ${running && html`<button type="button" class="plain stop" onClick=${stop}>${icon("stop")} Stop</button>`}
           ${running && html`<button type="button" class="plain" title="The agent reads it before its next step" disabled=${!text.trim() || files.length > 0} onClick=${() => submit(true)}>Send now</button>`}

@@ -188,11 +188,6 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
   const heightBefore = useRef(0);
   const lastTop = useRef(0);
 
-  useLayoutEffect(() => {
-    stick.current = true;
-    setShown(ROWS_SHOWN);
-  }, [view.thread]);
-
   // An event that is to be shown: its past is read, its row rendered, and then brought into sight.
   const [sought, setSought] = useState(null);
   useEffect(() => {
