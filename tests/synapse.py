@@ -15,6 +15,8 @@ import httpx2
 import msgspec
 import pytest
 
+from shoal.domain.network import default_tls
+
 ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 90.0
 SECRET = "for tests only"
@@ -50,11 +52,11 @@ class Synapse:
         self._names += 1
         name = f"{name}{self._names}"
         url = f"{self.address}/_synapse/admin/v1/register"
-        nonce = httpx2.get(url).json()["nonce"]
+        nonce = httpx2.get(url, verify=default_tls()).json()["nonce"]
         signed = "\0".join((nonce, name, PASSWORD, "notadmin")).encode()
         mac = hmac.new(SECRET.encode(), signed, hashlib.sha1).hexdigest()
         body = {"nonce": nonce, "username": name, "password": PASSWORD, "admin": False, "mac": mac}
-        made = httpx2.post(url, json=body)
+        made = httpx2.post(url, json=body, verify=default_tls())
         assert made.status_code == 200, made.text
         return str(made.json()["user_id"])
 
@@ -91,7 +93,7 @@ def _wait(address: str, process: "subprocess.Popen[bytes]") -> None:
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until and process.poll() is None:
         try:
-            httpx2.get(f"{address}/_matrix/client/versions", timeout=2).raise_for_status()
+            httpx2.get(f"{address}/_matrix/client/versions", timeout=2, verify=default_tls()).raise_for_status()
         except httpx2.HTTPError:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.3)  # it tells nothing when it is ready

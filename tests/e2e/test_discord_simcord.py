@@ -15,6 +15,7 @@ import pytest
 
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
+from shoal.domain.network import default_tls
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import FakeModels
@@ -86,7 +87,7 @@ class Pier(msgspec.Struct, frozen=True):
         given: Mapping[str, object] = {
             name: int(value) if name in ("channel", "message") else value for name, value in what.items()
         }
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(verify=default_tls()) as http:
             answer = await http.post(f"{self.address}/people/{verb}", json=given)
         assert answer.status_code == 200, answer.text
         return str(answer.json())
@@ -94,7 +95,7 @@ class Pier(msgspec.Struct, frozen=True):
     async def until(self, found: Callable[[World], T | None]) -> T:
         """Wait until something is to be seen."""
         seen = -1
-        async with asyncio.timeout(SECONDS_MAX), httpx2.AsyncClient(timeout=SECONDS_MAX) as http:
+        async with asyncio.timeout(SECONDS_MAX), httpx2.AsyncClient(verify=default_tls(), timeout=SECONDS_MAX) as http:
             while True:
                 answer = await http.get(f"{self.address}/people/world", params={"after": seen})
                 world = msgspec.json.decode(answer.content, type=World)
@@ -194,7 +195,7 @@ async def test_no_message_is_longer_than_discord_takes(tmp_path: Path, pier: Pie
 
 
 async def test_the_simulation_refuses_a_message_that_is_too_long(pier: Pier) -> None:
-    async with httpx2.AsyncClient(headers={"authorization": f"Bot {pier.token}"}) as http:
+    async with httpx2.AsyncClient(verify=default_tls(), headers={"authorization": f"Bot {pier.token}"}) as http:
         url = f"{pier.address}/api/v10/channels/{pier.direct}/messages"
         answer = await http.post(url, json={"content": "x" * (TEXT_CHARS_MAX + 1)})
     assert (answer.status_code, answer.json()["code"]) == (400, 50035)

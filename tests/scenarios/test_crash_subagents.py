@@ -49,8 +49,9 @@ def test_a_kill_around_every_write_leaves_no_orphan_and_repeats_nothing(
     outcome = server.run(whole)
     assert outcome.status == 0
     check_tree(whole)
-    for at in range(1, outcome.writes + 1):
-        order, side = order_of(str(at)), "before" if at % 2 else "after"
+    for gap in range(outcome.writes + 1):  # each once: after one write is before the next
+        side, at = ("after", gap) if gap % 2 else ("before", gap + 1)
+        order = order_of(str(gap))
         killed = server.run(msgspec.structs.replace(order, side=side, at=at))
         if killed.status == 0:  # timing grouped the writes of this run otherwise, and it had fewer
             assert at > outcome.writes // 2

@@ -15,6 +15,8 @@ from tests import s3
 from tests.postgres import SCRIPT, database, private_server
 from tests.processes import Entry, Process, process, until
 
+from shoal.domain.network import default_tls
+
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]
 
 THREAD = "web:lobby:sea"
@@ -51,7 +53,7 @@ def settings(model: str) -> dict[str, str]:
 def shared(settings: dict[str, str]) -> Generator[dict[str, str]]:
     """The same, with a database and an object store."""
     with database() as url, s3.server() as address:
-        assert httpx2.put(f"{address}/machines").status_code == 200
+        assert httpx2.put(f"{address}/machines", verify=default_tls()).status_code == 200
         yield {
             **settings,
             "DATABASE_URL": "postgresql:///?" + "&".join(url.split()),

@@ -67,8 +67,8 @@ def copied(begun: Life, folder: Path) -> Life:
 @pytest.mark.parametrize(
     ("since", "kind", "side", "step"),
     [
-        ("undos", "write", "before", 1),
-        ("undos", "write", "after", 1),
+        ("undos", "write", "before", 2),
+        ("undos", "write", "after", 2),  # after one write is before the next
         ("undos", "file", "before", 3),
         ("fork", "file", "before", 1),
     ],

@@ -20,6 +20,7 @@ from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
+from shoal.domain.network import default_tls
 from shoal.domain.secret import Secret
 from shoal.domain.settings import HookSettings
 from shoal.domain.triggers import NewTrigger
@@ -131,7 +132,7 @@ class Shore:
             thread_of("plan"), "ask", "make a plan", Author("ada", trusted=True), self.clock.now(), message_id="ask"
         )
         await app.orchestrator.send(asked)
-        async with httpx2.AsyncClient(base_url=address, timeout=SECONDS_MAX) as client:
+        async with httpx2.AsyncClient(verify=default_tls(), base_url=address, timeout=SECONDS_MAX) as client:
             headers = {"Authorization": f"Bearer {SECRET}", "Idempotency-Key": "delivery 1"}
             for name in ("ci", "room"):
                 assert (await client.post(f"/hooks/{name}", content=b"{}", headers=headers)).status_code == 202

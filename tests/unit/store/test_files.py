@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tests import s3
 
 from shoal.domain.files import Files, digest_of
+from shoal.domain.network import default_tls
 from shoal.store.files import GRACE_SECONDS, LocalFiles
 from shoal.store.s3 import S3Files, S3Settings
 
@@ -119,7 +120,7 @@ class TestS3Files(FilesRules):
     @pytest.fixture
     def settings(self, s3_server: str) -> S3Settings:
         """A bucket on the server."""
-        assert httpx2.put(f"{s3_server}/shoal").status_code == 200
+        assert httpx2.put(f"{s3_server}/shoal", verify=default_tls()).status_code == 200
         return S3Settings("shoal", "some/prefix", s3_server, "us-east-1", "key", "secret")
 
     @pytest.fixture
