@@ -7,6 +7,7 @@ from shoal.domain.settings import EngineSettings
 from shoal.engine.cluster import Listener
 from shoal.engine.postgres import PostgresEngine
 from shoal.store.postgres import PoolSettings, address, make_pool
+from tests.processes import until
 
 
 class PostgresCluster:
@@ -43,8 +44,7 @@ class PostgresCluster:
             engine = PostgresEngine(pool, listener, settings)
             listening = tasks.create_task(listener.run())
             running = tasks.create_task(engine.run(handler))
-            while not listener.is_connected:
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(until, lambda: listener.is_connected)
             made.set_result(engine)
             await stop.wait()
             await engine.drain(0)

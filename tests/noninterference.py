@@ -63,7 +63,7 @@ ACT_SECONDS = 2.0
 says next is no further line of what they said before."""
 LAST_SECONDS = 61.0
 """So much time passes after the last talk, in which every reminder comes."""
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -321,9 +321,9 @@ async def served(
         await stand.engine.started()
         async with serve(cast(App, stand), options) as address:
             stand.address = address
-            stand.stranger = httpx2.AsyncClient(verify=default_tls(), base_url=address, timeout=20)
+            stand.stranger = httpx2.AsyncClient(verify=default_tls(), base_url=address, timeout=60)
             headers = {"Authorization": f"Bearer {options.token}"}
-            stand.client = httpx2.AsyncClient(verify=default_tls(), base_url=address, headers=headers, timeout=20)
+            stand.client = httpx2.AsyncClient(verify=default_tls(), base_url=address, headers=headers, timeout=60)
             async with stand.stranger, stand.client:
                 yield stand
         await stand.engine.drain(0)

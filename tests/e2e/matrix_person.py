@@ -20,7 +20,7 @@ from nio import (
 from nio.crypto import decrypt_attachment
 from tests.synapse import PASSWORD
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 
 
 class Somebody:

@@ -123,7 +123,7 @@ class PageApi:
 
     async def watched(self, thread: str) -> None:
         """Wait until the page follows a thread."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self._followed[thread].wait()
 
     # ---- the server ----

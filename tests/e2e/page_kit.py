@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright, expect
 
 WITH_NOTIFICATIONS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSERS = ("chromium-headless-shell", *WITH_NOTIFICATIONS)
@@ -18,6 +18,9 @@ FLAGS = (
 DESKTOP = ViewportSize(width=1180, height=820)
 PHONE = ViewportSize(width=360, height=740)
 THREAD = "web:lobby:test"
+PATIENCE_MS = 60_000
+"""How long something may take to appear: on a busy machine that is no fault of the page's."""
+expect.set_options(timeout=PATIENCE_MS)
 
 # Everything the policy blocked, and whether anything ran that must not.
 WATCH = """
@@ -59,7 +62,7 @@ async def opened(
         viewport=viewport, color_scheme=scheme, reduced_motion="reduce", timezone_id="UTC"
     )
     await context.add_init_script(WATCH)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE_MS)
     page = await context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))

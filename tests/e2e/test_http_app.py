@@ -56,7 +56,7 @@ async def site(home: Path, model: FakeModel, profile: str = "open", clock: Clock
         world = await stack.enter_async_context(scenario(home, model, profile=profile, clock=clock))
         address = await stack.enter_async_context(serve(world.app, WebOptions(token=TOKEN, port=0)))
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        client = httpx2.AsyncClient(verify=default_tls(), base_url=address, headers=headers, timeout=20)
+        client = httpx2.AsyncClient(verify=default_tls(), base_url=address, headers=headers, timeout=60)
         yield Site(world, await stack.enter_async_context(client))
 
 
@@ -171,7 +171,7 @@ async def test_openais_client_talks_to_an_agent_that_uses_tools(tmp_path: Path) 
     model = FakeModel(Reply("Looking. ", calls=(Call("bash", '{"command": "echo tide"}'),)), "The tide is in.")
     async with site(tmp_path, model) as found:
         base_url = str(found.client.base_url).rstrip("/") + "/v1"
-        async with openai.AsyncOpenAI(base_url=base_url, api_key=TOKEN, timeout=20) as client:
+        async with openai.AsyncOpenAI(base_url=base_url, api_key=TOKEN, timeout=60) as client:
             messages = [{"role": "user", "content": "how is the tide?"}]
             stream = await client.chat.completions.create(model="main", messages=messages, stream=True)  # pyright: ignore
             texts = [chunk.choices[0].delta.content or "" async for chunk in stream]

@@ -52,7 +52,7 @@ async def site(home: Path, model: FakeModel, profile: str = "open") -> AsyncGene
         world = await stack.enter_async_context(scenario(home, model, profile=profile))
         options = WebOptions(token=TOKEN, port=0, hooks=HOOKS)
         address = await stack.enter_async_context(serve(world.app, options))
-        client = await stack.enter_async_context(httpx2.AsyncClient(verify=default_tls(), base_url=address, timeout=20))
+        client = await stack.enter_async_context(httpx2.AsyncClient(verify=default_tls(), base_url=address, timeout=60))
         yield Site(world, client)
 
 

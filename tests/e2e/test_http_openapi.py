@@ -73,7 +73,7 @@ def test_the_document_says_which_tokens_may_make_a_call() -> None:
 def confined(address: str) -> dict[str, str]:
     """The owner's private conversation, and tokens that it is not for, by scope."""
     owner = {"Authorization": f"Bearer {TOKEN}"}
-    with httpx2.Client(base_url=address, headers=owner, timeout=20) as client:
+    with httpx2.Client(base_url=address, headers=owner, timeout=60) as client:
         assert client.post(f"/api/threads/{FOREIGN}/messages", json={"text": CANARY}).status_code == 202
         assert client.post("/api/agents", json={"name": "other"}).status_code == 201
         return {
@@ -106,7 +106,7 @@ def test_whatever_is_sent_a_confined_token_is_told_nothing_of_others(
             case.path_parameters["thread"] = FOREIGN
         for secret in confined.values():
             headers = {"Authorization": f"Bearer {secret}"}
-            answer = case.call(base_url=address, headers=headers, session=session, timeout=20)
+            answer = case.call(base_url=address, headers=headers, session=session, timeout=60)
             assert answer.status_code < 500
             assert CANARY not in answer.text
             if "thread" in case.path_parameters:
@@ -121,6 +121,6 @@ def test_the_server_keeps_to_its_document(call: str, address: str, session: requ
     headers = {"Authorization": f"Bearer {TOKEN}"}
 
     def each(case: schemathesis.Case) -> None:  # pyright: ignore[reportMissingTypeArgument]
-        case.call_and_validate(base_url=address, headers=headers, session=session, excluded_checks=LEFT_OUT, timeout=20)
+        case.call_and_validate(base_url=address, headers=headers, session=session, excluded_checks=LEFT_OUT, timeout=60)
 
     try_call(call, each, EXAMPLES, *HypothesisTestMode)

@@ -76,7 +76,7 @@ async def running(root: Path, told: str = "") -> AsyncGenerator[Stand]:
         served = await stack.enter_async_context(serve(app, WebOptions(token=TOKEN, port=0)))
         headers = {"Authorization": f"Bearer {TOKEN}"}
         client = await stack.enter_async_context(
-            httpx2.AsyncClient(verify=default_tls(), base_url=served, headers=headers, timeout=20)
+            httpx2.AsyncClient(verify=default_tls(), base_url=served, headers=headers, timeout=60)
         )
         yield Stand(app, home, client, f"{address}/v1", telegram)
 
@@ -288,7 +288,7 @@ async def test_a_model_titles_threads_once_that_is_switched_on(stand: Stand) -> 
     assert (await stand.client.patch("/api/setup", json={"titles": "model"})).json()["titles"] == "model"
     assert 'titles = "model"' in stand.written()[0]
     await stand.post("/api/threads/web:lobby:one/messages", {"text": "What is the tide?"}, 202)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await stand.client.get("/api/threads/web:lobby:one")).json()["title"] != "Ahoy":
             pass
     await stand.client.patch("/api/setup", json={"titles": "words"})

@@ -63,7 +63,7 @@ class Stand:
         await self.ada.arrive()
         self.adapter = self.make(seals=seals)
         async with serving(self.adapter, self.inbox):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await self.adapter.connected.wait()
             room = await self.ada.makes_room(self.bot, encrypted=encrypted)
             await self.ada.joined(room, self.bot)

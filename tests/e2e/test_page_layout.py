@@ -343,5 +343,5 @@ async def test_approvals_of_all_threads_are_answered_in_one_place(browser: Brows
         await expect(card.locator(".diff.plus").last).to_have_text("+shorter\n")
         await card.get_by_role("button", name="Allow once").click()
         api.lists["approvals"] = []
-        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible(timeout=15_000)
+        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
         assert api.sent[-1].target == "a2"

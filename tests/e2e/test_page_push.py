@@ -64,7 +64,7 @@ class Notified:
     async def leave(self) -> None:
         """Close the page, as its service worker sees it."""
         await self.page.goto("about:blank")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await self.worker.evaluate(
                 "self.clients.matchAll({ includeUncontrolled: true }).then((all) => all.length)"
             ):

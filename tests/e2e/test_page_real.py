@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytes
 
 SHOAL = Path(sys.executable).with_name("shoal")
 START_SECONDS = 60
-BACK_MS = 30_000
 SHOWN = ".by, .said, .prose, .verdict, .tool-line, .end-line"
 
 
@@ -96,12 +95,12 @@ async def test_a_chat_with_tools_and_approvals_survives_a_kill(browser: Browser,
         await say(page, "what time is it?")
         await expect(page.locator(".outgoing")).to_contain_text("Not sent yet")
         await shoal.start()
-        await expect(page.locator(".offline")).to_have_count(0, timeout=BACK_MS)
-        await expect(page.locator(".outgoing")).to_contain_text("Queued", timeout=BACK_MS)
+        await expect(page.locator(".offline")).to_have_count(0)
+        await expect(page.locator(".outgoing")).to_contain_text("Queued")
 
         await page.get_by_role("button", name="Allow for this thread").click()
         await expect(page.locator(".verdict").last).to_contain_text("Allowed for this thread by you, and ran")
-        await expect(page.locator(".end-line")).to_have_count(4, timeout=BACK_MS)
+        await expect(page.locator(".end-line")).to_have_count(4)
         await expect(page.locator(".outgoing")).to_have_count(0)
         said = ["What can you do?", "run echo from-the-shell", "run echo after-the-kill", "what time is it?"]
         await expect(page.locator(".said")).to_have_text(said)
@@ -155,9 +154,9 @@ async def test_a_long_command_is_read_whole_and_decided_where_its_card_leads(bro
         await page.evaluate("location.hash = '#/approvals'")
         await expect(page.locator(".pending .approval pre").first).to_have_text(command)
         await page.locator(".pending").get_by_role("button", name="Allow once").click()
-        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible(timeout=BACK_MS)
+        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
         await page.go_back()
-        await expect(page.locator(".verdict")).to_contain_text("Allowed once by you, and ran", timeout=BACK_MS)
+        await expect(page.locator(".verdict")).to_contain_text("Allowed once by you, and ran")
 
 
 async def test_going_back_in_a_chat(browser: Browser, tmp_path: Path) -> None:
@@ -179,16 +178,14 @@ async def test_going_back_in_a_chat(browser: Browser, tmp_path: Path) -> None:
         assert await violations(page) == []
         await page.get_by_role("button", name="Branch before").click()
         await expect(said.last).to_have_text("what time is it?")
-        await expect(page.locator(".branches")).to_contain_text("2/3", timeout=BACK_MS)
+        await expect(page.locator(".branches")).to_contain_text("2/3")
         await page.reload()
-        await expect(page.locator(".branches")).to_contain_text("2/3", timeout=BACK_MS)
+        await expect(page.locator(".branches")).to_contain_text("2/3")
 
         await page.get_by_role("button", name="Go on in a copy").first.click()
-        await expect(page.locator(".row.note")).to_contain_text(
-            "A copy of another conversation up to here", timeout=BACK_MS
-        )
+        await expect(page.locator(".row.note")).to_contain_text("A copy of another conversation up to here")
         await expect(said).to_have_text(["What can you do?"])
         await say(page, "and in the copy?")
-        await expect(page.locator(".end-line")).to_have_count(2, timeout=BACK_MS)
+        await expect(page.locator(".end-line")).to_have_count(2)
         await page.get_by_role("link", name="Show the original").click()
-        await expect(said).to_have_text(["What can you do?", "what time is it?"], timeout=BACK_MS)
+        await expect(said).to_have_text(["What can you do?", "what time is it?"])

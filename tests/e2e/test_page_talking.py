@@ -229,7 +229,7 @@ async def test_a_file_on_its_way_says_how_far_it_is(browser: Browser, api: PageA
         large = FilePayload(name="large.bin", mimeType="application/octet-stream", buffer=b"x" * 6_000_000)
         await page.locator("input[type=file]").set_input_files(large)
         await page.get_by_role("button", name="Send after").click()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not any(one.kind == "message" for one in api.sent):
                 await page.evaluate("new Promise(requestAnimationFrame)")
         shares = await page.evaluate("window.shares")

@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytes
 
 OWNER = Author("owner", trusted=True)
 LONG = "averylongwordwithoutanyplacetobreakit" * 6
-WAIT_MS = 30_000
 
 
 def how_things_stand(api: PageApi, second: str = "failed") -> None:
@@ -167,16 +166,16 @@ async def test_an_owners_first_view_is_today(browser: Browser, api: PageApi) -> 
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
         await page.evaluate("location.hash = ''")
-        await expect(page.get_by_role("heading", name="Today", exact=True)).to_be_visible(timeout=WAIT_MS)
+        await expect(page.get_by_role("heading", name="Today", exact=True)).to_be_visible()
         await page.reload()
-        await expect(page.get_by_role("heading", name="Today", exact=True)).to_be_visible(timeout=WAIT_MS)
+        await expect(page.get_by_role("heading", name="Today", exact=True)).to_be_visible()
 
 
 async def test_today_tells_what_waits_went_wrong_and_comes(browser: Browser, api: PageApi) -> None:
     everything(api)
     async with opened(browser, api.address, place="today") as page:
         figures = page.locator(".figures > div")
-        await expect(figures).to_contain_text(["1of 2 turns", "1", "2", "$0.25", "1next in"], timeout=WAIT_MS)
+        await expect(figures).to_contain_text(["1of 2 turns", "1", "2", "$0.25", "1next in"])
         wrong = page.get_by_role("region", name="Went wrong")
         await expect(wrong).to_contain_text("No credit is left.")
         await expect(wrong).to_contain_text("Tide table: It was refused.")
@@ -192,7 +191,7 @@ async def test_today_tells_what_waits_went_wrong_and_comes(browser: Browser, api
 async def test_a_day_without_anything_says_so(browser: Browser, api: PageApi) -> None:
     nothing_stands(api)
     async with opened(browser, api.address, place="today") as page:
-        await expect(page.get_by_text("Nothing was asked or done.")).to_be_visible(timeout=WAIT_MS)
+        await expect(page.get_by_text("Nothing was asked or done.")).to_be_visible()
         await expect(page.get_by_text("Nothing is scheduled for the next 24 hours.")).to_be_visible()
         await expect(page.locator(".figures")).to_contain_text("$0.00")
 
@@ -200,14 +199,14 @@ async def test_a_day_without_anything_says_so(browser: Browser, api: PageApi) ->
 async def test_only_turns_that_went_to_their_end_count_as_done(browser: Browser, api: PageApi) -> None:
     how_things_stand(api, second="aborted")
     async with opened(browser, api.address, place="today") as page:
-        await expect(page.locator(".figures > div").first).to_contain_text("1of 2 turns", timeout=WAIT_MS)
+        await expect(page.locator(".figures > div").first).to_contain_text("1of 2 turns")
 
 
 async def test_usage_is_drawn_by_day_and_told_by_thread(browser: Browser, api: PageApi) -> None:
     everything(api)
     async with opened(browser, api.address, place="usage") as page:
         chart = page.get_by_role("img", name="Money by day over 30 days")
-        await expect(chart.locator(".column")).to_have_count(30, timeout=WAIT_MS)
+        await expect(chart.locator(".column")).to_have_count(30)
         await page.get_by_role("combobox", name="Days").select_option("7")
         await page.get_by_role("combobox", name="Shown").select_option("tokens")
         await expect(page.get_by_role("img", name="Tokens by day over 7 days").locator(".column")).to_have_count(7)
@@ -247,7 +246,7 @@ async def test_the_window_shows_what_fills_it_and_leaves_first(browser: Browser,
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
         await page.get_by_role("link", name="Context").click()
-        await expect(page.locator(".window")).to_contain_text("58 %", timeout=WAIT_MS)
+        await expect(page.locator(".window")).to_contain_text("58 %")
         await expect(page.get_by_role("row").filter(has_text="Tools")).to_contain_text("2.1k")
         await expect(page.get_by_role("row").filter(has_text="Skills")).to_have_count(0)
         leaves = page.get_by_role("region", name="What leaves first")
@@ -259,7 +258,7 @@ async def test_schedules_stand_in_a_week_and_in_words(browser: Browser, api: Pag
     everything(api)
     async with opened(browser, api.address, place="schedules") as page:
         days = page.locator(".week > li")
-        await expect(days).to_have_count(7, timeout=WAIT_MS)
+        await expect(days).to_have_count(7)
         await expect(days.first).to_contain_text("Today")
         await expect(days.nth(4)).to_contain_text("Every 20 minutes")
         await expect(page.locator(".cards .card")).to_contain_text("Every weekday at 9:00 into test")
@@ -279,7 +278,7 @@ async def test_the_audit_log_is_searched_and_checked(browser: Browser, api: Page
     recorded(api, 10_000)
     async with opened(browser, api.address, place="audit") as page:
         rows = page.locator(".audit tbody tr")
-        await expect(rows).to_have_count(100, timeout=WAIT_MS)
+        await expect(rows).to_have_count(100)
         await expect(page.get_by_role("status").filter(has_text="entries")).to_have_text("10k entries")
         await page.get_by_role("button", name="Show more").click()
         await expect(rows).to_have_count(500)
@@ -307,7 +306,7 @@ async def test_a_turns_steps_have_a_scale_and_their_waits(browser: Browser, api:
     async with opened(browser, api.address) as page:
         await page.locator(".end-line").click()
         steps = page.locator(".timeline tbody tr")
-        await expect(steps).to_have_text(["model2.0 s", "wait8.0 s", "model4.0 s10 in, 5 out"], timeout=WAIT_MS)
+        await expect(steps).to_have_text(["model2.0 s", "wait8.0 s", "model4.0 s10 in, 5 out"])
         await expect(page.locator(".timeline .scale")).to_have_text("07.0 s14 s")
 
 
@@ -329,10 +328,10 @@ async def test_a_theme_is_kept_for_the_person(browser: Browser, tmp_path: Path) 
                 if (await stand.client.get("/api/me")).json()["preferences"]["theme"] == "dark":
                     break
             await page.reload()
-            await expect(page.get_by_role("button", name="Dark theme")).to_be_visible(timeout=WAIT_MS)
+            await expect(page.get_by_role("button", name="Dark theme")).to_be_visible()
             assert await page.evaluate(ground) == dark
         async with opened(browser, entry, place="audit") as page:  # another browser
-            await expect(page.get_by_role("button", name="Dark theme")).to_be_visible(timeout=WAIT_MS)
+            await expect(page.get_by_role("button", name="Dark theme")).to_be_visible()
             assert await page.evaluate(ground) == dark
 
 
@@ -342,7 +341,7 @@ async def test_the_sign_in_looks_like_the_rest(browser: Browser, tmp_path: Path,
         served(tmp_path) as stand,
         opened(browser, stand.address, scheme="dark" if scheme == "dark" else "light", viewport=PHONE) as page,
     ):
-        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible(timeout=WAIT_MS)
+        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         assert (await page.evaluate(CONTRAST))[1] == []
         await assert_fits(page)
         await page.get_by_label("Token").fill("wrong")
@@ -351,7 +350,7 @@ async def test_the_sign_in_looks_like_the_rest(browser: Browser, tmp_path: Path,
         assert (await page.evaluate(CONTRAST))[1] == []
         await page.get_by_label("Token").fill(TOKEN)
         await page.keyboard.press("Enter")
-        await expect(page.get_by_label("Message")).to_be_visible(timeout=WAIT_MS)
+        await expect(page.get_by_label("Message")).to_be_visible()
         assert await violations(page) == []
 
 
@@ -390,25 +389,25 @@ async def test_memory_is_read_edited_forgotten_and_taken_back(browser: Browser, 
         )
         async with opened(browser, f"{stand.address}/?token={TOKEN}", place="memory") as page:
             everywhere = page.locator(".cards .card").first
-            await expect(everywhere).to_contain_text("The tide is low.", timeout=WAIT_MS)
+            await expect(everywhere).to_contain_text("The tide is low.")
             await everywhere.get_by_role("button", name="Forget Boats are wet.").click()
             await everywhere.get_by_role("button", name="Forget it").click()
-            await expect(everywhere).not_to_contain_text("Boats are wet.", timeout=WAIT_MS)
+            await expect(everywhere).not_to_contain_text("Boats are wet.")
             changes = page.get_by_role("region", name="What was changed")
             await changes.get_by_role("button", name="Take back").first.click()
-            await expect(everywhere).to_contain_text("Boats are wet.", timeout=WAIT_MS)
+            await expect(everywhere).to_contain_text("Boats are wet.")
             await everywhere.get_by_role("button", name="Edit Everywhere").click()
             await everywhere.get_by_role("textbox").fill("- The tide is high.\n")
             (file,) = (await stand.client.get("/api/memory?notes=0")).json()
             Path(file["path"]).write_text("- Changed meanwhile.\n")
             await everywhere.get_by_role("button", name="Save").click()
-            await expect(everywhere.get_by_role("alert")).to_contain_text("has changed since", timeout=WAIT_MS)
+            await expect(everywhere.get_by_role("alert")).to_contain_text("has changed since")
             await everywhere.get_by_role("button", name="Cancel").click()
             await page.reload()
             await everywhere.get_by_role("button", name="Edit Everywhere").click()
             await everywhere.get_by_role("textbox").fill("- The tide is high.\n")
             await everywhere.get_by_role("button", name="Save").click()
-            await expect(everywhere.get_by_role("textbox")).to_have_count(0, timeout=WAIT_MS)
+            await expect(everywhere.get_by_role("textbox")).to_have_count(0)
             assert Path(file["path"]).read_text() == "- The tide is high.\n"
             assert await violations(page) == []
             await assert_fits(page)
@@ -419,22 +418,22 @@ async def test_skills_are_read_written_and_removed(browser: Browser, tmp_path: P
     async with served(tmp_path) as stand:
         await stand.client.post("/api/agents", json={"name": "main"})
         async with opened(browser, f"{stand.address}/?token={TOKEN}", place="skills") as page:
-            await page.get_by_role("button", name="New skill").click(timeout=WAIT_MS)
+            await page.get_by_role("button", name="New skill").click()
             await page.get_by_label("SKILL.md").fill("no front matter")
             await page.get_by_role("button", name="Save").click()
-            await expect(page.get_by_role("alert")).to_be_visible(timeout=WAIT_MS)
+            await expect(page.get_by_role("alert")).to_be_visible()
             await page.get_by_label("SKILL.md").fill(text)
             await page.get_by_role("button", name="Save").click()
             card = page.locator(".cards .card").filter(has_text="tide-table")
-            await expect(card).to_contain_text("Read the tide table.", timeout=WAIT_MS)
+            await expect(card).to_contain_text("Read the tide table.")
             await card.get_by_role("button", name="Read tide-table").click()
-            await expect(card.get_by_role("heading", name="Tides")).to_be_visible(timeout=WAIT_MS)
+            await expect(card.get_by_role("heading", name="Tides")).to_be_visible()
             await card.get_by_role("button", name="Edit tide-table").click()
             await expect(card.get_by_label("SKILL.md")).to_have_value(text)
             await card.get_by_role("button", name="Cancel").click()
             await card.get_by_role("button", name="Remove tide-table").click()
             await card.get_by_role("button", name="Remove it").click()
-            await expect(card).to_have_count(0, timeout=WAIT_MS)
+            await expect(card).to_have_count(0)
             assert await violations(page) == []
             await assert_fits(page)
 
@@ -443,9 +442,9 @@ async def test_a_command_is_tried_against_the_rules(browser: Browser, tmp_path: 
     async with site(tmp_path, FakeModel("ok"), profile="standard") as found:
         entry = f"{found.client.base_url}/?token={TOKEN}".replace("//?", "/?")
         async with opened(browser, entry, place="permissions") as page:
-            await page.get_by_label("Command, or an action").fill("ls && git push", timeout=WAIT_MS)
+            await page.get_by_label("Command, or an action").fill("ls && git push")
             await page.get_by_role("button", name="Ask").click()
-            await expect(page.get_by_text("A person would be asked.")).to_be_visible(timeout=WAIT_MS)
+            await expect(page.get_by_text("A person would be asked.")).to_be_visible()
             await expect(page.get_by_role("row").filter(has_text="git push")).to_contain_text("asks")
             rule = page.get_by_role("row").filter(has_text="git push").locator("details")
             await expect(rule.get_by_text("every command")).to_be_visible()
@@ -455,7 +454,7 @@ async def test_a_command_is_tried_against_the_rules(browser: Browser, tmp_path: 
             await page.get_by_label("Command, or an action").fill("tool:write:/workspace/notes.md")
             await page.get_by_role("combobox", name="For").select_option("locked")
             await page.get_by_role("button", name="Ask").click()
-            await expect(page.get_by_text("It would be refused.")).to_be_visible(timeout=WAIT_MS)
+            await expect(page.get_by_text("It would be refused.")).to_be_visible()
             assert await violations(page) == []
         both = {"shell": "ls", "action": "tool:read:x", "agent": "main"}
         for wrong in (both, {"shell": "ls"}, {"shell": "ls", "profile": "none"}, {"shell": "ls", "agent": "none"}):
@@ -467,35 +466,35 @@ async def test_rules_are_added_changed_and_removed_by_choices(browser: Browser, 
         entry = f"{found.client.base_url}/?token={TOKEN}".replace("//?", "/?")
         async with opened(browser, entry, place="permissions") as page:
             mine = page.get_by_role("region", name="Your rules")
-            await mine.get_by_role("button", name="Add a rule").press("Enter", timeout=WAIT_MS)
+            await mine.get_by_role("button", name="Add a rule").press("Enter")
             form = mine.get_by_role("form", name="Add a rule")
             await form.get_by_label("Which").fill("ls && git push")
             await form.get_by_role("combobox", name="For").select_option("agent/main")
             await form.get_by_role("button", name="Add rule").click()
-            await expect(form.get_by_role("alert")).to_contain_text("A rule is about one command.", timeout=WAIT_MS)
+            await expect(form.get_by_role("alert")).to_contain_text("A rule is about one command.")
             await form.get_by_label("Which").fill("git push")
             await form.get_by_role("button", name="Add rule").click()
             card = mine.locator(".card")
-            await expect(card).to_contain_text("the command git push, whatever follows it", timeout=WAIT_MS)
+            await expect(card).to_contain_text("the command git push, whatever follows it")
             await expect(card).to_contain_text("Runs without a questionFor main")
             await page.get_by_label("Command, or an action").fill("git push origin")
             await page.get_by_role("button", name="Ask", exact=True).click()
-            await expect(page.get_by_text("It would run without a question.")).to_be_visible(timeout=WAIT_MS)
+            await expect(page.get_by_text("It would run without a question.")).to_be_visible()
 
             await card.get_by_role("button", name="Change").click()
             await card.get_by_role("combobox", name="What is decided").select_option("Refused")
             assert await violations(page) == []
             await assert_fits(page)
             await card.get_by_role("button", name="Save").click()
-            await expect(card.locator(".tag")).to_have_text("Refused", timeout=WAIT_MS)
+            await expect(card.locator(".tag")).to_have_text("Refused")
             await page.get_by_role("button", name="Ask", exact=True).click()
-            await expect(page.get_by_text("It would be refused.")).to_be_visible(timeout=WAIT_MS)
+            await expect(page.get_by_text("It would be refused.")).to_be_visible()
 
             await card.get_by_role("button", name="Remove").click()
             await card.get_by_role("button", name="Remove it").click()
-            await expect(mine).to_contain_text("You have none yet", timeout=WAIT_MS)
+            await expect(mine).to_contain_text("You have none yet")
             await page.evaluate("location.hash = '#/audit'")
-            await expect(page.get_by_role("cell", name="Set up")).to_have_count(3, timeout=WAIT_MS)
+            await expect(page.get_by_role("cell", name="Set up")).to_have_count(3)
 
 
 async def test_a_zip_with_skills_is_installed(browser: Browser, tmp_path: Path) -> None:
@@ -507,8 +506,8 @@ async def test_a_zip_with_skills_is_installed(browser: Browser, tmp_path: Path) 
         async with opened(browser, entry, place="skills") as page:
             place = page.get_by_label("Install a SKILL.md or a .zip")
             file = FilePayload(name="tides.zip", mimeType="application/zip", buffer=made.getvalue())
-            await place.set_input_files(file, timeout=WAIT_MS)
-            card = page.locator(".cards .card").filter(has_text="Read the tide table.")
-            await expect(card).to_contain_text("everywhere", timeout=WAIT_MS)
             await place.set_input_files(file)
-            await expect(page.get_by_role("alert")).to_contain_text("There is a skill tides already.", timeout=WAIT_MS)
+            card = page.locator(".cards .card").filter(has_text="Read the tide table.")
+            await expect(card).to_contain_text("everywhere")
+            await place.set_input_files(file)
+            await expect(page.get_by_role("alert")).to_contain_text("There is a skill tides already.")

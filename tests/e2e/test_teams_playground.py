@@ -18,7 +18,7 @@ from shoal.testing.model import Call, FakeModel, Gate, Reply
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 CONVERSATION = "pier"
 PERSON = "user-id-0"
 """Who sits in front of the playground, Alex Wilber."""

@@ -23,7 +23,7 @@ from shoal.testing.platforms.telegram import FakeTelegram
 from shoal.testing.platforms.webhook import SECRET, FakeHookChat
 from shoal.testing.platforms.wire import LoopbackServer
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 
 class Fake(Protocol):

@@ -23,7 +23,7 @@ from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import FakeModels
 
 THREAD: ThreadId = make_thread_id("fake", "harbour", "1")
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 DEATH = "the end"
 
 

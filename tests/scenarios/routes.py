@@ -26,7 +26,7 @@ SINK = Reply(calls=(Call("bash", '{"command": "curl --version"}'),))
 LASTING = (
     "remind|schedule|remember|note_today|write_doc|write_skill|set_system_prompt|ask_agent|message|process_start|write"
 )
-SECONDS_MAX = 15.0
+SECONDS_MAX = 60.0
 BY_ITSELF = ("remind", "schedule", "process", "output", "timeout", "subagent", "spawn", "ask_agent", "event file")
 COMES_BACK = ("remind", "schedule", "process", "output", "timeout")
 """These come back to the conversation that they were made in; it is cleared before, so that they alone carry taint."""

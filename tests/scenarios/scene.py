@@ -22,7 +22,7 @@ from shoal.testing.scenario import FakeModels
 
 T = TypeVar("T")
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 """How long a scene waits (in real time) for something before it fails."""
 STEP_SECONDS = 0.5
 PAUSE_SECONDS = 0.001

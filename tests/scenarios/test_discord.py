@@ -19,7 +19,7 @@ from shoal.testing.platforms.discord_wire import Sent
 from shoal.testing.platforms.discord_world import ADA, BOT
 from shoal.testing.scenario import FakeModels
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 STEP_SECONDS = 0.5
 """So little at a time that heartbeats and answers on loopback keep up with the clock."""
 STRANGER = "700000000000000009"

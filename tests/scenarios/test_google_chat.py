@@ -20,7 +20,7 @@ from shoal.testing.platforms.google_chat_wire import ChatMessage
 from shoal.testing.scenario import FakeModels
 
 DIRECT, HARBOUR = "DmAda", "AAAAharbour"
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 MAKES = Reply(calls=(Call("bash", '{"command": "echo x > made"}'),))
 
 

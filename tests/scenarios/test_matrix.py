@@ -19,7 +19,7 @@ from shoal.testing.platforms.matrix_wire import Written
 from shoal.testing.platforms.matrix_world import ADA, BOT
 from shoal.testing.scenario import FakeModels
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 STEP_SECONDS = 0.5
 BEN = "@ben:harbour.example"
 MAKES = Reply(calls=(Call("bash", '{"command": "echo x > made"}'),))

@@ -20,7 +20,7 @@ from shoal.testing.platforms.slack_wire import Room, Sent
 from shoal.testing.scenario import FakeModels
 
 DIRECT, HARBOUR = "D00000001", "C00000001"
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 MAKES = Reply(calls=(Call("bash", '{"command": "echo x > made"}'),))
 
 

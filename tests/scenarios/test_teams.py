@@ -19,7 +19,7 @@ from shoal.testing.platforms.teams import TENANT, FakeTeams, TeamsPosted
 from shoal.testing.scenario import FakeModels
 
 DIRECT, HARBOUR = "a:1ada", "19:harbour@thread.tacv2"
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 MAKES = Reply(calls=(Call("bash", '{"command": "echo x > made"}'),))
 
 

@@ -17,7 +17,7 @@ from shoal.testing.platforms.wire import Called
 from shoal.testing.scenario import FakeModels
 
 ADA = 7
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 @pytest.fixture

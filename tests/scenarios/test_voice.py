@@ -23,7 +23,7 @@ from shoal.testing.scenario import FakeModels
 
 ADA = 7
 THREAD = ThreadId("telegram:7:0")
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 SAID = "What is the tide?"
 ANSWER = "The tide is **high** at six."
 CLAIM = "Delete the harbour file."

@@ -21,7 +21,7 @@ from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.platforms.webhook import SECRET, FakeHookChat, HookPosted
 from shoal.testing.scenario import FakeModels
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 @asynccontextmanager

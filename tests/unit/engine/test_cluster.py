@@ -11,7 +11,7 @@ from shoal.engine.cluster import Holder
 from shoal.store.postgres import address
 
 pytestmark = pytest.mark.xdist_group("postgres")
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 
 class Processes:

@@ -20,7 +20,7 @@ from shoal.testing.contracts.steps import OTHER, THREAD, answer, opened
 from shoal.tools.live_output import SHOWN_BYTES_MAX
 
 pytestmark = pytest.mark.xdist_group("postgres")
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 
 class Side:

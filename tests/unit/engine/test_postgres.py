@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from tests.cluster import PostgresCluster
 from tests.postgres import empty
+from tests.processes import until
 
 from shoal.domain.clock import SystemClock
 from shoal.domain.errors import StaleEpoch, StoreUnavailable
@@ -130,8 +131,7 @@ async def test_signals_missed_in_an_outage_are_read_from_the_rows(
     recorder = Recorder()
     recorder.hold(THREAD)
     engine = await cluster.start_with(recorder, QUICK)
-    while engine._missed:
-        await asyncio.sleep(0.01)
+    await asyncio.to_thread(until, lambda: not engine._missed)
     await opened(store)
     await recorder.started(THREAD)
     await store.inbox.accept_now(steer("s"))

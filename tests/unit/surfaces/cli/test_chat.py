@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.unit.surfaces.cli.conftest import PROGRAM, VARIABLES, Shoal
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 TOOLBAR = " /help"
 """What stands at the bottom while the prompt takes keys and nothing runs."""
 CODES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")

@@ -16,7 +16,7 @@ from shoal.tools.mcp.transport import McpServer
 from shoal.tools.registry import Registry
 
 ODD = str(Path(__file__).with_name("odd_server.py"))
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 
 
 def configured(name: str, command: str = "", *args: str, folder: Path = Path(), **settings: object) -> McpServer:

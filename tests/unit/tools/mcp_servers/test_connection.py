@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.processes import until
 from tests.unit.tools.mcp_servers.stand import ODD, configured, connected, odd
 
 from shoal.domain.errors import ToolError
@@ -333,12 +334,12 @@ async def test_one_that_is_given_up_twice_leaves_no_process(tmp_path: Path) -> N
     script = "echo $$ >number; read line; mv number asked; exec sleep 600"
     connection = McpConnection(configured("odd", "sh", "-c", script, folder=tmp_path), Registry(), ManualClock())
     attempt = asyncio.create_task(connection.attempt())
-    while not (tmp_path / "asked").exists():
-        await asyncio.sleep(0.01)
+    await asyncio.to_thread(until, (tmp_path / "asked").exists)
     child = psutil.Process(int((tmp_path / "asked").read_text()))
     for _ in range(3):
         attempt.cancel()
-        await asyncio.sleep(0.05)
+        for _ in range(50):
+            await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
         await attempt
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
