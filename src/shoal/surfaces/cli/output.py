@@ -63,7 +63,8 @@ def tell(text: str, to: TextIO | None = None) -> None:
 def worded(text: str, *, colour: bool = False) -> str:
     """A message without its backticks: what stands in them is cyan where there are colours, else quoted, and commands
     of Shoal stand there as they have to be typed here."""
-    return _CODE.sub(lambda found: f"\x1b[36m{found[1]}\x1b[39m" if colour else f"'{found[1]}'", as_typed(text))
+    shown = _CODE.sub(lambda found: f"\x1b[36m{found[1]}\x1b[39m" if colour else f"'{found[1]}'", as_typed(text))
+    return shown.replace("`", "'")  # one alone comes from what is told of
 
 
 def print_json(value: object) -> None:
