@@ -323,14 +323,14 @@ class Actor:
         notices = await services.folders.pull(self.thread, agent)
         await services.backfill.before(view, prompt)
         if prompt.refers_to:  # what stood before it may have been read back just now
-            known = {event.data.message_id for event in view.unprojected if isinstance(event.data, UserSaid)}
+            in_the_log = {event.data.message_id for event in view.unprojected if isinstance(event.data, UserSaid)}
             lines = [
                 msgspec.structs.replace(
                     line,
                     refers_to=tuple(
                         one
                         for one in line.refers_to
-                        if one.kind not in ("opening", "before") or one.message_id not in known
+                        if one.kind not in ("opening", "before") or one.message_id not in in_the_log
                     ),
                 )
                 for line in lines
