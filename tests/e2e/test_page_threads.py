@@ -1,11 +1,12 @@
 """Threads in the page: their groups, names, places and ends; finding what was said; who answers."""
 
+import asyncio
 import re
 from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import PHONE, THREAD, opened, violations
 from tests.e2e.test_page_layout import CONTRAST, assert_fits
@@ -228,6 +229,31 @@ async def test_a_command_chosen_in_the_search_is_written_once(browser: Browser, 
         await expect(box).to_have_value("")
         await page.go_back()
         await expect(box).to_have_value("something else")
+
+
+async def test_what_became_of_a_command_is_told_where_it_was_given(browser: Browser, api: PageApi) -> None:
+    talk(api, THREAD, "one")
+    talk(api, OTHER, "two")
+    api.titles = {OTHER: "Plan of the coast"}
+    left = asyncio.Event()
+
+    async def late(route: Route) -> None:
+        await left.wait()
+        await route.fulfill(status=503, json={"error": {"code": "away", "message": "The database is away."}})
+
+    async with opened(browser, api.address) as page:
+        box = page.get_by_label("Message")
+        await page.route("**/command", late)
+        await box.fill("/status of the first")
+        async with page.expect_response("**/command"):
+            await page.keyboard.press("Enter")
+            await page.locator(".threads a", has_text="Plan of the coast").click()
+            await expect(page.get_by_role("heading", name="Plan of the coast")).to_be_visible()
+            left.set()
+        await expect(page.get_by_role("alert")).to_have_count(0)
+        await expect(box).to_have_value("")
+        await page.go_back()
+        await expect(box).to_have_value("/status of the first")
 
 
 async def test_agent_and_model_are_chosen_with_the_first_message_and_later(browser: Browser, api: PageApi) -> None:
