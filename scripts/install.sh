@@ -3,7 +3,7 @@
 #
 #   scripts/install.sh requirements/NAME.txt [FOLDER]
 #
-# uv does that in a fifth of pip's time. What is wrong then is told by pip, which also knows an index from its own
+# uv does that in a third of pip's time. What is wrong then is told by pip, which also knows an index from its own
 # configuration.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -29,6 +29,14 @@ def talk(api: PageApi, thread: str, text: str, turn: str = "t1", agent: str = "m
     api.append(thread, TurnFinished("done", f"On {text}.", 1, Usage(900, 40)), turn)
 
 
+def plans(api: PageApi) -> None:
+    """Two threads, and in the search for `plan` one of them and a command."""
+    talk(api, THREAD, "one")
+    talk(api, OTHER, "two")
+    api.titles = {OTHER: "Plan of the coast"}
+    api.lists["commands"] = [{"name": "plan", "description": "make one", "usage": ""}]
+
+
 async def manage(page: Page) -> None:
     """Open what can be done with the thread that is shown."""
     await page.get_by_role("button", name="More about this thread").click()
@@ -133,10 +141,7 @@ async def test_what_was_said_is_found_and_shown(browser: Browser, api: PageApi) 
 
 
 async def test_the_search_leads_to_threads_views_and_commands(browser: Browser, api: PageApi) -> None:
-    talk(api, THREAD, "one")
-    talk(api, OTHER, "two")
-    api.titles = {OTHER: "Plan of the coast"}
-    api.lists["commands"] = [{"name": "plan", "description": "make one", "usage": ""}]
+    plans(api)
     async with opened(browser, api.address) as page:
         await page.get_by_role("button", name="Search", exact=True).click()
         await page.get_by_role("combobox", name="Search").fill("plan")
@@ -168,9 +173,7 @@ const rendered = async () => { for (let passed = 0; passed < 20; passed += 1) aw
 
 
 async def test_a_key_right_after_what_was_searched_for_moves_the_choice(browser: Browser, api: PageApi) -> None:
-    talk(api, OTHER, "two")
-    api.titles = {OTHER: "Plan of the coast"}
-    api.lists["commands"] = [{"name": "plan", "description": "make one", "usage": ""}]
+    plans(api)
     async with opened(browser, api.address) as page:
         await page.get_by_role("button", name="Search", exact=True).click()
         await page.get_by_role("combobox", name="Search").fill("coast")
@@ -214,10 +217,7 @@ async def test_a_key_right_after_a_change_of_threads_sends_nothing_of_the_former
 
 
 async def test_a_command_chosen_in_the_search_is_written_once(browser: Browser, api: PageApi) -> None:
-    talk(api, THREAD, "one")
-    talk(api, OTHER, "two")
-    api.titles = {OTHER: "Plan of the coast"}
-    api.lists["commands"] = [{"name": "plan", "description": "make one", "usage": ""}]
+    plans(api)
     async with opened(browser, api.address) as page:
         box = page.get_by_label("Message")
         await page.get_by_role("button", name="Search", exact=True).click()
@@ -232,9 +232,7 @@ async def test_a_command_chosen_in_the_search_is_written_once(browser: Browser, 
 
 
 async def test_what_became_of_a_command_is_told_where_it_was_given(browser: Browser, api: PageApi) -> None:
-    talk(api, THREAD, "one")
-    talk(api, OTHER, "two")
-    api.titles = {OTHER: "Plan of the coast"}
+    plans(api)
     left = asyncio.Event()
 
     async def late(route: Route) -> None:
