@@ -33,11 +33,11 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import scenario
 
-PARTS = 4
+PARTS = 2
 """They run side by side."""
-EXAMPLES = 320
+EXAMPLES = 160
 """Random talks, in all; the target `people` of `make fuzz` plays many more."""
-HELD_EXAMPLES = 64
+HELD_EXAMPLES = 32
 """Talks in which a turn of the owner may be at work while a stranger looks."""
 
 SPOKEN = Act("owner alone", "{w}")

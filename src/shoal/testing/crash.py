@@ -8,6 +8,7 @@ when all of them are answered, or by SIGKILL at the ordered write. What the outs
 
 import asyncio
 import gc
+import importlib
 import json
 import os
 import random
@@ -23,6 +24,7 @@ from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
+from shoal.domain.network import default_tls
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.sandbox.host import HostSandbox
@@ -59,6 +61,13 @@ class Outcome(msgspec.Struct, frozen=True):
 
     status: int
     writes: int = 0
+
+
+class _End(msgspec.Struct, frozen=True):
+    """What a child tells that ends by itself."""
+
+    writes: int = 0
+    imported: list[str] = []
 
 
 class World:
@@ -173,22 +182,28 @@ async def live(order: Order) -> int:
 
 
 def serve_forked(kind: type[T], live: Callable[[T], Coroutine[object, object, int]]) -> None:
-    """Serve orders of a kind until standard input ends: each is lived in a forked child, whose end is told."""
-    gc.freeze()  # else each child looks through all that was imported for garbage, and copies its pages for that
+    """Serve orders of a kind until standard input ends: each is lived in a forked child, whose end is told. What a
+    child had to import, the next ones start with."""
+    default_tls()  # takes long, and is kept
     for line in sys.stdin:
+        gc.freeze()  # else each child looks through all that was imported for garbage, and copies its pages for that
         order = msgspec.json.decode(line, type=kind)
         receive, send = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(receive)
-            writes = asyncio.run(live(order))
-            os.write(send, str(writes).encode())
+            had = set(sys.modules)
+            end = _End(asyncio.run(live(order)), [name for name in sys.modules if name not in had])
+            os.write(send, msgspec.json.encode(end))
             os._exit(0)
         os.close(send)
-        with os.fdopen(receive) as answers:
+        with os.fdopen(receive, "rb") as answers:
             text = answers.read()
         _, status = os.waitpid(child, 0)
-        outcome = Outcome(os.waitstatus_to_exitcode(status), int(text or 0))
+        end = msgspec.json.decode(text, type=_End) if text else _End()
+        for name in end.imported:
+            importlib.import_module(name)
+        outcome = Outcome(os.waitstatus_to_exitcode(status), end.writes)
         sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
         sys.stdout.flush()
 

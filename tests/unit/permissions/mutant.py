@@ -1,4 +1,4 @@
-"""Changes one operator of a module after the other and runs tests on what comes out: `mutant.py FILE FIRST STEP TEST…`.
+"""Changes one operator of a module after the other and runs tests on what comes out: `mutant.py FILE TEST…`.
 
 The tests are collected once. Each change is made in a process of its own, which starts from this one: there the code of
 the module's functions is exchanged under everybody who holds them. Prints a line for each change: 1 when a test noticed
@@ -9,7 +9,7 @@ import ast
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -122,15 +122,14 @@ def exchange(path: Path, number: int) -> str:
 class Loop:
     """Takes pytest's loop over the collected tests: all of them for each change, up to the first that fails."""
 
-    def __init__(self, path: Path, numbers: Iterable[int]) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._numbers = numbers
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Make each change in a child. Plain tests come before those that try many examples, and what has noticed one
         change comes first for the next, which is near it."""
         items = sorted(session.items, key=lambda item: hasattr(getattr(item, "obj", None), "hypothesis"))
-        for number in self._numbers:
+        for number in range(mutations(self._path)):
             sys.stdout.flush()
             receive, send = os.pipe()
             child = os.fork()
@@ -159,7 +158,6 @@ if __name__ == "__main__":
     # Nothing has to be made smaller, since nobody looks at what broke.
     settings.register_profile("mutant", max_examples=EXAMPLES, database=None, deadline=None, phases=[Phase.generate])
     settings.load_profile("mutant")
-    file, first, step = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    loop = Loop(file, range(first, mutations(file), step))
+    loop = Loop(Path(sys.argv[1]))
     quiet = ("-q", "--capture=no", "-W", "ignore::pytest.PytestAssertRewriteWarning")
-    sys.exit(pytest.main([*quiet, *NO_PLUGINS, *sys.argv[4:]], plugins=[loop]))
+    sys.exit(pytest.main([*quiet, *NO_PLUGINS, *sys.argv[2:]], plugins=[loop]))
