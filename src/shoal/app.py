@@ -8,7 +8,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Literal
@@ -266,6 +266,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
     clock = overrides.clock or SystemClock()
     home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     home.data.mkdir(exist_ok=True)
+    with suppress(OSError):  # a link to a disk that was taken away, say
+        home.events.mkdir(exist_ok=True)  # before the first turn, which may put a file there
     async with unwrapped(), AsyncExitStack() as stack:
         backend = await stack.enter_async_context(open_backend(config, home, role, overrides.wrap_driver))
         store = Store(backend.driver, clock)

@@ -279,7 +279,6 @@ class Diary:
             await world.ada.says(f"plan {json.dumps({'do': 'create', **plan})}")
             await world.is_quiet()
         events = world.app.home.events
-        events.mkdir(parents=True)
         for name, event in self.week.files.items():
             (events / name).write_text(json.dumps({"threadId": world.ada.thread, **event}))
 

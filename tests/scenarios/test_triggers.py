@@ -49,10 +49,17 @@ async def test_a_reminder_outlives_a_restart(tmp_path: Path) -> None:
 async def test_an_event_file_starts_a_turn_once(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("the file said so")) as world:
         event = {"type": "immediate", "threadId": world.ada.thread, "text": "something happened"}
-        world.app.home.events.mkdir(parents=True, exist_ok=True)
-        (world.app.home.events / "signal.json").write_text(json.dumps(event))
+        (world.app.home.events / "signal.json").write_text(json.dumps(event))  # whose folder is there from the start
         await world.ada.sees("the file said so")
         assert world.model.calls == 1
+
+
+async def test_a_start_does_without_a_directory_of_event_files_that_was_taken_away(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "events").symlink_to(tmp_path / "away")
+    async with scenario(tmp_path, FakeModel("here")) as world:
+        await world.ada.says("hello")
+        await world.ada.sees("here")
 
 
 async def test_people_and_the_agent_see_and_cancel_the_same_schedules(tmp_path: Path) -> None:
