@@ -565,7 +565,7 @@ async def test_a_thread_in_which_somebody_spoke_before_it_was_a_copy_says_that_i
         await early.says("hello?")
         await world.happens(early.thread, "turn_finished")
         await chat.says("harbour", "1", "/fork", message_id="early")
-        await early.sees("Our conversation could not be copied. There is a thread")
+        await early.sees("Our conversation could not be copied. Somebody spoke in this thread before")
         assert "forked" not in await world.types(early.thread)
         await world.is_quiet()
 

@@ -58,6 +58,7 @@ log = logging.getLogger(__name__)
 
 COPIED = "A copy of our conversation goes on in this thread."
 NOT_COPIED = "Our conversation could not be copied. {why}"
+SPOKE_BEFORE = "Somebody spoke in this thread before the copy was made. `/fork` makes another."
 CHANGED_AFTERWARDS = (
     "I have answered this already and see the change with your next message. `/retry` answers it as it is now."
 )
@@ -391,9 +392,11 @@ class Orchestrator:
                 at = self._services.clock.now() + timedelta(seconds=UNDER_WAY_SECONDS)
                 await outbox.retry(row, at, str(error), maybe_sent=True)
             except (ShoalError, OSError) as error:
-                if isinstance(error, Conflict) and (fate := await outbox.fate(row.id)) and fate.state == "sent":
-                    return  # another process has made it meanwhile
                 why = f"This machine's disk refused it: {error.strerror}." if isinstance(error, OSError) else str(error)
+                if isinstance(error, Conflict):
+                    if (fate := await outbox.fate(row.id)) and fate.state == "sent":
+                        return  # another process has made it meanwhile
+                    why = SPOKE_BEFORE
                 await self._services.senders.post(NewPost(f"{row.id}:failed", thread, NOT_COPIED.format(why=why)))
                 await outbox.fail(row, why)
             return

@@ -8,7 +8,8 @@ one-shot    stays until its time, then moves to done/        a stored trigger na
 periodic    stays; deleting it removes the trigger           a stored trigger named `file:NAME`
 any         moves to failed/ with a .reason.txt beside it    nothing: it is malformed, was missed, or sending failed
 
-A file that changes replaces its trigger. One that is not yet JSON is taken for half written and read again three times.
+A file that changes replaces its trigger. One that is not yet JSON is taken for half written and read again three times,
+and as often anew while it changes.
 
 The heartbeat: every so often the agent reads `data/HEARTBEAT.md` and does what stands there, without any history.
 
@@ -137,8 +138,10 @@ class EventFiles:
             if left:
                 await self.clock.sleep(seconds)
                 left = await self._settle({name: present[name] for name in left}, stored)
+        now = self._present() if left else {}
         for name, problem in left.items():
-            self._refuse(name, present[name], problem)
+            if now.get(name) == present[name]:  # else it is being written: the next scan looks again
+                self._refuse(name, present[name], problem)
 
     async def _settle(
         self, files: Mapping[str, _EventFileStamp], stored: Mapping[str, list[Trigger]]

@@ -297,6 +297,20 @@ async def test_a_half_written_file_is_read_again(files: Files) -> None:
     assert len(files.stand.inbox.prompts) == 1
 
 
+async def test_a_file_that_is_written_slowly_is_read_once_it_is_whole(files: Files) -> None:
+    text = json.dumps(IMMEDIATE)
+    path = files.put("hook.json", "")
+    for end in (len(text) // 3, len(text) // 2, len(text)):
+        task = asyncio.create_task(files.watching.scan())
+        for _ in range(2):
+            await files.stand.clock.advance_to_next()
+        path.write_text(text[:end], "utf-8")
+        await files.stand.clock.advance_to_next()
+        await task
+    assert files.names("failed") == []
+    assert len(files.stand.inbox.prompts) == 1
+
+
 async def test_a_file_that_stays_half_written_fails(files: Files) -> None:
     files.put("hook.json", "")
     task = asyncio.create_task(files.watching.scan())
