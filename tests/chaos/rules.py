@@ -546,7 +546,7 @@ LEFT_OVER = {
     "messages no turn took": "select platform, key, state from inbox where state = 'pending'",
     "posts not sent": """
         select id, state, attempts, error from outbox where state <> 'sent'
-        and not (id like 'fork:%' and state = 'failed' and error like 'There is a thread % already%')
+        and not (id like 'fork:%' and state = 'failed' and error like 'Somebody spoke in this thread %')
     """,  # a kill came between a copy's thread and the copy, and its person wrote there first: `Record.kills` bounds it
     "undos under way": "select id, thread from checkpoints where undoes <> '' and ended_at is null",
     "questions left open": "select id, thread from approvals where state = 'pending'",
