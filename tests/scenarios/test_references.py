@@ -77,9 +77,11 @@ async def test_what_the_owner_said_before_is_theirs(tmp_path: Path, telegram: Fa
 
 async def test_an_answer_of_the_bot_is_told_as_it_was_given(tmp_path: Path, telegram: FakeTelegram) -> None:
     model = FakeModel("High tide is at **six**.", "At noon.")
-    async with running(tmp_path, telegram, model):
+    async with running(tmp_path, telegram, model) as app:
         await telegram.says(ADA, "when is high tide?")
         answer = await sees(telegram, "six")
+        while await app.store.outbox.depth():  # noqa: ASYNC110 (until it is known to be ours)
+            await asyncio.sleep(0)
         await telegram.says(ADA, "and low?", reply_to=answer.id)
         await sees(telegram, "At noon.")
     asked = model.requests[1].messages[-1].text
