@@ -44,7 +44,9 @@ _NOTICE = re.compile(
 _UNDONE = re.compile(r"^Restored \d+ file|^This was undone already")
 _LEFT = re.compile(r"- `(?P<path>[^`]+)` was not restored")
 _NOT_UNDONE = re.compile(r"has something to do|still at work|Keep or overwrite|^There is nothing to restore")
-_NOT_FOUND = re.compile(r"changed (no )?files that can still be|could not be read or kept|is not kept any more")
+_NOT_FOUND = re.compile(
+    r"changed (no )?files that can still be|could not be read or kept|is not kept any more|disk refused it"
+)
 
 
 class Platform(NamedTuple):

@@ -374,6 +374,20 @@ async def test_a_workspace_that_cannot_be_kept_is_told_and_the_turn_goes_on(tmp_
         os.unlink(world.app.home.data / "checkpoints")
 
 
+async def test_what_the_disk_refuses_of_an_undo_is_not_said_to_be_elsewhere(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
+        only, thread, undo = await turn(world), world.ada.thread, world.app.orchestrator.undo
+        (kept,) = (path for path in (world.app.home.data / "checkpoints").iterdir() if path.is_dir())
+        away = kept.rename(tmp_path / "away")
+        kept.write_text("in the way")
+        for asked in (undo.undo(thread, only, OWNER), undo.undo(thread, "last", OWNER), undo.show(thread, only)):
+            with pytest.raises(Conflict, match="disk refused it: Not a directory"):
+                await asked
+        kept.unlink()
+        away.rename(kept)
+        assert (await undo.undo(thread, "last", OWNER)).restored == 1
+
+
 async def test_an_undo_that_was_cut_is_ended_by_the_next_start(tmp_path: Path) -> None:
     model = FakeModel(runs("echo 1 > a.txt; echo 1 > b.txt"), "done")
     async with scenario(tmp_path, model) as world:

@@ -12,7 +12,6 @@ changed since. A subagent's work counts as its parent's; what it does after the 
 its own in the same conversation.
 """
 
-import contextlib
 import logging
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
@@ -122,7 +121,7 @@ class Undo:
                 room -= len(made.diff)
                 files.append(made)
         except OSError as error:
-            raise NotFound(NOT_HERE) from error
+            raise _why_not(error) from error
         is_open = row.ended_at is None
         notes, beyond = await self._told(row)
         return TurnChanges(
@@ -149,11 +148,15 @@ class Undo:
         for row in turns:
             if row.undone_by or (row.thread != thread and any(_covers(other, row) for other in turns)):
                 continue
-            with contextlib.suppress(OSError):  # not kept any more
+            try:
                 now[row.workspace] = now.get(row.workspace) or await self._now(row)
                 planned = await self._plan(row, now[row.workspace])
-                if any(one.since != "restored" for one in planned):  # what was written as it was before is no change
-                    found.append((row, len(planned)))
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) or not error.strerror:
+                    continue  # not kept any more
+                raise _why_not(error) from error
+            if any(one.since != "restored" for one in planned):  # what was written as it was before is no change
+                found.append((row, len(planned)))
             if len(found) == limit:
                 break
         return found
@@ -214,7 +217,7 @@ class Undo:
                 }
                 then = await in_thread(lambda: trees.replaced(now, targets))
             except OSError as error:
-                raise NotFound(NOT_HERE) from error
+                raise _why_not(error) from error
             undo = clock.new_id()
             done = msgspec.structs.replace(row, thread=await self._family(row.thread))  # whose model is to know
             await self._rows.begin_undo(undo, done, asker.user, now, then)
@@ -412,6 +415,15 @@ class Undo:
         if len(lines) > BEYOND_MAX:
             lines[BEYOND_MAX:] = [f"and {len(lines) - BEYOND_MAX} more"]
         return notes, (*lines, "What was said stays said.")
+
+
+def _why_not(error: OSError) -> ShoalError:
+    """What to say where what a turn found, or how the files are now, could not be read or kept."""
+    if isinstance(error, FileNotFoundError):
+        return NotFound(NOT_HERE)
+    if error.strerror:
+        return Conflict(f"This machine's disk refused it: {error.strerror}. Once that is mended, try again.")
+    return Conflict(str(error))  # damaged, or the object store's own words
 
 
 def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
