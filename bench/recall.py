@@ -321,9 +321,11 @@ async def measure(model: Path) -> dict[str, float]:
             places.append(texts.index(note) if note in texts else NOTES)
         floor = Floor(await embeddings.embed(COHORT))
         best = 0
+        directions = [(line, _direction(embeddings.vectors[line])) for line in lines]
         for note, question in PAIRS:
             asked = embeddings.vectors[question]
-            cosine, nearest = max((_cosine(asked, embeddings.vectors[line]), line) for line in lines)
+            towards = _direction(asked)
+            cosine, nearest = max((sum(map(mul, towards, direction)), line) for line, direction in directions)
             best += nearest == note and cosine > floor.of(code_of(asked))
         unlike = [await library.nearest(question, lambda _: True, "", 8) for question in UNLIKE]
         await embeddings.close()
@@ -347,8 +349,10 @@ async def measure(model: Path) -> dict[str, float]:
         }
 
 
-def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(map(mul, one, other)) / (math.hypot(*one) * math.hypot(*other))
+def _direction(vector: Sequence[float]) -> list[float]:
+    """It at a length of one."""
+    length = math.hypot(*vector)
+    return [number / length for number in vector]
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ if MEMORY.is_dir() and _free_memory() > MEMORY_BYTES_MIN and _takes_programs(MEM
     # Thousands of tests commit and wait for the disk each time; none of them takes the power away.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
-settings.register_profile("shoal", deadline=None)
+settings.register_profile("shoal", deadline=None, max_examples=60)
 settings.load_profile("shoal")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in the background ignores it, and so would its children

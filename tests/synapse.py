@@ -26,6 +26,7 @@ _MORE = """
 registration_shared_secret: "{secret}"
 enable_registration: false
 presence: {{enabled: false}}
+bcrypt_rounds: 4
 rc_message: {{per_second: 1000, burst_count: 1000}}
 rc_login:
   address: {{per_second: 1000, burst_count: 1000}}

@@ -14,6 +14,7 @@ from shoal.store.postgres import PoolSettings, open_postgres
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 
 
 def run(open_store: Callable[[], Awaitable[Store]], *, examples: int, steps: int) -> None:
@@ -31,7 +32,7 @@ def run(open_store: Callable[[], Awaitable[Store]], *, examples: int, steps: int
 def test_the_mailbox_over_sqlite(tmp_path: Path) -> None:
     async def open_store() -> Store:
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
-        return Store(SqliteDriver(folder / "shoal.db", synchronous="OFF"), ManualClock())
+        return Store(SqliteDriver(empty_database(folder / "shoal.db"), synchronous="OFF"), ManualClock())
 
     run(open_store, examples=60, steps=40)
 

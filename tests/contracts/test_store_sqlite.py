@@ -9,6 +9,7 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.store import StoreContract
+from shoal.testing.database import empty_database
 
 
 class TestSqliteStore(StoreContract):
@@ -22,6 +23,6 @@ class TestSqliteStore(StoreContract):
     @pytest.fixture
     async def store(self, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Store]:
         """An empty store."""
-        store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+        store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), clock)
         yield store
         await store.close()

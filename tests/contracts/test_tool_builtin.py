@@ -23,6 +23,7 @@ from shoal.store.store import Store
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import ToolContract, tool_context
+from shoal.testing.database import empty_database
 from shoal.tools.functions import tool as make_tool
 from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
@@ -87,7 +88,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     folder = tmp_path_factory.mktemp("store")
     registry = standard_tools(SandboxSettings(), ToolsSettings(hardware=True))
     clock = ManualClock()
-    driver = SqliteDriver(folder / "shoal.db", synchronous="OFF")
+    driver = SqliteDriver(empty_database(folder / "shoal.db"), synchronous="OFF")
     adapters = {"web": FakeChat("web")}
     for tool in lookup_tools(Store(driver, clock), LocalFiles(folder / "artifacts"), adapters, as_they_say):
         registry.add(tool)

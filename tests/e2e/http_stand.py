@@ -54,6 +54,7 @@ from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.surfaces.http.server import WebOptions, serve
+from shoal.testing.database import empty_database
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins
 from shoal.tools.memory_book import MemoryBook
@@ -184,7 +185,7 @@ class Stand:
         root.mkdir(exist_ok=True)
         self.home = Home(root)
         self.clock = SettableClock()
-        driver = SqliteDriver(self.home.database_file, synchronous="OFF")
+        driver = SqliteDriver(empty_database(self.home.database_file), synchronous="OFF")
         self.backend = SimpleNamespace(health=driver.health)
         self.store = Store(driver, self.clock)
         self.hub = Hub()

@@ -15,8 +15,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
 from shoal.domain.clock import iso
 from shoal.domain.events import (
@@ -31,9 +30,12 @@ from shoal.domain.events import (
     encode_live,
 )
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
+from shoal.surfaces.console import CONTENT_SECURITY_POLICY, PREFIX
+from shoal.surfaces.http.page import Page
 
 TOKEN = "page-test"
+PAGE = Page()
+"""Read once for all tests."""
 ME = {
     "token": "", "scope": "admin", "person": "web:owner", "author": "owner", "name": "owner", "agent": "",
     "thread_prefix": "web:lobby:", "answers_as": "main", "answers_with": "demo",
@@ -153,7 +155,7 @@ class PageApi:
     def _application(self) -> Starlette:
         routes = [
             Route("/", self._index),
-            Mount(PREFIX, StaticFiles(directory=FILES)),
+            Route(f"{PREFIX}/{{name:path}}", self._file),
             Route("/api/threads", self._threads),
             Route("/api/threads/{thread}", self._thread),
             Route("/api/threads/{thread}", self._change, methods=["PATCH"]),
@@ -181,7 +183,14 @@ class PageApi:
             response: Response = RedirectResponse("/", 303)
             response.set_cookie("shoal", TOKEN, httponly=True, samesite="strict")
             return response
-        return Response((FILES / "index.html").read_bytes(), 200, headers, "text/html")
+        return Response(PAGE.read("index.html").content, 200, headers, "text/html")
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if not PAGE.has(name):
+            return Response(None, 404)
+        found = PAGE.read(name)
+        return Response(found.content, 200, {"Cache-Control": "no-cache"}, found.media_type)
 
     def _info(self, thread: str) -> dict[str, object]:
         journal = self.journals[thread]

@@ -17,6 +17,7 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.ports import Tool
 from shoal.permissions.access import AccessRules
 from shoal.sandbox.host import HostSandbox
+from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import FakeModels
 
@@ -147,6 +148,7 @@ async def playing(
     parts = Overrides(
         clock=stand.clock, models=FakeModels(model), sandbox=HostSandbox(), adapters=stand.adapters, access=access
     )
+    empty_database(home / "shoal.db")
     async with open_app(load_config(home, {}, overrides), parts) as app:
         for tool in tools:
             app.tools.add(tool)

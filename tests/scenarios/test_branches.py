@@ -41,6 +41,7 @@ from shoal.domain.records import CopyOf, NewPost, OutboxRow
 from shoal.permissions.access import AccessRules
 from shoal.permissions.taint import TaintState
 from shoal.store.driver import Driver, Script
+from shoal.store.projections import Projections
 from shoal.testing.chat import LIMITS, FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.faults import Side, WrappedDriver
@@ -306,8 +307,11 @@ async def test_a_refused_fork_leaves_nothing_behind(tmp_path: Path) -> None:
         bob = world.person("bob", "2")
         await bob.says("hello")
         await world.happens(bob.thread, "turn_finished")
-        await world.is_quiet()  # its files are written
-        home, before = world.app.home, sorted((tmp_path / "data").rglob("*"))
+        home = world.app.home
+        for thread in (world.ada.thread, bob.thread):
+            while Projections(home).last_seq(thread) < (await world.journal(thread))[-1].seq:
+                pass  # its files are about to be written
+        before = sorted((tmp_path / "data").rglob("*"))
         for target in (bob.thread, world.ada.thread):
             with pytest.raises(Conflict, match="already"):
                 await world.app.snapshots.fork(world.ada.thread, target, "owner")

@@ -10,6 +10,7 @@ import pytest
 from tests.forks import ForkServer, fork_server
 
 from shoal.testing.crash import Order, World, sayings
+from shoal.testing.database import empty_database
 
 pytestmark = pytest.mark.slow
 
@@ -23,6 +24,7 @@ def server() -> Iterator[ForkServer[Order]]:
 def order_in(folder: Path, seed: int) -> Order:
     (folder / "home").mkdir(parents=True)
     (folder / "world").mkdir()
+    empty_database(folder / "home" / "shoal.db")
     return Order(str(folder / "home"), str(folder / "world"), seed=seed)
 
 

@@ -13,6 +13,7 @@ from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Seen, own_words
 from shoal.testing.platforms.discord import TOKEN, FakeDiscord
 from shoal.testing.platforms.discord_wire import Sent
@@ -65,6 +66,7 @@ async def running(
     }
     parts = Overrides(clock=pier.clock, models=FakeModels(model), sandbox=HostSandbox())
     known = len(pier.fake.world.commands)
+    empty_database(home / "shoal.db")
     async with open_app(load_config(home, {}, overrides), parts) as app:
         if not known:
             await in_time(pier.clock, pier.fake.until(lambda: pier.fake.world.commands or None))

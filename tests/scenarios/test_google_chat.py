@@ -14,6 +14,7 @@ from shoal.config import load_config
 from shoal.domain.permissions import Asker
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.platforms.google_chat import FakeGoogleChat
 from shoal.testing.platforms.google_chat_wire import ChatMessage
@@ -61,6 +62,7 @@ async def running(home: Path, quay: Quay, model: FakeModel, profile: str = "open
         "web": {"public_url": "https://bot.example.org"},
     }
     parts = Overrides(clock=quay.clock, models=FakeModels(model), sandbox=HostSandbox())
+    empty_database(home / "shoal.db")
     async with open_app(load_config(home, {}, overrides), parts) as app:
         await in_time(quay.clock, quay.fake.until(lambda: quay.fake.granted == 2))
         use(quay, app, "google_chat")

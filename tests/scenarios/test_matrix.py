@@ -13,6 +13,7 @@ from shoal.config import load_config
 from shoal.domain.permissions import Asker
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
 from shoal.testing.platforms.matrix import TOKEN, FakeMatrix
 from shoal.testing.platforms.matrix_wire import Written
@@ -63,6 +64,7 @@ async def running(home: Path, pier: Pier, model: FakeModel, profile: str = "open
     }
     parts = Overrides(clock=pier.clock, models=FakeModels(model), sandbox=HostSandbox())
     syncs = pier.fake.syncs
+    empty_database(home / "shoal.db")
     async with open_app(load_config(home, {}, overrides), parts) as app:
         await in_time(pier.clock, pier.fake.until(lambda: pier.fake.syncs > syncs or None))
         yield app

@@ -10,6 +10,7 @@ from tests.scenarios.process_life import Life
 
 from shoal.sandbox.processes import identity_of
 from shoal.testing.crash import World
+from shoal.testing.database import empty_database
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +27,7 @@ def life_in(folder: Path) -> Life:
         (folder / name).mkdir(parents=True)
     command = f"echo $$ >> {folder}/pids; echo ready; sleep 0.1; exit 3"
     hooks: list[dict[str, object]] = [{"on": "exit"}, {"on": "output", "pattern": "^ready$"}]
+    empty_database(folder / "home" / "shoal.db")
     return Life(str(folder / "home"), str(folder / "world"), command, hooks)
 
 

@@ -31,7 +31,8 @@ async def test_other_exit_codes_tell_nothing_and_a_kill_fires_no_hook(tmp_path: 
         await world.ada.sees("One.")
         await world.ada.says("and another")
         await world.ada.sees("Two.")
-        (sleeper,) = await world.app.processes.of_agent("main", "", running=True)
+        found = await world.app.processes.of_agent("main", "")
+        (sleeper,) = (one for one in found if one.spec.command == "sleep 60")
         await world.app.processes.kill(sleeper.id, "owner")
         await until(world, lambda found: all(one.state != "running" and one.told for one in found))
         states = {one.state for one in await world.app.processes.of_agent("main", "")}

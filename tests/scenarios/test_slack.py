@@ -13,6 +13,7 @@ from shoal.config import load_config
 from shoal.domain.ids import ThreadId
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.platforms.slack import APP_TOKEN, BOT_TOKEN, FakeSlack
 from shoal.testing.platforms.slack_methods import BOT
@@ -69,6 +70,7 @@ async def running(
         "sandbox": {"kind": "host"},
     }
     parts = Overrides(clock=pier.clock, models=FakeModels(model), sandbox=HostSandbox())
+    empty_database(home / "shoal.db")
     async with open_app(load_config(home, {}, overrides), parts) as app:
         yield app
 

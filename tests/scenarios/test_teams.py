@@ -14,6 +14,7 @@ from shoal.config import load_config
 from shoal.domain.permissions import Asker
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.platforms.teams import TENANT, FakeTeams, TeamsPosted
 from shoal.testing.scenario import FakeModels
@@ -56,6 +57,7 @@ async def running(home: Path, quay: Quay, model: FakeModel, profile: str = "open
         "sandbox": {"kind": "host"},
     }
     parts = Overrides(clock=quay.clock, models=FakeModels(model), sandbox=HostSandbox())
+    empty_database(home / "shoal.db")
     async with open_app(load_config(home, {}, overrides), parts) as app:
         for adapter in app.adapters.values():
             if isinstance(adapter, TeamsAdapter):

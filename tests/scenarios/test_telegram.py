@@ -11,6 +11,7 @@ from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.clock import Clock
 from shoal.sandbox.host import HostSandbox
+from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.platforms.telegram import TOKEN, FakeTelegram, Sent
 from shoal.testing.platforms.wire import Called
@@ -43,6 +44,7 @@ async def running(
     }
     models = FakeModels(model) if model is not None else None
     parts = Overrides(clock=clock, models=models, sandbox=HostSandbox())
+    empty_database(home / "shoal.db")
     async with open_app(load_config(home, {}, overrides), parts) as app:
         yield app
 

@@ -14,6 +14,7 @@ from tests.scenarios.test_crash import Journal
 from tests.scenarios.trigger_life import KINDS, OPENING_KINDS, Life
 
 from shoal.testing.crash import Order, World
+from shoal.testing.database import empty_database
 
 pytestmark = pytest.mark.slow
 MOMENTS = 8
@@ -29,6 +30,7 @@ def server() -> Iterator[ForkServer[Life]]:
 def life_in(folder: Path) -> Life:
     for name in ("home", "world"):
         (folder / name).mkdir(parents=True)
+    empty_database(folder / "home" / "shoal.db")
     return Life(str(folder / "home"), str(folder / "world"))
 
 

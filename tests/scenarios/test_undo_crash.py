@@ -13,6 +13,7 @@ from tests.postgres import database, empty
 from tests.scenarios.undo_life import RESTORED, UNDOS, Life
 
 from shoal.testing.crash import World
+from shoal.testing.database import empty_database
 from shoal.testing.faults import Side
 
 pytestmark = pytest.mark.slow
@@ -28,6 +29,8 @@ def server() -> Iterator[ForkServer[Life]]:
 def life_in(folder: Path, address: str = "") -> Life:
     for name in ("home", "world"):
         (folder / name).mkdir(parents=True)
+    if not address:
+        empty_database(folder / "home" / "shoal.db")
     return Life(str(folder / "home"), str(folder / "world"), address)
 
 

@@ -14,6 +14,7 @@ from shoal.domain.events import UserSaid
 from shoal.domain.ids import ThreadId
 from shoal.domain.speech import seconds_of
 from shoal.sandbox.host import HostSandbox
+from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Refusal
 from shoal.testing.model.speech import recording, words_in
 from shoal.testing.platforms.telegram import TOKEN, FakeTelegram, Sent
@@ -48,6 +49,7 @@ async def running(
     }
     overrides["speech"] = {"recognition": "ears/whisper-1", "speaking": "ears/tts-1", **settings.get("speech", {})}
     parts = Overrides(models=FakeModels(model), sandbox=HostSandbox())
+    empty_database(home / "shoal.db")
     async with open_app(load_config(home, {}, overrides), parts) as app:
         yield app
 

@@ -17,6 +17,7 @@ from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.posts import WRITING
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.platforms.webhook import SECRET, FakeHookChat, HookPosted
 from shoal.testing.scenario import FakeModels
@@ -47,6 +48,7 @@ async def running(home: Path, hook: FakeHookChat, model: FakeModel, clock: Clock
         "platforms": {"webhook": {"ticker": account}}, "sandbox": {"kind": "host"},
     }  # fmt: skip
     parts = Overrides(clock=clock, models=FakeModels(model), sandbox=HostSandbox())
+    empty_database(home / "shoal.db")
     async with open_app(load_config(home, {}, overrides), parts) as app:
         adapter = app.adapters["ticker"]
         assert isinstance(adapter, WebhookAdapter)

@@ -127,7 +127,7 @@ class SqliteDriver:
                 failing.callback(self._writer.close)
                 self._cursor = self._writer.cursor()
                 if self._files is not None:
-                    _migrate(self._writer, path)
+                    migrate(self._writer, path)
                     self._files.begin(self._writer)
                 failing.pop_all()
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
@@ -189,22 +189,13 @@ class SqliteDriver:
 
     def _connect(self) -> sqlite3.Connection:
         mode = "ro" if self._read_only else "rwc"
-        connection = sqlite3.connect(
-            f"{self._path.absolute().as_uri()}?mode={mode}",
-            uri=True,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=256,
-            timeout=BUSY_SECONDS,
-        )
+        connection = connect(f"{self._path.absolute().as_uri()}?mode={mode}")
         if not self._read_only:
             connection.execute("pragma journal_mode = wal")
         connection.execute(f"pragma synchronous = {self._synchronous}")
         connection.execute(f"pragma cache_size = -{CACHE_KIB}")
         connection.execute("pragma cache_spill = off")  # a batch changes more pages than are kept
         connection.execute("pragma temp_store = memory")  # `returning` makes a temporary table each time
-        connection.create_function("spread", 1, spread, deterministic=True)
-        connection.create_function("places", 1, places, deterministic=True)
         return connection
 
     def _read(self, script: Script[T], first: Batch | None = None) -> T:
@@ -379,7 +370,18 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
 _HAS_TABLE = "select 1 from sqlite_master where type = 'table' and name = ?"
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+def connect(database: str) -> sqlite3.Connection:
+    """Open a database by its URI or `:memory:`, with the functions that its schema names. Raises sqlite3.Error."""
+    connection = sqlite3.connect(
+        database, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=BUSY_SECONDS
+    )
+    connection.create_function("spread", 1, spread, deterministic=True)
+    connection.create_function("places", 1, places, deterministic=True)
+    return connection
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring a database up to the newest schema. Raises StoreNewer for one that is newer still, and sqlite3.Error."""
     steps = migrations("sqlite")
     connection.execute("pragma cache_spill = on")  # one that fills a table anew changes more than memory should hold
     connection.execute("begin exclusive")

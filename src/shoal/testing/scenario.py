@@ -7,7 +7,7 @@ async with scenario(tmp_path, answers("Hello")) as world:
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from shoal.domain.records import Approval
 from shoal.permissions.access import AccessRules
 from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted
+from shoal.testing.database import empty_database
 from shoal.testing.faults import WrappedDriver
 from shoal.testing.model import FakeModel
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 PASSES = 25
 """How often the event loop goes round while one answer of the database leads to the next question."""
+MOMENT_SECONDS = 0.01
+"""How long (in real time) nothing of the database may be heard before it is looked at again."""
 SECONDS_MAX = 20.0
 """How long a scenario waits (in real time) for something to be seen before it fails."""
 
@@ -60,15 +63,25 @@ class WatchedDriver(WrappedDriver):
     def __init__(self, driver: Driver) -> None:
         super().__init__(driver)
         self.begun = self.ended = 0
+        self._moved = asyncio.Event()
 
     async def rests(self) -> None:
         """Wait until nothing is under way, and what had been did not lead to more at once."""
         while True:
             begun = self.begun
+            while self.ended != self.begun:
+                await self.moves()
             for _ in range(PASSES):
                 await asyncio.sleep(0)
             if self.begun == self.ended == begun:
                 return
+
+    async def moves(self) -> None:
+        """Wait until some work has ended, or for a moment, as what leads to it may be at work elsewhere."""
+        self._moved.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MOMENT_SECONDS):
+                await self._moved.wait()
 
     async def around(self, work: Awaitable[T]) -> T:
         """Count it."""
@@ -77,6 +90,7 @@ class WatchedDriver(WrappedDriver):
             return await work
         finally:
             self.ended += 1
+            self._moved.set()
 
 
 class Person:
@@ -194,6 +208,7 @@ async def quiet(app: App, driver: WatchedDriver) -> None:
     store = app.store
     await driver.rests()
     while await store.inbox.waiting() or await store.registry.at_work(limit=1) or await store.outbox.depth():
+        await driver.moves()
         await driver.rests()
 
 
@@ -237,6 +252,7 @@ async def scenario(
         "mailbox": {"pause_seconds": 0},
         **(settings or {}),
     }
+    empty_database(home / "shoal.db")
     config = load_config(home, {}, overrides)
     drivers: list[WatchedDriver] = []
 

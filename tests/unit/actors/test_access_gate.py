@@ -25,6 +25,7 @@ from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD
 from shoal.testing.contracts.store_approvals import asked
+from shoal.testing.database import empty_database
 
 PLATFORM = THREAD.split(":", maxsplit=1)[0]
 
@@ -110,7 +111,7 @@ class Place:
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     clock = ManualClock()
-    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), clock)
     yield Place(store, clock)
     await store.close()
 

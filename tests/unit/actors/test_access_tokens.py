@@ -22,6 +22,7 @@ from shoal.permissions.redact import Redactor
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing import ManualClock
+from shoal.testing.database import empty_database
 
 RULES = {
     "web": AccessRules(("owner",), ("trudy",)),
@@ -45,7 +46,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def tokens(tmp_path: Path, clock: ManualClock) -> AsyncIterator[AccessTokens]:
-    store = Store(SqliteDriver(tmp_path / "shoal.db"), clock)
+    store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db")), clock)
     yield AccessTokens(store, clock, Pairing(store, clock), Links(PEOPLE, RULES), lambda: ("main",))
     await store.close()
 

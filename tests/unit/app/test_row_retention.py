@@ -11,6 +11,7 @@ from shoal.store.retention import bookkeeping_days
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock, in_time
+from shoal.testing.database import empty_database
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ async def test_rows_are_kept_while_what_they_are_for_may_come_again(
     tmp_path: Path, settings: dict[str, object], days: float
 ) -> None:
     clock = ManualClock()
-    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), clock)
     kept = bookkeeping_days(load_config(tmp_path, {}, settings))
     assert kept == days
     async with asyncio.timeout(20):

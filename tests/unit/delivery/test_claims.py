@@ -38,6 +38,7 @@ from shoal.store.outbox import Outbox, put_claimed
 from shoal.store.sqlite import SqliteDriver
 from shoal.testing.chat import LIMITS, FakeChat, Posted
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 
 PAUSE_SECONDS = CLAIM_SECONDS * 0.9
 SLOW = msgspec.structs.replace(LIMITS, windows=(Window(1, PAUSE_SECONDS),))
@@ -126,7 +127,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def outbox(tmp_path: Path, clock: ManualClock) -> AsyncIterator[NotingOutbox]:
     """An empty one."""
-    driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
+    driver = SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF")
     yield NotingOutbox(driver, clock)
     await driver.close()
 
@@ -339,7 +340,7 @@ class Noted(NotingOutbox):
 
 
 async def test_a_preview_whose_id_comes_at_the_last_moment_is_deleted(tmp_path: Path, clock: ManualClock) -> None:
-    driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
+    driver = SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF")
     outbox, thread = Noted(driver, clock), make_thread_id("fake", "harbour", "1")
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock)
     await outbox.begin_preview(thread, TurnId("T1"))

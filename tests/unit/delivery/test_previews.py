@@ -24,6 +24,7 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 
 LIMITS = ChatLimits(200, can_edit=True, has_preview=True, edit_seconds_min=1.0)
 THREAD = make_thread_id("fake", "harbour", "1")
@@ -82,7 +83,7 @@ class Stand:
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     """Previews that run."""
     clock = ManualClock()
-    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), clock)
     made = Stand(store, clock)
     running = asyncio.ensure_future(made.previews.run(made.pacer))
     await made.passes()
@@ -382,7 +383,7 @@ class ClumsyChat(MeetingChat):
 
 async def test_an_adapters_mistake_costs_the_preview_alone(tmp_path: Path) -> None:
     clock = ManualClock()
-    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), clock)
     stand = Stand(store, clock)
     stand.chat = chat = ClumsyChat(limits=LIMITS, clock=clock)
     running = asyncio.ensure_future(stand.made().run(stand.pacer))

@@ -97,7 +97,7 @@ def letters(markdown: str) -> str:
     return "".join(filter(str.isalpha, render_markup(markdown, DIALECTS["plain"])))
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(document)
 def test_as_a_text_grows_what_can_be_read_grows_and_no_mark_shows(text: str) -> None:
     whole, before, kept = letters(text), "", ""
@@ -118,7 +118,7 @@ def test_as_a_text_grows_what_can_be_read_grows_and_no_mark_shows(text: str) -> 
     assert before == whole
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(document, st.data())
 def test_every_platform_takes_what_is_shown(text: str, data: st.DataObject) -> None:
     shown = marked(closed(text[: data.draw(st.integers(0, len(text)))]), " …")
@@ -128,7 +128,7 @@ def test_every_platform_takes_what_is_shown(text: str, data: st.DataObject) -> N
     assert "*" not in shown_text(render_markup(shown, DIALECTS["telegram"]))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.text(alphabet="ab 漢*_~`[]()\\#>|-+=.!<\n1:", max_size=60))
 @example("[" * 60)
 @example("*_" * 30)
@@ -139,7 +139,7 @@ def test_no_text_is_too_odd_to_be_shown(text: str) -> None:
     assert text.startswith(settled(text))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.text(alphabet="ab 漢*_~`#>-\n.", max_size=60))
 def test_no_letter_is_left_out_but_of_a_fence_that_begins(text: str) -> None:
     assume("```" not in text and "~~~" not in text)

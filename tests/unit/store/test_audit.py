@@ -15,6 +15,7 @@ from shoal.store.audit import ChainCheck, anchor_line
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 
 CHAIN = "web:lobby:a"
 START = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
@@ -29,7 +30,7 @@ def entries(count: int) -> list[AuditEntry]:
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
     """A store with a chain of five entries, and a longer one after it."""
-    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), ManualClock())
+    store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), ManualClock())
     await store.audit.record(CHAIN, entries(SHORT))
     await store.audit.record("web:lobby:b", entries(LONG))
     yield store

@@ -17,6 +17,7 @@ from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 from shoal.tools.tainted_files import MarkedFiles
 from shoal.tools.workspaces import SyncedFolders
 
@@ -42,7 +43,7 @@ class Machine:
 @pytest.fixture
 async def machines(tmp_path: Path) -> AsyncIterator[tuple[Machine, Machine]]:
     """Two of them on one store."""
-    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), ManualClock())
+    store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), ManualClock())
     files = LocalFiles(tmp_path / "files")
     yield Machine(tmp_path / "a", files, store), Machine(tmp_path / "b", files, store)
     await store.close()

@@ -15,6 +15,7 @@ from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 from shoal.tools.tainted_files import MarkedFiles
 
 MARKED = "0fa3 hostile 9c1e"
@@ -148,7 +149,7 @@ async def _tried(text: str, root: Path) -> None:
     (workspace / "plink").symlink_to(".")
     (workspace / "abslink").symlink_to("/workspace/notes.md")
     mounts = (Mount(workspace, "/workspace", writable=True),)
-    store = Store(SqliteDriver(root / "shoal.db", synchronous="OFF"), ManualClock())
+    store = Store(SqliteDriver(empty_database(root / "shoal.db"), synchronous="OFF"), ManualClock())
     marked = MarkedFiles(store.settings, Home(root))
     await marked.note(workspace, [workspace / "notes.md"], "a page")
     (workspace / "hard").hardlink_to(workspace / "notes.md")

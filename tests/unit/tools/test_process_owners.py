@@ -25,6 +25,7 @@ from shoal.store.agents import ProcessStore
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 from shoal.tools.process_logs import log_of
 from shoal.tools.processes import BEAT_SECONDS, KEEP_DAYS, STALE_SECONDS, ProcessService, ProcessSettings, ProcessTable
 
@@ -63,7 +64,7 @@ class Stand:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self.home = Home(folder)
-        self.driver = SqliteDriver(folder / "shoal.db", synchronous="OFF")
+        self.driver = SqliteDriver(empty_database(folder / "shoal.db"), synchronous="OFF")
         self.store = Store(self.driver, self.clock)
         self.machine = Machine()
         self.sent: list[Prompt] = []

@@ -15,6 +15,7 @@ from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.storage import Retention
 from shoal.tools.tainted_files import ENTRIES_MAX, SCOPE, MarkedFiles, Marks, Span, encode_marks
@@ -38,7 +39,7 @@ class Rooms:
     def __init__(self, root: Path) -> None:
         self.home = Home(root)
         self.clock = ManualClock()
-        self.store = Store(SqliteDriver(root / "shoal.db", synchronous="OFF"), self.clock)
+        self.store = Store(SqliteDriver(empty_database(root / "shoal.db"), synchronous="OFF"), self.clock)
         self.marked = MarkedFiles(self.store.settings, self.home)
         self.scratch = self.home.scratch(THREAD)
         self.workspace = self.home.agent("main") / "workspace"

@@ -19,6 +19,7 @@ from shoal.store.files import GRACE_SECONDS, LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 from shoal.tools import workspaces as tree
 from shoal.tools.tainted_files import MarkedFiles
 from shoal.tools.workspaces import SCOPE, ManifestEntry, WorkspaceSync
@@ -82,7 +83,7 @@ class Machine:
 @pytest.fixture
 async def machines(tmp_path: Path) -> AsyncIterator[tuple[Machine, Machine]]:
     """Two machines on one store."""
-    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), ManualClock())
+    store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), ManualClock())
     files = LocalFiles(tmp_path / "files")
     yield Machine(tmp_path / "a", files, store), Machine(tmp_path / "b", files, store)
     await store.close()
@@ -348,7 +349,7 @@ async def agree(done: list[tuple[int, str, str, int]]) -> None:
     """Do things on two machines in any order, then sync both; they must show the same."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        store = Store(SqliteDriver(folder / "shoal.db", synchronous="OFF"), ManualClock())
+        store = Store(SqliteDriver(empty_database(folder / "shoal.db"), synchronous="OFF"), ManualClock())
         files = LocalFiles(folder / "files")
         machines = Machine(folder / "a", files, store), Machine(folder / "b", files, store)
         for which, what, path, value in done:

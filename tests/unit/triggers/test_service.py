@@ -19,6 +19,7 @@ from shoal.store.outbox import Outbox
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 from shoal.triggers.service import (
     FAILURES_MAX,
     POLL_SECONDS,
@@ -111,7 +112,7 @@ class Stand:
 
     def __init__(self, path: Path) -> None:
         self.clock = ManualClock(START)
-        self.store = Store(SqliteDriver(path / "shoal.db", synchronous="OFF"), self.clock)
+        self.store = Store(SqliteDriver(empty_database(path / "shoal.db"), synchronous="OFF"), self.clock)
         self.inbox = Inbox(self.clock, self.store.outbox)
         self.told: list[str] = []
         self.trusted_now: set[str] = set()

@@ -27,6 +27,7 @@ from shoal.store.outbox import Outbox
 from shoal.store.sqlite import SqliteDriver
 from shoal.testing.clock import in_time
 from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Peer, needs, post
+from shoal.testing.database import empty_database
 from shoal.testing.faults import WrappedDriver
 from shoal.testing.platforms.fake import Trouble
 
@@ -128,7 +129,7 @@ async def living(peer: Peer, folder: Path) -> AsyncGenerator[Life]:
     """A conversation whose posts go out while inside."""
     if not peer.adapter.limits.has_preview:
         pytest.skip("answers are not previewed there")
-    driver = SqliteDriver(folder / "outbox.db", synchronous="OFF")
+    driver = SqliteDriver(empty_database(folder / "outbox.db"), synchronous="OFF")
     life = Life(peer, driver)
     await life.started()
     try:

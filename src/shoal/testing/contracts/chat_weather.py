@@ -20,6 +20,7 @@ from shoal.store.outbox import Outbox
 from shoal.store.sqlite import SqliteDriver
 from shoal.testing.clock import in_time
 from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Inbox, Peer, needs, post, serving
+from shoal.testing.database import empty_database
 from shoal.testing.platforms.fake import Trouble
 
 STORM: tuple[Trouble, ...] = (
@@ -60,7 +61,7 @@ class Out:
 @asynccontextmanager
 async def delivering(peer: Peer, folder: Path) -> AsyncGenerator[Out]:
     """Deliver from an outbox of one's own while inside."""
-    driver = SqliteDriver(folder / "outbox.db", synchronous="OFF")
+    driver = SqliteDriver(empty_database(folder / "outbox.db"), synchronous="OFF")
     outbox = Outbox(driver, peer.clock)
     sending = asyncio.ensure_future(Sender(peer.adapter, outbox, peer.clock).run())
     try:

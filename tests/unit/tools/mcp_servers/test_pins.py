@@ -16,6 +16,7 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import MemorySettings
+from shoal.testing.database import empty_database
 from shoal.tools.mcp.pins import (
     CHAIN,
     DIGEST_CHARS,
@@ -79,7 +80,7 @@ class Owner:
 @pytest.fixture
 async def owner(tmp_path: Path) -> AsyncIterator[Owner]:
     clock = ManualClock()
-    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), clock)
     yield Owner(store, clock)
     await store.close()
 

@@ -1,0 +1,23 @@
+"""An empty database that is migrated already: what thousands of tests begin with."""
+
+import contextlib
+import functools
+from pathlib import Path
+
+from shoal.store.sqlite import connect, migrate
+
+
+def empty_database(path: Path) -> Path:
+    """Have a database without rows there, of the newest schema, unless there is anything of one. Returns the path."""
+    if not any(path.parent.glob(f"{path.name}*")):
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        path.touch(0o600)
+        path.write_bytes(_empty())
+    return path
+
+
+@functools.cache
+def _empty() -> bytes:
+    with contextlib.closing(connect(":memory:")) as connection:
+        migrate(connection, Path("memory"))
+        return connection.serialize()
