@@ -232,7 +232,6 @@ def _teams(body: bytes) -> None:
     teams.host_of(activity.service_url)
     teams.is_here(activity.service_url)
     teams.pressed_in(activity)
-    teams.consent_in(activity)
     teams.files_of(activity)
     for reaction in activity.reactions_added or ():
         teams.emoji_of(reaction)

@@ -627,10 +627,10 @@ def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
     found: list[Reference] = []
     for raw in message.attachments or ():
         try:
-            shared, _ = decode_known(raw, _Shared)
+            shared, odd = decode_known(raw, _Shared)
         except UNREADABLE:
             continue
-        if shared.is_message:
+        if shared.is_message or {"is_share", "is_msg_unfurl"}.intersection(odd):  # in doubt it is one
             files = (f"[file {file.label}]" for file in shared.files)
             said = "\n".join(filter(None, (text_of(shared.text or shared.fallback, me), *files)))
             author = Author("", shared.author_name, trusted=False)

@@ -25,7 +25,6 @@ from shoal.chat.teams.wire import (
     TeamsApi,
     author_of,
     channel_of,
-    consent_in,
     emoji_of,
     files_of,
     is_addressed,
@@ -219,8 +218,8 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
                     shown = {"statusCode": 200, "type": "application/vnd.microsoft.activity.message", "value": answer}
                     return HttpAnswer(200, msgspec.json.encode(shown))
                 case "invoke", "fileConsent/invoke":
-                    consent = consent_in(activity)
-                    answer = await self._take_consent(consent) if consent is not None else ""
+                    consent = self._decode(activity.value, FileConsent, "fileConsent/invoke")
+                    answer = await self._take_consent(consent) if consent is not None and consent.action else ""
                     if answer:
                         await self._answer(prompt_of(self.platform, activity, self._clock.now()), answer)
                 case "invoke", name:

@@ -396,13 +396,6 @@ def pressed_in(activity: TeamsActivity) -> str:
     return click.action.data.shoal or click.shoal
 
 
-def consent_in(activity: TeamsActivity) -> FileConsent | None:
-    try:
-        return msgspec.json.decode(activity.value, type=FileConsent)
-    except UNREADABLE:
-        return None
-
-
 def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
     """Name, media type and address of each file; cards and the text's own HTML do not count."""
     found: list[tuple[str, str, str]] = []
