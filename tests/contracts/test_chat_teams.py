@@ -197,6 +197,23 @@ async def test_a_declined_file_is_not_put_anywhere_and_taken_once(peer: Teams, t
     assert [one.file for one in peer.server.said(DIRECT) if one.file] == [("a.txt", b"x")]
 
 
+async def test_a_file_that_is_accepted_without_a_place_for_it_stays_offered(peer: Teams, tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes(b"x")
+    async with serving(peer.adapter, Inbox()):
+        await peer.says("the file?")
+        offered = await peer.adapter.post(OutboundPost(peer.thread, "k1", "", "file", file))
+        given = {"type": "fileUpload", "context": {"shoal": peer.server.message(offered).offer}, "action": "accept"}
+        for place in ({}, {"uploadInfo": 5}, {"uploadInfo": None}):
+            invoke = peer.server.activity(
+                "invoke", DIRECT, "ada", "", name="fileConsent/invoke", value={**given, **place}
+            )
+            assert (await peer.server.tells(invoke)).status == 200
+            assert "could not be sent" in peer.server.said(DIRECT)[-1].text
+        await peer.server.accepts(offered)
+    assert [one.file for one in peer.server.said(DIRECT) if one.file] == [("a.txt", b"x")]
+
+
 async def test_a_token_that_was_revoked_is_renewed(peer: Teams) -> None:
     await peer.adapter.post(OutboundPost(peer.thread, "k1", "one"))
     peer.server.forget_tokens()

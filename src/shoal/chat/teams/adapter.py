@@ -280,7 +280,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         if not await self._store.swap(self._offers, key, stored, ""):
             return ""
         upload = consent.upload_info
-        if consent.action != "accept" or upload is None:
+        if consent.action != "accept":
             return ""
         try:
             self._api.check_file_url(upload.upload_url)

@@ -162,7 +162,7 @@ class UploadInfo(msgspec.Struct, frozen=True, rename="camel"):
 class FileConsent(msgspec.Struct, frozen=True, rename="camel"):
     action: str = ""
     context: _ButtonData = _ButtonData()
-    upload_info: UploadInfo | None = None
+    upload_info: UploadInfo = UploadInfo()
 
 
 # ---- what they mean ----
