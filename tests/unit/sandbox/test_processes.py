@@ -108,22 +108,27 @@ asyncio.run(main())
 
 
 async def test_only_what_a_dead_server_of_this_namespace_left_is_killed() -> None:
-    """A process that has the number of a server which died is not that server."""
+    """A process that has the number of a server which died is not that server.
+
+    How many were killed is not asked: servers of other tests, killed meanwhile, leave some too.
+    """
     mine = processes.new_mark()
     namespace, number, start, boot = mine.partition("/")[0].split()
     dead = f"{namespace} {number} {int(start) - 1} {boot}/7"
     foreign = f"pid:[1] 999999999 1 {boot}/7"
-    orphan = await asyncio.create_subprocess_exec("sleep", "600", env={processes.MARK: dead})
-    others = [
-        await asyncio.create_subprocess_exec("sleep", "600", env={processes.MARK: mark}) for mark in (mine, foreign)
+    orphan, *others = [
+        await asyncio.create_subprocess_exec("sleep", "600", env={processes.MARK: mark})
+        for mark in (dead, mine, foreign)
     ]
-    assert processes.kill_orphans() == 1
-    assert await orphan.wait() == -9
-    assert [other.returncode for other in others] == [None, None]
-    assert processes.kill_orphans() == 0
-    for other in others:
-        other.kill()
-        await other.wait()
+    try:
+        assert processes.kill_orphans() >= 1
+        assert await orphan.wait() == -9
+        processes.kill_orphans()
+        assert all(processes.identity_of(other.pid) for other in others)
+    finally:
+        for other in others:
+            other.kill()
+            await other.wait()
 
 
 async def test_cancelling_twice_still_waits_for_the_end(tmp_path: Path) -> None:
