@@ -136,7 +136,7 @@ class Node:
         """Let no file that it writes grow any more, as on a full disk; or let them again."""
         assert self.process is not None
         with suppress(psutil.NoSuchProcess):
-            bounds = (1 if full else psutil.RLIM_INFINITY, psutil.RLIM_INFINITY)
+            bounds = (0 if full else psutil.RLIM_INFINITY, psutil.RLIM_INFINITY)
             psutil.Process(self.process.pid).rlimit(psutil.RLIMIT_FSIZE, bounds)
 
     def stop(self) -> int:

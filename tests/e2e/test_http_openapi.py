@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from schemathesis.checks import load_all_checks
 from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, HypothesisTestMode, create_test
 from tests.e2e.http_stand import served
-from tests.fuzz.fuzz_http import ENDLESS, LEFT_OUT
+from tests.fuzz.fuzz_http import CONFIG, ENDLESS, LEFT_OUT
 from tests.fuzz.http_app import TOKEN, AppThread
 
 from shoal.domain.permissions import TOKEN_SCOPES
@@ -26,7 +26,7 @@ EXAMPLES = 2
 
 DOCUMENT = msgspec.json.decode(make_document(API, "0"))
 CALLS = [f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item if path != ENDLESS]
-schema = schemathesis.openapi.from_dict(DOCUMENT)
+schema = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,8 @@ def try_call(call: str, test: Callable[..., None], examples: int, *modes: Hypoth
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
     load_all_checks()
-    config = HypothesisTestConfig(project=schema.config, modes=list(modes), settings=tried)
+    # "explicit", or those of the loaded profile replace them
+    config = HypothesisTestConfig(project=schema.config, modes=list(modes), explicit_settings=tried)
     create_test(operation=schema[path][method], test_func=test, config=config)()
 
 
