@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -30,7 +31,7 @@ def _free_memory() -> int:
 
 if MEMORY.is_dir() and _free_memory() > MEMORY_BYTES_MIN and _takes_programs(MEMORY):
     # Thousands of tests commit and wait for the disk each time; none of them takes the power away.
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    tempfile.tempdir = os.environ.setdefault("TMPDIR", str(MEMORY))
 
 settings.register_profile("shoal", deadline=None, max_examples=60)
 settings.load_profile("shoal")

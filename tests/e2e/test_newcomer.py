@@ -28,7 +28,9 @@ def newcomer(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "systemctl").chmod(0o755)
     path = f"{tmp_path}:/usr/bin:/bin"
     return {"HOME": str(tmp_path), "PATH": path, "TERM": "xterm", "PYTHONPATH": str(LOCAL / "python"),
-            "OLLAMA_HOST": "127.0.0.1:1", "SHOAL_MODEL__MAX_OUTPUT_TOKENS": "24"}  # fmt: skip
+            "OLLAMA_HOST": "127.0.0.1:1",
+            # A small model may go on without an end; each time it is cut off, it is asked to go on.
+            "SHOAL_MODEL__MAX_OUTPUT_TOKENS": "24", "SHOAL_TURNS__STEPS_MAX": "2"}  # fmt: skip
 
 
 @pytest.mark.slow
