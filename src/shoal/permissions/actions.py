@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
+from shoal.domain.mounts import alike_everywhere, follow_links
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
 from shoal.permissions.code_files import is_code, runs_as_code
@@ -24,7 +25,6 @@ from shoal.permissions.shell import take_apart
 from shoal.permissions.shell_words import ANY, HERE, HOME, REST, SPLIT, Unreadable, Word, expand, quote
 
 PLACES_MAX = 16
-LINKS_MAX = 40
 NAMES_MAX = 200
 """Names that a pattern may stand for; with more of them the folder is named instead."""
 
@@ -226,7 +226,7 @@ class CommandPaths:
         while not any(mark in rest[0] for mark in _MARKS):
             fixed.append(rest.pop(0))
         base = "/".join(fixed) or "/"
-        folder = self._to_host(self._follow(base)[0] if self._isolated else base)
+        folder = self._to_host(self._follow(base))
         if folder is None or ".." in rest:
             return None
         found = [folder]
@@ -249,36 +249,17 @@ class CommandPaths:
     def _names(self, path: str) -> list[str]:
         """The names of an absolute path as the command writes it, links followed: as the host has it, where an absolute
         link leads elsewhere, and as it is inside of the sandbox."""
+        followed = self._follow(path)
         if not self._isolated:
-            return [path_name(Path(os.path.realpath(path)), self._mounts)]
-        followed, links = self._follow(path)
+            return [path_name(Path(followed), self._mounts)]
         host = self._below_mount(path)
-        if host is None or not (links or ".." in path):
+        if host is None or followed == path:
             return [followed]
         return list(dict.fromkeys((path_name(Path(os.path.realpath(host)), self._mounts), followed)))
 
-    def _follow(self, path: str) -> tuple[str, int]:
-        """An absolute path of the sandbox with its links followed there, and how many; as it is if they never end."""
-        left, done, links = path.split("/"), "", 0
-        while left:
-            part = left.pop(0)
-            if part == "..":
-                done = done[: done.rfind("/")] if done else ""
-            if part in ("", ".", ".."):
-                continue
-            here = f"{done}/{part}"
-            host = self._below_mount(here)
-            try:
-                target = os.readlink(host or "")
-            except OSError:  # it is no link, or beyond what is known
-                done = here
-                continue
-            links += 1
-            if links > LINKS_MAX:
-                return path, links
-            left = [*target.split("/"), *left]
-            done = "" if target.startswith("/") else done
-        return done or "/", links
+    def _follow(self, path: str) -> str:
+        """An absolute path with its links followed as the command follows them; as it is if they never end."""
+        return follow_links(path, self._below_mount if self._isolated else alike_everywhere) or path
 
     def _below_mount(self, path: str) -> str | None:
         """The host path of a path of the sandbox; None where no mount has it."""
@@ -304,7 +285,8 @@ class CommandPaths:
         """The repository that git uses in a folder of the command's file system."""
         found = self._repositories.get(place)
         if found is None:
-            folder = self._below_mount(self._follow(place)[0]) if self._isolated else os.path.realpath(place)
+            followed = self._follow(place)
+            folder = self._below_mount(followed) if self._isolated else alike_everywhere(followed)
             home = self._below_mount(self._home) if self._isolated else self._home
             found = Repository()
             if folder is not None:
@@ -321,7 +303,7 @@ class CommandPaths:
         path = os.path.normpath(path)
         if not self._isolated or self._below_mount(path) is None:
             return None if self._is_outside(path) else path
-        return self._below_mount(self._follow(path)[0])
+        return self._below_mount(self._follow(path))
 
 
 COMMAND_CHARS_MAX = 32_768

@@ -21,13 +21,11 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from shoal.domain.errors import ToolError
-from shoal.domain.mounts import MountedPath, from_host, from_inside
+from shoal.domain.mounts import MountedPath, alike_everywhere, follow_links, from_host, from_inside
 from shoal.domain.ports import Mount, ToolContext
 from shoal.domain.untrusted import is_text
 from shoal.tools.openat import WalkingOpener, best_opener, give_to
 
-LINKS_MAX = 40
-"""Links followed for one path, as many as the kernel follows."""
 FILE_BYTES_MAX = 26_214_400
 """Longest file that the file tools read or write whole."""
 PATH_BYTES_MAX = 4096
@@ -49,31 +47,24 @@ _RESERVED = ("/workspace", "/scratch", "/skills", "/docs")
 
 def resolve(path: str, mounts: Sequence[Mount], *, mapped: bool) -> MountedPath | None:
     """Where an absolute path, as actions name it, leads, without links; what is missing is kept as written. None for a
-    circle of links, and where commands do not know the host's path that it is."""
+    circle of links, for what each process has of its own, and where commands do not know the host's path that it is."""
     if mapped and path.startswith(_HOST):
         return None
     if not mapped:
         named = from_inside(path, mounts)
-        real = os.path.realpath(named.host if named is not None else path.removeprefix(_HOST))
-        return from_host(Path(real), mounts) or MountedPath(real, _HOST_FILES, Path(real).parts[1:])
-    left = list(reversed(PurePosixPath(path).parts[1:]))
-    at, links = PurePosixPath("/"), 0
-    while left:
-        name = left.pop()
-        at = at.parent if name == ".." else at / name
-        held = from_inside(str(at), mounts)
-        if name == ".." or held is None:
-            continue
-        try:
-            target = os.readlink(held.host)
-        except (OSError, ValueError):  # no link
-            continue
-        links += 1
-        if links > LINKS_MAX:
+        real = follow_links(str(named.host) if named is not None else path.removeprefix(_HOST), alike_everywhere)
+        if real is None or alike_everywhere(real) is None:
             return None
-        at = PurePosixPath("/") if target.startswith("/") else at.parent
-        left.extend(name for name in reversed(PurePosixPath(target).parts) if name != "/")
-    return from_inside(str(at), mounts) or MountedPath(str(at), SANDBOX_FILES, at.parts[1:])
+        return from_host(Path(real), mounts) or MountedPath(real, _HOST_FILES, Path(real).parts[1:])
+
+    def host_of(inside: str) -> str | None:
+        held = from_inside(inside, mounts)
+        return None if held is None else str(held.host)
+
+    real = follow_links(path, host_of)
+    if real is None:
+        return None
+    return from_inside(real, mounts) or MountedPath(real, SANDBOX_FILES, Path(real).parts[1:])
 
 
 def open_resolved(place: MountedPath) -> int:

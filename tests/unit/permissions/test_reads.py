@@ -9,6 +9,7 @@ import pytest
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
 from shoal.permissions.actions import shell_actions
+from shoal.tools.jail import resolve
 from tests.fuzz.ground import git, repository
 
 FILES = ("a.md", "b.md", "f.md", "x.md", "src/a.py", "src/b.py", "src/sub/c.py", "-e1e id", ".env", "a b/f.md")
@@ -17,7 +18,7 @@ FILES = ("a.md", "b.md", "f.md", "x.md", "src/a.py", "src/b.py", "src/sub/c.py",
 @pytest.fixture
 def workspace() -> Generator[Path]:
     """Not where tests' files may stand in memory, below `/dev`: what a path there leads to cannot be known."""
-    with tempfile.TemporaryDirectory(prefix="shoal-reads-") as folder:
+    with tempfile.TemporaryDirectory(prefix="shoal-reads-", dir="/var/tmp") as folder:
         found = Path(folder, "ws")
         for name in FILES:
             (found / name).parent.mkdir(parents=True, exist_ok=True)
@@ -135,6 +136,40 @@ def test_links_are_followed_as_the_sandbox_follows_them(workspace: Path) -> None
     assert "f.md" in (reads("cd folder; cat ../f.md", workspace) or ())
     assert "f.md" in (reads("cd folder; cd ..; cat f.md", workspace) or ())
     assert reads("cat round", workspace)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/proc/self/cwd/f.md",
+        "/proc/thread-self/cwd/f.md",
+        "/dev/fd/{0}",
+        "//dev/../proc/self/fd/{0}",
+        "mine/f.md",
+        "deep",
+    ],
+)
+def test_what_each_process_has_of_its_own_is_not_looked_up_in_this_one(
+    path: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace / "a b")
+    (workspace / "mine").symlink_to("/proc/self/cwd")
+    (workspace / "deep").symlink_to("mine/f.md")
+    with open("f.md", encoding="utf-8") as held:
+        path = path.format(held.fileno())
+        texts = (f"cat {path}", f"cat < {path}", f"bash {path}", f"git -C {path} status")
+        found = [shell_actions("bash", text, cwd=workspace, isolated=False) for text in texts]
+        runs = [*found[2][0].runs, f"/workspace/{path}" if path in ("mine/f.md", "deep") else path]
+        leads = [resolve(name, (Mount(workspace, "/workspace", writable=True),), mapped=False) for name in runs]
+    assert [actions[0].reads for actions in found] == [None] * 4
+    assert not found[-1][0].harmless
+    assert set(leads) == {None}
+
+
+@pytest.mark.parametrize("path", ["/dev/stdin", "/dev/stderr", "/dev/null", "/proc/mounts"])
+def test_a_commands_streams_are_its_own_on_the_host_too(path: str, workspace: Path) -> None:
+    found = shell_actions("bash", f"head {path}", cwd=workspace, isolated=False)
+    assert found[0].reads == (path,)
 
 
 def test_a_linked_work_tree_reads_the_repository_that_it_belongs_to(workspace: Path) -> None:
