@@ -3,7 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.postgres import postgres_database
 from tests.scenarios.stands import Stand, stand_of
+
+__all__ = ["postgres_database"]
 
 
 @pytest.fixture(params=("fake", "telegram", "discord"))

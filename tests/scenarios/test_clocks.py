@@ -2,12 +2,11 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.postgres import database
+from tests.postgres import empty
 from tests.scenarios.kit import in_time
 
 from shoal.domain.errors import PlatformError
@@ -30,13 +29,13 @@ ADA = Author("ada", trusted=True)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
-def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, object]]:
+def settings(request: pytest.FixtureRequest) -> dict[str, object]:
     """The same on both databases."""
     if request.param == "sqlite":
-        yield {}
-    else:
-        with database() as url:
-            yield {"database": {"url": f"postgresql:///?{'&'.join(url.split())}"}}
+        return {}
+    url: str = request.getfixturevalue("postgres_database")
+    empty(url)
+    return {"database": {"url": f"postgresql:///?{'&'.join(url.split())}"}}
 
 
 class AwayChat(FakeChat):

@@ -15,7 +15,7 @@ from pathlib import Path
 _OPENAT2 = 437  # the same number on every architecture
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _AT_FDCWD = -100
-_TRIES = 8
+_TRIES = 64
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
