@@ -1,5 +1,6 @@
 """A small cluster of processes under fire loses nothing; and the checker that says so sees each kind of loss."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,13 +17,14 @@ WANTED = ("0.0", "0.1")
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("postgres")
-def test_a_cluster_survives_a_kill_a_freeze_and_lost_connections() -> None:
+def test_a_cluster_survives_a_kill_a_freeze_and_lost_connections(tmp_path: Path) -> None:
     with server() as address:
         acts = [part for act in ("kill worker", "freeze worker", "drop connections") for part in ("--first", act)]
         load = ["--threads", "20", "--turns", "3", "--latency-ms", "800", "--acts", "3", "--pause", "1", *acts]
         bounds = ["--seconds", str(RUN_SECONDS_MAX), "--server", address]
         command = [sys.executable, "-m", "tests.chaos", *load, *bounds]
-        result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}  # what it leaves goes with the folder
+        result = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "1 × drop connections, 1 × freeze worker, 1 × kill worker" in result.stdout
     assert "violations: 0" in result.stdout

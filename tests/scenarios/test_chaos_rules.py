@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,24 +30,29 @@ TURNS = 60
 PEOPLE = People(threads=1, turns=TURNS, seed=1, mixed=True)
 
 
+def play(options: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A run; what it leaves goes with the folder."""
+    command = [sys.executable, "-m", "tests.chaos", *options, "--seconds", str(RUN_SECONDS_MAX)]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+
+
 @pytest.mark.slow
-def test_lines_survive_kills() -> None:
+def test_lines_survive_kills(tmp_path: Path) -> None:
     load = ["--alone", "--mixed", "--lines", "--threads", "12", "--turns", "24", "--acts", "3", "--pause", "1.5"]
     harm = [part for act in ("kill all", "freeze all", "kill all") for part in ("--first", act)]
-    command = [sys.executable, "-m", "tests.chaos", *load, *harm, "--seconds", str(RUN_SECONDS_MAX)]
-    result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    result = play([*load, *harm], tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "1 × freeze all, 2 × kill all" in result.stdout
     assert "violations: 0" in result.stdout
 
 
 @pytest.mark.slow
-def test_one_process_survives_a_kill_a_freeze_a_full_disk_and_a_clock_that_is_set() -> None:
+def test_one_process_survives_a_kill_a_freeze_a_full_disk_and_a_clock_that_is_set(tmp_path: Path) -> None:
     acts = ("fill disk", "kill all", "set clock", "freeze all")
     harm = [part for act in acts for part in ("--first", act)]
     load = ["--alone", "--mixed", "--threads", "12", "--turns", "6", "--acts", "4", "--pause", "1.5"]
-    command = [sys.executable, "-m", "tests.chaos", *load, *harm, "--seconds", str(RUN_SECONDS_MAX)]
-    result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    result = play([*load, *harm], tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "1 × fill disk, 1 × freeze all, 1 × kill all, 1 × set clock" in result.stdout
     assert "violations: 0" in result.stdout
