@@ -6,16 +6,10 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from hypothesis import settings
-
-if TYPE_CHECKING:
-    from xdist.remote import Producer
-
-    from tests.scheduler import Scheduler
 
 pytest.register_assert_rewrite("shoal.testing.contracts")  # so that these suites say what they compared
 
@@ -68,11 +62,3 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests first: at the end, short ones keep all workers at work."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Scheduler | None":
-    """Ours in the place of `loadgroup`."""
-    from tests.scheduler import Scheduler  # imports xdist, which a worker does not need
-
-    return Scheduler(config, log) if config.getvalue("dist") == "loadgroup" else None
