@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.connections import listening
 
 from shoal.chat import http
 from shoal.chat.http import PlatformHttp
@@ -24,15 +25,10 @@ async def answering(answer: Answers) -> AsyncGenerator[str]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        try:
-            await answer(writer)
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
+        await answer(writer)
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
-        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+    async with listening(serve) as port:
+        yield f"http://127.0.0.1:{port}/"
 
 
 def at_once(content: bytes) -> Answers:

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 
 import psycopg
 import pytest
+from tests.connections import listening
 
 from shoal.engine.cluster import Holder
 from shoal.store.postgres import address
@@ -117,14 +118,13 @@ async def test_a_process_that_starts_while_the_database_is_away_says_so_once_and
 ) -> None:
     tries, enough = list[str](), asyncio.Event()
 
-    def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tries.append("refused")
         if len(tries) == 3:
             enough.set()
 
-    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
-        holder = Holder(f"host=127.0.0.1 port={server.sockets[0].getsockname()[1]} dbname=none", beat_seconds=0.01)
+    async with listening(hang_up) as port:
+        holder = Holder(f"host=127.0.0.1 port={port} dbname=none", beat_seconds=0.01)
 
         async def serve() -> None:
             raise AssertionError("it holds nothing")

@@ -5,12 +5,12 @@ import contextlib
 import gzip
 import itertools
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.connections import Serve, listening
 
 from shoal.domain.clock import SystemClock
 from shoal.domain.messages import FailureKind, ModelDone, ModelEvent, ModelFailed, ModelRequest, UserMessage
@@ -29,25 +29,7 @@ from shoal.providers.http import (
     read_whole,
 )
 
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 IDLE_SECONDS = 20.0
-
-
-@asynccontextmanager
-async def server(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncGenerator[int]:
-    """Run `serve` for every connection; gives the port."""
-
-    async def guarded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await serve(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-    listener = await asyncio.start_server(guarded, "127.0.0.1", 0, ssl=context)
-    async with listener:
-        yield listener.sockets[0].getsockname()[1]
 
 
 async def take(reader: asyncio.StreamReader) -> bytes:
@@ -105,7 +87,7 @@ BODIES: dict[str, tuple[bytes, ...]] = {
 async def test_every_legal_body_is_read_however_it_is_cut(name: str, cut: int) -> None:
     whole = b"".join(BODIES[name])
     pieces = [whole[at : at + cut] for at in range(0, len(whole), cut)] if cut else [whole]
-    async with server(saying(pieces, pieces)) as port:
+    async with listening(saying(pieces, pieces)) as port:
         one = client(port)
         assert await fetch(one) == (200, b"hello")
         assert await fetch(one) == (200, b"hello")
@@ -113,7 +95,7 @@ async def test_every_legal_body_is_read_however_it_is_cut(name: str, cut: int) -
 
 
 async def test_a_body_may_end_with_the_connection() -> None:
-    async with server(saying([OK + b"\r\n", b"hello"], then_close=True)) as port:
+    async with listening(saying([OK + b"\r\n", b"hello"], then_close=True)) as port:
         one = client(port)
         assert await fetch(one) == (200, b"hello")
         await one.close()
@@ -125,7 +107,7 @@ async def test_a_large_body_comes_across_both_ways() -> None:
         writer.write(OK + b"content-length: %d\r\n\r\n" % len(body) + body)
         await writer.drain()
 
-    async with server(echo) as port:
+    async with listening(echo) as port:
         one = client(port)
         sent = bytes(range(256)) * 20_000
         assert await fetch(one, sent) == (200, sent)
@@ -134,7 +116,7 @@ async def test_a_large_body_comes_across_both_ways() -> None:
 
 async def test_a_slow_consumer_makes_the_server_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "BUFFER_BYTES_MAX", 1000)
-    async with server(saying([OK + b"content-length: 400000\r\n\r\n", *[b"x" * 40_000] * 10])) as port:
+    async with listening(saying([OK + b"content-length: 400000\r\n\r\n", *[b"x" * 40_000] * 10])) as port:
         one = client(port)
         assert await fetch(one) == (200, b"x" * 400_000)
         await one.close()
@@ -147,7 +129,7 @@ async def test_the_request_is_written_as_http_wants_it() -> None:
         seen.append(await take(reader))
         writer.write(OK + b"content-length: 0\r\n\r\n")
 
-    async with server(serve) as port:
+    async with listening(serve) as port:
         one = client(port)
         await fetch(one)
         await one.close()
@@ -175,7 +157,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_what_is_not_http_or_not_whole_is_dropped(name: str) -> None:
-    async with server(saying([MALFORMED[name]], then_close=True)) as port:
+    async with listening(saying([MALFORMED[name]], then_close=True)) as port:
         one = client(port)
         with pytest.raises(HttpFailed) as failed:
             await fetch(one)
@@ -185,7 +167,7 @@ async def test_what_is_not_http_or_not_whole_is_dropped(name: str) -> None:
 
 async def test_any_number_of_informational_responses_is_skipped() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3000
-    async with server(saying([early + OK + b"content-length: 2\r\n\r\nhi"])) as port:
+    async with listening(saying([early + OK + b"content-length: 2\r\n\r\nhi"])) as port:
         one = client(port)
         assert await fetch(one) == (200, b"hi")
         await one.close()
@@ -193,7 +175,7 @@ async def test_any_number_of_informational_responses_is_skipped() -> None:
 
 @pytest.mark.parametrize("first", [b"", OK, OK + b"content-length: 9\r\n\r\nhel"])
 async def test_silence_is_a_timeout(first: bytes) -> None:
-    async with server(saying([first])) as port:
+    async with listening(saying([first])) as port:
         one = client(port, 0.05)
         with pytest.raises(HttpFailed) as failed:
             await fetch(one)
@@ -223,7 +205,7 @@ async def test_a_head_or_a_frame_that_drips_is_a_timeout(
     monkeypatch: pytest.MonkeyPatch, head: bytes, body: bytes
 ) -> None:
     monkeypatch.setattr(http, "HEAD_BYTES_MAX", 2**40)
-    async with server(dripping(head, body)) as port:
+    async with listening(dripping(head, body)) as port:
         one = client(port, 0.1)
         with pytest.raises(HttpFailed) as failed:
             await fetch(one)
@@ -233,7 +215,7 @@ async def test_a_head_or_a_frame_that_drips_is_a_timeout(
 
 async def test_of_a_refusal_that_drips_what_has_come_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.providers.http.BODY_SECONDS_MAX", 0.1)
-    async with server(dripping(OK + b"content-length: 100000000\r\n\r\n", b"x")) as port:
+    async with listening(dripping(OK + b"content-length: 100000000\r\n\r\n", b"x")) as port:
         one = client(port)
         response = await one.request("GET", "/", [])
         assert set(await read_whole(response)) == set(b"x")
@@ -246,7 +228,7 @@ async def test_an_event_that_drips_is_a_timeout(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("shoal.providers.http_provider.EVENT_SECONDS_MAX", 0.1)
     monkeypatch.setattr("shoal.providers.http_provider.EVENT_BYTES_PER_SECOND", 1e12)
     head = OK + b"content-type: text/event-stream\r\n\r\n"
-    async with server(dripping(head, b'data: {"type":"ping","choices":[]}')) as port:
+    async with listening(dripping(head, b'data: {"type":"ping","choices":[]}')) as port:
         assert (await failure(port, kind)).kind == "timeout"
 
 
@@ -284,7 +266,7 @@ async def test_a_connection_that_is_only_kept_open_is_a_timeout(kind: str, kept_
             await writer.drain()
             await asyncio.sleep(0)
 
-    async with server(serve) as port:
+    async with listening(serve) as port:
         failed = await failure(port, kind, timeout_seconds=0.1)
     assert (failed.kind, "says nothing" in failed.message) == ("timeout", True)
 
@@ -312,7 +294,7 @@ NO_ANSWERS: dict[str, tuple[bytes, FailureKind]] = {
 @pytest.mark.parametrize("name", NO_ANSWERS)
 async def test_what_is_no_answer_has_the_kind_of_its_cause(name: str) -> None:
     said, kind = NO_ANSWERS[name]
-    async with server(saying(*[[said]] * 4)) as port:
+    async with listening(saying(*[[said]] * 4)) as port:
         assert (await failure(port)).kind == kind
 
 
@@ -325,7 +307,7 @@ async def test_what_was_compressed_unasked_is_told_and_not_shown(kind: str) -> N
     answers = [b"HTTP/1.1 " + status + head + COMPRESSED for status in (b"200 OK", b"429 Slow")]
     found: list[ModelFailed] = []
     for answer in answers:
-        async with server(saying([answer])) as port:
+        async with listening(saying([answer])) as port:
             found.append(await failure(port, kind))
     assert [one.kind for one in found] == ["dropped", "rate_limited"]
     assert "compressed" in found[0].message
@@ -346,7 +328,7 @@ OTHER_ERRORS: dict[str, FailureKind] = {
 @pytest.mark.parametrize("said", OTHER_ERRORS)
 async def test_an_error_of_another_protocol_has_the_kind_of_its_cause(kind: str, said: str) -> None:
     stream = OK + b"content-type: text/event-stream\r\n\r\ndata: " + said.encode() + b"\n\n"
-    async with server(saying([stream], then_close=True)) as port:
+    async with listening(saying([stream], then_close=True)) as port:
         assert (await failure(port, kind)).kind == OTHER_ERRORS[said]
 
 
@@ -362,7 +344,7 @@ WHOLE = {
 async def test_what_follows_the_last_event_costs_no_answer(kind: str) -> None:
     after = b"\n\ndata: [DONE]\n\n" if kind == "gemini" else b"\n\ndata: [DONE]\n\ndata: half\n\n"
     stream = OK + b"content-type: text/event-stream\r\n\r\ndata: " + WHOLE[kind].encode() + after
-    async with server(saying([stream], then_close=True)) as port:
+    async with listening(saying([stream], then_close=True)) as port:
         assert isinstance((await events(port, kind))[-1], ModelDone)
 
 
@@ -378,7 +360,7 @@ async def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch,
             writer.write(said * 100)
             await writer.drain()
 
-    async with server(serve) as port:
+    async with listening(serve) as port:
         failed = (await events(port, kind))[-1]
     assert isinstance(failed, ModelFailed)
     assert failed.kind == "invalid_request"
@@ -459,7 +441,7 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None
             return
         await reader.read()
 
-    async with server(serve) as port:
+    async with listening(serve) as port:
         one = client(port)
         assert await fetch(one) == (200, b"hello")
         assert await fetch(one) == (200, b"hello")
@@ -478,7 +460,7 @@ async def test_what_could_not_be_sent_in_time_is_asked_anew_over_the_same_connec
             taken.append(await take(reader))
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
 
-    async with server(serve) as port:
+    async with listening(serve) as port:
         one = client(port)
         now = asyncio.get_running_loop().time()
         with pytest.raises(HttpFailed, match="Nothing was sent") as failed:
@@ -502,7 +484,7 @@ async def test_connections_are_kept_when_both_sides_want_it(header: bytes) -> No
             await take(reader)
             writer.write(OK + header + b"content-length: 2\r\n\r\nok")
 
-    async with server(serve) as port:
+    async with listening(serve) as port:
         one = client(port)
         for _ in range(3):
             await fetch(one)
@@ -513,7 +495,7 @@ async def test_connections_are_kept_when_both_sides_want_it(header: bytes) -> No
 async def test_a_connection_idle_for_long_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "KEEP_ALIVE_SECONDS", -1.0)
     # The first server stays silent after one answer: a second request over its connection would never end.
-    async with server(saying([BODIES["sized"][0]])) as port:
+    async with listening(saying([BODIES["sized"][0]])) as port:
         one = client(port)
         for _ in range(3):
             assert await fetch(one) == (200, b"hello")
@@ -523,7 +505,7 @@ async def test_a_connection_idle_for_long_is_not_trusted(monkeypatch: pytest.Mon
 async def test_a_response_closed_early_costs_its_connection_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
     long = OK + b"content-length: 100\r\n\r\nbeginning"
-    async with server(saying([long])) as port:
+    async with listening(saying([long])) as port:
         one = client(port)
         for _ in range(3):
             response = await one.request("GET", "/x", [])
@@ -536,7 +518,7 @@ async def test_a_response_closed_early_costs_its_connection_and_no_more(monkeypa
 
 async def test_failed_calls_give_their_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
-    async with server(saying([b"nonsense\r\n\r\n"], then_close=True)) as port:
+    async with listening(saying([b"nonsense\r\n\r\n"], then_close=True)) as port:
         one = client(port)
         for _ in range(3):
             with pytest.raises(HttpFailed):
@@ -600,7 +582,7 @@ async def test_tls_is_spoken_with_those_the_machine_trusts_and_no_others(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
     default_tls.cache_clear()
-    async with server(saying([BODIES["chunked"][0]]), context) as port:
+    async with listening(saying([BODIES["chunked"][0]]), context) as port:
         with pytest.raises(HttpFailed) as failed:
             await fetch(client(port, scheme="https"))
         assert failed.value.kind == "unreachable"
@@ -639,7 +621,7 @@ async def test_a_call_goes_through_the_proxy_and_fails_with_it() -> None:
             seen.append((await take(reader)).split(b"\r\n")[0])
             writer.write(OK + b"content-length: 5\r\n\r\nhello")
 
-    async with server(serve) as port:
+    async with listening(serve) as port:
         one = make_client("http://models.test/v1", "mine", IDLE_SECONDS, {"HTTP_PROXY": f"http://127.0.0.1:{port}"})
         assert await fetch(one) == (200, b"hello")
         await one.close()
@@ -652,7 +634,7 @@ async def test_a_call_goes_through_the_proxy_and_fails_with_it() -> None:
 
 
 async def test_a_proxied_server_that_breaks_off_is_dropped() -> None:
-    async with server(saying([OK + b"content-length: 9\r\n\r\nhel"], then_close=True)) as port:
+    async with listening(saying([OK + b"content-length: 9\r\n\r\nhel"], then_close=True)) as port:
         one = make_client("http://models.test", "mine", IDLE_SECONDS, {"HTTP_PROXY": f"http://127.0.0.1:{port}"})
         with pytest.raises(HttpFailed) as failed:
             await fetch(one)

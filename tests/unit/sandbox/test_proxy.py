@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.connections import listening
 
 from shoal.domain.ports import Command, CommandResult, Mount
 from shoal.sandbox import proxy
@@ -113,24 +114,18 @@ class Server:
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []
+        self.port = 0
 
-    async def start(self) -> asyncio.Server:
-        """Listen on a free port."""
-        self.server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
-        self.port: int = self.server.sockets[0].getsockname()[1]
-        return self.server
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.heads.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(ANSWER)
-        writer.close()
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     """Running."""
     server = Server()
-    async with await server.start():
+    async with listening(server.answer) as server.port:
         yield server
 
 

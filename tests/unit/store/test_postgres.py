@@ -13,6 +13,7 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import PoolTimeout
+from tests.connections import listening
 from tests.postgres import SCRIPT, database, empty, private_server
 
 from shoal.domain.errors import Conflict, InvalidInput, StaleEpoch, StoreCorrupt, StoreError, StoreUnavailable
@@ -483,13 +484,11 @@ async def test_a_long_outage_makes_attempts_no_rarer(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 1.0)
     attempts = 0
 
-    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal attempts
         attempts += 1
-        writer.close()
 
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as away, asyncio.timeout(14):
-        port = away.sockets[0].getsockname()[1]
+    async with listening(refuse) as port, asyncio.timeout(14):
         pool = make_pool(f"host=127.0.0.1 port={port}", PoolSettings(wait_seconds=0.5))
         await pool.open(wait=False)
         while attempts < 9:  # two at a time, 1, 2, 4, 8, … seconds apart, it would take 15 seconds

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from ipaddress import ip_network
 
 import pytest
+from tests.connections import listening
 
 from shoal.domain.errors import FetchError
 from shoal.domain.web import Fetched, FetchRequest, WebAddress
@@ -49,11 +50,9 @@ async def server(answer: Answer) -> AsyncGenerator[tuple[int, list[tuple[str, di
         seen.append((head[0], headers))
         writer.write(answer(head[0].split()[1], headers))
         await writer.drain()
-        writer.close()
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with listening:
-        yield listening.sockets[0].getsockname()[1], seen
+    async with listening(serve) as port:
+        yield port, seen
 
 
 def always(body: bytes) -> Answer:
@@ -173,8 +172,7 @@ async def test_silence_ends() -> None:
         await writer.wait_closed()
         gone.set()
 
-    async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
-        port = listening.sockets[0].getsockname()[1]
+    async with listening(silent) as port:
         with pytest.raises(FetchError, match="no answer within"):
             await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/", seconds_max=0.2))
         await gone.wait()

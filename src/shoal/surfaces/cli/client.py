@@ -9,7 +9,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -110,20 +110,19 @@ class ServerClient:
             f"Content-Type: application/{'octet-stream' if isinstance(body, bytes) else 'json'}",
             f"Content-Length: {len(content)}",
         ]
-        try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                reader, writer = await asyncio.open_connection(target.hostname, target.port, limit=LINE_BYTES_MAX)
-                writer.write("\r\n".join([*head, "", ""]).encode("latin-1") + content)
-                status = int((await reader.readline()).split()[1])
-                while (await reader.readline()).strip():
-                    pass
-        except (OSError, TimeoutError, ValueError, IndexError) as error:
-            message = f"Shoal at {self.address} does not answer. Restart it, or stop it and try again."
-            raise ShoalError(message) from error
-        try:
+        with ExitStack() as opened:
+            try:
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    reader, writer = await asyncio.open_connection(target.hostname, target.port, limit=LINE_BYTES_MAX)
+                    opened.callback(writer.close)
+                    writer.write("\r\n".join([*head, "", ""]).encode("latin-1") + content)
+                    status = int((await reader.readline()).split()[1])
+                    while (await reader.readline()).strip():
+                        pass
+            except (OSError, TimeoutError, ValueError, IndexError) as error:
+                message = f"Shoal at {self.address} does not answer. Restart it, or stop it and try again."
+                raise ShoalError(message) from error
             yield status, reader
-        finally:
-            writer.close()
 
 
 def content_of(body: object) -> bytes:

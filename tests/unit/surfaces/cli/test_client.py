@@ -8,16 +8,18 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from tests.connections import listening
 
 from shoal.app import App
 from shoal.delivery.hub import BACKLOG_MAX, Hub
 from shoal.domain.clock import SystemClock
+from shoal.domain.errors import ShoalError
 from shoal.domain.events import Cleared, Event, StatusChanged
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Author, Prompt
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.surfaces.cli.client import LocalLink
+from shoal.surfaces.cli.client import LocalLink, ServerClient
 
 THREAD = ThreadId("terminal:local:main")
 
@@ -78,3 +80,19 @@ async def test_live_events_pass_and_the_end_of_the_hub_ends_the_watch(parts: Par
                 parts.hub.show(THREAD, TurnId("t"), StatusChanged("thinking"))
                 parts.hub.close()
     assert seen == ["Cleared", "StatusChanged"]
+
+
+async def test_a_server_that_answers_rubbish_is_named_and_no_connection_to_it_stays() -> None:
+    left = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"rubbish\r\n")
+        await reader.read()
+        left.set()
+
+    async with listening(serve) as port, asyncio.timeout(10):
+        with pytest.raises(ShoalError, match="does not answer") as told:
+            await ServerClient(f"http://127.0.0.1:{port}", "token").call("GET", "/api/agents")
+        await left.wait()
+    assert told.value.__traceback__ is not None  # which keeps whatever is open there

@@ -1,7 +1,6 @@
 """A server that runs elsewhere, over streamable HTTP: its tools come and go with it, and the token goes along."""
 
 import asyncio
-import contextlib
 import json
 import socket
 import sys
@@ -11,6 +10,7 @@ from itertools import repeat
 from pathlib import Path
 
 import pytest
+from tests.connections import listening
 from tests.unit.tools.mcp_servers.stand import configured, connected
 
 from shoal.domain.secret import Secret
@@ -81,41 +81,36 @@ async def answering(body: Body) -> AsyncGenerator[int]:
     """A server with one tool whose calls are answered so; its port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-                length = head.partition("content-length: ")[2].partition("\r")[0]
-                asked = json.loads(await reader.readexactly(int(length or 0)) or b"{}")
-                info = {
-                    "protocolVersion": "2025-06-18",
-                    "capabilities": {},
-                    "serverInfo": {"name": "a", "version": "1"},
-                }
-                results: dict[str, object] = {
-                    "initialize": info,
-                    "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
-                    "tools/call": {"content": [{"type": "text", "text": "x" * 2_000_000}]},
-                }
-                method, known = str(asked.get("method")), {"jsonrpc": "2.0", "id": asked.get("id")}
-                if "id" not in asked:
-                    writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
-                elif method == "tools/call":
-                    for piece in body(json.dumps({**known, "result": results[method]}).encode()):
-                        writer.write(piece)
-                        await writer.drain()
-                    break
-                else:
-                    error = {"error": {"code": -32601, "message": "unknown"}}
-                    found = {"result": results[method]} if method in results else error
-                    writer.write(whole(json.dumps({**known, **found}).encode()))
-                await writer.drain()
-        writer.close()
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            length = head.partition("content-length: ")[2].partition("\r")[0]
+            asked = json.loads(await reader.readexactly(int(length or 0)) or b"{}")
+            info = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "serverInfo": {"name": "a", "version": "1"},
+            }
+            results: dict[str, object] = {
+                "initialize": info,
+                "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
+                "tools/call": {"content": [{"type": "text", "text": "x" * 2_000_000}]},
+            }
+            method, known = str(asked.get("method")), {"jsonrpc": "2.0", "id": asked.get("id")}
+            if "id" not in asked:
+                writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+            elif method == "tools/call":
+                for piece in body(json.dumps({**known, "result": results[method]}).encode()):
+                    writer.write(piece)
+                    await writer.drain()
+                break
+            else:
+                error = {"error": {"code": -32601, "message": "unknown"}}
+                found = {"result": results[method]} if method in results else error
+                writer.write(whole(json.dumps({**known, **found}).encode()))
+            await writer.drain()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield int(server.sockets[0].getsockname()[1])
-    finally:
-        server.close()
+    async with listening(serve) as port:
+        yield port
 
 
 def whole(content: bytes, more: str = "") -> bytes:
