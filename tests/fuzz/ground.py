@@ -4,6 +4,7 @@ Whatever a trap runs in the end is `factor` or a file of the workspace, neither 
 """
 
 import os
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -161,8 +162,11 @@ def make_ground(folder: Path) -> None:
 
 
 def _make_repositories(folder: Path) -> None:
+    first, *others = REPOSITORIES
+    repository(folder / "evil" / first, {"f.t": "one\n", ".gitattributes": "*.t diff=t filter=t merge=t\n"})
+    for name in others:
+        shutil.copytree(folder / "evil" / first, folder / "evil" / name)
     for name, settings in REPOSITORIES.items():
-        repository(folder / "evil" / name, {"f.t": "one\n", ".gitattributes": "*.t diff=t filter=t merge=t\n"})
         for key, value in settings.items():
             git(folder / "evil" / name, "config", key, value)
     hooks = folder / "evil" / "hooks" / "there"

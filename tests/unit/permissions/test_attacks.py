@@ -31,6 +31,8 @@ REAL_MIN = {
 }
 """The least share of a group's commands that must be seen to do harm here; others need programs that are missing, or
 fail in the end."""
+FEW = 8
+"""Commands at a time, until that share is reached."""
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +76,11 @@ def test_what_hides_what_it_runs_is_asked_for_without_taint_too(workspace: Path,
 @pytest.mark.slow
 @pytest.mark.parametrize("group", REAL_MIN)
 def test_the_attacks_do_harm_where_nothing_stops_them(jail: Ground, group: str) -> None:
-    commands = ALL[group]
-    tame = [command for command, ran in zip(commands, jail.run(commands), strict=True) if not did_harm(ran, jail.code)]
-    assert len(tame) <= len(commands) * (1 - REAL_MIN[group]), tame
+    commands, harmful, tame = ALL[group], list[str](), list[str]()
+    for at in range(0, len(commands), FEW):
+        few = commands[at : at + FEW]
+        for command, ran in zip(few, jail.run(few), strict=True):
+            (harmful if did_harm(ran, jail.code) else tame).append(command)
+        if len(harmful) >= len(commands) * REAL_MIN[group]:
+            return
+    assert not tame, "too few of them do harm"
