@@ -10,9 +10,6 @@ from pathlib import Path
 import psutil
 import pytest
 from hypothesis import settings
-from xdist.remote import Producer
-
-from tests.batches import Batches
 
 pytest.register_assert_rewrite("shoal.testing.contracts")  # so that these suites say what they compared
 
@@ -63,13 +60,5 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups first, then slow tests: at the end, short ones keep all workers at work."""
-    items.sort(
-        key=lambda item: (item.get_closest_marker("xdist_group") is None, item.get_closest_marker("slow") is None)
-    )
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Batches:
-    """See `Batches`."""
-    return Batches(config, log)
+    """Slow tests first: at the end, short ones keep all workers at work."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

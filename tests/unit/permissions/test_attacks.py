@@ -16,6 +16,8 @@ from tests.fuzz.ground import make_ground
 from tests.fuzz.target import Missing
 from tests.unit.permissions.attacks import HARMFUL, HIDDEN
 
+pytestmark = pytest.mark.xdist_group("jail")  # which takes a while to make
+
 GUARDED = Profiles().get("guarded")
 TAINTED = TaintState((Source(1, "a page"),), active=True)
 ALL = HIDDEN | HARMFUL

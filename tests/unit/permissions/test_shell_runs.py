@@ -11,6 +11,8 @@ from tests.fuzz.foreseen import is_opaque, runs_unasked, unforeseen
 from tests.fuzz.fuzz_shell import Ground, ground
 from tests.fuzz.target import Missing
 
+pytestmark = pytest.mark.xdist_group("jail")  # which takes a while to make
+
 FOUND_BEFORE = [
     "seq >&'q'\\EOF\n",
     '>&x$\'"${X:-"}"}"E\raa <<"E"\n$(tac)\nE\n\'^done>f',
