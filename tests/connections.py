@@ -1,4 +1,4 @@
-"""A server on loopback for one test, of which no connection stays behind."""
+"""A loopback server for one test, which leaves no connection open."""
 
 import asyncio
 import ssl
@@ -12,9 +12,9 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncGenerator[int]:
-    """Run `serve` for every connection; gives the port. A connection ends with `serve` or the block; fails if one did.
+    """Run `serve` for every connection until the block ends; gives the port. An error of `serve` fails the test.
 
-    asyncio leaves a connection open whose `serve` is cancelled before it began, as at the end of a test.
+    asyncio alone leaves a connection open if what serves it is cancelled before it began, as at the end of a test.
     """
     connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 

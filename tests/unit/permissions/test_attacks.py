@@ -16,7 +16,7 @@ from tests.fuzz.ground import make_ground
 from tests.fuzz.target import Missing
 from tests.unit.permissions.attacks import HARMFUL, HIDDEN
 
-pytestmark = pytest.mark.xdist_group("jail")  # which takes a while to make
+pytestmark = pytest.mark.xdist_group("jail")  # on one worker, since a jail takes a while to make
 
 GUARDED = Profiles().get("guarded")
 TAINTED = TaintState((Source(1, "a page"),), active=True)

@@ -11,7 +11,7 @@ from tests.fuzz.foreseen import is_opaque, runs_unasked, unforeseen
 from tests.fuzz.fuzz_shell import Ground, ground
 from tests.fuzz.target import Missing
 
-pytestmark = pytest.mark.xdist_group("jail")  # which takes a while to make
+pytestmark = pytest.mark.xdist_group("jail")  # on one worker, since a jail takes a while to make
 
 FOUND_BEFORE = [
     "seq >&'q'\\EOF\n",

@@ -92,7 +92,7 @@ async def test_a_server_that_answers_rubbish_is_named_and_no_connection_to_it_st
         left.set()
 
     async with listening(serve) as port, asyncio.timeout(10):
-        with pytest.raises(ShoalError, match="does not answer") as told:
+        with pytest.raises(ShoalError) as told:
             await ServerClient(f"http://127.0.0.1:{port}", "token").call("GET", "/api/agents")
         await left.wait()
-    assert told.value.__traceback__ is not None  # which keeps whatever is open there
+    assert "does not answer" in str(told.value), "whose traceback has kept all that was open"
