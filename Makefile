@@ -27,8 +27,9 @@ check: setup ## format, lint, types, layers, code shape and fast unit tests; mak
 	$(BIN)/lint-imports --no-logo --cache-dir .import_linter_cache
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going check-types check-tests
 
-check-types: # has one processor for a minute, so that the tests may have the other
+check-types: # the product strictly; what tries and shows it by a checker that takes seconds, as most of the lines are there
 	$(BIN)/basedpyright
+	$(BIN)/pyrefly check --min-severity warn
 
 check-tests:
 	$(if $(TESTS),$(BIN)/pytest -q -n 4 --dist loadgroup -m "not slow" $(ARGS) $(TESTS))
@@ -37,7 +38,7 @@ fmt: setup ## format and fix what can be fixed
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-types: setup ## types alone; make types ARGS="src/shoal/turn"
+types: setup ## types of the product alone; make types ARGS="src/shoal/turn"
 	@$(BIN)/basedpyright $(ARGS)
 
 rows: setup ## every promise tried from outside, on a running Shoal: a table of what works, with seconds

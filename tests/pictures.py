@@ -122,7 +122,7 @@ class Stage:
         """The page at a place."""
         viewport = PHONE if phone else WIDE
         context = await self.browser.new_context(
-            viewport=viewport,  # pyright: ignore[reportArgumentType] - the library's own shape
+            viewport=viewport,  # pyrefly: ignore[bad-argument-type] - the library's own shape
             device_scale_factor=1.5 if phone else 1,
             color_scheme="dark" if dark else "light",
             reduced_motion="reduce",

@@ -32,12 +32,12 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         self.thread = make_thread_id("google_chat", DIRECT, "0")
         self.other = make_thread_id("google_chat", HARBOUR, "0")
         self.order = "written" if server.pulls else "arrived"
-        self.lacks = frozenset[Lack]({"bots_heard"} if server.pulls else {"bots_heard", "polls"})
+        self.lacks: frozenset[Lack] = frozenset({"bots_heard"}) if server.pulls else frozenset({"bots_heard", "polls"})
 
     def make(self, **more: object) -> GoogleChatAdapter:
         """An adapter with the same store, as after a restart."""
         given = {**self.server.settings(), "service_account_file": str(self.key_file), **more}
-        settings = GoogleChatSettings(**given)  # pyright: ignore[reportArgumentType]
+        settings = GoogleChatSettings(**given)  # pyrefly: ignore[bad-argument-type]
         made = GoogleChatAdapter("google_chat", settings, self.home, self.kept, self.clock, PUSH_URL)
         self.server.deliver = made.receive
         return made

@@ -60,7 +60,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
             "user": BOT,
             "access_token": Secret("value", TOKEN),
         }
-        settings = MatrixSettings(**(given | {"owner": ADA} | more))  # pyright: ignore[reportArgumentType]
+        settings = MatrixSettings(**(given | {"owner": ADA} | more))  # pyrefly: ignore[bad-argument-type]
         return MatrixAdapter("matrix", settings, self.home, self.kept, self.clock, seals=False)
 
     def shown(self) -> Sequence[Shown]:

@@ -35,7 +35,7 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
     def make(self, **more: object) -> TeamsAdapter:
         """An adapter with the same store, as after a restart."""
         given = {**self.server.settings(), "app_password": Secret("value", PASSWORD), **more}
-        settings = TeamsSettings(**given)  # pyright: ignore[reportArgumentType]
+        settings = TeamsSettings(**given)  # pyrefly: ignore[bad-argument-type]
         made = TeamsAdapter("teams", settings, self.home, self.kept, self.clock)
         self.server.deliver = made.receive
         return made

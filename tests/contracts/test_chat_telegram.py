@@ -371,7 +371,8 @@ def hooked(peer: Telegram) -> Telegram:
     )  # fmt: skip
     peer.adapter = peer.make()
     peer.server.deliver = peer.adapter.receive
-    peer.order, peer.lacks = "arrived", frozenset({"deletions", "bots_heard", "connection", "polls", "greeting"})
+    peer.order = "arrived"
+    peer.lacks = frozenset({"deletions", "bots_heard", "connection", "polls", "greeting"})
     return peer
 
 

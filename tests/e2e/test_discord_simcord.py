@@ -176,6 +176,7 @@ async def test_a_preview_is_edited_into_the_answer(tmp_path: Path, pier: Pier) -
     async with running(tmp_path, pier, model):
         await pier.does("says", channel=pier.direct, text="count")
         preview = await pier.until(lambda world: next(iter(world.said(pier.direct)), None))
+        assert preview is not None
         assert preview.text.endswith(" …")
         gate.open()
         answer = await pier.sees(pier.direct, "four, five")
@@ -236,6 +237,7 @@ async def test_a_reaction_stops_the_turn(tmp_path: Path, pier: Pier) -> None:
     async with running(tmp_path, pier, model) as app:
         await pier.does("says", channel=pier.direct, text="count")
         preview = await pier.until(lambda world: next(iter(world.said(pier.direct)), None))
+        assert preview is not None
         async with asyncio.timeout(SECONDS_MAX):  # a person is slower than the bot's own notes
             while await app.store.outbox.thread_of(f"discord:{pier.direct}:", preview.id) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0)

@@ -173,7 +173,7 @@ async def test_openais_client_talks_to_an_agent_that_uses_tools(tmp_path: Path) 
         base_url = str(found.client.base_url).rstrip("/") + "/v1"
         async with openai.AsyncOpenAI(base_url=base_url, api_key=TOKEN, timeout=60) as client:
             messages = [{"role": "user", "content": "how is the tide?"}]
-            stream = await client.chat.completions.create(model="main", messages=messages, stream=True)  # pyright: ignore
+            stream = await client.chat.completions.create(model="main", messages=messages, stream=True)  # pyrefly: ignore[no-matching-overload]
             texts = [chunk.choices[0].delta.content or "" async for chunk in stream]
     assert "".join(texts) == "Looking. \n\nThe tide is in."
 

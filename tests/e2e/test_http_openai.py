@@ -46,7 +46,7 @@ async def chat(client: "openai.AsyncOpenAI", *texts: str, **more: str) -> str:
     """One call with a conversation whose user speaks first; returns the answer."""
     roles = ("user", "assistant")
     messages = [{"role": roles[place % 2], "content": text} for place, text in enumerate(texts)]
-    done = await client.chat.completions.create(model="main", messages=messages, **more)  # pyright: ignore
+    done = await client.chat.completions.create(model="main", messages=messages, **more)  # pyrefly: ignore[no-matching-overload]
     return done.choices[0].message.content or ""
 
 
@@ -113,7 +113,7 @@ async def test_a_conversation_from_elsewhere_brings_its_past(shoal: Served, clie
 
 async def test_instructions_come_first(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     system = {"role": "system", "content": "Answer in French."}
-    await client.chat.completions.create(model="main", messages=[system, {"role": "user", "content": "hi"}])  # pyright: ignore
+    await client.chat.completions.create(model="main", messages=[system, {"role": "user", "content": "hi"}])  # pyrefly: ignore[bad-argument-type]
     assert prompts(shoal)[0].text == "[Instructions of the calling program]\nAnswer in French.\n\nhi"
 
 
@@ -140,7 +140,7 @@ async def test_images_are_stored_with_the_message(shoal: Served, client: "openai
         {"type": "text", "text": "what is this?"},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
     ]
-    await client.chat.completions.create(model="main", messages=[{"role": "user", "content": parts}])  # pyright: ignore
+    await client.chat.completions.create(model="main", messages=[{"role": "user", "content": parts}])  # pyrefly: ignore[bad-argument-type]
     (attachment,) = prompts(shoal)[0].attachments
     assert (attachment.name, attachment.media_type) == ("image.png", "image/png")
     assert Path(attachment.path).read_bytes() == b"pixels"
@@ -346,7 +346,7 @@ async def test_a_response_takes_a_list_of_messages(shoal: Served, client: "opena
         {"type": "input_text", "text": "what is this?"},
         {"type": "input_image", "image_url": f"data:image/jpeg;base64,{PIXEL}"},
     ]
-    done = await client.responses.create(model="main", input=[{"role": "user", "content": parts}])  # pyright: ignore
+    done = await client.responses.create(model="main", input=[{"role": "user", "content": parts}])  # pyrefly: ignore[no-matching-overload]
     assert done.output_text == "You said: what is this?"
     assert prompts(shoal)[0].attachments[0].media_type == "image/jpeg"
 

@@ -102,7 +102,7 @@ def try_call(call: str, test: Callable[..., None], examples: int, *modes: Hypoth
 def test_whatever_is_sent_a_confined_token_is_told_nothing_of_others(
     call: str, address: str, confined: dict[str, str], session: requests.Session
 ) -> None:
-    def each(case: schemathesis.Case) -> None:  # pyright: ignore[reportMissingTypeArgument]
+    def each(case: schemathesis.Case) -> None:
         if "thread" in case.path_parameters:
             case.path_parameters["thread"] = FOREIGN
         for secret in confined.values():
@@ -121,7 +121,7 @@ def test_whatever_is_sent_a_confined_token_is_told_nothing_of_others(
 def test_the_server_keeps_to_its_document(call: str, address: str, session: requests.Session) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
 
-    def each(case: schemathesis.Case) -> None:  # pyright: ignore[reportMissingTypeArgument]
+    def each(case: schemathesis.Case) -> None:
         case.call_and_validate(base_url=address, headers=headers, session=session, excluded_checks=LEFT_OUT, timeout=60)
 
     try_call(call, each, EXAMPLES, *HypothesisTestMode)

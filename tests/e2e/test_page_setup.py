@@ -83,7 +83,7 @@ async def test_an_agents_files_are_edited_and_its_settings_chosen(browser: Brows
             await files.get_by_text("History").click()
             await expect(files.locator("details")).to_contain_text("write SOUL.md")
             tides = {"name": "tides.md", "mimeType": "text/markdown", "buffer": b"The tide turns at six."}
-            await files.get_by_label("Add a document").set_input_files([tides])  # pyright: ignore[reportArgumentType]
+            await files.get_by_label("Add a document").set_input_files([tides])
             await expect(files.locator(".file-row", has_text="tides.md")).to_contain_text("searched")
 
             await page.get_by_role("button", name="Change", exact=True).click()

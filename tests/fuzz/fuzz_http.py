@@ -45,7 +45,7 @@ def target() -> Generator[Attempt]:
                 suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
             )
             @given(case=source.choice(calls).as_strategy())
-            def tried(case: schemathesis.Case) -> None:  # pyright: ignore[reportMissingTypeArgument]
+            def tried(case: schemathesis.Case) -> None:
                 case.call_and_validate(base_url=address, headers=headers, excluded_checks=LEFT_OUT, timeout=20)
 
             tried()

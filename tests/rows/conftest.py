@@ -46,7 +46,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             if not isinstance(report, pytest.TestReport) or "row" not in told:
                 continue
             was = rows.get(told["row"], _Row(told["promise"], frozenset(), frozenset(), 0.0))
-            reason = str(getattr(report, "wasxfail", ""))
+            reason: str = getattr(report, "wasxfail", "")
             if isinstance(report.longrepr, tuple):
                 reason = report.longrepr[2]
             reasons = was.reasons | ({reason} if reason else frozenset[str]())

@@ -121,7 +121,7 @@ def teams_place() -> Place:
         lambda text: fake.says("a:1ada", text),
         lambda: [message.text for message in fake.said("a:1ada")],
         once=False,
-        ready=lambda: bool(fake.granted),
+        ready=lambda: fake.granted > 0,
         called="teams",
     )
 
@@ -136,7 +136,7 @@ def google_chat_place() -> Place:
         lambda: {**fake.settings(), "service_account_file": "app.json", "owner": "1001"},
         lambda text: fake.says("DmAda", text),
         lambda: [message.shown for message in fake.said("DmAda")],
-        ready=lambda: bool(fake.granted),
+        ready=lambda: fake.granted > 0,
         called="google_chat",
         files=lambda: {"app.json": fake.key_file()},
     )

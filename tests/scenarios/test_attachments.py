@@ -115,7 +115,7 @@ async def test_an_image_is_shown_whatever_it_is_called(tmp_path: Path) -> None:
         assert Path(kept.path).parent == world.app.home.attachments(world.ada.thread)
         message = model.requests[-1].messages[-1]
         assert kept.path in message.text
-        assert [image.path for image in message.images] == [kept.path]  # pyright: ignore[reportAttributeAccessIssue]
+        assert [image.path for image in message.images] == [kept.path]  # pyrefly: ignore[missing-attribute]
 
 
 @pytest.mark.parametrize("make", [HostSandbox, BubblewrapSandbox])
@@ -150,7 +150,7 @@ async def test_a_large_image_is_shown_smaller_and_kept_whole(tmp_path: Path, pic
         (kept,) = await sent(world, Shelf(photo=picture), at("photo"))
         assert kept.error == ""
         assert await asyncio.to_thread(Path(kept.path).read_bytes) == picture
-        (image,) = model.requests[-1].messages[-1].images  # pyright: ignore[reportAttributeAccessIssue]
+        (image,) = model.requests[-1].messages[-1].images  # pyrefly: ignore[missing-attribute]
         assert image.path == kept.shown != kept.path
         shown = await asyncio.to_thread(Path(image.path).read_bytes)
         assert len(shown) <= 2000
@@ -165,7 +165,7 @@ async def test_a_damaged_image_is_a_file_with_a_notice(tmp_path: Path) -> None:
         assert kept.error == "not shown: it is damaged"
         assert Path(kept.path).exists()
         assert kept.error in model.requests[-1].messages[-1].text
-        assert not model.requests[-1].messages[-1].images  # pyright: ignore[reportAttributeAccessIssue]
+        assert not model.requests[-1].messages[-1].images  # pyrefly: ignore[missing-attribute]
 
 
 async def test_a_tiny_image_that_no_shrinking_makes_fit_is_a_file_with_a_notice(tmp_path: Path) -> None:

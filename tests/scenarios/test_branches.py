@@ -622,7 +622,7 @@ def test_a_branch_is_what_it_would_be_if_only_it_had_happened(acts: list[tuple[s
                 begins = act in ("say", "write") or (act in ("again", "edit") and bool(said_at))
                 if act in ("say", "write"):
                     happened = (*happened, f"{'f' if act == 'write' else 'w'}{number}")
-                    await person.says(str(happened[-1]))
+                    await person.says(happened[-1])
                 elif act == "again" and said_at:
                     happened = happened[: said_at[-1] + 1]
                     await orchestrator.try_again(person.thread, person.asker)

@@ -99,7 +99,7 @@ async def test_a_question_is_answered_or_expires(tmp_path: Path, settings: dict[
         clock.jump(jump)
         await clock.advance(60)
         if jump > 0:
-            assert (await world.happens(world.ada.thread, "approval_decided")).data.decision == "expired"  # pyright: ignore
+            assert (await world.happens(world.ada.thread, "approval_decided")).data.decision == "expired"  # pyrefly: ignore[missing-attribute]
         else:
             asker = Asker(trust="trusted", user="ada", platform="fake")
             assert await world.app.orchestrator.decide(question.id, False, asker) == "deny"
@@ -114,7 +114,7 @@ async def test_a_trigger_comes_once_at_its_time_of_the_clock_that_is(
     settings = {**settings, "triggers": {"catch_up_seconds": int(41 * DAY)}}
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         for kind, schedule in (("one-shot", "2026-01-05T09:10:00+00:00"), ("periodic", "10 9 * * *")):
-            await world.app.outlets.add_trigger(NewTrigger(kind, schedule, kind, ADA, "", thread=world.ada.thread))  # pyright: ignore
+            await world.app.outlets.add_trigger(NewTrigger(kind, schedule, kind, ADA, "", thread=world.ada.thread))
         await clock.advance(60)
         clock.jump(jump)
         await clock.advance(POLL_SECONDS + 1)

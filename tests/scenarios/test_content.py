@@ -160,7 +160,7 @@ class Swapping(BoundedSandbox):
 
     async def run(self, command: Command) -> CommandResult:
         if command.runs and not self.path.exists():
-            command.runs[0].host.write_text("print('evil')\n")  # pyright: ignore[reportOptionalMemberAccess]
+            command.runs[0].host.write_text("print('evil')\n")  # pyrefly: ignore[missing-attribute]
             self.path.touch()
         return await super().run(command)
 

@@ -86,7 +86,7 @@ def test_files_follow_their_work_from_machine_to_machine(tmp_path: Path, shared:
             artifact = str(result(serve.turn_of(THREAD, "2"))["artifact"])
             serve.says(THREAD, "words=1", "3", attachments=[{"file": uploaded["file"]}])
             (said,) = [one.data for one in serve.turn_of(THREAD, "3") if one.type == "user_message"]
-            assert said["attachments"][0]["path"].startswith(str(tmp_path / "a"))  # pyright: ignore[reportIndexIssue]
+            assert said["attachments"][0]["path"].startswith(str(tmp_path / "a"))  # pyrefly: ignore[bad-index]
         with process("worker", tmp_path / "b", shared):
             serve.says(THREAD, call("read", path="log.md"), "4")
             assert "day one" in str(result(serve.turn_of(THREAD, "4"))["text"])
@@ -165,7 +165,7 @@ def test_what_a_turn_did_on_one_machine_is_undone_on_another(tmp_path: Path, sha
                 serve.says(THREAD, call("bash", command=one), str(number))
                 turn = serve.turn_of(THREAD, str(number))[0].turn
         shown = serve.ask(f"{at}/{turn}/changes").json
-        files: list[dict[str, str]] = shown["files"]  # pyright: ignore[reportAssignmentType]
+        files: list[dict[str, str]] = shown["files"]  # pyrefly: ignore[bad-assignment]
         assert {one["path"]: (one["change"], one["since"]) for one in files} == {
             "a": ("changed", ""), "b": ("removed", ""), "d/e/x": ("removed", ""), "new": ("added", ""),
             "run": ("mode", ""),

@@ -86,6 +86,7 @@ async def test_an_answer_is_shown_while_it_is_written(tmp_path: Path, pier: Pier
     async with running(tmp_path, pier, model):
         await pier.fake.says(pier.direct, "count")
         shown = await in_time(pier.clock, pier.fake.until(lambda: next(iter(pier.fake.said(pier.direct)), None)))
+        assert shown is not None
         assert shown.text.endswith(" …")
         gate.open()
         whole = await pier.sees(pier.direct, "five")
@@ -119,6 +120,7 @@ async def test_a_reaction_or_a_command_stops_the_turn(tmp_path: Path, pier: Pier
     async with running(tmp_path, pier, FakeModel(*counting)):
         await pier.fake.says(pier.direct, "count")
         shown = await in_time(pier.clock, pier.fake.until(lambda: next(iter(pier.fake.said(pier.direct)), None)))
+        assert shown is not None
         await pier.fake.reacts(pier.direct, shown.id, "❌")
         assert (await pier.sees(pier.direct, "Stopped")).id == shown.id
         await pier.fake.says(pier.direct, "count again")
@@ -126,10 +128,11 @@ async def test_a_reaction_or_a_command_stops_the_turn(tmp_path: Path, pier: Pier
             pier.clock,
             pier.fake.until(lambda: next((one for one in pier.fake.said(pier.direct) if "…" in one.text), None)),
         )
+        assert again is not None
         await pier.fake.says(pier.direct, "!stop")
 
-        def stopped() -> Written | None:
-            return next((one for one in pier.fake.said(pier.direct) if one.id == again.id and "Stop" in one.text), None)
+        def stopped(preview: str = again.id) -> Written | None:
+            return next((one for one in pier.fake.said(pier.direct) if one.id == preview and "Stop" in one.text), None)
 
         await in_time(pier.clock, pier.fake.until(stopped))
 

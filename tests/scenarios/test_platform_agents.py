@@ -31,7 +31,8 @@ async def answer(scene: Scene, channel: str) -> str:
     """What a new message in a channel is answered."""
     before = len(scene.texts(channel))
     await scene.bob.says("who?", where=channel)
-    return await scene.until(lambda: next((text for text in scene.texts(channel)[before:] if " by " in text), None))
+    answered = await scene.until(lambda: next((one for one in scene.texts(channel)[before:] if " by " in one), None))
+    return answered or ""
 
 
 async def makes(scene: Scene, name: str) -> str:

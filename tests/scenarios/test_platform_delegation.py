@@ -171,6 +171,7 @@ async def test_a_message_takes_a_file_along(tmp_path: Path, stand: Stand) -> Non
         await scene.ada.sees("Sent.")
         await scene.bob.sees("The tides.")
         file = await scene.until(lambda: next((seen for seen in stand.said() if seen.file), None))
+        assert file is not None
         assert (file.channel, file.file) == (stand.harbour, ("tides.txt", b"low at six\n"))
 
 

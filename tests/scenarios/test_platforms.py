@@ -45,6 +45,7 @@ async def test_a_reaction_stops_the_turn(tmp_path: Path, stand: Stand) -> None:
     async with playing(stand, tmp_path, model) as scene:
         await scene.bob.says("count")
         preview = await scene.until(lambda: next(iter(stand.previews()), None))
+        assert preview is not None
         await scene.thread_of(preview)  # a person is slower than the bot's own notes
         await stand.reacts(preview, "❌", stand.bob)
         assert (await scene.bob.sees("Stopped")).id == preview.id

@@ -75,7 +75,7 @@ async def talk(
     async with open_app(config, parts) as app:
         world = World(app, chat, model)
         for one in added_tools(tools):
-            app.tools.add(one)  # pyright: ignore[reportArgumentType]
+            app.tools.add(one)  # pyrefly: ignore[bad-argument-type]
         for number in (1, 2):
             await world.ada.says(f"{text} {number}")
             await world.happens(world.ada.thread, "turn_finished", number)

@@ -70,7 +70,7 @@ async def test_a_child_has_no_tool_that_its_parent_lacks(tmp_path: Path) -> None
         assert offered[1] <= offered[0]
         (child,) = await children_of(world)
         (result,) = [event.data for event in await world.journal(child) if event.type == "tool_result"]
-        assert result.is_error  # pyright: ignore[reportAttributeAccessIssue]
+        assert result.is_error  # pyrefly: ignore[missing-attribute]
 
 
 async def test_a_child_of_a_tainted_turn_is_tainted(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ async def test_waiting_spawning_and_being_told(tmp_path: Path, settings: dict[st
         found = await results(world)
         assert sorted(result.text.split("\n")[1] for result in found[:2]) == ["is blue", "is red"]
         note = await world.happens(world.ada.thread, "user_message", 2)
-        assert "pearls" in note.data.text  # pyright: ignore[reportAttributeAccessIssue]
+        assert "pearls" in note.data.text  # pyrefly: ignore[missing-attribute]
         assert len(await children_of(world)) == 3
 
 

@@ -63,7 +63,7 @@ class Collector:
         return [
             span
             for request in self.of("traces")
-            for resource in request.resource_spans  # pyright: ignore[reportAttributeAccessIssue]
+            for resource in request.resource_spans  # pyrefly: ignore[missing-attribute]
             for scope in resource.scope_spans
             for span in scope.spans
         ]
@@ -108,7 +108,7 @@ async def test_a_turn_is_a_trace_of_its_calls(collector: Collector, tmp_path: Pa
     assert said["gen_ai.operation.name"] == "chat"
     assert int(str(said["gen_ai.usage.output_tokens"])) > 0
     assert attributes(tool)["gen_ai.tool.name"] == "time"
-    names = {metric.name for request in collector.of("metrics") for resource in request.resource_metrics  # pyright: ignore[reportAttributeAccessIssue]
+    names = {metric.name for request in collector.of("metrics") for resource in request.resource_metrics  # pyrefly: ignore[missing-attribute]
              for scope in resource.scope_metrics for metric in scope.metrics}  # fmt: skip
     assert names == {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"}
 
@@ -180,7 +180,7 @@ async def test_the_service_is_called_as_the_variables_say_and_another_protocol_i
             await world.ada.says("are you there?")
             await world.ada.sees("here")
         for request in collector.of("traces"):
-            (resource,) = request.resource_spans  # pyright: ignore[reportAttributeAccessIssue]
+            (resource,) = request.resource_spans  # pyrefly: ignore[missing-attribute]
             found = {one.key: one.value.string_value for one in resource.resource.attributes}
             assert found["service.name"] == name
     assert "http/protobuf, all that Shoal speaks, although OTEL_EXPORTER_OTLP_PROTOCOL is grpc." in caplog.text
@@ -199,4 +199,4 @@ async def test_the_service_is_called_as_the_variables_say_and_another_protocol_i
     ],
 )
 def test_it_is_on_as_the_setting_and_the_variables_have_it(enabled: str, environ: dict[str, str], is_on: bool) -> None:
-    assert TelemetrySettings(enabled=enabled).is_on(environ) is is_on  # pyright: ignore[reportArgumentType]
+    assert TelemetrySettings(enabled=enabled).is_on(environ) is is_on  # pyrefly: ignore[bad-argument-type]

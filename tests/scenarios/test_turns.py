@@ -369,7 +369,7 @@ async def test_an_idle_thread_leaves_memory_and_comes_back(tmp_path: Path) -> No
         await world.ada.sees("hello")
         assert world.app.orchestrator.active == 1
         await world.is_quiet()
-        while world.app.orchestrator.active:
+        while world.app.orchestrator.active:  # pyrefly: ignore[redundant-condition]
             await clock.advance(400)
         await world.ada.says("me again")
         await world.ada.sees("welcome back")

@@ -70,7 +70,7 @@ async def _measured(folder: Path) -> Footprint:
                 found.append(profile)
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # pyright: ignore[reportArgumentType]  None ends it
+        threading.setprofile(None)  # None ends it
         await stand.stop()
     looked_at = found[WARM:]
     passed = Counter(code for profile in looked_at for code in profile.seen)

@@ -102,6 +102,6 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["config"]:
         write_config(Path(os.environ["SHOAL_HOME"]), os.environ["BENCH_LLM"])
     else:
-        import driverlib  # pyright: ignore[reportMissingImports]
+        import driverlib  # pyrefly: ignore[missing-import]
 
-        driverlib.main(Driver)  # pyright: ignore[reportUnknownMemberType]
+        driverlib.main(Driver)

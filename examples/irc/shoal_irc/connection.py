@@ -159,7 +159,7 @@ class Connection:
             await self._writer.drain()
             async with asyncio.timeout(QUIET_SECONDS):
                 await waiting
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             raise PlatformError("IRC did not confirm a message.", outcome_unknown=True) from error
         finally:
             self._unconfirmed.pop(token, None)
@@ -198,5 +198,5 @@ async def connect(settings: IrcSettings) -> Connection:
                 settings.server, settings.port, ssl=settings.tls or None, limit=READ_BYTES_MAX
             )
             return Connection(*await opened, settings)
-    except (OSError, TimeoutError) as error:
+    except OSError as error:
         raise PlatformError(f"{settings.server}:{settings.port} cannot be reached: {error}.") from error

@@ -55,7 +55,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> BackupPlace:
     import httpx2
 
     assert httpx2.put(f"{address}/{bucket}").status_code == 200
-    obstore.put(S3Store(bucket, config=config, client_options={"allow_http": True}), "other/file", b"x")  # pyright: ignore[reportArgumentType]
+    obstore.put(S3Store(bucket, config=config, client_options={"allow_http": True}), "other/file", b"x")
     return S3Place(settings)
 
 

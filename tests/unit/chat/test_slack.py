@@ -34,7 +34,7 @@ CHANNELS = st.from_regex(r"[CDG][A-Z0-9]{2,12}", fullmatch=True)
 
 def written(**fields: object) -> SlackMessage:
     plain = {"type": "message", "channel": "C1234", "user": "UADA", "text": "hi", "ts": "1767603600.000001"}
-    return SlackMessage(**{**plain, **fields})  # pyright: ignore[reportArgumentType]
+    return SlackMessage(**{**plain, **fields})  # pyrefly: ignore[bad-argument-type]
 
 
 # ---- in ----

@@ -69,7 +69,7 @@ async def test_the_work_is_over_when_the_caller_is_and_the_loop_stood_still(
 
         return counted
 
-    loop.call_soon = count(loop.call_soon)  # pyright: ignore[reportAttributeAccessIssue]  what a spinning loop calls
+    loop.call_soon = count(loop.call_soon)  # pyrefly: ignore[bad-assignment]  what a spinning loop calls
     await cancel(caller, begun, hold.set)
     assert after == ["whole"]
     assert steps < STEPS

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.home import Home
-from shoal.domain.messages import Usage
+from shoal.domain.messages import ModelInfo, Usage
 from shoal.domain.secret import NO_SECRET, Secret
 from shoal.domain.settings import ProviderSettings
 from shoal.providers.catalog import (
@@ -184,7 +184,7 @@ async def test_a_provider_that_never_answers_does_not_hold_the_others_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Silent(FakeModel):
-        async def models(self) -> list[object]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        async def models(self) -> list[ModelInfo]:
             await asyncio.Event().wait()
             return []
 

@@ -405,7 +405,7 @@ class NoTransport(asyncio.Transport):
 
 async def test_an_answer_may_take_as_long_as_it_goes_on_and_no_longer() -> None:
     timers = Timers()
-    one = HttpConnection(timers)  # pyright: ignore[reportArgumentType]
+    one = HttpConnection(timers)  # pyrefly: ignore[bad-argument-type]
     one.connection_made(NoTransport())
     async with asyncio.TaskGroup() as group:
         asked = group.create_task(one.exchange(b"GET / HTTP/1.1\r\n\r\n", b"", 10.0))

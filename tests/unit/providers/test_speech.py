@@ -33,7 +33,7 @@ def speech(fake: FakeModel, kind: str, key: str = "key", **settings: object) -> 
     """What [speech] makes of a provider of this kind."""
     base = f"{fake.url}/v1beta" if kind == "gemini" else f"{fake.url}/v1"
     providers = {"one": ProviderSettings(kind=kind, base_url=base, api_key=Secret("value", key))}
-    wanted = SpeechSettings(recognition="one/model-1", **settings)  # pyright: ignore[reportArgumentType]
+    wanted = SpeechSettings(recognition="one/model-1", **settings)  # pyrefly: ignore[bad-argument-type]
     found = build_speech("recognition", wanted, providers, SystemClock(), {})
     assert found is not None
     return found
@@ -53,7 +53,7 @@ async def test_what_is_said_is_heard(fake: FakeModel, kind: str, form: str) -> N
 @pytest.mark.parametrize("form", ["ogg", "mp3"])
 async def test_a_text_is_spoken_in_the_form_that_is_wanted(fake: FakeModel, form: str) -> None:
     voice = speech(fake, "openai", voice="nova")
-    spoken = await voice.say(SAID, form)  # pyright: ignore[reportArgumentType]
+    spoken = await voice.say(SAID, form)  # pyrefly: ignore[bad-argument-type]
     await voice.close()
     assert words_in(spoken.audio) == SAID
     assert spoken.media_type == {"ogg": "audio/ogg", "mp3": "audio/mpeg"}[form]

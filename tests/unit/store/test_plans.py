@@ -283,7 +283,7 @@ def _postgres_faults(served: psycopg.Connection, node: Plan, above: _Above = NOT
             pass
     if fault := _scan_fault(served, kind, node, above):
         yield fault
-    for one in inner:  # pyright: ignore[reportGeneralTypeIssues]
+    for one in inner:  # pyrefly: ignore[not-iterable]
         yield from _postgres_faults(served, one, above)
 
 

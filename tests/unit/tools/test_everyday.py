@@ -205,7 +205,7 @@ def shell_actions(name: str, command: str, _: ToolContext) -> tuple[Action, ...]
 
 def bash(**bounds: float) -> Tool:
     """The tool with these bounds."""
-    return bash_tool(shell_actions, SandboxSettings(**bounds))  # pyright: ignore[reportArgumentType]
+    return bash_tool(shell_actions, SandboxSettings(**bounds))  # pyrefly: ignore[bad-argument-type]
 
 
 async def test_a_command_runs_in_the_workspace_within_its_bounds(tmp_path: Path) -> None:

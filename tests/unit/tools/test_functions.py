@@ -114,7 +114,7 @@ async def test_a_tool_output_is_passed_on(context: ToolContext) -> None:
 
 
 def test_what_cannot_be_a_tool_is_refused() -> None:
-    def untyped(value) -> str:  # pyright: ignore[reportMissingParameterType]
+    def untyped(value) -> str:
         return value
 
     def several(*values: str) -> str:

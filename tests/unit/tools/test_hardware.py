@@ -200,7 +200,7 @@ async def test_a_profile_can_allow_exactly_one_write(tmp_path: Path) -> None:
         event = await world.happens(world.ada.thread, "tool_result")
     assert "i2c_write" in told
     assert "spi_transfer" not in told
-    assert "Permission denied: tool:i2c_write:1 0x20 00fe" in event.data.text  # pyright: ignore
+    assert "Permission denied: tool:i2c_write:1 0x20 00fe" in event.data.text  # pyrefly: ignore[missing-attribute]
 
 
 @pytest.fixture

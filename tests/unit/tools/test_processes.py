@@ -99,7 +99,7 @@ async def test_a_start_is_decided_on_like_bash(tmp_path: Path) -> None:
     context = tool_context(tmp_path)
     store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), context.clock)
     table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
-    service = ProcessService(store.processes, context.home, context.clock, None, str, table, ProcessSettings("h 1 2 3"))  # pyright: ignore[reportArgumentType]
+    service = ProcessService(store.processes, context.home, context.clock, None, str, table, ProcessSettings("h 1 2 3"))  # pyrefly: ignore[bad-argument-type]
     tool, *_ = process_tools(service, command_actions, nothing)
     profiles = Profiles(
         {

@@ -267,7 +267,7 @@ async def test_a_stranger_who_writes_first_is_in_nobodys_way(start: Start, home:
         await at(terminal, "At what hour (- for none) [-]: ", "8")
         await at(terminal, "A brief comes in telegram:7:")
         assert await asyncio.to_thread(terminal.ends) == 0
-    assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyright: ignore[reportIndexIssue]
+    assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyrefly: ignore[bad-index]
 
 
 async def test_teams_takes_the_credentials_and_says_which_address_to_call(start: Start, home: Path) -> None:
@@ -352,7 +352,7 @@ async def test_it_goes_on_where_it_was_left(start: Start, home: Path) -> None:
         await at(last, "Next: ")
         assert await asyncio.to_thread(last.ends) == 0
         assert last.typed == [], "nothing is asked that is known"
-    assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyright: ignore[reportIndexIssue]
+    assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyrefly: ignore[bad-index]
 
 
 async def test_an_account_that_rests_is_switched_on_with_the_token_it_has(start: Start, home: Path) -> None:
@@ -479,7 +479,7 @@ def test_no_command_fills_the_home_of_another_product(shoal: Shoal, home: Path, 
 
 def test_a_unit_starts_this_shoal_on_this_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.platform", "linux")
-    monkeypatch.setattr(setup_checks, "_run", lambda command: "")  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(setup_checks, "_run", lambda command: "")
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if "/" not in name else name)
     monkeypatch.setattr("sys.argv", ["/opt/my apps/shoal"])
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

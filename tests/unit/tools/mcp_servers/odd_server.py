@@ -83,7 +83,7 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
         case "tools/list":
             return {"tools": tools()}
         case "tools/call":
-            return call(str(params["name"]), dict(params.get("arguments") or {}))  # pyright: ignore
+            return call(str(params["name"]), dict(params.get("arguments") or {}))  # pyrefly: ignore[no-matching-overload]
         case _:
             return {}
 

@@ -21,7 +21,7 @@ SECONDS_MAX = 60.0
 
 def configured(name: str, command: str = "", *args: str, folder: Path = Path(), **settings: object) -> McpServer:
     """A server as it stands in [mcp]."""
-    return McpServer(name, McpServerSettings(command=command, args=args, **settings), folder)  # pyright: ignore
+    return McpServer(name, McpServerSettings(command=command, args=args, **settings), folder)  # pyrefly: ignore[bad-argument-type]
 
 
 def odd(folder: Path, *args: str, **settings: object) -> McpServer:
