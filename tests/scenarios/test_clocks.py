@@ -81,7 +81,7 @@ async def test_a_turn_that_waits_for_its_model_goes_on(
         clock.jump(jump)
         down = False
         began = clock.monotonic()
-        await in_time(clock, world.ada.sees("back"), 5)
+        await in_time(clock, world.ada.sees("back"))
         assert clock.monotonic() - began < HOUR
 
 
@@ -141,7 +141,7 @@ async def test_a_trigger_whose_turn_failed_comes_again_after_its_pause(
         await world.happens(world.ada.thread, "turn_finished")
         clock.jump(jump)
         began = clock.monotonic()
-        await in_time(clock, world.ada.sees("heard"), 5)
+        await in_time(clock, world.ada.sees("heard"))
         assert clock.monotonic() - began < HOUR
 
 
