@@ -69,7 +69,7 @@ async def run(folder: Path) -> dict[str, float]:
     store = Store(SqliteDriver(folder / "bench.db", synchronous="FULL"), clock)
     engine, handler = LocalEngine(), Bookkeeper(store, clock)
     serving = asyncio.ensure_future(engine.run(handler))
-    collect_seldom(stays=True)
+    collect_seldom()
 
     async def send(name: str) -> None:
         thread = make_thread_id("bench", "engine", name)

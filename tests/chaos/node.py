@@ -125,7 +125,7 @@ async def live(options: argparse.Namespace) -> None:
     async with open_app(config_of(options), parts, options.role) as app, anyio.create_task_group() as background:
         if options.role != "worker":
             await make_agents(app, Path(options.world) / "agents.lock", options.agents)
-        collect_seldom(stays=True)
+        collect_seldom()
         background.start_soon(return_freed_memory, SystemClock())
         for chat in chats:
             chat.opened.set()

@@ -79,7 +79,7 @@ class Driver:
         config = load_config(Path(os.environ["SHOAL_HOME"]), os.environ, {})
         self.opening = open_app(config, Overrides(adapters=(self.chat,)))
         self.app = await self.opening.__aenter__()
-        collect_seldom(stays=True)
+        collect_seldom()
 
     async def turn(self, session: str, text: str) -> str:
         """One message of a person in a thread, and what the platform is told to post for it."""

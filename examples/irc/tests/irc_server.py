@@ -53,18 +53,25 @@ class FakeIrc(FakePlatform):
         self.port = 0
         self._writer: asyncio.StreamWriter | None = None
         self._listener: asyncio.Server | None = None
+        self._talks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._kept: list[str] = []
         self._late: list[str] = []
         self._count = 0
 
     async def start(self) -> None:
-        self._listener = await asyncio.start_server(self._talk, "127.0.0.1", self.port)
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._talks[asyncio.create_task(self._talk(reader, writer))] = writer
+
+        self._listener = await asyncio.start_server(accept, "127.0.0.1", self.port)
         self.port = int(self._listener.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         assert self._listener is not None
         self._listener.close()
-        self.drop()
+        for writer in self._talks.values():  # also of who is on the way in
+            writer.transport.abort()
+        await asyncio.gather(*self._talks)
+        self._talks.clear()
         await self._listener.wait_closed()
 
     def drop(self) -> None:

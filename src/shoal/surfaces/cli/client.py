@@ -179,7 +179,7 @@ async def open_api(context: CommandContext) -> AsyncGenerator[ServerClient]:
     config, token = context.config(), secrets.token_urlsafe(32)
     context.guard()
     async with open_app(config) as app, serve(app, WebOptions(token=token, port=0)) as address:
-        collect_seldom(stays=False)
+        collect_seldom()
         yield ServerClient(address, token)
 
 
@@ -269,7 +269,7 @@ async def open_link(
     config = context.config()
     context.guard()
     async with open_app(config) as app:
-        collect_seldom(stays=False)
+        collect_seldom()
         yield LocalLink(app, chosen), chosen
 
 

@@ -126,7 +126,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                 app.notices.notes.append(as_typed(lacking))
             for line in (f"home      {context.root}", *info_lines(app.info())):
                 tell(line, sys.stderr)
-            collect_seldom(stays=True)
+            collect_seldom()
             print(ready, flush=True)
             async with anyio.create_task_group() as background:
                 background.start_soon(discover_models, app.models, app.clock, default)
