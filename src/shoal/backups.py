@@ -35,11 +35,11 @@ from shoal.config import Config
 from shoal.config.secrets import without_secrets
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, Conflict, InvalidInput, ShoalError, StoreCorrupt, StoreError
-from shoal.domain.files import read_plain
 from shoal.domain.home import Home
+from shoal.domain.plain_files import read_plain
 from shoal.domain.ports import Settings
 from shoal.domain.settings import BackupSettings
-from shoal.store.health import check_file, copy_connection
+from shoal.store.health import check_file, connect_read_only, copy_connection
 
 log = logging.getLogger(__name__)
 
@@ -328,7 +328,7 @@ def write_archive(
 def copy_database(source: Path, target: Path) -> None:
     """SQLite's online backup: a consistent copy while others write. Raises StoreCorrupt."""
     try:
-        with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as reading:
+        with closing(connect_read_only(source)) as reading:
             copy_connection(reading, target)
     except sqlite3.DatabaseError as error:
         raise StoreCorrupt(f"{source} cannot be copied: {error}. `shoal doctor` says more.") from error

@@ -23,14 +23,15 @@ import msgspec
 
 from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.principals import HOME_TOKEN, OWNER, Principal, bearer_of, may_use
+from shoal.config.secrets import read_token
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, Conflict, FetchError, InvalidInput, NotFound
 from shoal.domain.events import ApprovalRequested, Event, TurnFinished
-from shoal.domain.files import read_plain
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part, is_child
 from shoal.domain.installation import how_to_add
+from shoal.domain.plain_files import read_plain
 from shoal.domain.settings import WebSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.domain.web import FetchRequest, parse_target
@@ -212,11 +213,10 @@ class WebPush:
         if by.token is not HOME_TOKEN:
             return by.token.digest
         try:
-            configured = self.settings.token.reveal()
-            text = configured or await asyncio.to_thread(self.home.token_file.read_text, encoding="utf-8")
-        except (ConfigError, OSError, UnicodeDecodeError) as error:
+            token = self.settings.token.reveal() or await asyncio.to_thread(read_token, self.home)
+        except (ConfigError, OSError) as error:
             raise InvalidInput("The token of the page cannot be read. `shoal doctor` says more.") from error
-        return hashlib.sha256(text.strip().encode()).hexdigest()
+        return hashlib.sha256(token.strip().encode()).hexdigest()
 
     def _is_own(self, endpoint: str) -> bool:
         parts = urlsplit(endpoint)

@@ -16,8 +16,8 @@ import msgspec
 
 from shoal.domain.agents import AgentBudget
 from shoal.domain.errors import InvalidInput
-from shoal.domain.files import read_plain
 from shoal.domain.home import Home
+from shoal.domain.plain_files import read_plain, unusable
 from shoal.domain.schema import refusal
 from shoal.domain.toml_text import find_statement
 from shoal.domain.untrusted import BAD_TOML, UNREADABLE
@@ -108,12 +108,6 @@ def _settings(file: Path) -> bytes:
         raise
     except OSError as error:
         raise unusable(file, error) from error
-
-
-def unusable(path: Path, error: OSError) -> InvalidInput:
-    """What to raise where something of an agent's cannot be used."""
-    called = f"{path.parent.name}/{path.name}"
-    return InvalidInput(f"{called} cannot be used: {error.strerror}. Correct what lies there; it counts at once.")
 
 
 def digest_of(folder: Path) -> str:
@@ -208,7 +202,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
     if key not in KEYS:
         raise InvalidInput(f"{key[:80]!r} is not a key of an agent. Keys: {', '.join(KEYS)}.")
     file = folder / FILE
-    lines = file.read_text("utf-8").splitlines() if file.exists() else []
+    lines = read_plain(file).decode().splitlines() if file.exists() else []
     begins, ends = find_statement(lines, key) or (0, 0)
     del lines[begins:ends]
     if value:

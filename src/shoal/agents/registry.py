@@ -16,13 +16,14 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from shoal.agents.folder import FILE, NAME, SHARED, AgentFile, read_agent, read_shared, unusable
+from shoal.agents.folder import FILE, NAME, SHARED, AgentFile, read_agent, read_shared
 from shoal.domain.agents import UNBOUND, AgentBudget, AgentSpec, Binding, Listen
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.markup import counted
+from shoal.domain.plain_files import unusable
 from shoal.domain.settings import Config
 from shoal.store.agents import AgentStore
 

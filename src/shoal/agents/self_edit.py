@@ -28,6 +28,7 @@ from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
 from shoal.domain.files import in_thread
 from shoal.domain.ids import channel_of
 from shoal.domain.permissions import Action, Asker
+from shoal.domain.plain_files import read_plain
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.domain.records import AuditEntry
 from shoal.domain.untrusted import enclosed
@@ -182,7 +183,7 @@ class History:
 def read_file(path: Path) -> bytes | None:
     """A file's content, None when there is none. Raises OSError."""
     try:
-        return path.read_bytes()
+        return read_plain(path)
     except FileNotFoundError:
         return None
 

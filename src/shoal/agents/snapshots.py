@@ -42,6 +42,7 @@ from shoal.domain.ids import ThreadId, TurnId, channel_of, is_child
 from shoal.domain.markup import counted
 from shoal.domain.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
 from shoal.domain.permissions import Asker
+from shoal.domain.plain_files import read_plain
 from shoal.domain.records import ContextWindow, NewPost, Snapshot
 from shoal.domain.schema import refusal
 from shoal.domain.transcript import SUMMARY_HEAD
@@ -161,7 +162,7 @@ class ConversationSnapshots:
 
         def load() -> list[EventData]:
             try:
-                saved = msgspec.json.decode(path.read_bytes(), type=SnapshotFile)
+                saved = msgspec.json.decode(read_plain(path), type=SnapshotFile)
                 return [decode_data(event.type, bytes(event.data)) for event in saved.events]
             except FileNotFoundError as error:
                 raise NotFound(f"The file sessions/{path.name} of the snapshot is gone.") from error

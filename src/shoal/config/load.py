@@ -14,6 +14,7 @@ import msgspec
 from shoal.config.check import check
 from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES, USUAL_VARIABLES
 from shoal.domain.errors import ConfigError
+from shoal.domain.plain_files import read_plain
 from shoal.domain.schema import Hint, allowed, bare, find, is_section, keys, list_of, refusal, table_of, takes_text
 from shoal.domain.secret import Secret
 from shoal.domain.settings import Config
@@ -135,14 +136,15 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
     """Put together what the file, the environment and the caller say. Raises ConfigError when the file is not TOML."""
     file = home / "shoal.toml"
     try:
-        content = tomllib.loads(file.read_bytes().decode("utf-8"))
+        content = tomllib.loads(read_plain(file).decode())
     except FileNotFoundError:
         content = Table()
     except NotADirectoryError as error:
         problem = f"{file.parent} is not a directory. Choose another with --home DIR or SHOAL_HOME."
         raise ConfigError([problem]) from error
     except OSError as error:
-        raise ConfigError([f"{file} cannot be read: {error.strerror}. Make it readable for this user."]) from error
+        problem = f"{file} cannot be read: {error.strerror}. Put a file there that this user may read."
+        raise ConfigError([problem]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{file} is not UTF-8 text (byte {error.start}). Save it as UTF-8."]) from error
     except BAD_TOML as error:

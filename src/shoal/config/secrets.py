@@ -10,8 +10,9 @@ import msgspec
 from shoal.config.load import Table, as_list, as_table
 from shoal.domain.errors import ConfigError
 from shoal.domain.home import Home
+from shoal.domain.plain_files import read_plain
 from shoal.domain.schema import find
-from shoal.domain.secret import Secret
+from shoal.domain.secret import SECRET_BYTES_MAX, Secret
 from shoal.domain.settings import Config
 from shoal.domain.untrusted import BAD_TOML
 
@@ -35,9 +36,20 @@ def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
             except ConfigError:  # told where it is needed
                 continue
     try:
-        learn(Home(config.home).token_file.read_text(encoding="utf-8").strip())
-    except (OSError, UnicodeDecodeError):  # there is none yet, or whoever needs it says what is wrong with it
+        learn(read_token(Home(config.home)))
+    except (OSError, ConfigError):  # there is none yet, or whoever needs it says what is wrong with it
         return
+
+
+def read_token(home: Home) -> str:
+    """The HTTP token of the home. Raises ConfigError for a file without one; OSError."""
+    try:
+        token = read_plain(home.token_file, SECRET_BYTES_MAX).decode().strip()
+    except UnicodeDecodeError:
+        token = ""
+    if not token:
+        raise ConfigError([f"{home.token_file} holds no token. Delete it, and one is made at the next start."])
+    return token
 
 
 def _secrets_of(value: object, name: str = "") -> Iterator[Secret | str]:

@@ -3,10 +3,7 @@ threads, which never goes on behind a cancelled caller.
 """
 
 import asyncio
-import errno
 import hashlib
-import os
-import stat
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
@@ -18,20 +15,10 @@ from shoal.domain.agents import AgentSpec
 from shoal.domain.events import EventData, ToolFinished, UserSaid
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Image
+from shoal.domain.plain_files import plain
 
 DIGEST_CHARS = 32
 """How much of the SHA-256 names a content: 128 bits."""
-
-
-def read_plain(path: Path, bytes_max: int) -> bytes:
-    """The beginning of a plain file. Raises OSError, also for what is none: a pipe would be waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "It is no plain file", str(path))
-        return os.read(descriptor, bytes_max)
-    finally:
-        os.close(descriptor)
 
 
 class Files(Protocol):
@@ -118,7 +105,7 @@ def digest_of(content: bytes) -> str:
 
 def digest_of_file(path: Path) -> str:
     """The name of a file's content. Raises OSError."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=plain) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:DIGEST_CHARS]
 
 

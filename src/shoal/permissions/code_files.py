@@ -9,6 +9,8 @@ import re
 import stat
 from pathlib import PurePosixPath
 
+from shoal.domain.plain_files import plain
+
 _DATA = frozenset(
     """
     txt text md markdown rst adoc csv tsv jsonl ndjson geojson log diff patch html htm css svg png jpg jpeg gif webp bmp
@@ -47,7 +49,7 @@ def runs_as_code(path: str) -> bool:
             return True
         if found.st_mode & 0o111 or found.st_nlink > 1:
             return True
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=plain) as file:
             return file.read(2) == b"#!"
     except FileNotFoundError:
         return False

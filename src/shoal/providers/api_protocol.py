@@ -36,6 +36,7 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
+from shoal.domain.plain_files import read_plain
 from shoal.domain.untrusted import UNREADABLE, decode_known
 
 THREADS_MAX = 256
@@ -287,8 +288,7 @@ def load_images(images: Iterable[Image]) -> dict[str, bytes]:
     loaded: dict[str, bytes] = {}
     for image in images:
         try:
-            with Path(image.path).open("rb") as file:
-                data = file.read(IMAGE_BYTES_MAX + 1)
+            data = read_plain(Path(image.path), IMAGE_BYTES_MAX + 1)
         except OSError:
             continue
         if len(data) <= IMAGE_BYTES_MAX:

@@ -20,6 +20,7 @@ from shoal.domain.errors import ConfigError, InvalidInput, ProviderDown, Provide
 from shoal.domain.home import Home
 from shoal.domain.markup import counted
 from shoal.domain.messages import Usage
+from shoal.domain.plain_files import read_plain
 from shoal.domain.ports import Embeddings, Models, Provider, Route, Speech
 from shoal.domain.settings import ProviderSettings
 from shoal.domain.speech import SpeechSettings
@@ -208,7 +209,7 @@ _listings_decoder = msgspec.json.Decoder(dict[str, ModelListing])
 def read_listings(path: Path) -> dict[str, ModelListing]:
     """The file's listings by provider; empty when there is none, or when it is damaged (the next refresh mends it)."""
     try:
-        return _listings_decoder.decode(path.read_bytes())
+        return _listings_decoder.decode(read_plain(path))
     except FileNotFoundError:
         return {}
     except (OSError, *UNREADABLE) as error:

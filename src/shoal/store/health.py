@@ -45,6 +45,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from shoal.domain.errors import StoreCorrupt
+from shoal.domain.plain_files import plain, read_plain
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ class FileHealth(Health):
     def _is_older_copy(self) -> bool:
         """Whether another mark has come into the database since it had the one that it has."""
         try:
-            marks = [mark for (mark,) in _MARK.iter_unpack(self._used.read_bytes())]
+            marks = [mark for (mark,) in _MARK.iter_unpack(read_plain(self._used))]
         except (FileNotFoundError, struct.error):
             return False
         confirmed = max((at for at, mark in enumerate(marks) if mark in marks[:at]), default=0)
@@ -218,10 +219,10 @@ class FileHealth(Health):
         mark = secrets.randbelow(2**31 - 1) + 1
         writer.execute(f"pragma application_id = {mark}")
         writer.execute("pragma wal_checkpoint(passive)").fetchone()
-        self._guard = _connect_read_only(self._path)
+        self._guard = connect_read_only(self._path)
         self._guard.execute("select count(*) from sqlite_master").fetchone()
         self._files[self._shm] = os.open(self._shm, os.O_RDONLY | os.O_CLOEXEC)
-        self._files[self._used] = os.open(self._used, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._files[self._used] = plain(str(self._used), os.O_RDWR | os.O_CREAT, 0o600)
         self._announce(mark)
         if self._marked() == mark:  # else a reader of another process holds it up
             self._mark = mark
@@ -332,7 +333,7 @@ class FileHealth(Health):
         """Whether the mark is that of another process, which has the same database open too, or has closed it."""
         found = self._marked()
         try:
-            with self._used.open("rb") as used:
+            with open(self._used, "rb", opener=plain) as used:
                 fcntl.flock(used, fcntl.LOCK_SH)
                 marks = _MARK.iter_unpack(used.read())
             is_shared = (found,) in marks and found not in self._former_marks
@@ -450,7 +451,7 @@ class _Check:
     """A look through a database on a connection of its own, which another thread may end."""
 
     def __init__(self, path: Path, kind: CheckKind) -> None:
-        self._connection = _connect_read_only(path)
+        self._connection = connect_read_only(path)
         self._kind = kind
         self._is_expired = False
 
@@ -543,7 +544,9 @@ _UNREADABLE = frozenset(
 """Failures of a disk after which the file is not what it should be; a full one fails in other ways."""
 
 
-def _connect_read_only(path: Path) -> sqlite3.Connection:
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing. Raises StoreCorrupt where no file lies there, sqlite3.Error."""
+    refuse_what_is_no_file(path)
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 

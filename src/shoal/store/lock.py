@@ -5,13 +5,14 @@ import os
 from pathlib import Path
 
 from shoal.domain.errors import HomeLocked, StoreReadOnly
+from shoal.domain.plain_files import plain
 
 
 def is_held(path: Path) -> bool:
     """Whether a process holds this lock now. What a dead one left in the file tells nothing: ids are used again."""
     for locked in (path, path.parent):
         try:
-            file = os.open(locked, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(locked, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             continue
         try:
@@ -37,10 +38,10 @@ class HomeLock:
     def acquire(self) -> None:
         """Take the lock. Raises HomeLocked naming the holder, StoreReadOnly when the file cannot be made."""
         try:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = plain(str(self._path), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StoreReadOnly(
-                f"{self._path.parent} cannot be written ({error.strerror}). Check its rights."
+                f"{self._path} cannot be written ({error.strerror}). Check what lies there, and its rights."
             ) from error
         directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:

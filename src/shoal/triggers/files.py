@@ -31,9 +31,9 @@ import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ShoalError
-from shoal.domain.files import read_plain
 from shoal.domain.ids import parse_thread_id
 from shoal.domain.messages import Author, Prompt
+from shoal.domain.plain_files import read_plain
 from shoal.domain.ports import Settings
 from shoal.domain.records import Opening
 from shoal.domain.schema import refusal

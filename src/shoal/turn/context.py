@@ -25,6 +25,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, platform_of
 from shoal.domain.messages import AssistantMessage, ModelRequest, Prompt, ToolSpec, Usage, UserMessage
 from shoal.domain.permissions import Asker, Audience
+from shoal.domain.plain_files import unusable
 from shoal.domain.ports import Mount, Route
 from shoal.domain.settings import Config
 from shoal.domain.transcript import (
@@ -438,7 +439,10 @@ class ContextBuilder:
         mounts = self.mounts(scope.agent, view.thread)
         for mount in mounts:  # made when first needed: most threads never use a tool
             if not mount.host.is_dir():
-                mount.host.mkdir(parents=True, exist_ok=True)
+                try:
+                    mount.host.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise unusable(mount.host, error) from error
         return CallContext(
             thread=view.thread,
             turn=view.turn,

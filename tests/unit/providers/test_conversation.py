@@ -2,6 +2,7 @@
 
 import base64
 import gc
+import os
 import re
 import weakref
 from pathlib import Path
@@ -190,8 +191,9 @@ def test_system_and_tools_are_encoded_once_for_each_object() -> None:
 def test_images_are_read_and_the_unreadable_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "p.png"
     path.write_bytes(b"hello")
-    gone = Image(str(tmp_path / "gone.png"), "image/png")
-    assert load_images([Image(str(path), "image/png"), gone]) == {str(path): base64.b64encode(b"hello")}
+    gone, pipe = (Image(str(tmp_path / name), "image/png") for name in ("gone.png", "pipe.png"))
+    os.mkfifo(pipe.path)
+    assert load_images([Image(str(path), "image/png"), gone, pipe]) == {str(path): base64.b64encode(b"hello")}
     monkeypatch.setattr(api_protocol, "IMAGE_BYTES_MAX", 4)
     assert load_images([Image(str(path), "image/png")]) == {}
     for kind in PROTOCOLS:

@@ -504,6 +504,8 @@ def test_what_is_no_file_is_told(tmp_path: Path, lies_there: str, *, read_only: 
             path.symlink_to("/dev/zero")
     with pytest.raises(StoreCorrupt, match="is no file"):
         SqliteDriver(Home(tmp_path).database_file, read_only=read_only)
+    with pytest.raises(StoreCorrupt, match="is no file"):
+        check_file(path, "quick_check")
 
 
 def test_a_check_ends_when_its_time_is_up(tmp_path: Path) -> None:

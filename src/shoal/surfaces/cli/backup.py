@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
@@ -28,6 +29,7 @@ from shoal.backups import (
 )
 from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError, StoreNewer
 from shoal.store.driver import migrations
+from shoal.store.health import connect_read_only
 from shoal.store.lock import is_held
 from shoal.store.store import Store
 from shoal.surfaces.cli.context import CommandContext, command
@@ -205,7 +207,7 @@ async def _nothing(_: Store) -> None:
 def schema_version(database: Path) -> int:
     """The number of the last migration that the database has had. Raises StoreError, StoreCorrupt for a broken file."""
     try:
-        with sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True) as connection:
+        with closing(connect_read_only(database)) as connection:
             return int(connection.execute("pragma user_version").fetchone()[0])
     except sqlite3.OperationalError as error:
         raise StoreError(f"{database} cannot be read: {error}. Check its disk and its rights.") from error

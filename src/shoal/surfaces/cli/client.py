@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 import msgspec
 
+from shoal.config.secrets import read_token
 from shoal.domain.clock import SystemClock
 from shoal.domain.commands import CommandRequest, parse_command
 from shoal.domain.errors import Conflict, Gone, InvalidId, InvalidInput, NotFound, ShoalError, StoreNewer
@@ -24,6 +25,7 @@ from shoal.domain.events import LIVE_CLASSES, Event, LiveEvent, Scope, decode_da
 from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Abort, Author, Prompt, Steer
 from shoal.domain.permissions import Asker
+from shoal.domain.plain_files import read_plain
 from shoal.domain.posts import OutboundPost
 from shoal.domain.records import ThreadInfo
 from shoal.store.lock import is_held
@@ -133,14 +135,14 @@ def content_of(body: object) -> bytes:
 def find_server(context: CommandContext) -> ServerClient | None:
     """The Shoal that serves this home directory now, or None."""
     try:
-        found = _HOLDER.fullmatch(context.home.lock_file.read_text(encoding="utf-8").strip())
+        found = _HOLDER.fullmatch(read_plain(context.home.lock_file).decode("utf-8", "replace").strip())
     except (FileNotFoundError, NotADirectoryError):
         return None
     if found is None or not is_held(context.home.lock_file):
         return None
     token = context.config().web.token.reveal()
     if not token and context.home.token_file.exists():
-        token = context.home.token_file.read_text(encoding="utf-8").strip()
+        token = read_token(context.home)
     return ServerClient(found[1], token)
 
 

@@ -28,6 +28,11 @@ REMEDIES = {
     errno.ENOSPC: "Free some space, then try again.",
     errno.EDQUOT: "Free some space, then try again.",
     errno.EROFS: "Name another place, or make it writable.",
+    errno.EEXIST: "Move what lies there aside.",
+    errno.ENOTDIR: "Something on this path is no folder: move it aside.",
+    errno.EISDIR: "A file belongs there: move the folder aside.",
+    errno.EINVAL: "Move what lies there aside.",
+    errno.ELOOP: "A link there leads in a circle: move it aside.",
 }
 """What to do about failures of the operating system that are no matter of rights."""
 

@@ -89,6 +89,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
     from shoal.agents.registry import info_lines
     from shoal.app import open_app
     from shoal.config import default_model
+    from shoal.config.secrets import read_token
     from shoal.domain.installation import as_typed
     from shoal.maintenance import collect_seldom, discover_models, missing_model, return_freed_memory, share_one_heap
     from shoal.permissions.redact import guard_logging
@@ -103,10 +104,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                 from shoal.surfaces.http.server import WebOptions
                 from shoal.surfaces.http.server import serve as serve_web
 
-                file = context.home.token_file
-                token = config.web.token.reveal() or file.read_text(encoding="utf-8").strip()
-                if not token:
-                    raise ConfigError([f"{file} is empty. Delete it, and a new token is made at the next start."])
+                token = config.web.token.reveal() or read_token(context.home)
                 options = WebOptions(
                     token=token,
                     host=config.web.host,
@@ -119,7 +117,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                 if sys.stdout.isatty():
                     ready = f"ready {address}/?token={token}"
                 else:
-                    where = "web.token, as it is configured" if config.web.token.reveal() else file
+                    where = "web.token, as it is configured" if config.web.token.reveal() else context.home.token_file
                     ready = f"ready {address}/\ntoken {where}"
             default = default_model(app.config)
             if lacking := missing_model(app.models, default):

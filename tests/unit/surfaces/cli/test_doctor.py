@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import sqlite3
 import sys
 from pathlib import Path
@@ -216,10 +217,20 @@ def test_a_postgres_that_does_not_answer_fails_without_its_password(shoal: Shoal
 
 def test_a_database_that_cannot_be_opened_is_not_to_be_replaced(shoal: Shoal, home: Path) -> None:
     shoal("init")
-    (home / "shoal.db").mkdir()
+    sqlite3.connect(home / "shoal.db").execute("pragma journal_mode = wal").connection.close()
+    (home / "shoal.db-wal").mkdir()
     found = findings(shoal)["database"]
     assert found["status"] == "fail"
     assert found["todo"] == "Check its disk and its rights."
+
+
+def test_what_is_no_database_is_not_waited_for(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    os.mkfifo(home / "shoal.db")
+    found = findings(shoal)["database"]
+    assert found["status"] == "fail"
+    assert "is no file" in str(found)
+    assert "is no file" in shoal("backup", str(home.parent / "backup.tar.gz")).err
 
 
 def test_a_chat_by_webhook_is_looked_at_too(shoal: Shoal, home: Path) -> None:

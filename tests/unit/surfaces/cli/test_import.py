@@ -225,14 +225,17 @@ def test_a_branch_that_was_left_is_not_part_of_the_conversation(bring: Callable[
     assert "asked in another way" not in shown
 
 
-def test_files_that_came_are_marked_until_somebody_has_read_them(bring: Callable[..., list[Line]], home: Path) -> None:
+def test_files_that_came_are_marked_until_somebody_has_read_them(
+    bring: Callable[..., list[Line]], shoal: Shoal, home: Path
+) -> None:
     import asyncio
+    import time
 
     from shoal.domain.clock import SystemClock
     from shoal.domain.home import Home
     from shoal.store.sqlite import SqliteDriver
     from shoal.store.store import Store
-    from shoal.tools.tainted_files import MarkedFiles, PromptFiles
+    from shoal.tools.tainted_files import SLACK_NS, MarkedFiles, PromptFiles
 
     async def sources(*names: str) -> list[str]:
         store = Store(SqliteDriver(home / "shoal.db"), SystemClock())
@@ -242,6 +245,10 @@ def test_files_that_came_are_marked_until_somebody_has_read_them(bring: Callable
         finally:
             await store.close()
 
+    shoal("init")
+    made_ns = (home / "agents/main/SOUL.md").stat().st_ctime_ns
+    while time.time_ns() < made_ns + 2 * SLACK_NS:
+        pass  # what was made right before counts as marked, too
     bring("openclaw")
     names = ("agents/openclaw/SOUL.md", "agents/main/SOUL.md", "data/MEMORY.md")
     assert asyncio.run(sources(*names)) == ["an import from OpenClaw", "", "an import from OpenClaw"]
