@@ -17,7 +17,7 @@ import msgspec
 from shoal.domain.agents import AgentBudget
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
-from shoal.domain.plain_files import read_plain, unusable
+from shoal.domain.plain_files import read_plain, read_plain_text, unusable
 from shoal.domain.schema import refusal
 from shoal.domain.toml_text import find_statement
 from shoal.domain.untrusted import BAD_TOML, UNREADABLE
@@ -202,7 +202,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
     if key not in KEYS:
         raise InvalidInput(f"{key[:80]!r} is not a key of an agent. Keys: {', '.join(KEYS)}.")
     file = folder / FILE
-    lines = read_plain(file).decode().splitlines() if file.exists() else []
+    lines = read_plain_text(file).splitlines() if file.exists() else []
     begins, ends = find_statement(lines, key) or (0, 0)
     del lines[begins:ends]
     if value:

@@ -28,6 +28,12 @@ def read_plain(path: Path, bytes_max: int = -1) -> bytes:
         return file.read(bytes_max)
 
 
+def read_plain_text(path: Path) -> str:
+    """A plain file of UTF-8, however its lines end. Raises OSError, UnicodeDecodeError."""
+    with open(path, encoding="utf-8", opener=plain) as file:
+        return file.read()
+
+
 def unusable(path: Path, error: OSError) -> InvalidInput:
     """What to raise where something of the home cannot be used."""
     reason = error.strerror

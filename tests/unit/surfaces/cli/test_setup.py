@@ -106,6 +106,16 @@ def test_comments_and_all_else_of_the_file_stay(shoal: Shoal, home: Path) -> Non
     assert (written(home)["web"], written(home)["budget"]) == ({"port": 0}, {"usd_per_day": 2.5})
 
 
+def test_a_file_whose_lines_end_as_on_windows_is_changed_too(shoal: Shoal, home: Path) -> None:
+    text = "[web]\r\nport = 1\r\n\r\n[model]\r\nname = 'demo'\r\n"
+    home.mkdir()
+    (home / "shoal.toml").write_bytes(text.encode())
+    ran = shoal("setup", "--set", "web.port=8500")
+    assert ran.code == 0, ran.err
+    assert written(home) == {"web": {"port": 8500}, "model": {"name": "demo"}}
+    assert b"\r" not in (home / "shoal.toml").read_bytes(), "its lines end in two ways"
+
+
 def test_a_wrong_key_is_said_and_nothing_is_written(shoal: Shoal, home: Path, model: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("wrong")
     address = f"providers.openai.base_url={model}/v1"
