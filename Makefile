@@ -27,7 +27,7 @@ check: setup ## format, lint, types, layers, code shape and fast unit tests; mak
 	$(BIN)/lint-imports --no-logo --cache-dir .import_linter_cache
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going check-types check-tests
 
-check-types: # the product strictly; what tries and shows it by a checker that takes seconds, as most of the lines are there
+check-types: # the product, strictly; then, by a faster checker, the tests, the examples and the bench
 	$(BIN)/basedpyright
 	$(BIN)/pyrefly check --min-severity warn
 

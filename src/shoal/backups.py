@@ -36,8 +36,8 @@ from shoal.config.secrets import without_secrets
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, Conflict, InvalidInput, ShoalError, StoreCorrupt, StoreError
 from shoal.domain.home import Home
-from shoal.domain.plain_files import read_plain
 from shoal.domain.ports import Settings
+from shoal.domain.regular_files import read_regular
 from shoal.domain.settings import BackupSettings
 from shoal.store.health import check_file, connect_read_only, copy_connection
 
@@ -384,7 +384,7 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *, with_secrets: bool) -> None:
-    text = read_plain(home.config_file, READ_WHOLE_BYTES_MAX).decode("utf-8", "surrogateescape")
+    text = read_regular(home.config_file, READ_WHOLE_BYTES_MAX).decode("utf-8", "surrogateescape")
     if not with_secrets:
         redacted = without_secrets(text)
         if redacted is None:

@@ -31,7 +31,7 @@ from shoal.domain.events import ApprovalRequested, Event, TurnFinished
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part, is_child
 from shoal.domain.installation import how_to_add
-from shoal.domain.plain_files import read_plain
+from shoal.domain.regular_files import read_regular
 from shoal.domain.settings import WebSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.domain.web import FetchRequest, parse_target
@@ -318,7 +318,7 @@ def _key(home: Home) -> bytes:
             with contextlib.suppress(FileExistsError):  # another process was first
                 os.link(fresh, path)
             fresh.unlink()
-        pem = read_plain(path, KEY_BYTES_MAX)
+        pem = read_regular(path, KEY_BYTES_MAX)
         key = load_pem_private_key(pem, None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError where it has a passphrase
         raise InvalidInput(f"The key for notifications in {path} cannot be used: {error}") from error

@@ -80,7 +80,10 @@ async def test_a_skill_without_a_folder_is_called_as_it_says(stand: Stand) -> No
         (archive({"a/SKILL.md": skill("a"), "../../evil": "x"}), "leads out of it"),
         (archive({"a/SKILL.md": skill("a"), "/etc/evil": "x"}), "leads out of it"),
         (archive({"a/SKILL.md": skill("a"), "a\\..\\evil": "x"}), "leads out of it"),
-        (archive({"a/SKILL.md": skill("a"), "a/link": "/etc/passwd"}, links=("a/link",)), "a link or no plain file"),
+        (
+            archive({"a/SKILL.md": skill("a"), "a/link": "/etc/passwd"}, links=("a/link",)),
+            "not a regular file",
+        ),
         (archive({"a/SKILL.md": skill("a"), "a/x": "1", "a/X": "2"}), "twice"),
         (archive({"a/SKILL.md": skill("a"), **{f"a/{n}": "x" for n in range(500)}}), "500 are taken at most"),
         (archive({"a/SKILL.md": skill("a"), "a/zeros": b"\0" * 27_000_000}), "unpacks to more than 25 MiB"),

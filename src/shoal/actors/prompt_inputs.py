@@ -36,8 +36,8 @@ from shoal.domain.files import in_thread
 from shoal.domain.home import Home
 from shoal.domain.ids import encode_part
 from shoal.domain.messages import Attachment, Judge, Prompt, bounded, judged_files
-from shoal.domain.plain_files import read_plain
 from shoal.domain.ports import ChatAdapter
+from shoal.domain.regular_files import read_regular
 from shoal.domain.settings import ContextSettings
 from shoal.domain.transcript import SHOWN_IMAGES
 from shoal.domain.web import Fetcher, FetchRequest
@@ -175,7 +175,7 @@ class Attachments:
         attachment, bytes_max = download.attachment, self._settings.attachment_bytes_max
 
         def read() -> bytes:
-            return read_plain(Path(attachment.path), bytes_max)
+            return read_regular(Path(attachment.path), bytes_max)
 
         try:
             if attachment.path:

@@ -31,9 +31,9 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId, channel_of, thread_address
 from shoal.domain.messages import Attachment, Prompt, Usage
 from shoal.domain.permissions import Asker
-from shoal.domain.plain_files import read_plain
 from shoal.domain.ports import ChatAdapter, Settings, Speech
 from shoal.domain.records import NewPost, OutboxRow
+from shoal.domain.regular_files import read_regular
 from shoal.domain.speech import VOICE, VOICE_MODES, AudioFormat, Heard, SpeechSettings, VoiceMode, seconds_of, speakable
 from shoal.permissions.access import People
 from shoal.turn.spending import Charge, Spending
@@ -224,7 +224,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
 
         def read() -> Kept | None:
             try:
-                return msgspec.json.decode(read_plain(path), type=kind)
+                return msgspec.json.decode(read_regular(path), type=kind)
             except (FileNotFoundError, msgspec.DecodeError):
                 return None
 

@@ -17,7 +17,7 @@ import msgspec
 from shoal.domain.agents import AgentBudget
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
-from shoal.domain.plain_files import read_plain, read_plain_text, unusable
+from shoal.domain.regular_files import read_regular, read_regular_text, unusable
 from shoal.domain.schema import refusal
 from shoal.domain.toml_text import find_statement
 from shoal.domain.untrusted import BAD_TOML, UNREADABLE
@@ -79,7 +79,7 @@ def read_shared(home: Home) -> dict[str, object]:
     except UNREADABLE as error:
         keys = ", ".join(AgentFile.__struct_fields__)
         raise InvalidInput(
-            f"data/{SHARED}: {refusal(error, AgentFile)}. Correct the file; it counts at once. Its keys: {keys}."
+            f"data/{SHARED}: {refusal(error, AgentFile)}. Correct the file; it takes effect at once. Its keys: {keys}."
         ) from error
 
 
@@ -97,13 +97,13 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
         return msgspec.convert(dict(shared), AgentFile)
     except (*BAD_TOML, *UNREADABLE) as error:
         why = refusal(error, AgentFile, table="a table")
-        raise InvalidInput(f"{folder.name}/{FILE}: {why}. Correct the file; it counts at once.") from error
+        raise InvalidInput(f"{folder.name}/{FILE}: {why}. Correct the file; it takes effect at once.") from error
 
 
 def _settings(file: Path) -> bytes:
     """The beginning of a settings file. Raises FileNotFoundError, and InvalidInput where it cannot be read."""
     try:
-        return read_plain(file, FILE_BYTES_MAX)
+        return read_regular(file, FILE_BYTES_MAX)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -202,7 +202,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
     if key not in KEYS:
         raise InvalidInput(f"{key[:80]!r} is not a key of an agent. Keys: {', '.join(KEYS)}.")
     file = folder / FILE
-    lines = read_plain_text(file).splitlines() if file.exists() else []
+    lines = read_regular_text(file).splitlines() if file.exists() else []
     begins, ends = find_statement(lines, key) or (0, 0)
     del lines[begins:ends]
     if value:

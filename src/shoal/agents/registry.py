@@ -23,7 +23,7 @@ from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.markup import counted
-from shoal.domain.plain_files import unusable
+from shoal.domain.regular_files import ensure_folder, unusable
 from shoal.domain.settings import Config
 from shoal.store.agents import AgentStore
 
@@ -236,11 +236,7 @@ class AgentRegistry:
     def _ready(self, name: str) -> _LoadedAgent:
         """As its file is now, with a directory to work in."""
         found = self._current(name)
-        try:
-            if not found.spec.workspace.is_dir():
-                found.spec.workspace.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unusable(found.spec.workspace, error) from error
+        ensure_folder(found.spec.workspace)
         return found
 
     def _current(self, name: str) -> _LoadedAgent:

@@ -28,9 +28,9 @@ from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
 from shoal.domain.files import in_thread
 from shoal.domain.ids import channel_of
 from shoal.domain.permissions import Action, Asker
-from shoal.domain.plain_files import read_plain
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.domain.records import AuditEntry
+from shoal.domain.regular_files import read_regular
 from shoal.domain.untrusted import enclosed
 from shoal.store.store import Store
 from shoal.tools.builtin.files import replace_text
@@ -183,7 +183,7 @@ class History:
 def read_file(path: Path) -> bytes | None:
     """A file's content, None when there is none. Raises OSError."""
     try:
-        return read_plain(path)
+        return read_regular(path)
     except FileNotFoundError:
         return None
 

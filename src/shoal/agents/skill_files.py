@@ -128,7 +128,7 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
         shown = f"The archive has {entry.filename[:120]!r}"
         path, mode = PurePosixPath(entry.filename), entry.external_attr >> 16
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-            raise InvalidInput(f"{shown}, which is a link or no plain file. Put the file itself there.")
+            raise InvalidInput(f"{shown}, which is a link or not a regular file. Put the file itself there.")
         if path.is_absolute() or ".." in path.parts or any(char in entry.filename for char in "\\:\0"):
             raise InvalidInput(f"{shown}, which leads out of it. Make it anew from inside its folder.")
         if len(path.parts) > DEPTH_MAX or any(len(one) > PART_CHARS_MAX or not one.isprintable() for one in path.parts):

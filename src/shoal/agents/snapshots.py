@@ -42,8 +42,8 @@ from shoal.domain.ids import ThreadId, TurnId, channel_of, is_child
 from shoal.domain.markup import counted
 from shoal.domain.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
 from shoal.domain.permissions import Asker
-from shoal.domain.plain_files import read_plain
 from shoal.domain.records import ContextWindow, NewPost, Snapshot
+from shoal.domain.regular_files import read_regular
 from shoal.domain.schema import refusal
 from shoal.domain.transcript import SUMMARY_HEAD
 from shoal.domain.triggers import HEARTBEAT_THREAD
@@ -162,7 +162,7 @@ class ConversationSnapshots:
 
         def load() -> list[EventData]:
             try:
-                saved = msgspec.json.decode(read_plain(path), type=SnapshotFile)
+                saved = msgspec.json.decode(read_regular(path), type=SnapshotFile)
                 return [decode_data(event.type, bytes(event.data)) for event in saved.events]
             except FileNotFoundError as error:
                 raise NotFound(f"The file sessions/{path.name} of the snapshot is gone.") from error

@@ -19,8 +19,8 @@ from shoal.domain.events import Scope
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, channel_of, encode_part
 from shoal.domain.messages import Abort, Attachment, Author, Deletion, Edit, Prompt, Receipt, Retry
-from shoal.domain.plain_files import plain
 from shoal.domain.ports import InboxPort, Settings
+from shoal.domain.regular_files import regular_only
 
 log = logging.getLogger(__name__)
 V = TypeVar("V")
@@ -364,7 +364,7 @@ def read_file(path: Path, bytes_max: int) -> bytes:
 def open_file(path: Path) -> Generator[BinaryIO]:
     """A file to upload. Raises PlatformError when it cannot be read; for good when it is gone."""
     try:
-        with open(path, "rb", opener=plain) as content:
+        with open(path, "rb", opener=regular_only) as content:
             yield content
     except OSError as error:
         reason = f"The file {path.name!r} cannot be read: {error.strerror}."

@@ -14,7 +14,7 @@ import msgspec
 from shoal.config.check import check
 from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES, USUAL_VARIABLES
 from shoal.domain.errors import ConfigError
-from shoal.domain.plain_files import read_plain
+from shoal.domain.regular_files import read_regular
 from shoal.domain.schema import Hint, allowed, bare, find, is_section, keys, list_of, refusal, table_of, takes_text
 from shoal.domain.secret import Secret
 from shoal.domain.settings import Config
@@ -136,7 +136,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
     """Put together what the file, the environment and the caller say. Raises ConfigError when the file is not TOML."""
     file = home / "shoal.toml"
     try:
-        content = tomllib.loads(read_plain(file).decode())
+        content = tomllib.loads(read_regular(file).decode())
     except FileNotFoundError:
         content = Table()
     except NotADirectoryError as error:

@@ -10,7 +10,7 @@ import msgspec
 from shoal.config.load import Table, as_list, as_table
 from shoal.domain.errors import ConfigError
 from shoal.domain.home import Home
-from shoal.domain.plain_files import read_plain
+from shoal.domain.regular_files import read_regular
 from shoal.domain.schema import find
 from shoal.domain.secret import SECRET_BYTES_MAX, Secret
 from shoal.domain.settings import Config
@@ -44,7 +44,7 @@ def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
 def read_token(home: Home) -> str:
     """The HTTP token of the home. Raises ConfigError for a file without one; OSError."""
     try:
-        token = read_plain(home.token_file, SECRET_BYTES_MAX).decode().strip()
+        token = read_regular(home.token_file, SECRET_BYTES_MAX).decode().strip()
     except UnicodeDecodeError:
         token = ""
     if not token:

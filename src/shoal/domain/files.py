@@ -15,7 +15,7 @@ from shoal.domain.agents import AgentSpec
 from shoal.domain.events import EventData, ToolFinished, UserSaid
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Image
-from shoal.domain.plain_files import plain
+from shoal.domain.regular_files import regular_only
 
 DIGEST_CHARS = 32
 """How much of the SHA-256 names a content: 128 bits."""
@@ -105,7 +105,7 @@ def digest_of(content: bytes) -> str:
 
 def digest_of_file(path: Path) -> str:
     """The name of a file's content. Raises OSError."""
-    with open(path, "rb", opener=plain) as file:
+    with open(path, "rb", opener=regular_only) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:DIGEST_CHARS]
 
 

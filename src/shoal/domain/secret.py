@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from shoal.domain.errors import ConfigError
-from shoal.domain.plain_files import read_plain
+from shoal.domain.regular_files import read_regular
 
 Source: TypeAlias = Literal["value", "env", "file", "command"]
 
@@ -101,7 +101,7 @@ NO_SECRET = Secret()
 
 def _from_file(path: Path) -> str:
     try:
-        value = read_plain(path, SECRET_BYTES_MAX).decode().strip()
+        value = read_regular(path, SECRET_BYTES_MAX).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError([f"The secret's file {path} cannot be read: {reason}."]) from error

@@ -9,7 +9,7 @@ import re
 import stat
 from pathlib import PurePosixPath
 
-from shoal.domain.plain_files import plain
+from shoal.domain.regular_files import regular_only
 
 _DATA = frozenset(
     """
@@ -49,7 +49,7 @@ def runs_as_code(path: str) -> bool:
             return True
         if found.st_mode & 0o111 or found.st_nlink > 1:
             return True
-        with open(path, "rb", opener=plain) as file:
+        with open(path, "rb", opener=regular_only) as file:
             return file.read(2) == b"#!"
     except FileNotFoundError:
         return False

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from shoal.domain.plain_files import plain
+from shoal.domain.regular_files import regular_only
 
 CONFIG_BYTES_MAX = 65_536
 INDEX_BYTES_MAX = 67_108_864
@@ -193,7 +193,7 @@ def _has_more(git_dir: str) -> bool:
 
     def has_links() -> bool:
         try:
-            with open(index, "rb", opener=plain) as file:
+            with open(index, "rb", opener=regular_only) as file:
                 content = file.read(INDEX_BYTES_MAX + 1)
         except OSError:
             return True
@@ -203,9 +203,9 @@ def _has_more(git_dir: str) -> bool:
 
 
 def _text(path: str) -> str:
-    """The text of a small plain file; empty for anything else, a question mark where programs read it otherwise."""
+    """The text of a small regular file; empty for anything else, a question mark where programs read it otherwise."""
     try:
-        with open(path, "rb", opener=plain) as file:
+        with open(path, "rb", opener=regular_only) as file:
             content = file.read(CONFIG_BYTES_MAX + 1)
     except OSError:
         return ""

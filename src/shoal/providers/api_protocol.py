@@ -36,7 +36,7 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
-from shoal.domain.plain_files import read_plain
+from shoal.domain.regular_files import read_regular
 from shoal.domain.untrusted import UNREADABLE, decode_known
 
 THREADS_MAX = 256
@@ -288,7 +288,7 @@ def load_images(images: Iterable[Image]) -> dict[str, bytes]:
     loaded: dict[str, bytes] = {}
     for image in images:
         try:
-            data = read_plain(Path(image.path), IMAGE_BYTES_MAX + 1)
+            data = read_regular(Path(image.path), IMAGE_BYTES_MAX + 1)
         except OSError:
             continue
         if len(data) <= IMAGE_BYTES_MAX:

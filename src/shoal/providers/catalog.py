@@ -20,8 +20,8 @@ from shoal.domain.errors import ConfigError, InvalidInput, ProviderDown, Provide
 from shoal.domain.home import Home
 from shoal.domain.markup import counted
 from shoal.domain.messages import Usage
-from shoal.domain.plain_files import read_plain
 from shoal.domain.ports import Embeddings, Models, Provider, Route, Speech
+from shoal.domain.regular_files import read_regular
 from shoal.domain.settings import ProviderSettings
 from shoal.domain.speech import SpeechSettings
 from shoal.domain.untrusted import UNREADABLE
@@ -209,7 +209,7 @@ _listings_decoder = msgspec.json.Decoder(dict[str, ModelListing])
 def read_listings(path: Path) -> dict[str, ModelListing]:
     """The file's listings by provider; empty when there is none, or when it is damaged (the next refresh mends it)."""
     try:
-        return _listings_decoder.decode(read_plain(path))
+        return _listings_decoder.decode(read_regular(path))
     except FileNotFoundError:
         return {}
     except (OSError, *UNREADABLE) as error:

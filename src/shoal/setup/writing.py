@@ -9,7 +9,7 @@ from shoal.config import Config, load_config
 from shoal.config.load import PREFIX, SEPARATOR
 from shoal.domain.errors import ConfigError
 from shoal.domain.home import Home
-from shoal.domain.plain_files import read_plain_text
+from shoal.domain.regular_files import read_regular_text
 from shoal.domain.toml_text import CannotPlace, Value, cut_table, literal, with_value
 from shoal.permissions.profiles import Profiles
 
@@ -26,7 +26,7 @@ def write_settings(home: Home, values: Mapping[str, Value]) -> None:
             raise ConfigError([f"The environment variable {variable} goes before {key} in the file. Unset it first."])
     load_config(home.root, os.environ, values)
     file = home.config_file.resolve()
-    text = read_plain_text(file) if file.exists() else ""
+    text = read_regular_text(file) if file.exists() else ""
     for key, value in values.items():
         try:
             text = with_value(text, tuple(key.split(".")), value)
@@ -46,7 +46,7 @@ def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Confi
         raise ConfigError([f"The environment variable {variable} goes before the file. Unset it first."])
     file = home.config_file.resolve()
     try:
-        text = edit(read_plain_text(file) if file.exists() else "")
+        text = edit(read_regular_text(file) if file.exists() else "")
     except CannotPlace as error:
         raise ConfigError([f"{error} Change it in {file} yourself."]) from error
     config = load_config(home.root, os.environ, {section: tomllib.loads(text).get(section, {})})
@@ -67,7 +67,7 @@ def write_with_secrets(home: Home, values: Mapping[str, Value], secrets: Mapping
 
     Raises ConfigError and OSError as `write_settings` does.
     """
-    before = {key: read_plain_text(home.secrets / key) for key in secrets if (home.secrets / key).exists()}
+    before = {key: read_regular_text(home.secrets / key) for key in secrets if (home.secrets / key).exists()}
     try:
         write_settings(home, {**values, **{key: keep_secret(home, key, value) for key, value in secrets.items()}})
     except BaseException:
@@ -83,7 +83,7 @@ def without_table(home: Home, path: tuple[str, ...]) -> None:
     """Take a table, with those below it, out of shoal.toml. Raises ConfigError where it is not written as one."""
     file = home.config_file.resolve()
     try:
-        text = cut_table(read_plain_text(file), path)
+        text = cut_table(read_regular_text(file), path)
     except CannotPlace as error:
         raise ConfigError([f"{error} Take it out of {file} yourself."]) from error
     write_private(file, text)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.domain.files import DIGEST_CHARS, digest_of, digest_of_file
-from shoal.domain.plain_files import read_plain
+from shoal.domain.regular_files import read_regular
 
 GRACE_SECONDS = 3600.0
 """A content stored or asked for again this lately is not removed: the row that names it may still be on its way."""
@@ -37,7 +37,7 @@ class LocalFiles:
         return digest
 
     def read(self, digest: str) -> bytes:
-        content = read_plain(self.path(digest))
+        content = read_regular(self.path(digest))
         if digest_of(content) != digest:
             raise damaged(digest)
         return content

@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from shoal.domain.errors import StoreCorrupt
-from shoal.domain.plain_files import plain, read_plain
+from shoal.domain.regular_files import read_regular, regular_only
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +208,7 @@ class FileHealth(Health):
     def _is_older_copy(self) -> bool:
         """Whether another mark has come into the database since it had the one that it has."""
         try:
-            marks = [mark for (mark,) in _MARK.iter_unpack(read_plain(self._used))]
+            marks = [mark for (mark,) in _MARK.iter_unpack(read_regular(self._used))]
         except (FileNotFoundError, struct.error):
             return False
         confirmed = max((at for at, mark in enumerate(marks) if mark in marks[:at]), default=0)
@@ -222,7 +222,7 @@ class FileHealth(Health):
         self._guard = connect_read_only(self._path)
         self._guard.execute("select count(*) from sqlite_master").fetchone()
         self._files[self._shm] = os.open(self._shm, os.O_RDONLY | os.O_CLOEXEC)
-        self._files[self._used] = plain(str(self._used), os.O_RDWR | os.O_CREAT, 0o600)
+        self._files[self._used] = regular_only(str(self._used), os.O_RDWR | os.O_CREAT, 0o600)
         self._announce(mark)
         if self._marked() == mark:  # else a reader of another process holds it up
             self._mark = mark
@@ -333,7 +333,7 @@ class FileHealth(Health):
         """Whether the mark is that of another process, which has the same database open too, or has closed it."""
         found = self._marked()
         try:
-            with open(self._used, "rb", opener=plain) as used:
+            with open(self._used, "rb", opener=regular_only) as used:
                 fcntl.flock(used, fcntl.LOCK_SH)
                 marks = _MARK.iter_unpack(used.read())
             is_shared = (found,) in marks and found not in self._former_marks

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from shoal.domain.errors import HomeLocked, StoreReadOnly
-from shoal.domain.plain_files import plain
+from shoal.domain.regular_files import regular_only
 
 
 def is_held(path: Path) -> bool:
@@ -38,10 +38,10 @@ class HomeLock:
     def acquire(self) -> None:
         """Take the lock. Raises HomeLocked naming the holder, StoreReadOnly when the file cannot be made."""
         try:
-            file = plain(str(self._path), os.O_RDWR | os.O_CREAT, 0o600)
+            file = regular_only(str(self._path), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StoreReadOnly(
-                f"{self._path} cannot be written ({error.strerror}). Check what lies there, and its rights."
+                f"{self._path} cannot be written ({error.strerror}). Check what is there, and its permissions."
             ) from error
         directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -39,7 +39,7 @@ from shoal.domain.events import (
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, ModelMessage
-from shoal.domain.plain_files import plain, read_plain
+from shoal.domain.regular_files import read_regular, regular_only
 from shoal.domain.transcript import Transcript, summary_message
 
 LOG = "log.jsonl"
@@ -155,7 +155,7 @@ class Projections:
                 _truncate(context, _context_end(context, written) if written else 0)
                 system = ""
                 if context.exists():
-                    found = _SYSTEM.match(read_plain(context, 200))
+                    found = _SYSTEM.match(read_regular(context, 200))
                     system = found[1].decode() if found is not None else ""
             fresh = [event for event in events if event.seq > written]
             ends = _ends(fresh)
@@ -167,7 +167,7 @@ class Projections:
                 or (isinstance(event.data, TurnStarted) and event.data.system not in ("", system))
                 for event in fresh
             ):
-                body = read_plain(context) if context.exists() else b""
+                body = read_regular(context) if context.exists() else b""
                 before = [_Line(_seq.decode(line).seq, line + b"\n") for _, line in _whole_lines(body, 0)]
                 _replace(context, _fold(before, fresh, ends, systems))
                 _append(log, _log_bytes(fresh))
@@ -361,7 +361,7 @@ def _context_end(path: Path, seq: int) -> int:
 
 def _tails(path: Path) -> Iterator[tuple[bool, list[tuple[int, bytes]]]]:
     """Ever more of a file's end: whether that is all of it, and its whole lines, each with where it ends."""
-    with contextlib.suppress(FileNotFoundError), open(path, "rb", opener=plain) as file:
+    with contextlib.suppress(FileNotFoundError), open(path, "rb", opener=regular_only) as file:
         size, want = file.seek(0, os.SEEK_END), TAIL_BYTES
         while True:
             start = max(0, size - want)
@@ -389,7 +389,7 @@ def _truncate(path: Path, size: int) -> None:
 
 def _append(path: Path, data: bytes) -> tuple[int, int]:
     """Write at the end of a file; how it is then, as by `_stamp`."""
-    file = plain(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    file = regular_only(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         while data:
             data = data[os.write(file, data) :]

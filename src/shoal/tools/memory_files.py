@@ -31,8 +31,8 @@ from shoal.domain.home import (
     swapped,
 )
 from shoal.domain.ids import ThreadId
-from shoal.domain.plain_files import read_plain
 from shoal.domain.records import MemoryEdit
+from shoal.domain.regular_files import read_regular
 from shoal.tools.openat import closing_file
 
 NOTES_MAX = 400
@@ -151,7 +151,7 @@ def _untimed(words: str) -> str:
 def read_memory(path: Path) -> str:
     """The file's text; empty where there is none. Bytes that are not UTF-8 survive a change. Raises OSError."""
     try:
-        return read_plain(path).decode("utf-8", "surrogateescape")
+        return read_regular(path).decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return ""
 

@@ -9,7 +9,7 @@ import msgspec
 
 from shoal.domain.agents import Process
 from shoal.domain.home import Home
-from shoal.domain.plain_files import read_plain
+from shoal.domain.regular_files import read_regular
 
 FILE_BYTES_MAX = 2_097_152
 FILES_MAX = 5
@@ -89,7 +89,7 @@ def read_log(path: Path, *, offset: int = -1, lines_max: int = 100, contains: st
     lost, content = _gone(path), b""
     for file in reversed(_files(path)):
         with suppress(FileNotFoundError):
-            content += read_plain(file)
+            content += read_regular(file)
     total = lost + len(content)
     start = 0 if offset < 0 else max(0, min(offset - lost, len(content)))
     found: list[tuple[str, int]] = []
@@ -120,7 +120,7 @@ def remove_log(path: Path) -> None:
 
 def _gone(path: Path) -> int:
     try:
-        return int(read_plain(_marker(path)))
+        return int(read_regular(_marker(path)))
     except (FileNotFoundError, ValueError):
         return 0
 

@@ -48,8 +48,8 @@ from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnava
 from shoal.domain.files import Files, Folders, digest_of_file
 from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
 from shoal.domain.ids import ThreadId, encode_part
-from shoal.domain.plain_files import plain, read_plain
 from shoal.domain.ports import Settings
+from shoal.domain.regular_files import read_regular, regular_only
 from shoal.domain.untrusted import is_text
 from shoal.store.projections import CONTEXT, LOG
 from shoal.tools.locks import lock_file
@@ -181,7 +181,7 @@ def make(root: Path, path: str, entry: ManifestEntry, content: Path | None) -> N
         else:
             assert content is not None, "a file needs its content"
             file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
-            with open(content, "rb", opener=plain) as source, open(file, "wb") as target:
+            with open(content, "rb", opener=regular_only) as source, open(file, "wb") as target:
                 shutil.copyfileobj(source, target)
                 os.fchmod(target.fileno(), entry.mode & 0o777)
         try:
@@ -454,7 +454,7 @@ class WorkspaceSync:
         if not root.exists():  # it was lost, not emptied
             return _State()
         try:
-            return _state.decode(read_plain(self._path(name)))
+            return _state.decode(read_regular(self._path(name)))
         except (FileNotFoundError, msgspec.MsgspecError):  # nothing in common: what is here counts as new
             return _State()
 

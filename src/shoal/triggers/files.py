@@ -33,9 +33,9 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ShoalError
 from shoal.domain.ids import parse_thread_id
 from shoal.domain.messages import Author, Prompt
-from shoal.domain.plain_files import read_plain
 from shoal.domain.ports import Settings
 from shoal.domain.records import Opening
+from shoal.domain.regular_files import read_regular
 from shoal.domain.schema import refusal
 from shoal.domain.triggers import HEARTBEAT_THREAD, NewTrigger, Trigger, check, first_time, single_time, zone_named
 from shoal.domain.untrusted import UNREADABLE, is_text, written_after
@@ -260,13 +260,13 @@ def _stamp(status: os.stat_result) -> _EventFileStamp:
 
 
 def _read(path: Path) -> tuple[_EventFile, _EventFileStamp]:
-    """What a plain file says, and which it is; a link, a pipe or a device in its place is refused.
+    """What a regular file says, and which it is; a link, a pipe or a device in its place is refused.
 
     Raises InvalidInput saying what is wrong, _HalfWrittenError, OSError.
     """
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise InvalidInput("An event file has to be a plain file.")
+            raise InvalidInput("An event file has to be a regular file.")
         content, status = file.read(FILE_BYTES_MAX + 1), os.fstat(file.fileno())
     if len(content) > FILE_BYTES_MAX:
         raise InvalidInput(f"An event file has at most {FILE_BYTES_MAX} bytes.")
@@ -374,7 +374,7 @@ class Heartbeat:
 def tasks(file: Path) -> str:
     """What a heartbeat file asks for; empty when it is missing or has only headings, comments and empty boxes."""
     try:
-        text = read_plain(file, TEXT_BYTES_MAX).decode("utf-8", "replace")
+        text = read_regular(file, TEXT_BYTES_MAX).decode("utf-8", "replace")
     except OSError:
         return ""
     text = _COMMENT.sub("", text).strip()

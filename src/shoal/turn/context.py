@@ -25,8 +25,8 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, platform_of
 from shoal.domain.messages import AssistantMessage, ModelRequest, Prompt, ToolSpec, Usage, UserMessage
 from shoal.domain.permissions import Asker, Audience
-from shoal.domain.plain_files import unusable
 from shoal.domain.ports import Mount, Route
+from shoal.domain.regular_files import ensure_folder
 from shoal.domain.settings import Config
 from shoal.domain.transcript import (
     CONTEXT_CHANGES,
@@ -438,11 +438,7 @@ class ContextBuilder:
         view, scope = run.view, run.scope
         mounts = self.mounts(scope.agent, view.thread)
         for mount in mounts:  # made when first needed: most threads never use a tool
-            if not mount.host.is_dir():
-                try:
-                    mount.host.mkdir(parents=True, exist_ok=True)
-                except OSError as error:
-                    raise unusable(mount.host, error) from error
+            ensure_folder(mount.host)
         return CallContext(
             thread=view.thread,
             turn=view.turn,

@@ -24,7 +24,7 @@ from shoal.domain.errors import ConfigError, PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt, Reference
-from shoal.domain.plain_files import read_plain
+from shoal.domain.regular_files import read_regular
 from shoal.domain.settings_platforms import GoogleChatSettings
 from shoal.domain.untrusted import UNREADABLE, decode_known
 
@@ -502,7 +502,7 @@ def _service_account(path: Path) -> _ServiceAccount:
     """The key file. Raises ConfigError."""
     where = "platforms.google_chat.service_account_file"
     try:
-        return msgspec.json.decode(read_plain(path, ACCOUNT_BYTES_MAX), type=_ServiceAccount)
+        return msgspec.json.decode(read_regular(path, ACCOUNT_BYTES_MAX), type=_ServiceAccount)
     except OSError as error:
         raise ConfigError([f"{where} {path.name!r} cannot be read: {error.strerror}."]) from error
     except UNREADABLE as error:

@@ -25,9 +25,9 @@ from shoal.domain.events import LIVE_CLASSES, Event, LiveEvent, Scope, decode_da
 from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Abort, Author, Prompt, Steer
 from shoal.domain.permissions import Asker
-from shoal.domain.plain_files import read_plain
 from shoal.domain.posts import OutboundPost
 from shoal.domain.records import ThreadInfo
+from shoal.domain.regular_files import read_regular
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.context import CommandContext
 
@@ -135,7 +135,7 @@ def content_of(body: object) -> bytes:
 def find_server(context: CommandContext) -> ServerClient | None:
     """The Shoal that serves this home directory now, or None."""
     try:
-        found = _HOLDER.fullmatch(read_plain(context.home.lock_file).decode("utf-8", "replace").strip())
+        found = _HOLDER.fullmatch(read_regular(context.home.lock_file).decode("utf-8", "replace").strip())
     except (FileNotFoundError, NotADirectoryError):
         return None
     if found is None or not is_held(context.home.lock_file):

@@ -28,11 +28,11 @@ REMEDIES = {
     errno.ENOSPC: "Free some space, then try again.",
     errno.EDQUOT: "Free some space, then try again.",
     errno.EROFS: "Name another place, or make it writable.",
-    errno.EEXIST: "Move what lies there aside.",
-    errno.ENOTDIR: "Something on this path is no folder: move it aside.",
-    errno.EISDIR: "A file belongs there: move the folder aside.",
-    errno.EINVAL: "Move what lies there aside.",
-    errno.ELOOP: "A link there leads in a circle: move it aside.",
+    errno.EEXIST: "Move whatever is there out of the way.",
+    errno.ENOTDIR: "Part of this path is not a folder: move it out of the way.",
+    errno.EISDIR: "Move the folder out of the way: a file belongs there.",
+    errno.EINVAL: "Move whatever is there out of the way.",
+    errno.ELOOP: "Remove the link: it leads in a circle.",
 }
 """What to do about failures of the operating system that are no matter of rights."""
 

@@ -14,7 +14,7 @@ from shoal.actors.principals import Principal
 from shoal.domain.errors import ConfigError, Conflict, InvalidInput, NotFound
 from shoal.domain.ids import encode_part
 from shoal.domain.permissions import AccessToken, Decision, Ruling, TokenScope
-from shoal.domain.plain_files import read_plain_text
+from shoal.domain.regular_files import read_regular_text
 from shoal.domain.settings import OverrideSettings, ProfileSettings
 from shoal.domain.toml_text import cut_table
 from shoal.permissions.actions import action_of, shell_actions
@@ -499,7 +499,7 @@ async def suggest_rules(web: WebContext, *, hours: Hours = 720) -> list[Suggeste
         name: app.profiles.get(app.agents.spec(name).profile) for name in {*agents.values()} if app.agents.exists(name)
     }
     path = app.home.config_file
-    text = read_plain_text(path) if path.exists() else ""
+    text = read_regular_text(path) if path.exists() else ""
     return [msgspec.structs.replace(one, accepted=one.text in text) for one in suggestions(lately, agents, profiles)]
 
 
