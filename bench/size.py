@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from bench.child import ROOT
 from bench.rows import Row
 
-INSTALL_MB_MAX = 45
+INSTALL_MB_MAX = 55
 
 
 def core() -> dict[str, Distribution]:

@@ -24,14 +24,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of one function or file, in lines, parameters or levels."""
+    """Limits in lines."""
 
-    function_lines_max: int
-    wiring_lines_max: int
-    parameters_max: int
-    nesting_max: int
-    file_lines_max: int
-    test_file_lines_max: int
     public_module_lines_max: int
 
 
@@ -41,18 +35,6 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     broad_excepts_max: int
     create_task_sites_max: int
     turn_loop_imports_max: int
-
-
-class Measures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the code may cost a reader at most."""
-
-    wiring_imports_max: int
-    lonely_protocols_max: int
-    class_names_twice_max: int
-    private_called_once_percent_max: float
-    message_files_max: int
-    message_functions_max: int
-    message_depth_max: int
 
 
 class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +55,6 @@ class Ratchets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     sizes: Sizes
     counts: Counts
-    measures: Measures
     names: Names
     start: Start
 
