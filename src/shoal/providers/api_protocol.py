@@ -88,7 +88,8 @@ class Quirks(msgspec.Struct, frozen=True):
 
     `max_tokens` names the field for the limit (empty: none is sent); `cache_key` sends the thread's key for the
     provider's prompt cache; `reasoning_items` asks for encrypted reasoning; `tool_search` tells, in the provider's
-    own way, of tools that were looked up.
+    own way, of tools that were looked up; `schema_dialect` names the subset of JSON Schema that tools must keep to, empty
+    for all of it.
     """
 
     max_tokens: str = "max_tokens"
@@ -97,6 +98,7 @@ class Quirks(msgspec.Struct, frozen=True):
     cache_key: bool = False
     reasoning_items: bool = True
     tool_search: bool = False
+    schema_dialect: str = ""
 
 
 class ApiProtocol:
