@@ -316,7 +316,9 @@ class ConversationCache:
         count = len(joined.messages)
         if tuple(map(ref, messages[:count])) != joined.messages:
             return 0
-        grows = self._protocol.merges_users and count < len(messages) and not isinstance(messages[count], AssistantMessage)
+        grows = (
+            self._protocol.merges_users and count < len(messages) and not isinstance(messages[count], AssistantMessage)
+        )
         return joined.closed if grows else count
 
 

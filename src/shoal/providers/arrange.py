@@ -62,23 +62,21 @@ def _fitting(
         if isinstance(message, AssistantMessage):
             yield _answer(message, form, is_refused=message in refused)
             continue
-        message = _shown(message, quirks, is_refused=message in refused)
-        if isinstance(message, UserMessage):
+        shown = _shown(message, quirks, is_refused=message in refused)
+        if isinstance(shown, UserMessage):
             yield from moved
             moved.clear()
-            yield message
+            yield shown
             continue
-        if message.images and quirks.images == "user":
-            moved.append(UserMessage(f"[Images from {message.name}]", message.images))
-            message = msgspec.structs.replace(message, images=())
+        if shown.images and quirks.images == "user":
+            moved.append(UserMessage(f"[Images from {shown.name}]", shown.images))
+            shown = msgspec.structs.replace(shown, images=())
         if not quirks.tools:
-            yield UserMessage(f"[{message.written_name} {'failed' if message.is_error else 'returned'}]\n{message.text}")
+            yield UserMessage(f"[{shown.written_name} {'failed' if shown.is_error else 'returned'}]\n{shown.text}")
             continue
-        if not quirks.parallel_calls and calls and message.call_id != calls[0].id:
-            yield from (
-                AssistantMessage("", (_named(call, quirks),)) for call in calls if call.id == message.call_id
-            )
-        yield _result(message, quirks)
+        if not quirks.parallel_calls and calls and shown.call_id != calls[0].id:
+            yield from (AssistantMessage("", (_named(call, quirks),)) for call in calls if call.id == shown.call_id)
+        yield _result(shown, quirks)
     yield from moved
 
 

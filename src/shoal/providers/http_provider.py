@@ -12,7 +12,16 @@ import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
-from shoal.domain.messages import RETRYABLE, ModelDone, ModelEvent, ModelFailed, ModelInfo, ModelMessage, ModelRequest, ToolMessage
+from shoal.domain.messages import (
+    RETRYABLE,
+    ModelDone,
+    ModelEvent,
+    ModelFailed,
+    ModelInfo,
+    ModelMessage,
+    ModelRequest,
+    ToolMessage,
+)
 from shoal.domain.secret import Secret
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.api_protocol import AnswerContext, AnswerReader, ApiProtocol, Images, load_images
@@ -201,7 +210,9 @@ class HttpProvider:
         self._further_headers = [(name.lower().encode(), value) for name, value in headers]
         self._clock = clock
         self._silence_seconds = silence_seconds
-        self._quirks = quirks or ProviderQuirks(name, address, lambda address, model: Quirks(), QuirkMemory(None, clock))
+        self._quirks = quirks or ProviderQuirks(
+            name, address, lambda address, model: Quirks(), QuirkMemory(None, clock)
+        )
         self._origin = f"{protocol.kind}:{name}:{address.partition('://')[2]}"
         self._seen_images: set[str] = set()
         self._toolless: dict[tuple[str, int], None] = {}
@@ -251,9 +262,9 @@ class HttpProvider:
             case _:
                 pass
         changes = dict(lesson(quirks, words))
-        if changes.get("images") and quirks.images == self._protocol.images == "all":
-            if any(isinstance(one, ToolMessage) for one in pictured):
-                changes["images"] = "user"  # which more models take than images in results
+        is_placed = quirks.images == self._protocol.images == "all" and "images" in changes
+        if is_placed and any(isinstance(one, ToolMessage) for one in pictured):
+            changes["images"] = "user"  # which more models take than images in results
         if changes:
             healing.learns(changes, words)
         elif healing.status not in REFUSES:
@@ -383,7 +394,9 @@ class HttpProvider:
         body = self._protocol.encode(request, quirks, images, healing.origin)
         while True:
             key, headers = await self._headers()
-            response = await self._http.request("POST", self._protocol.path(request.model), headers, body.content, asked_at)
+            response = await self._http.request(
+                "POST", self._protocol.path(request.model), headers, body.content, asked_at
+            )
             media_type = response.headers.get("content-type", "")
             is_packed = compressed(response)
             if response.status == 200 and not is_packed and "json" not in media_type and "html" not in media_type:

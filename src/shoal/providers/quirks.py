@@ -207,9 +207,7 @@ _NOTHING: dict[str, Learned] = {}
 def read_learned(path: Path) -> dict[str, Learned]:
     """What is remembered, by PROVIDER/MODEL; empty when the file is damaged, as all of it is learned again."""
     try:
-        return {
-            name: one for name, one in _decoder.decode(read_regular(path)).items() if _are_quirks(one.changes)
-        }
+        return {name: one for name, one in _decoder.decode(read_regular(path)).items() if _are_quirks(one.changes)}
     except FileNotFoundError:
         return {}
     except (OSError, *UNREADABLE) as error:
