@@ -39,7 +39,7 @@ from shoal.providers.model_table import (
     price_usd,
     server_row,
 )
-from shoal.providers.quirks import ProviderQuirks, QuirkMemory
+from shoal.providers.quirks import ProviderQuirks, QuirkMemory, Quirks
 
 if TYPE_CHECKING:
     from shoal.providers.http_provider import ModelEndpoint
@@ -363,6 +363,12 @@ class Catalog:
         if entry is None or entry.kind not in PRICED_AS:
             return None
         return price_usd(entry.kind, entry.base_url, route.model, usage)
+
+    def known_quirks(self, name: str) -> Quirks:
+        """The quirks that are known beforehand of PROVIDER/MODEL."""
+        provider, _, model = name.partition("/")
+        entry = self._entries.get(provider)
+        return known_quirks(entry.base_url, model) if entry is not None and entry.base_url else Quirks()
 
     async def refresh(self) -> Mapping[str, ModelListing]:
         """Ask every provider but `demo` what it offers, and write the file; the listings tell failures."""

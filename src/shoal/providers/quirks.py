@@ -109,8 +109,8 @@ _LESSONS: tuple[tuple[re.Pattern[str], Changes], ...] = tuple(
         (r"tool_search|tool_reference|defer_loading", {"tool_search": False}),
         (r"missing a `?thought_?signature", {"call_signatures": True}),
         (
-            r"reasoning_content.{0,80}(?:must be|missing|required|passed back|返回|回传)"
-            r"|(?:missing|must).{0,40}reasoning_content",
+            r"reasoning_content.{0,80}(?:must be passed|missing|required|passed back|返回|回传)"
+            r"|missing.{0,40}reasoning_content",
             {"reasoning_field": "reasoning_content", "reasoning_needed": True},
         ),
         (r"\bthinking\b.{0,60}must be passed back", {"reasoning_needed": True}),
@@ -129,7 +129,7 @@ _LESSONS: tuple[tuple[re.Pattern[str], Changes], ...] = tuple(
         (
             _either(_IMAGE, _NOT)
             + r"|at most 0 image|is not a (?:multimodal|vision) model|expected `text`|content must be a string"
-            r"|content\W{0,40}should be a valid string|mmproj|missing data required for image"
+            r"|content\W{1,8}(?:msg\W{1,5})?input should be a valid string|mmproj|missing data required for image"
             r"|`text` is not set|messages\.content\.type",
             {"images": "none"},
         ),

@@ -20,6 +20,9 @@ _PORTABLE = re.compile(r"[A-Za-z0-9_-]+")
 _encode = msgspec.json.Encoder().encode
 
 
+_NOTHING = msgspec.Raw(b"")
+
+
 class _Named(msgspec.Struct):
     name: str = ""
 
@@ -40,14 +43,14 @@ class _Block(msgspec.Struct):
     id: str = ""
     tool_use_id: str = ""
     content: "str | list[_Block] | None" = None
-    inline_data: msgspec.Raw | None = msgspec.field(default=None, name="inlineData")
-    call: msgspec.Raw | None = msgspec.field(default=None, name="functionCall")
-    result: msgspec.Raw | None = msgspec.field(default=None, name="functionResponse")
+    inline_data: msgspec.Raw = msgspec.field(default=_NOTHING, name="inlineData")
+    call: msgspec.Raw = msgspec.field(default=_NOTHING, name="functionCall")
+    result: msgspec.Raw = msgspec.field(default=_NOTHING, name="functionResponse")
     thought_signature: str = msgspec.field(default="", name="thoughtSignature")
 
     @property
     def is_image(self) -> bool:
-        return self.type in ("image", "image_url", "input_image") or self.inline_data is not None
+        return self.type in ("image", "image_url", "input_image") or bool(bytes(self.inline_data))
 
 
 class _Message(msgspec.Struct):
@@ -83,7 +86,7 @@ class Sent(msgspec.Struct):
     contents: list[_Message] = []
     input: list[_Message] = []
     tools: list[msgspec.Raw] | None = None
-    system_instruction: msgspec.Raw | None = msgspec.field(default=None, name="systemInstruction")
+    system_instruction: msgspec.Raw = msgspec.field(default=_NOTHING, name="systemInstruction")
     include: list[str] = []
 
     @property
@@ -251,7 +254,7 @@ def _tools_for_uses(sent: Sent) -> Refusal | None:
 
 def _first_is_signed(sent: Sent) -> Refusal | None:
     for place, one in enumerate(sent.contents):
-        calls = [part for part in one.parts or () if part.call is not None]
+        calls = [part for part in one.parts or () if bytes(part.call)]
         if calls and not calls[0].thought_signature:
             return _google(
                 "Function call is missing a thought_signature in functionCall parts. This is required for tools to work "
@@ -284,7 +287,7 @@ def _turns_of_calls(sent: Sent) -> Refusal | None:
 
 
 def _no_system(refusal: Refusal) -> Rule:
-    return lambda sent: refusal if sent.system_instruction is not None or "system" in sent.roles else None
+    return lambda sent: refusal if bytes(sent.system_instruction) or "system" in sent.roles else None
 
 
 def _no_blank(sent: Sent) -> Refusal | None:
@@ -701,5 +704,5 @@ def _thoughts(sent: Sent) -> Iterator[str]:
         for block in message.blocks:
             if block.type == "thinking":
                 yield block.thinking or ""
-            elif block.call is not None and block.thought_signature not in ("", "skip_thought_signature_validator"):
+            elif bytes(block.call) and block.thought_signature not in ("", "skip_thought_signature_validator"):
                 yield msgspec.json.decode(block.call, type=_Named).name
