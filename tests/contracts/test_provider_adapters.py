@@ -10,11 +10,12 @@ from shoal.domain.ports import Provider
 from shoal.domain.secret import Secret
 from shoal.domain.settings import ProviderSettings
 from shoal.providers.anthropic import AnthropicMessages
-from shoal.providers.api_protocol import ApiProtocol, Quirks
+from shoal.providers.api_protocol import ApiProtocol
 from shoal.providers.catalog import build_provider
 from shoal.providers.http import make_client
 from shoal.providers.http_provider import ApiKey, HttpProvider
 from shoal.providers.openai import OpenAiResponses
+from shoal.providers.quirks import ProviderQuirks, QuirkMemory, Quirks
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import HttpProviderContract, ProviderContract, Stage, answer, request
 from shoal.testing.model import Call, FakeModel, Refusal, Reply
@@ -76,8 +77,10 @@ async def test_tools_are_looked_up_in_the_providers_own_way(protocol: ApiProtoco
     fake.add(Reply(calls=(Call(MORE_TOOLS, '{"find":"weigh"}'),)), Reply(calls=(Call("weigh", '{"grams":1}'),)), "1 g")
     async with fake.serve() as url:
         http, key = make_client(f"{url}{path}", "p", 30.0, {}), ApiKey(Secret("value", "k"), "p", ManualClock())
+        memory = QuirkMemory(None, ManualClock())
+        searching = ProviderQuirks("p", "", lambda address, model: Quirks(tool_search=True), memory)
         provider = HttpProvider(
-            "p", protocol, http, key, clock=ManualClock(), quirks_of=lambda _: Quirks(tool_search=True)
+            "p", protocol, http, key, clock=ManualClock(), quirks=searching
         )
         asked = UserMessage("how heavy is it?")
         first = (await answer(provider, request(asked, tools=(FIND,)))).message

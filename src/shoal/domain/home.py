@@ -29,6 +29,7 @@ class Home:
         self.token_file = root / "token"  # the HTTP token, mode 0600
         self.secrets = root / "secrets"  # a file for each secret that `shoal setup` keeps, mode 0600
         self.models_file = root / "available_models.json"
+        self.quirks_file = root / "learned_quirks.json"  # what refusals taught of models
         self.template = root / "template"  # what a new agent is made from
         self.data = root / "data"  # memory, skills, events and the threads' files
         self.events = self.data / "events"  # event files that start turns

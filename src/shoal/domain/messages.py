@@ -356,7 +356,8 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """What a provider wants back unchanged (signed thinking, encrypted reasoning). `kind` is the provider's kind."""
+    """What a provider wants back unchanged (signed thinking, encrypted reasoning). `kind` names the
+    provider, its server and the model, of which no other gets it."""
 
     kind: str
     json: str
@@ -483,13 +484,15 @@ class ThinkingDelta(msgspec.Struct, frozen=True):
 
 
 class ModelDone(msgspec.Struct, frozen=True):
-    """The model's whole answer; always the last event of a stream that succeeded."""
+    """The model's whole answer; always the last event of a stream that succeeded. `notes` are sentences for people:
+    what the model did not get of the conversation."""
 
     message: AssistantMessage
     stop: StopReason
     usage: Usage = Usage()
     thinking: str = ""
     model: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class ModelFailed(msgspec.Struct, frozen=True):

@@ -45,6 +45,8 @@ from shoal.domain.messages import Author, Caller, Origin, StopReason, ToolCall, 
 from shoal.domain.settings import TurnsSettings
 
 FALLBACK = "fallback"
+LEFT_OUT = "left_out"
+"""A note on what the model did not get of the conversation."""
 """The kind of the note that another model than the first has answered."""
 CUT_OFF_MAX = 2
 """Answers in a row that are cut off without a word, all thinking say, until the model is no longer asked to go on."""
@@ -81,7 +83,7 @@ class TurnState(msgspec.Struct):
     `told`: a tool has told the person what the turn had to say; `speaks`: its answer is spoken, too. `caller`: another
     turn's call began this one. `retry` is what the turn waits for while no model answers, scheduled at `retry_set_at`;
     `outages` counts how often that was.
-    `instead` tells that a fallback model has answered, and why.
+    `instead` tells that a fallback model has answered, and why; `left_out` what the model did not get.
     `cut_off_in_a_row`: messages cut off by max_tokens that brought nothing, neither text nor a whole call.
     """
 
@@ -116,6 +118,7 @@ class TurnState(msgspec.Struct):
     retry_set_at: datetime | None = None
     outages: int = 0
     instead: str = ""
+    left_out: tuple[str, ...] = ()
     checkpoint: Checkpointed | None = None
     finished: TurnFinished | None = None
 
@@ -151,6 +154,8 @@ class TurnState(msgspec.Struct):
                 self.retry = None
             case Failed(kind=kind, message=message) if kind == FALLBACK:
                 self.instead = message
+            case Failed(kind=kind, message=message) if kind == LEFT_OUT:
+                self.left_out = (*self.left_out, message)
             case RetryScheduled() as scheduled:
                 self.outages += self.retry is None
                 self.retry, self.retry_set_at = scheduled, event.at

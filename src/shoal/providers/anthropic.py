@@ -34,12 +34,13 @@ from shoal.providers.api_protocol import (
     Finish,
     Images,
     JoinedMessages,
-    Quirks,
     encode,
     encode_call,
     portable_call_id,
     read_event,
 )
+from shoal.providers.arrange import MessageForm
+from shoal.providers.quirks import Quirks
 
 VERSION = b"2026-10-21"
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
@@ -133,10 +134,9 @@ class AnthropicMessages(ApiProtocol):
     system_template = b',"system":[{"type":"text","text":%b' + _MARK + b"]"
     tool_template = b'{"name":%b,"description":%b,"input_schema":%b}'
 
-    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
+    def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
         """With cache marks, without a temperature."""
-        native = self.searches(request, quirks)
-        joined = self.conversations.join(request, images, native=native)
+        native = form.native
         parts = [b'{"model":', encode(request.model), b',"stream":true,"max_tokens":%d' % request.max_output_tokens]
         if request.tools:
             told = {spec.name for spec in request.tools}
@@ -149,8 +149,9 @@ class AnthropicMessages(ApiProtocol):
         content = b"".join((*parts, b',"messages":[', *_with_cache_marks(joined), joined.ending(self), b"]}"))
         return EncodedRequest(content, joined.call_ids)
 
-    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
-        """Blank texts are left out, which the provider refuses."""
+    def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
+        """Blank texts are left out, which the provider refuses, and thinking that was cut off before its signature."""
+        native = form.native
         match message:
             case UserMessage(text=text, images=shown):
                 blocks = [*self.encode_images(shown, images), *self._text(text)]
@@ -158,13 +159,13 @@ class AnthropicMessages(ApiProtocol):
             case AssistantMessage(text=text, tool_calls=made, opaque=opaque):  # thinking stands where it came
                 call_template, at, blocks = b'{"type":"tool_use","id":%b,"name":%b,"input":%b}', 0, list[bytes]()
                 calls = [call_template % encode_call(call) for call in made]
-                is_own = opaque is not None and opaque.kind.startswith("anthropic:")
-                for kept in _blocks_decoder.decode(opaque.json) if opaque is not None and is_own else ():
+                needs_all = form.quirks.reasoning_needed
+                for kept in _blocks_decoder.decode(opaque.json) if opaque is not None else ():
                     if kept.type == "text":
                         blocks.extend(self._text(text[at : at + kept.chars]))
                         at += kept.chars
                     elif kept.type != "tool_use":
-                        blocks.append(encode(kept))
+                        blocks.extend([encode(kept)] if kept.signature or kept.data or needs_all else ())
                     elif calls:
                         blocks.append(calls.pop(0))
                 return EncodedMessage("assistant", b",".join((*blocks, *self._text(text[at:]), *calls)))

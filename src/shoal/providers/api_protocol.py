@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
-from weakref import ReferenceType, ref
+from weakref import ReferenceType, WeakSet, ref
 
 import msgspec
 
@@ -38,6 +38,8 @@ from shoal.domain.messages import (
 )
 from shoal.domain.regular_files import read_regular
 from shoal.domain.untrusted import UNREADABLE, decode_known
+from shoal.providers.arrange import MessageForm, arranged, nine_chars
+from shoal.providers.quirks import Quirks
 
 THREADS_MAX = 256
 """Encoded conversations kept; the least recently used is dropped and encoded anew when it is needed.
@@ -57,7 +59,9 @@ Images: TypeAlias = Mapping[str, bytes]
 """Images of new messages by path, base64; a path that is missing here could not be read."""
 
 _UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
-_CALL_ID_CHARS_MAX = 64
+_CALL_ID_CHARS_MAX = 40
+"""OpenAI's Chat Completions take no longer one."""
+_CALL_NAME_CHARS_MAX = 64
 _NO_NUMBERS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 """Strings of a JSON document, and what some servers write in it that is no JSON."""
 
@@ -83,22 +87,6 @@ class EncodedRequest(msgspec.Struct, frozen=True):
     call_ids: set[str]
 
 
-class Quirks(msgspec.Struct, frozen=True):
-    """How one model or server departs from its protocol's common form; rows of data, see `model_table.py`.
-
-    `max_tokens` names the field for the limit (empty: none is sent); `cache_key` sends the thread's key for the
-    provider's prompt cache; `reasoning_items` asks for encrypted reasoning; `tool_search` tells, in the provider's
-    own way, of tools that were looked up.
-    """
-
-    max_tokens: str = "max_tokens"
-    temperature: bool = True
-    usage_option: bool = True
-    cache_key: bool = False
-    reasoning_items: bool = True
-    tool_search: bool = False
-
-
 class ApiProtocol:
     """One HTTP API of model providers: pure translation of requests to bytes and of stream events to an answer. Holds
     encoded messages between requests, nothing else; does no I/O."""
@@ -120,6 +108,10 @@ class ApiProtocol:
     tool_template: ClassVar[bytes]
     """A tool's name, description and JSON schema, in this order."""
     tools_template: ClassVar[bytes] = b',"tools":[%b]'
+    merges_users: ClassVar[bool] = False
+    """Whether the user's messages in a row are joined before they are encoded."""
+    images: ClassVar[Literal["all", "user"]] = "all"
+    """Where images may stand: also in results, or in the user's messages alone."""
 
     def __init__(self) -> None:
         # The system prompt and the tools stay the same from request to request.
@@ -148,8 +140,24 @@ class ApiProtocol:
         name, before = self.key_header
         return [*self.fixed_headers, *([(name, before + key.encode())] if key else ())]
 
-    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
+    def form(self, request: ModelRequest, quirks: Quirks, origin: str) -> MessageForm:
+        """How this request's messages are written; `origin` is whose reasoning goes back."""
+        if quirks.images == "all" != self.images:
+            quirks = quirks.changed({"images": self.images})
+        system = "" if quirks.system_role else request.system
+        return MessageForm(quirks, origin, self.searches(request, quirks), system)
+
+    def encode(self, request: ModelRequest, quirks: Quirks, images: Images, origin: str = "") -> EncodedRequest:
         """The request's body. `images` has what `conversations.new_images` asked for."""
+        if not quirks.tools and request.tools:
+            request = msgspec.structs.replace(request, tools=(), further=())
+        form = self.form(request, quirks, origin)
+        if form.system:
+            request = msgspec.structs.replace(request, system="")
+        return self.write(request, self.conversations.join(request, images, form), form)
+
+    def write(self, request: ModelRequest, joined: "JoinedMessages", form: MessageForm) -> EncodedRequest:
+        """The request's body around its messages."""
         raise NotImplementedError
 
     def reader(self, context: "AnswerContext") -> "AnswerReader":
@@ -159,8 +167,8 @@ class ApiProtocol:
         """Read a list of models. Raises msgspec.DecodeError."""
         raise NotImplementedError
 
-    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
-        """One message; an empty body leaves it out. `native`: tools are looked up in the provider's own way."""
+    def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
+        """One message; an empty body leaves it out."""
         raise NotImplementedError
 
     def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
@@ -195,13 +203,16 @@ class ApiProtocol:
 
 class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
     """A thread's messages so far, as JSON. The last frame is left open, so that a message of its role can join it.
-    `before` is the buffer's length at the previous request, `found` the tools that have been looked up."""
+    `before` is the buffer's length at the previous request, `found` the tools that have been looked up; up to the last
+    answer there are `closed` messages and `closed_at` bytes."""
 
-    native: bool = False
+    form: MessageForm = MessageForm()
     found: dict[str, ToolSpec] = {}
     messages: tuple[ReferenceType[ModelMessage], ...] = ()
     buffer: bytearray = msgspec.field(default_factory=bytearray)
     before: int = 0
+    closed: int = 0
+    closed_at: int = 0
     role: str = ""
     later: bytes = b""
     call_ids: set[str] = msgspec.field(default_factory=set)
@@ -234,35 +245,57 @@ class ConversationCache:
         self._protocol = protocol
         self.kept: OrderedDict[str, JoinedMessages] = OrderedDict()
         """The encoded conversations by thread, the least recently used first."""
+        self.refused: WeakSet[ModelMessage] = WeakSet()
+        """Messages whose images and reasoning the provider refused."""
         self._bytes = 0
 
-    def new_images(self, request: ModelRequest, *, native: bool = False) -> list[Image]:
+    def refuse(self, thread: str, messages: Iterable[ModelMessage]) -> None:
+        """From now on, send these without images and reasoning."""
+        self.refused.update(messages)
+        if (dropped := self.kept.pop(thread, None)) is not None:
+            self._bytes -= len(dropped.buffer)
+
+    def new_images(self, request: ModelRequest, form: MessageForm) -> list[Image]:
         """The images that this request adds, to be loaded before `join`."""
-        joined = self.kept.get(request.cache_key)
+        if form.quirks.images == "none":
+            return []
+        start = self._start(self.kept.get(request.cache_key), request.messages, form)
         return [
             image
-            for message in self._new(joined if joined and joined.native == native else None, request.messages)
-            if isinstance(message, UserMessage | ToolMessage)
+            for message in request.messages[start:]
+            if isinstance(message, UserMessage | ToolMessage) and message not in self.refused
             for image in message.images
         ]
 
-    def join(self, request: ModelRequest, images: Images, *, native: bool = False) -> JoinedMessages:
+    def join(self, request: ModelRequest, images: Images, form: MessageForm) -> JoinedMessages:
         """All messages of the request; valid until the next call."""
-        joined = self.kept.pop(request.cache_key, None)
+        joined, messages = self.kept.pop(request.cache_key, None), request.messages
         if joined is not None:
             self._bytes -= len(joined.buffer)
-            joined = joined if joined.native == native else None
-        new = self._new(joined, request.messages)
-        if joined is None or len(new) == len(request.messages):
-            joined = JoinedMessages(native=native)
+        start = self._start(joined, messages, form)
+        if joined is None or not start:
+            joined = JoinedMessages(form=form)
+        elif start < len(joined.messages):
+            del joined.buffer[joined.closed_at :]
         joined.before = len(joined.buffer)
-        for message in new:
-            joined.add(self._protocol.encode_message(message, images, native=native), self._protocol)
+        for message in messages[start:]:
             if isinstance(message, AssistantMessage):
                 joined.call_ids.update(portable_call_id(call.id) for call in message.tool_calls)
             elif isinstance(message, ToolMessage):
                 joined.found.update((tool.name, tool) for tool in message.found)
-        joined.messages += tuple(map(ref, new))
+        while start < len(messages):
+            end = start + 1
+            if is_answer := isinstance(messages[start], AssistantMessage):
+                joined.closed = end
+            else:
+                while end < len(messages) and not isinstance(messages[end], AssistantMessage):
+                    end += 1
+            after, merges = messages[start - 1] if start else None, self._protocol.merges_users
+            for message in arranged(messages[start:end], after, form, self.refused, merges=merges):
+                joined.add(self._protocol.encode_message(message, images, form), self._protocol)
+            joined.closed_at = len(joined.buffer) if is_answer else joined.closed_at
+            start = end
+        joined.messages = tuple(map(ref, messages))
         if request.cache_key:
             self.kept[request.cache_key] = joined
             self._bytes += len(joined.buffer)
@@ -275,12 +308,18 @@ class ConversationCache:
             self._bytes -= len(oldest.buffer)
         return joined
 
-    def _new(self, joined: JoinedMessages | None, messages: tuple[ModelMessage, ...]) -> tuple[ModelMessage, ...]:
-        """The messages that follow those joined; all where the conversation does not begin with those."""
-        if joined is None or not joined.messages:
-            return messages
+    def _start(self, joined: JoinedMessages | None, messages: tuple[ModelMessage, ...], form: MessageForm) -> int:
+        """From which message on they are encoded: 0 where the conversation does not begin with those joined. Where the
+        user's messages are merged, one that follows others is encoded with them."""
+        if joined is None or joined.form != form:
+            return 0
         count = len(joined.messages)
-        return messages[count:] if tuple(map(ref, messages[:count])) == joined.messages else messages
+        if tuple(map(ref, messages[:count])) != joined.messages:
+            return 0
+        grows = (
+            self._protocol.merges_users and count < len(messages) and not isinstance(messages[count], AssistantMessage)
+        )
+        return joined.closed if grows else count
 
 
 def load_images(images: Iterable[Image]) -> dict[str, bytes]:
@@ -297,13 +336,17 @@ def load_images(images: Iterable[Image]) -> dict[str, bytes]:
 
 
 def portable_call_id(call_id: str) -> str:
-    """A call id in the alphabet and length that every provider takes, for calls that another provider named."""
-    return _UNSAFE_ID.sub("_", call_id)[:_CALL_ID_CHARS_MAX]
+    """A call id in the alphabet and length that most providers take, for calls that another provider named. A long one
+    ends in its digest, as ids often differ at their end alone."""
+    portable = _UNSAFE_ID.sub("_", call_id)
+    if len(portable) <= _CALL_ID_CHARS_MAX:
+        return portable
+    return f"{portable[: _CALL_ID_CHARS_MAX - 10]}_{nine_chars(call_id)}"
 
 
 def portable_call_name(name: str) -> str:
     """The name of a call in the same alphabet: what a model called may be no name of a tool, or none at all."""
-    return portable_call_id(name) or "_"
+    return _UNSAFE_ID.sub("_", name)[:_CALL_NAME_CHARS_MAX] or "_"
 
 
 def encode_call(call: ToolCall) -> tuple[bytes, bytes, bytes]:
@@ -340,12 +383,14 @@ def read_event(decoder: msgspec.json.Decoder[T], data: bytes, usage: str | tuple
 
 
 class AnswerContext(msgspec.Struct, frozen=True):
-    """What a reader needs to know of the request; `call_ids` are taken already, `new_id` gives others."""
+    """What a reader needs to know of the request; `call_ids` are taken already, `new_id` gives others. With
+    `reasoning_back`, the text of the reasoning is sent back as well."""
 
     provider: str
     opaque_kind: str
     call_ids: Set[str]
     new_id: Callable[[], str]
+    reasoning_back: bool = False
 
 
 class CallParts(msgspec.Struct, eq=False):
@@ -435,28 +480,3 @@ class AnswerReader:
         kept = self.opaque()
         message = AssistantMessage(text, tuple(calls), Opaque(self.context.opaque_kind, kept) if kept else None)
         return ModelDone(message, stop, self.usage, "".join(self.thoughts), self.model)
-
-
-# ---- learning from refusals ----
-
-_NOT_TAKEN = r"(unknown|unsupported|not support|unrecognized|not permitted|deprecated|only the default|extra)"
-_LESSONS: tuple[tuple[str, Mapping[str, str | bool]], ...] = (
-    (r"max_tokens.{0,80}max_completion_tokens", {"max_tokens": "max_completion_tokens"}),
-    (rf"max_completion_tokens.{{0,60}}{_NOT_TAKEN}", {"max_tokens": "max_tokens"}),
-    (rf"temperature.{{0,80}}{_NOT_TAKEN}|{_NOT_TAKEN}.{{0,40}}temperature", {"temperature": False}),
-    (r"stream_options", {"usage_option": False}),
-    (r"prompt_cache_key", {"cache_key": False}),
-    (r"reasoning\.encrypted_content|encrypted content is not supported", {"reasoning_items": False}),
-    (r"tool_search|tool_reference|defer_loading", {"tool_search": False}),
-)
-"""Words of a refusal (anywhere, any case), and the fields of `Quirks` that they teach."""
-
-
-def learn(quirks: Quirks, refusal: str) -> Quirks | None:
-    """What a refusal of one field teaches; None when it is about something else, or was known already."""
-    for words, changes in _LESSONS:
-        if re.search(words, refusal, re.DOTALL | re.IGNORECASE):
-            learned = msgspec.structs.replace(quirks, **changes)
-            if learned != quirks:
-                return learned
-    return None

@@ -9,7 +9,6 @@ import difflib
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -34,12 +33,13 @@ from shoal.providers.model_table import (
     LOCAL_CONTEXT_TOKENS,
     PRICED_AS,
     UNKNOWN_OUTPUT_TOKENS,
+    known_quirks,
     load_prices,
     model_row,
     price_usd,
-    quirks_of,
     server_row,
 )
+from shoal.providers.quirks import ProviderQuirks, QuirkMemory, Quirks
 
 if TYPE_CHECKING:
     from shoal.providers.http_provider import ModelEndpoint
@@ -57,17 +57,22 @@ NAMES_SHOWN_MAX = 20
 
 
 def build_provider(
-    name: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str], folder: Path = Path()
+    name: str,
+    settings: ProviderSettings,
+    clock: Clock,
+    environ: Mapping[str, str],
+    folder: Path = Path(),
+    memory: QuirkMemory | None = None,
 ) -> Provider:
-    """Make the provider; nothing is opened. `folder` is what a relative model file is relative to. Raises ConfigError
-    for an unknown kind."""
+    """Make the provider; nothing is opened. `folder` is what a relative model file is relative to, `memory` keeps what
+    is learned of its models. Raises ConfigError for an unknown kind."""
     address = address_of(settings)
     protocol: ApiProtocol
     match settings.kind:  # loads only the protocols in use
         case "openai":
             from shoal.providers.openai import OpenAiChat
 
-            protocol = OpenAiChat(reasoning_back=server_row(address).reasoning_back)
+            protocol = OpenAiChat()
         case "openai-responses":
             from shoal.providers.openai import OpenAiResponses
 
@@ -94,7 +99,8 @@ def build_provider(
         clock=clock,
         silence_seconds=settings.timeout_seconds,
         headers=[(header, ApiKey(value, name, clock)) for header, value in settings.headers.items()],
-        quirks_of=partial(quirks_of, address),
+        quirks=ProviderQuirks(name, address, known_quirks, memory or QuirkMemory(None, clock)),
+        address=address,
     )
 
 
@@ -284,6 +290,7 @@ class Catalog:
     ) -> None:
         self._file = home.models_file
         self._clock = clock
+        self.memory = QuirkMemory(home.quirks_file, clock)
         self._entries: dict[str, _ConfiguredProvider] = {}
         self._routes: dict[str, Route] = {}
         self._environ = environ
@@ -298,7 +305,8 @@ class Catalog:
         self._listings = read_listings(self._file)
 
     def _put(self, name: str, row: ProviderSettings) -> None:
-        provider, address = build_provider(name, row, self._clock, self._environ, self._folder), address_of(row)
+        address = address_of(row)
+        provider = build_provider(name, row, self._clock, self._environ, self._folder, self.memory)
         window = LOCAL_CONTEXT_TOKENS if row.kind == "local" else server_row(address).context_tokens
         self._entries[name] = _ConfiguredProvider(provider, row.kind, address, window, row.models)
 
@@ -355,6 +363,12 @@ class Catalog:
         if entry is None or entry.kind not in PRICED_AS:
             return None
         return price_usd(entry.kind, entry.base_url, route.model, usage)
+
+    def known_quirks(self, name: str) -> Quirks:
+        """The quirks that are known beforehand of PROVIDER/MODEL."""
+        provider, _, model = name.partition("/")
+        entry = self._entries.get(provider)
+        return known_quirks(entry.base_url, model) if entry is not None and entry.base_url else Quirks()
 
     async def refresh(self) -> Mapping[str, ModelListing]:
         """Ask every provider but `demo` what it offers, and write the file; the listings tell failures."""

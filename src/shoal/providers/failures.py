@@ -9,6 +9,7 @@ import msgspec
 from shoal.domain.clock import ASKED_SECONDS_MAX, Clock, retry_after
 from shoal.domain.messages import RETRYABLE, FailureKind, ModelFailed
 from shoal.domain.untrusted import UNREADABLE
+from shoal.providers.quirks import teaches
 
 WORDS_CHARS_MAX = 400
 """How much of a provider's own words goes into a failure's message."""
@@ -91,6 +92,8 @@ _KIND_OF_STATUS: dict[int, FailureKind] = {
     504: "timeout", 522: "timeout",
     524: "timeout",
 }  # fmt: skip
+_OTHERWISE_MEANT = frozenset({401, 402, 403, 407, 408, 409, 425, 429, 529})
+"""Statuses that say enough, whatever the words."""
 _STATUS = re.compile(r"[1-5][0-9][0-9]")
 _OVERFLOW = re.compile(
     r"""context[ _-](window|length|size|limit)\b[^.]{0,60}(exceed|overflow)
@@ -125,10 +128,12 @@ _WINDOW = re.compile(
 """Where such words say how long it may be."""
 _ALLOWANCE = re.compile(
     r"per[ -](second|min|hour|day|week|month)|\b[RT]P[HMD]\b|rate.?limit|throttl|too many requests|please wait|quota"
-    r"|daily|monthly|try again (in|later)",
+    r"|daily|monthly|try again (in|later)|in flight|concurren|capacity|overload|\bqueued?\b|server load|\bbusy\b"
+    r"|\b(your|this) (plan|organi[sz]ation|account|tier|project|team|workspace|api key)\b",
     re.IGNORECASE,
 )
-"""Words of a rate limit, which may mention the same tokens: then waiting helps, and a shorter request does not."""
+"""Words of a rate limit or of load, which may mention the same tokens: then waiting helps, and a shorter request does
+not."""
 _OVERFLOW_CODES = frozenset({"1261"})
 _PER_MINUTE = re.compile(r"tokens per min|\bTPM\b|requests per min|\bRPM\b", re.IGNORECASE)
 _QUOTA = re.compile(
@@ -305,6 +310,8 @@ def _kind(complaint: _Complaint, status: int) -> FailureKind:
         return "context_overflow"
     if _OVERFLOW.search(text) and not _ALLOWANCE.search(complaint.words):
         return "context_overflow"
+    if status not in _OTHERWISE_MEANT and not _OVERLOADED.search(text) and teaches(text):
+        return "invalid_request"
     if _QUOTA.search(text) and status < 500:
         waits = complaint.retry_after_seconds is not None and not complaint.daily
         return "rate_limited" if status == 429 and waits else "quota"

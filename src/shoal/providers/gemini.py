@@ -24,13 +24,14 @@ from shoal.providers.api_protocol import (
     EncodedRequest,
     Finish,
     Images,
-    Quirks,
+    JoinedMessages,
     encode,
     encode_call,
     portable_call_id,
     portable_call_name,
     read_event,
 )
+from shoal.providers.arrange import MessageForm
 
 _NO_CALLS = b',"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}'
 NO_SIGNATURE = b'"skip_thought_signature_validator"'
@@ -130,9 +131,9 @@ class GeminiContents(ApiProtocol):
     def path(self, model: str) -> str:
         return f"/models/{quote(model.removeprefix('models/'), safe='')}:streamGenerateContent?alt=sse"
 
-    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
+    def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
         """The model is named by the path alone."""
-        joined = self.conversations.join(request, images)
+        quirks = form.quirks
         parts = [b'{"generationConfig":{"maxOutputTokens":%d' % request.max_output_tokens]
         if quirks.temperature and request.temperature is not None:
             parts.append(b',"temperature":%b' % encode(request.temperature))
@@ -145,8 +146,8 @@ class GeminiContents(ApiProtocol):
         content = b"".join((*parts, b',"contents":[', joined.buffer, joined.ending(self), b"]}"))
         return EncodedRequest(content, joined.call_ids)
 
-    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
-        """Images of a result stand after it; signatures go back only to the provider they came from."""
+    def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
+        """Images of a result stand after it; a call whose signature is another's gets the one that is taken for any."""
         match message:
             case UserMessage(text=text, images=shown):
                 parts = [self.encode_text(text)] if text or not shown else []
@@ -157,8 +158,8 @@ class GeminiContents(ApiProtocol):
                 body = b'{"functionResponse":{"id":%b,"name":%b,"response":{"%b":%b}}}' % (*named, kind, encode(text))
                 return EncodedMessage("user", body, b",".join(self.encode_images(shown, images)))
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
-                is_own = opaque is not None and opaque.kind.startswith("gemini:")
-                kept = _signatures_decoder.decode(opaque.json) if opaque is not None and is_own else _KeptSignatures()
+                is_own = opaque is not None
+                kept = _signatures_decoder.decode(opaque.json) if opaque is not None else _KeptSignatures()
                 parts: list[bytes] = []
                 if text:
                     parts.append(b'{"text":' + encode(text) + _signature(kept.text) + b"}")

@@ -6,15 +6,37 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+
+import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
-from shoal.domain.messages import RETRYABLE, ModelEvent, ModelFailed, ModelInfo, ModelRequest
+from shoal.domain.messages import (
+    RETRYABLE,
+    ModelDone,
+    ModelEvent,
+    ModelFailed,
+    ModelInfo,
+    ModelMessage,
+    ModelRequest,
+    ToolMessage,
+)
 from shoal.domain.secret import Secret
 from shoal.domain.untrusted import UNREADABLE
-from shoal.providers.api_protocol import AnswerContext, AnswerReader, ApiProtocol, Images, Quirks, learn, load_images
+from shoal.providers.api_protocol import AnswerContext, AnswerReader, ApiProtocol, Images, load_images
+from shoal.providers.arrange import images_of, reasoned
 from shoal.providers.http import HttpClient, HttpFailed, HttpResponse, compressed, read_whole
+from shoal.providers.quirks import (
+    Change,
+    Changes,
+    ProviderQuirks,
+    QuirkMemory,
+    Quirks,
+    fault_of,
+    lesson,
+    words_of,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -34,9 +56,18 @@ SILENCES_MAX = 5
 """How many times the longest silence a server may keep a connection open, by comments or pings, and say nothing."""
 DRAIN_SECONDS = 0.5
 """How long to wait for the end of a stream after a complete answer, so that its connection can be reused."""
-ATTEMPTS_MAX = 4
-"""Requests for one call while a refusal teaches something: a fresh key once, then one quirk a request."""
+ATTEMPTS_MAX = 8
+"""Requests for one call while refusals teach something, one thing a request."""
+TOOLLESS_MAX = 256
+"""Sets of tools that a model refused, of which that is known; forgotten with a restart."""
 NO_IMAGES: Images = {}
+NO_PICTURES = "{model} takes no images, so it did not see yours."
+NO_TOOLS = "{model} takes no tools, so it answers without them."
+TOOLS_REFUSED = "{provider} refused the request with my tools, so {model} answered without them. See `shoal doctor`."
+HISTORY_REFUSED = (
+    "{provider} refused this conversation as it was, so {model} now gets it without images and earlier reasoning."
+)
+"""What is said in the chat, once, of what a model did not get."""
 
 
 class ApiKey:
@@ -169,7 +200,8 @@ class HttpProvider:
         clock: Clock,
         silence_seconds: float = math.inf,
         headers: Iterable[tuple[str, ApiKey]] = (),
-        quirks_of: Callable[[str], Quirks] = lambda model: Quirks(),
+        quirks: ProviderQuirks | None = None,
+        address: str = "",
     ) -> None:
         self.name = name
         self._protocol = protocol
@@ -178,13 +210,113 @@ class HttpProvider:
         self._further_headers = [(name.lower().encode(), value) for name, value in headers]
         self._clock = clock
         self._silence_seconds = silence_seconds
-        self._quirks_of = quirks_of
-        self._learned: dict[str, Quirks] = {}
-        self._opaque_kind = f"{protocol.kind}:{name}"
+        self._quirks = quirks or ProviderQuirks(
+            name, address, lambda address, model: Quirks(), QuirkMemory(None, clock)
+        )
+        self._origin = f"{protocol.kind}:{name}:{address.partition('://')[2]}"
+        self._seen_images: set[str] = set()
+        self._toolless: dict[tuple[str, int], None] = {}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Ask, and ask again where a refusal teaches how to; see quirks.py."""
+        healing, asked_at = self._healing(request), asyncio.get_running_loop().time()
+        while True:
+            failed, is_shown = None, False
+            async with contextlib.aclosing(self._attempt(healing, asked_at)) as events:
+                async for event in events:
+                    if isinstance(event, ModelFailed):
+                        failed = event
+                        break
+                    is_shown = True
+                    yield self._noted(event, healing) if isinstance(event, ModelDone) else event
+            if failed is None:
+                return
+            if is_shown or not self._heals(healing, failed):
+                yield failed if healing.first is None or failed.kind != "invalid_request" else healing.first
+                return
+
+    def _healing(self, request: ModelRequest) -> "_Healing":
+        quirks = self._quirks.of(request.model)
+        if self._toolless and (request.model, hash(request.tools)) in self._toolless:
+            quirks = quirks.changed({"tools": False})
+        return _Healing(request, quirks, f"{self._origin}:{request.model}")
+
+    def _heals(self, healing: "_Healing", failed: ModelFailed) -> bool:
+        """Whether the call may succeed in another form, in which `healing` has it then."""
+        if failed.kind != "invalid_request" or healing.attempts >= ATTEMPTS_MAX:
+            return False
+        healing.attempts += 1
+        healing.first = healing.first or failed
+        request, quirks, words = healing.request, healing.quirks, healing.words or failed.message
+        healing.words = ""
+        pictured, thinking = self._refusable(healing)
+        match fault_of(words):
+            case "images" if pictured and "images" not in healing.faults:
+                healing.faults.add("images")
+                self._protocol.conversations.refuse(request.cache_key, pictured)
+                return True
+            case "thinking" if thinking and "thinking" not in healing.faults:
+                healing.faults.add("thinking")
+                self._protocol.conversations.refuse(request.cache_key, thinking)
+                return True
+            case _:
+                pass
+        changes = dict(lesson(quirks, words))
+        is_placed = quirks.images == self._protocol.images == "all" and "images" in changes
+        if is_placed and any(isinstance(one, ToolMessage) for one in pictured):
+            changes["images"] = "user"  # which more models take than images in results
+        if changes:
+            healing.learns(changes, words)
+        elif healing.status not in REFUSES:
+            return False
+        elif (pictured or thinking) and not healing.is_bare:
+            healing.is_bare = True
+            healing.learns(
+                {**({"images": "none"} if pictured else {}), **({"thinking": False} if thinking else {})}, words
+            )
+        elif request.tools and quirks.tools:
+            healing.is_toolless = True
+            healing.quirks = quirks.changed({"tools": False})
+        else:
+            return False
+        return True
+
+    def _refusable(self, healing: "_Healing") -> tuple[list[ModelMessage], list[ModelMessage]]:
+        """The messages that are sent with images, and those with reasoning."""
+        messages, refused, quirks = healing.request.messages, self._protocol.conversations.refused, healing.quirks
+        pictured = [one for one in images_of(messages) if one not in refused] if quirks.images != "none" else []
+        thinking = [one for one in reasoned(messages, healing.origin) if one not in refused] if quirks.thinking else []
+        return [*pictured], [*thinking]
+
+    def _noted(self, done: ModelDone, healing: "_Healing") -> ModelDone:
+        """The answer, with what a person should know of what the model did not get. Keeps what was learned for it."""
+        request, quirks, notes = healing.request, healing.quirks, list[str]()
+        model, changes = request.model, healing.changes
+        if healing.is_toolless:
+            if len(self._toolless) >= TOOLLESS_MAX:
+                self._toolless.clear()
+            self._toolless[model, hash(request.tools)] = None
+            notes.append(TOOLS_REFUSED.format(provider=self.name, model=model))
+        elif request.tools and not quirks.tools:
+            notes.append(NO_TOOLS.format(model=model))
+        if healing.is_bare:
+            notes.append(HISTORY_REFUSED.format(provider=self.name, model=model))
+            if healing.is_toolless or (model in self._seen_images and "images" in changes):  # it was something else
+                self._protocol.conversations.refuse(request.cache_key, request.messages)
+                changes = {}
+        elif quirks.images == "none" and any(True for _ in images_of(request.messages)):
+            notes.append(NO_PICTURES.format(model=model))
+        elif quirks.images != "none" and any(True for _ in images_of(request.messages)):
+            self._seen_images.add(model)
+        if changes:
+            self._quirks.remember(model, changes, healing.taught)
+        return msgspec.structs.replace(done, notes=tuple(notes)) if notes else done
+
+    async def _attempt(self, healing: "_Healing", asked_at: float) -> AsyncGenerator[ModelEvent]:
+        """One request, and its answer as it comes."""
+        request = healing.request
         try:
-            response, call_ids = await self._send(request, asyncio.get_running_loop().time())
+            response, call_ids = await self._send(healing, asked_at)
         except HttpFailed as error:
             yield ModelFailed(error.kind, str(error), error.retry_after_seconds)
             return
@@ -194,7 +326,14 @@ class HttpProvider:
         if isinstance(response, ModelFailed):
             yield response
             return
-        reader = self._protocol.reader(AnswerContext(self.name, self._opaque_kind, call_ids, self._clock.new_id))
+        context = AnswerContext(
+            self.name,
+            healing.origin,
+            call_ids,
+            self._clock.new_id,
+            reasoning_back=bool(healing.quirks.reasoning_field),
+        )
+        reader = self._protocol.reader(context)
         parser = EventParser()
         chunks = response.chunks()
         left = EVENT_BYTES_MAX + ANSWER_BYTES_PER_TOKEN * request.max_output_tokens
@@ -246,21 +385,18 @@ class HttpProvider:
     async def close(self) -> None:
         await self._http.close()
 
-    async def _send(self, request: ModelRequest, asked_at: float) -> tuple[HttpResponse | ModelFailed, set[str]]:
-        """Send the request until it is accepted or refused for good; returns also the call ids already in use."""
-        images = NO_IMAGES
-        model = request.model
-        path = self._protocol.path(model)
-        fresh_key = False
-        failed = ModelFailed("invalid_request", "")
-        for _ in range(ATTEMPTS_MAX):
-            quirks = self._learned.get(model) or self._quirks_of(model)
-            native = self._protocol.searches(request, quirks)
-            if new := self._protocol.conversations.new_images(request, native=native):
-                images = await asyncio.to_thread(load_images, new)
-            body = self._protocol.encode(request, quirks, images)
+    async def _send(self, healing: "_Healing", asked_at: float) -> tuple[HttpResponse | ModelFailed, set[str]]:
+        """Send the request, once more with a fresh key where that may help; returns also the call ids already in use."""
+        request, quirks, images = healing.request, healing.quirks, NO_IMAGES
+        form = self._protocol.form(request, quirks, healing.origin)
+        if new := self._protocol.conversations.new_images(request, form):
+            images = await asyncio.to_thread(load_images, new)
+        body = self._protocol.encode(request, quirks, images, healing.origin)
+        while True:
             key, headers = await self._headers()
-            response = await self._http.request("POST", path, headers, body.content, asked_at)
+            response = await self._http.request(
+                "POST", self._protocol.path(request.model), headers, body.content, asked_at
+            )
             media_type = response.headers.get("content-type", "")
             is_packed = compressed(response)
             if response.status == 200 and not is_packed and "json" not in media_type and "html" not in media_type:
@@ -268,6 +404,11 @@ class HttpProvider:
             from shoal.providers.failures import failure_in_document, failure_of
 
             content = await read_whole(response)
+            if response.status == 401 and self._key.refreshable and not healing.fresh_key:
+                self._key.forget()
+                healing.fresh_key = True
+                continue
+            healing.status, healing.words = response.status, words_of(content)
             if response.status != 200:
                 secrets = (key,)
                 failed = failure_of(response.status, content, response.headers, self.name, secrets, self._clock)
@@ -278,15 +419,7 @@ class HttpProvider:
                 failed = ModelFailed("dropped", f"{self.name} sent a web page, not an answer. Check base_url.")
             else:
                 failed = failure_in_document(content, self.name, (key,))
-            learned = learn(quirks, failed.message) if failed.kind == "invalid_request" else None
-            if learned is not None:
-                self._learned[model] = learned
-            elif response.status == 401 and self._key.refreshable and not fresh_key:
-                self._key.forget()
-                fresh_key = True
-            else:
-                return failed, set()
-        return failed, set()
+            return failed, set()
 
     async def _headers(self) -> tuple[str, list[tuple[bytes, bytes]]]:
         key = await self._key.get()
@@ -308,6 +441,36 @@ class HttpProvider:
                 words = redact(data.decode("utf-8", "replace"))
                 told = f"{self.name} sent something that is not an answer: {words}"
                 reader.failure = reader.complaint_in(data) or ModelFailed("dropped", told)
+
+
+REFUSES = frozenset({0, 200, 400, 422, 500})
+"""Statuses of a refusal that may be about the conversation, 0 for one inside a stream. A 404 is about the model."""
+
+
+class _Healing:
+    """How a call is written now, and what its refusals taught."""
+
+    __slots__ = (
+        "attempts", "changes", "faults", "first", "fresh_key", "is_bare", "is_toolless", "origin", "quirks", "request",
+        "status", "taught", "words",
+    )  # fmt: skip
+
+    def __init__(self, request: ModelRequest, quirks: Quirks, origin: str) -> None:
+        self.request = request
+        self.quirks = quirks
+        self.origin = origin
+        self.attempts = 1
+        self.changes: dict[str, Change] = {}
+        self.faults: set[str] = set()
+        self.first: ModelFailed | None = None
+        self.fresh_key = self.is_bare = self.is_toolless = False
+        self.status = 0
+        self.taught = self.words = ""
+
+    def learns(self, changes: Changes, words: str) -> None:
+        self.quirks = self.quirks.changed(changes)
+        self.changes |= changes
+        self.taught = self.taught or words
 
 
 class _Pace:

@@ -12,7 +12,7 @@ from importlib import import_module
 import msgspec
 
 from shoal.domain.messages import Usage
-from shoal.providers.api_protocol import Quirks
+from shoal.providers.quirks import Changes, Quirks
 
 LOCAL_CONTEXT_TOKENS = 8_192
 """Window that a local model is loaded with; its memory is allocated at once."""
@@ -34,12 +34,20 @@ class ModelRow(msgspec.Struct, frozen=True):
 
 
 class ServerRow(msgspec.Struct, frozen=True):
-    """A server, by a part of its address: its quirks, and the window that it imposes (0: none)."""
+    """A server, by a part of its address: the quirks of its models, of all or of those that a pattern names, and the
+    window that it imposes (0: none)."""
 
     address: str
-    quirks: Quirks = Quirks()
+    quirks: Changes = {}
     context_tokens: int = 0
-    reasoning_back: bool = False
+    pattern: str = "*"
+
+
+class FamilyRow(msgspec.Struct, frozen=True):
+    """A family of models, whoever serves them, and its quirks."""
+
+    pattern: str
+    quirks: Changes
 
 
 _M = 1_000_000
@@ -91,15 +99,49 @@ MODELS = (
     ModelRow("llama3-[123]*", "openai", 131_072, 8_192),
 )
 
-_OFFICIAL = Quirks(max_tokens="max_completion_tokens", cache_key=True, tool_search=True)
+_TEXT: Changes = {"images": "none"}
+_WANTS_REASONING: Changes = {"reasoning_field": "reasoning_content", "reasoning_needed": True}
+_MISTRAL: Changes = {"nine_char_ids": True, "user_after_tool": False}
+
+FAMILIES = (
+    FamilyRow("deepseek-vl*", {}),
+    FamilyRow("deepseek-ocr*", {}),
+    FamilyRow("deepseek-r1*", _TEXT),
+    FamilyRow("deepseek*", {**_TEXT, **_WANTS_REASONING}),
+    FamilyRow("kimi-k2-[0t]*", {**_TEXT, **_WANTS_REASONING}),
+    FamilyRow("kimi-k2-instruct*", _TEXT),
+    FamilyRow("kimi-*", _WANTS_REASONING),
+    FamilyRow("k2p[5-9]*", _WANTS_REASONING),
+    FamilyRow("*stral*", _MISTRAL),
+    FamilyRow("gpt-oss*", _TEXT),
+    FamilyRow("gpt-3-5*", _TEXT),
+    FamilyRow("o1-mini*", {**_TEXT, "system_role": False, "tools": False}),
+    FamilyRow("o1-preview*", {**_TEXT, "system_role": False, "tools": False}),
+    FamilyRow("o3-mini*", _TEXT),
+    FamilyRow("glm-4-[567]", _TEXT),
+    FamilyRow("glm-4-[567]-*", _TEXT),
+    FamilyRow("llama-3-[13]*", _TEXT),
+    FamilyRow("llama3-[13]*", _TEXT),
+    FamilyRow("minimax-m[12]*", _TEXT),
+)
+"""Sources: api-docs.deepseek.com (thinking mode), kimi-cli#2141, crush#2696, new-api#3121 (Kimi), mistral-common (ids),
+litellm#6323 (Mistral's order of roles), and the providers' own lists of models."""
+
+_OFFICIAL: Changes = {"max_tokens": "max_completion_tokens", "cache_key": True, "tool_search": True}
+_NO_REASONING: Changes = {"reasoning_field": "", "reasoning_needed": False}
 SERVERS = (
-    ServerRow("//api.anthropic.com", Quirks(tool_search=True)),
+    ServerRow("//api.anthropic.com", {"tool_search": True}),
     ServerRow("//api.openai.com", _OFFICIAL),
     ServerRow(".openai.azure.com", _OFFICIAL),
     ServerRow(":11434", context_tokens=8_192),
-    ServerRow("api.deepseek.com", reasoning_back=True),
-    ServerRow("api.moonshot.", reasoning_back=True),
-    ServerRow("api.mistral.ai", Quirks(usage_option=False)),
+    ServerRow("api.deepseek.com", {**_TEXT, **_WANTS_REASONING}),
+    ServerRow("api.moonshot.", _WANTS_REASONING),
+    ServerRow("api.kimi.com", _WANTS_REASONING),
+    ServerRow("api.mistral.ai", {**_MISTRAL, "usage_option": False}),
+    ServerRow("api.groq.com", _NO_REASONING),
+    ServerRow("api.cerebras.ai", _NO_REASONING),
+    ServerRow("generativelanguage.googleapis.com/v1beta/openai", {"call_signatures": True}),
+    ServerRow("generativelanguage.googleapis.com", {"tools": False, "system_role": False}, pattern="gemma-3*"),
 )
 """Ollama (port 11434) silently cuts a request to the window it loaded the model with, which is small by default."""
 
@@ -117,7 +159,7 @@ PRICED_AS = {"anthropic": "anthropic", "openai": "openai", "openai-responses": "
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
 def model_row(model: str) -> ModelRow | None:
-    name = model.rpartition("/")[2].lower().replace(".", "-")
+    name = _plain(model)
     for row in MODELS:
         begin = row.pattern.partition("*")[0].partition("[")[0]
         if name.startswith(begin) and fnmatchcase(name, row.pattern):  # which compiles each pattern it is given
@@ -127,18 +169,32 @@ def model_row(model: str) -> ModelRow | None:
 
 def server_row(base_url: str) -> ServerRow:
     """What is known of a server; an empty row when nothing is."""
-    return next((row for row in SERVERS if row.address in base_url), ServerRow(""))
+    return next((row for row in SERVERS if row.address in base_url and row.pattern == "*"), ServerRow(""))
 
 
-def quirks_of(base_url: str, model: str) -> Quirks:
-    """How to write requests for this model at this address."""
-    quirks = server_row(base_url).quirks
-    row = model_row(model)
-    searches = quirks.tool_search and row is not None and row.tool_search
-    temperature = quirks.temperature and (row is None or row.temperature)
-    if (searches, temperature) == (quirks.tool_search, quirks.temperature):
-        return quirks
-    return msgspec.structs.replace(quirks, tool_search=searches, temperature=temperature)
+@lru_cache(maxsize=MODELS_REMEMBERED_MAX)
+def known_quirks(base_url: str, model: str) -> Quirks:
+    """How to write requests for this model at this address, as far as that is known beforehand: by the family of the
+    model, then by the server."""
+    name, quirks = _plain(model), Quirks()
+    family = next((row for row in FAMILIES if fnmatchcase(name, row.pattern)), None)
+    if family is not None:
+        quirks = quirks.changed(family.quirks)
+    for row in SERVERS:
+        if row.address in base_url and fnmatchcase(name, row.pattern):
+            quirks = quirks.changed(row.quirks)
+    known = model_row(model)
+    return quirks.changed(
+        {
+            "tool_search": quirks.tool_search and known is not None and known.tool_search,
+            "temperature": quirks.temperature and (known is None or known.temperature),
+        }
+    )
+
+
+def _plain(model: str) -> str:
+    """A model's name as patterns have it."""
+    return model.rpartition("/")[2].lower().replace(".", "-")
 
 
 def price_usd(kind: str, base_url: str, model: str, usage: Usage) -> float | None:

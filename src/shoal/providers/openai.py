@@ -29,12 +29,14 @@ from shoal.providers.api_protocol import (
     EncodedRequest,
     Finish,
     Images,
-    Quirks,
+    JoinedMessages,
     encode,
     encode_call,
     portable_call_id,
     read_event,
 )
+from shoal.providers.arrange import MessageForm
+from shoal.providers.quirks import Quirks
 
 # ---- Chat Completions ----
 
@@ -140,6 +142,9 @@ class _OpenAiModels(msgspec.Struct):
     data: list[_OpenAiModel] | None = None
 
 
+NO_WORDS = "(no words)"
+SIGNATURE = b',"extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}}'
+"""What Gemini's servers take in the place of a call's signature, behind this API."""
 _chunk_decoder = msgspec.json.Decoder(_ChatChunk)
 _reasoning_decoder = msgspec.json.Decoder(_KeptReasoning)
 _models_decoder = msgspec.json.Decoder(_OpenAiModels)
@@ -171,14 +176,12 @@ class OpenAiChat(_OpenAi):
     image_template = b'{"type":"image_url","image_url":{"url":"data:%b;base64,%b"}}'
     system_template = b'{"role":"system","content":%b}'
     tool_template = b'{"type":"function","function":{"name":%b,"description":%b,"parameters":%b}}'
+    merges_users = True  # the templates of many local models refuse two in a row
+    images = "user"
 
-    def __init__(self, *, reasoning_back: bool = False) -> None:
-        super().__init__()
-        self._reasoning_back = reasoning_back
-
-    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
-        """The fields that servers differ in are sent as `quirks` says."""
-        joined = self.conversations.join(request, images)
+    def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
+        """The fields that servers differ in are sent as the quirks say."""
+        quirks = form.quirks
         parts = [b'{"model":', encode(request.model), b',"stream":true']
         if quirks.usage_option:
             parts.append(b',"stream_options":{"include_usage":true}')
@@ -194,37 +197,37 @@ class OpenAiChat(_OpenAi):
                 parts.append(b",")
         return EncodedRequest(b"".join((*parts, joined.buffer, joined.ending(self), b"]}")), joined.call_ids)
 
-    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
-        """Calls and results as this API pairs them; reasoning goes back only to the server it came from."""
+    def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
+        """Calls and results as this API pairs them, and reasoning as the server wants it back. No text is empty, which
+        some refuse."""
         match message:
             case UserMessage(text=text, images=shown):
-                return EncodedMessage("message", self._user(text, shown, images))
-            case ToolMessage(call_id=call_id, text=text, images=shown, name=name):
-                body = b'{"role":"tool","tool_call_id":%b,"content":%b}' % (
-                    encode(portable_call_id(call_id)),
-                    encode(text),
-                )
-                later = self._user(f"[Images from {name}]", shown, images) if shown else b""
-                return EncodedMessage("tool", body, later)
+                return EncodedMessage("message", self._user(text or ("" if shown else NO_WORDS), shown, images))
+            case ToolMessage(call_id=call_id, text=text):
+                body = b'{"role":"tool","tool_call_id":%b,"content":%b}'
+                return EncodedMessage("message", body % (encode(portable_call_id(call_id)), encode(text or NO_WORDS)))
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
-                body = b'{"role":"assistant","content":' + encode(text or (None if calls else ""))
+                body = b'{"role":"assistant","content":' + encode(text or (None if calls else NO_WORDS))
                 if calls:
-                    template = b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}'
+                    template = b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}%b}'
+                    signature = SIGNATURE if form.quirks.call_signatures else b""
                     encoded = (
-                        template % (call_id, name, encode(arguments.decode()))
+                        template % (call_id, name, encode(arguments.decode()), signature)
                         for call_id, name, arguments in map(encode_call, calls)
                     )
                     body += b',"tool_calls":[' + b",".join(encoded) + b"]"
-                if opaque is not None and opaque.kind.startswith("openai:"):
-                    kept = _reasoning_decoder.decode(opaque.json)
-                    if kept.reasoning_details:
-                        body += b',"reasoning_details":' + encode(kept.reasoning_details)
-                    elif kept.reasoning_content:
-                        body += b',"reasoning_content":' + encode(kept.reasoning_content)
+                kept = _reasoning_decoder.decode(opaque.json) if opaque is not None else _KeptReasoning()
+                text, field = kept.reasoning_content, form.quirks.reasoning_field
+                if form.quirks.reasoning_needed:
+                    text = text or " "  # Kimi refuses an empty one
+                if kept.reasoning_details:
+                    body += b',"reasoning_details":' + encode(kept.reasoning_details)
+                elif text and field:
+                    body += b',"%b":%b' % (field.encode(), encode(text))
                 return EncodedMessage("message", body + b"}")
 
     def reader(self, context: AnswerContext) -> AnswerReader:
-        return OpenAiReader(context, reasoning_back=self._reasoning_back)
+        return OpenAiReader(context)
 
     def _user(self, text: str, shown: tuple[Image, ...], images: Images) -> bytes:
         if not shown:
@@ -236,9 +239,8 @@ class OpenAiChat(_OpenAi):
 class OpenAiReader(AnswerReader):
     """One answer's chunks."""
 
-    def __init__(self, context: AnswerContext, *, reasoning_back: bool) -> None:
+    def __init__(self, context: AnswerContext) -> None:
         super().__init__(context)
-        self._reasoning_back = reasoning_back
         self._open: dict[int, CallParts] = {}
         self._details: list[msgspec.Raw] = []
 
@@ -310,7 +312,7 @@ class OpenAiReader(AnswerReader):
 
     def opaque(self) -> str:
         """Reasoning that some servers want back with the message it led to."""
-        kept = _KeptReasoning("".join(self.thoughts) if self._reasoning_back else "", self._details)
+        kept = _KeptReasoning("".join(self.thoughts) if self.context.reasoning_back else "", self._details)
         return encode(kept).decode() if kept.reasoning_content or kept.reasoning_details else ""
 
 
@@ -331,6 +333,10 @@ class _OutputItem(msgspec.Struct):
     arguments: str | dict[str, msgspec.Raw] | None = None
     content: list[_ItemContent] | None = None
     summary: list[_ItemContent] | None = None
+
+
+class _KeptItem(msgspec.Struct):
+    encrypted_content: str | None = None
 
 
 class _ResponsesUsage(msgspec.Struct):
@@ -386,6 +392,7 @@ _SEARCH_TOOL = (
 )
 _event_decoder = msgspec.json.Decoder(_ResponsesEvent)
 _other_decoder = msgspec.json.Decoder(_OtherEvent)
+_encrypted_decoder = msgspec.json.Decoder(_KeptItem)
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -399,10 +406,9 @@ class OpenAiResponses(_OpenAi):
     system_template = b',"instructions":%b'
     tool_template = b'{"type":"function","name":%b,"description":%b,"parameters":%b,"strict":false}'
 
-    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
+    def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
         """Nothing is stored at the provider; reasoning comes encrypted, to be sent back."""
-        native = self.searches(request, quirks)
-        joined = self.conversations.join(request, images, native=native)
+        quirks, native = form.quirks, form.native
         parts = [b'{"model":', encode(request.model), b',"stream":true,"store":false']
         parts.append(b',"max_output_tokens":%d' % request.max_output_tokens)
         if quirks.reasoning_items:
@@ -414,8 +420,9 @@ class OpenAiResponses(_OpenAi):
             parts.append(self.tools(request.tools, () if native else None))
         return EncodedRequest(b"".join((*parts, b',"input":[', joined.buffer, b"]}")), joined.call_ids)
 
-    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
-        """Reasoning goes back only to the provider it came from."""
+    def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
+        """Reasoning that is not encrypted is left out: the provider would look for it, and has not stored it."""
+        native = form.native
         match message:
             case UserMessage(text=text, images=shown):
                 blocks = [*([self.encode_text(text)] if text or not shown else ()), *self.encode_images(shown, images)]
@@ -433,8 +440,9 @@ class OpenAiResponses(_OpenAi):
                 return EncodedMessage("item", body)
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
                 items: list[bytes] = []
-                if opaque is not None and opaque.kind.startswith("openai-responses:"):
-                    items.extend(bytes(item) for item in _items_decoder.decode(opaque.json))
+                if opaque is not None and form.quirks.reasoning_items:
+                    kept = map(bytes, _items_decoder.decode(opaque.json))
+                    items.extend(item for item in kept if _encrypted_decoder.decode(item).encrypted_content)
                 if text:
                     part = b'{"type":"output_text","text":' + encode(text) + b"}"
                     items.append(b'{"type":"message","role":"assistant","content":[' + part + b"]}")

@@ -18,7 +18,7 @@ from shoal.domain.events import Event
 from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id
 from shoal.domain.messages import Abort, Author, FollowUp, Receipt, Steer, Usage
 from shoal.domain.permissions import Asker
-from shoal.domain.ports import Completion, Route, Sandbox, Tool
+from shoal.domain.ports import Completion, Models, Route, Sandbox, Tool
 from shoal.domain.records import Approval
 from shoal.permissions.access import AccessRules
 from shoal.store.driver import Driver
@@ -228,6 +228,7 @@ async def scenario(
     home: Path,
     model: FakeModel,
     *,
+    models: Models | None = None,
     profile: str = "open",
     access: AccessRules = OPEN,
     tools: Iterable[Tool] = (),
@@ -241,7 +242,7 @@ async def scenario(
     replays: bool = True,
     changes: Collection[DifferenceKind] = (),
 ) -> AsyncGenerator[World]:
-    """Open the app on `home`; `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`; `access` says
+    """Open the app on `home`; `models` are asked in the place of `model` where they are given; `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`; `access` says
     who may speak and who is trusted; `wrap_driver` puts something before the database; `file_clock` tells when calls
     change files. Nobody's further lines are waited for unless `settings` say so. Unless `replays` is False, every
     request must come out the same again in the end, but for what the scenario `changes` itself: tools, say."""
@@ -262,7 +263,7 @@ async def scenario(
 
     parts = Overrides(
         clock=clock,
-        models=FakeModels(model),
+        models=models or FakeModels(model),
         sandbox=sandbox,
         adapters=(chat,),
         access={chat.platform: access},

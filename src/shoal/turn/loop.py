@@ -59,7 +59,7 @@ from shoal.domain.messages import RETRYABLE, SILENT, FailureKind, ModelDone, Mod
 from shoal.domain.ports import Models, Route
 from shoal.domain.records import AdmittedCalls, AuditEntry, Commit, NewPost, Spend, Step
 from shoal.domain.settings import TurnsSettings
-from shoal.domain.turnstate import FALLBACK, CallModel, Finish, NoteLimit, RunCalls, TurnState, next_move
+from shoal.domain.turnstate import FALLBACK, LEFT_OUT, CallModel, Finish, NoteLimit, RunCalls, TurnState, next_move
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, MustAsk, Refused
 from shoal.tools.offer import unwrapped
@@ -123,12 +123,14 @@ TurnOutcome = Literal["finished", "parked"]
 
 
 class ModelStep(msgspec.Struct, frozen=True):
-    """What came of asking the models. `instead` says, where another model than the first answered, why."""
+    """What came of asking the models. `instead` says, where another model than the first answered, why; `notes` what
+    that one did not get."""
 
     outcome: AssistantSaid | Failed | LimitReached | RetryScheduled
     timing: Step
     spend: Spend | None = None
     instead: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class TurnLoop(msgspec.Struct, frozen=True, eq=False):
@@ -226,6 +228,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             await view.write(Commit(view.turn, posts=view.outage_ends(over), retried=True))
         if step.instead and step.instead != state.instead:
             await view.commit(Failed(FALLBACK, step.instead, fatal=False))
+        if notes := tuple(Failed(LEFT_OUT, note, fatal=False) for note in step.notes if note not in view.notes):
+            await view.commit(*notes)
         if isinstance(outcome, LimitReached):  # the turn ends without asking the model once more
             finished = TurnFinished("limit", outcome.detail, state.steps, state.usage)
             await view.finish(Commit(view.turn, (outcome, finished), view.answer(outcome.detail, finished.outcome)))
@@ -286,7 +290,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     tainted_by=run.view.tainted_by,
                     asked=run.asked,
                 )
-                return ModelStep(said, step(f"model {name}"), spend, instead)
+                return ModelStep(said, step(f"model {name}"), spend, instead, outcome.notes)
             failures.append(outcome)
             apology = FRIENDLY[outcome.kind]
             if outcome.kind == "context_overflow" and len(run.view.transcript.turn_starts()) < 2:

@@ -28,6 +28,7 @@ from shoal.domain.events import (
     Compacted,
     Event,
     EventData,
+    Failed,
     LiveData,
     Outcome,
     RequestMark,
@@ -62,7 +63,7 @@ from shoal.domain.posts import reply_key, spoken_id
 from shoal.domain.records import Commit, Committed, Lease, NewPost, Spend, Step
 from shoal.domain.speech import SpokenReply
 from shoal.domain.transcript import Transcript
-from shoal.domain.turnstate import TurnState
+from shoal.domain.turnstate import LEFT_OUT, TurnState
 from shoal.permissions.taint import Source, TaintState, source_of
 from shoal.store.journal import Journal
 from shoal.tools.checkpoints import Checkpoints
@@ -202,7 +203,8 @@ class ThreadView:
     `steered` and `aborting` are set by signals from outside the turn's task, and by what a commit met. A write that
     ends in a cancelled turn does not return. `unprojected` are events that the
     thread's readable files have yet to get; `base` and `announced` are the digests of the window's prompts (see
-    turn/prompt.py); `tally` has the running sums for the budget; watchers tell one model call
+    turn/prompt.py); `notes` were
+    told already; `tally` has the running sums for the budget; watchers tell one model call
     from the next by `call_numbers`.
     """
 
@@ -227,6 +229,7 @@ class ThreadView:
         self.digests = RequestDigests()
         self.state: TurnState | None = None
         self.base = self.announced = ""
+        self.notes: set[str] = set()
         self._window_seq = lease.window_seq
         self._taint = self._turn_taint = TaintState()
         self._asked_by = ""
@@ -345,6 +348,8 @@ class ThreadView:
                         self._turn_taint = TaintState((Source(event.seq, tainted_by),), active=True)
             if isinstance(data, AssistantSaid):
                 self.digests.note(data)
+            elif isinstance(data, Failed) and data.kind == LEFT_OUT:
+                self.notes.add(data.message)
             elif isinstance(data, TurnStarted):
                 self.base, self.announced = data.system, data.told
             elif isinstance(data, Cleared | Compacted):
@@ -452,12 +457,12 @@ class ThreadView:
     # ---- what the open turn posts ----
 
     def answer(self, text: str, outcome: Outcome) -> tuple[NewPost, ...]:
-        """The post of the turn's answer, which says where a fallback model gave it and how a failed turn is tried
+        """The post of the turn's answer, which says where a fallback model gave it, what that did not get and how a failed turn is tried
         again, and the same to be spoken; none where nobody reads along."""
         if not text or is_child(self.thread):
             return ()
         state, reply_to = self.open, self.open.message_id
-        shown = f"{text}\n\n_{state.instead}_" if state.instead else text
+        shown = "\n\n".join((text, *(f"_{note}_" for note in (state.instead, *state.left_out) if note)))
         if outcome == "failed":
             shown = f"{shown}\n\n{TRY_AGAIN}"
         reply = NewPost(reply_key(self.turn), self.thread, shown, reply_to=reply_to)

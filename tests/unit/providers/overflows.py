@@ -219,3 +219,16 @@ OTHER_REFUSALS = (
     "messages[3] is malformed",
 )
 """Answers with 400 to which a shorter conversation would change nothing."""
+
+LOAD = (
+    (503, "The server has too many tokens in flight. Please retry."),
+    (503, "Service unavailable: too many tokens in flight for model my-model"),
+    (503, "Engine is overloaded: the number of tokens waiting cannot exceed 100000, try again later"),
+    (503, "Server at capacity: input tokens in the queue exceed the limit"),
+    (529, "Too many input tokens are being processed concurrently."),
+    (502, "Upstream busy: prompt tokens queued exceed the token limit"),
+    (429, "You have exceeded the token limit for your plan."),
+    (429, "Token limit exceeded for this organization."),
+    (429, "Concurrent token limit exceeded"),
+)
+"""Answers that speak of tokens and mean load, or what a customer may use: waiting helps, and a shorter request does not."""

@@ -20,7 +20,7 @@ from shoal.providers.catalog import (
     read_listings,
     write_listings,
 )
-from shoal.providers.model_table import MODELS, model_row, quirks_of
+from shoal.providers.model_table import MODELS, known_quirks, model_row
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, FakeSettings
 
@@ -220,9 +220,9 @@ def test_well_known_models_have_their_windows(model: str, context: int) -> None:
 
 
 def test_quirks_come_from_the_server_and_the_model() -> None:
-    official = quirks_of("https://api.openai.com/v1", "gpt-5")
+    official = known_quirks("https://api.openai.com/v1", "gpt-5")
     assert (official.max_tokens, official.temperature, official.cache_key) == ("max_completion_tokens", False, True)
-    elsewhere = quirks_of("http://127.0.0.1:8080/v1", "my-model")
+    elsewhere = known_quirks("http://127.0.0.1:8080/v1", "my-model")
     assert (elsewhere.max_tokens, elsewhere.temperature, elsewhere.cache_key) == ("max_tokens", True, False)
 
 

@@ -30,15 +30,17 @@ from shoal.providers.api_protocol import (
     ApiProtocol,
     EncodedMessage,
     Images,
-    Quirks,
     arguments_object,
     load_images,
     portable_call_id,
 )
+from shoal.providers.arrange import MessageForm
 from shoal.providers.gemini import GeminiContents
 from shoal.providers.openai import OpenAiChat, OpenAiResponses
+from shoal.providers.quirks import Quirks
 
 PROTOCOLS = (OpenAiChat, OpenAiResponses, AnthropicMessages, GeminiContents)
+PLAIN = MessageForm(Quirks(images="user"))
 PICTURE = Image("/pictures/p.png", "image/png")
 LOADED = {PICTURE.path: b"aGVsbG8="}
 
@@ -50,9 +52,9 @@ class CountingChat(OpenAiChat):
         super().__init__()
         self.encoded = 0
 
-    def encode_message(self, message: ModelMessage, images: Images, *, native: bool = False) -> EncodedMessage:
+    def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
         self.encoded += 1
-        return super().encode_message(message, images, native=native)
+        return super().encode_message(message, images, form)
 
 
 def request(messages: tuple[ModelMessage, ...], key: str = "t") -> ModelRequest:
@@ -112,10 +114,11 @@ def test_what_was_sent_before_is_a_prefix_of_what_is_sent_next(kind: type[ApiPro
 def test_each_message_of_a_growing_conversation_is_encoded_once() -> None:
     protocol = CountingChat()
     kept = protocol.conversations
-    messages = tuple(UserMessage(str(number)) for number in range(100))
+    said = ((UserMessage(str(number)), AssistantMessage(str(number))) for number in range(50))
+    messages = tuple(message for pair in said for message in pair)
     for count in (10, 50, 50, 100):
-        kept.join(request(messages[:count]), {})
-        kept.join(request(messages[:count], "other"), {})
+        kept.join(request(messages[:count]), {}, PLAIN)
+        kept.join(request(messages[:count], "other"), {}, PLAIN)
     assert protocol.encoded == 200
 
 
@@ -124,7 +127,7 @@ def test_a_forgotten_message_is_forgotten_here_too(thread: str) -> None:
     kept = CountingChat().conversations
     message = UserMessage("short-lived")
     watch = weakref.ref(message)
-    kept.join(request((message,), key=thread), {})
+    kept.join(request((message,), key=thread), {}, PLAIN)
     del message
     gc.collect()
     assert watch() is None
@@ -135,10 +138,10 @@ def test_joined_conversations_are_bounded_by_number_and_by_bytes(monkeypatch: py
     kept = CountingChat().conversations
     said = [(UserMessage("hi"),) for _ in range(5)]
     for number, messages in enumerate(said):
-        kept.join(request(messages, key=str(number)), {})
+        kept.join(request(messages, key=str(number)), {}, PLAIN)
     assert list(kept.kept) == ["2", "3", "4"]
     monkeypatch.setattr(api_protocol, "JOINED_BYTES_MAX", 5000)
-    kept.join(request((UserMessage("x" * 4990),), key="large"), {})
+    kept.join(request((UserMessage("x" * 4990),), key="large"), {}, PLAIN)
     assert list(kept.kept) == ["large"]
 
 
@@ -147,7 +150,7 @@ def test_a_dropped_conversation_no_longer_counts(monkeypatch: pytest.MonkeyPatch
     kept = CountingChat().conversations
     said = [(UserMessage("x" * 2000),) for _ in range(6)]
     for number, messages in enumerate(said):
-        kept.join(request(messages, key=str(number)), {})
+        kept.join(request(messages, key=str(number)), {}, PLAIN)
     assert list(kept.kept) == ["4", "5"]
 
 
@@ -155,11 +158,11 @@ def test_what_was_joined_of_a_forgotten_conversation_is_dropped_when_it_is_the_o
     kept = CountingChat().conversations
     said = [(UserMessage("hi"),) for _ in range(3)]
     for number, messages in enumerate(said):
-        kept.join(request(messages, key=str(number)), {})
+        kept.join(request(messages, key=str(number)), {}, PLAIN)
     messages = said[2]
     said.clear()
     gc.collect()
-    kept.join(request(messages, key="2"), {})
+    kept.join(request(messages, key="2"), {}, PLAIN)
     assert list(kept.kept) == ["2"]
 
 
@@ -204,9 +207,9 @@ def test_images_are_read_and_the_unreadable_named(tmp_path: Path, monkeypatch: p
 def test_images_are_loaded_only_with_the_request_that_brings_them() -> None:
     kept = OpenAiChat().conversations
     said = UserMessage("look", (PICTURE,))
-    assert kept.new_images(request((said,))) == [PICTURE]
-    kept.join(request((said,)), LOADED)
-    assert kept.new_images(request((said, AssistantMessage("ok"), UserMessage("more")))) == []
+    assert kept.new_images(request((said,)), PLAIN) == [PICTURE]
+    kept.join(request((said,)), LOADED, PLAIN)
+    assert kept.new_images(request((said, AssistantMessage("ok"), UserMessage("more"))), PLAIN) == []
 
 
 def test_images_of_results_follow_the_last_result_of_their_step() -> None:
@@ -225,12 +228,43 @@ def test_images_of_results_follow_the_last_result_of_their_step() -> None:
     ]
 
 
-def test_reasoning_of_another_provider_is_left_out() -> None:
-    foreign = Opaque("openai-responses:openai", '[{"type":"reasoning","encrypted_content":"secret"}]')
-    messages = (UserMessage("hi"), AssistantMessage("Hello.", opaque=foreign), UserMessage("more"))
-    for kind in (OpenAiChat, AnthropicMessages, GeminiContents):
-        assert b"secret" not in kind().encode(request(messages), Quirks(), {}).content
-    assert b"secret" in OpenAiResponses().encode(request(messages), Quirks(), {}).content
+OWN = {
+    OpenAiChat: ("openai", '{"reasoning_content":"secret"}'),
+    OpenAiResponses: ("openai-responses", '[{"type":"reasoning","id":"rs_1","encrypted_content":"secret"}]'),
+    AnthropicMessages: ("anthropic", '[{"type":"thinking","thinking":"hm","signature":"secret"}]'),
+    GeminiContents: ("gemini", '{"text":"secret"}'),
+}
+
+
+@pytest.mark.parametrize("kind", PROTOCOLS)
+def test_reasoning_goes_back_to_the_exact_model_that_wrote_it(kind: type[ApiProtocol]) -> None:
+    name, json = OWN[kind]
+    own = f"{name}:mine:api.example.com:m-1"
+    messages = (UserMessage("hi"), AssistantMessage("Hello.", opaque=Opaque(own, json)), UserMessage("more"))
+    quirks = Quirks(reasoning_field="reasoning_content")
+    assert b"secret" in kind().encode(request(messages), quirks, {}, own).content
+    for other in ("", name, f"{name}:mine", f"{name}:mine:api.example.com:m-2", f"{name}:other:api.example.com:m-1",
+                  f"{name}:mine:elsewhere.example.com:m-1", *(one for one, _ in OWN.values())):  # fmt: skip
+        for protocol in map(lambda one: one(), PROTOCOLS):
+            assert b"secret" not in protocol.encode(request(messages), quirks, {}, other).content
+
+
+@pytest.mark.parametrize(
+    ("kind", "json"),
+    [
+        (AnthropicMessages, '[{"type":"thinking","thinking":"secret"}]'),
+        (AnthropicMessages, '[{"type":"thinking","thinking":"secret","signature":""},{"type":"text","chars":6}]'),
+        (AnthropicMessages, '[{"type":"redacted_thinking"},{"type":"thinking","thinking":"secret"}]'),
+        (OpenAiResponses, '[{"type":"reasoning","id":"secret","summary":[]}]'),
+        (OpenAiResponses, '[{"type":"reasoning","id":"secret","encrypted_content":null}]'),
+    ],
+)
+def test_reasoning_that_was_cut_off_before_its_signature_is_left_out(kind: type[ApiProtocol], json: str) -> None:
+    messages = (UserMessage("hi"), AssistantMessage("Hello.", opaque=Opaque("own", json)), UserMessage("more"))
+    sent = kind().encode(request(messages), Quirks(), {}, "own").content
+    assert b"secret" not in sent
+    assert b"Hello." in sent
+    assert b"thinking" not in sent
 
 
 @given(st.text())
@@ -253,6 +287,6 @@ def test_whatever_a_model_called_is_sent_back_under_a_name_everybody_takes(kind:
 @given(st.text(min_size=1))
 def test_call_ids_are_sent_in_an_alphabet_everybody_takes(call_id: str) -> None:
     sent = portable_call_id(call_id)
-    assert 0 < len(sent) <= 64
+    assert 0 < len(sent) <= 40
     assert sent.replace("-", "_").replace("_", "a").isalnum()
     assert sent.isascii()

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.providers.overflows import OTHER_REFUSALS, OVERFLOWS, RATE_LIMITS, WINDOWS, WITHOUT_WINDOW
+from tests.unit.providers.overflows import LOAD, OTHER_REFUSALS, OVERFLOWS, RATE_LIMITS, WINDOWS, WITHOUT_WINDOW
 
 from shoal.domain.clock import ASKED_SECONDS_MAX
 from shoal.domain.messages import FailureKind
@@ -61,6 +61,12 @@ SHAPES = (
     '{"detail":%s}',
     '{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":%s,"provider_name":"Mine"}}}',
 )
+
+
+@pytest.mark.parametrize(("status", "words"), LOAD)
+def test_load_is_no_conversation_that_is_too_long(status: int, words: str) -> None:
+    body = json.dumps({"error": {"message": words}}).encode()
+    assert failure_of(status, body, {}, "p").kind in ("overloaded", "rate_limited", "quota")
 
 
 @pytest.mark.parametrize(("provider", "words"), [(name, words) for name in OVERFLOWS for words in OVERFLOWS[name]])

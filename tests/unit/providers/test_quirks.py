@@ -5,8 +5,9 @@ import pytest
 
 from shoal.domain.messages import ModelFailed, ModelRequest, UserMessage
 from shoal.domain.settings import ProviderSettings
-from shoal.providers.api_protocol import Quirks, learn
 from shoal.providers.catalog import build_provider
+from shoal.providers.http_provider import ATTEMPTS_MAX
+from shoal.providers.quirks import Quirks, lesson
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import answer
 from shoal.testing.model import FakeModel, Refusal, Seen
@@ -49,7 +50,7 @@ async def test_a_server_that_refuses_everything_is_not_asked_forever() -> None:
         await provider.close()
     assert isinstance(events[-1], ModelFailed)
     assert events[-1].kind == "invalid_request"
-    assert fake.calls <= 4
+    assert fake.calls <= ATTEMPTS_MAX
 
 
 @pytest.mark.parametrize(
@@ -62,11 +63,10 @@ async def test_a_server_that_refuses_everything_is_not_asked_forever() -> None:
      ("Encrypted content is not supported with this model.", "reasoning_items", False)],
 )  # fmt: skip
 def test_the_words_of_refusals_are_known(words: str, field: str, value: object) -> None:
-    learned = learn(Quirks(), words)
-    assert learned is not None
-    assert getattr(learned, field) == value
-    assert learn(learned, words) is None
+    changes = lesson(Quirks(), words)
+    assert changes[field] == value
+    assert lesson(Quirks().changed(changes), words) == {}
 
 
 def test_other_refusals_teach_nothing() -> None:
-    assert learn(Quirks(), "messages[3].content is malformed") is None
+    assert lesson(Quirks(), "messages[3].content is malformed") == {}

@@ -19,15 +19,19 @@ from shoal.domain.messages import (
 )
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.anthropic import AnthropicMessages
-from shoal.providers.api_protocol import AnswerContext, ApiProtocol, Quirks, arguments_object
+from shoal.providers.api_protocol import AnswerContext, ApiProtocol, arguments_object
 from shoal.providers.gemini import GeminiContents
 from shoal.providers.openai import OpenAiChat, OpenAiResponses
+from shoal.providers.quirks import Quirks
 
+ORIGIN = "kind:mine:api.example.com:m"
 
-def read(protocol: ApiProtocol, *events: object, taken: frozenset[str] = frozenset()) -> ModelDone | ModelFailed:
-    """What comes of these events; `"[DONE]"` is sent as it stands."""
+def read(
+    protocol: ApiProtocol, *events: object, taken: frozenset[str] = frozenset(), back: bool = False
+) -> ModelDone | ModelFailed:
+    """What comes of these events; `"[DONE]"` is sent as it stands. `back`: the reasoning's text is wanted back."""
     count = iter(range(1, 100))
-    reader = protocol.reader(AnswerContext("mine", f"{protocol.kind}:mine", taken, lambda: f"new{next(count)}"))
+    reader = protocol.reader(AnswerContext("mine", ORIGIN, taken, lambda: f"new{next(count)}", reasoning_back=back))
     for event in events:
         reader.feed(b"[DONE]" if event == "[DONE]" else msgspec.json.encode(event))
     return reader.result()
@@ -152,13 +156,15 @@ class TestOpenAi:
 
     def test_reasoning_goes_back_where_the_server_wants_it(self) -> None:
         details = [{"type": "reasoning.encrypted", "data": "zzz", "index": 0}]
-        for protocol, delta, kept in (
-            (OpenAiChat(), {"reasoning_details": details}, {"reasoning_details": details}),
-            (OpenAiChat(reasoning_back=True), {"reasoning_content": "hm"}, {"reasoning_content": "hm"}),
+        for quirks, delta, kept in (
+            (Quirks(), {"reasoning_details": details}, {"reasoning_details": details}),
+            (Quirks(reasoning_field="reasoning_content"), {"reasoning_content": "hm"}, {"reasoning_content": "hm"}),
+            (Quirks(reasoning_field="reasoning"), {"reasoning_content": "hm"}, {"reasoning": "hm"}),
         ):
+            protocol = OpenAiChat()
             result = done(protocol, chunk(delta), chunk({"content": "Hi"}, "stop"))
             again = ModelRequest("m", "", (UserMessage("q"), result.message, UserMessage("r")))
-            body = msgspec.json.decode(protocol.encode(again, Quirks(), {}).content)
+            body = msgspec.json.decode(protocol.encode(again, quirks, {}, ORIGIN).content)
             assert {key: body["messages"][1].get(key) for key in kept} == kept
 
     def test_windows_are_found_in_every_servers_list(self) -> None:
@@ -196,7 +202,7 @@ class TestAnthropic:
         )
         result_message = ToolMessage(CallId("t1"), "bash", "ok")
         again = ModelRequest("m", "", (UserMessage("q"), result.message, result_message))
-        body = msgspec.json.decode(protocol.encode(again, Quirks(), {}).content)
+        body = msgspec.json.decode(protocol.encode(again, Quirks(), {}, ORIGIN).content)
         assert body["messages"][1]["content"] == [
             {"type": "thinking", "thinking": "first", "signature": "s1"},
             {"type": "text", "text": "Grüße, "},
@@ -301,7 +307,7 @@ class TestGemini:
         protocol = GeminiContents()
         result = done(protocol, self.candidate("STOP", {"text": "Hi"}, {"text": "", "thoughtSignature": "abc="}))
         again = ModelRequest("m", "", (UserMessage("q"), result.message))
-        body = msgspec.json.decode(protocol.encode(again, Quirks(), {}).content)
+        body = msgspec.json.decode(protocol.encode(again, Quirks(), {}, ORIGIN).content)
         assert body["contents"][1]["parts"] == [{"text": "Hi", "thoughtSignature": "abc="}]
 
     def test_a_blocked_prompt_is_a_content_filter(self) -> None:
@@ -389,7 +395,7 @@ def test_an_item_that_says_nothing_here_may_have_any_form() -> None:
     assert done(OpenAiResponses(), *events).message.text == "Hi"
 
 
-@pytest.mark.parametrize("ids", [("a" * 64 + "1", "a" * 64 + "2"), ("a.b", "a_b")])
+@pytest.mark.parametrize("ids", [("a b", "a_b"), ("a.b", "a_b")])
 def test_calls_are_told_apart_in_the_form_in_which_they_are_sent_back(ids: tuple[str, str]) -> None:
     answer = done(OpenAiChat(), *(chunk(piece(index, one, "bash")) for index, one in enumerate(ids)), chunk({}, "stop"))
     assert [call.id for call in answer.message.tool_calls] == [ids[0], "call_new1"]

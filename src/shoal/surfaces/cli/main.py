@@ -71,7 +71,7 @@ COMMANDS = {
     "triggers": CommandEntry("control", "What starts turns by the clock: list, add, remove, pause, resume, next."),
     "brief": CommandEntry("control", "A brief every morning: AT an hour, or off."),
     "processes": CommandEntry("control", "Processes that agents run alongside their turns: list, logs, kill."),
-    "models": CommandEntry("reports", "Models of the configured providers: list, refresh."),
+    "models": CommandEntry("reports", "Models of the configured providers: list, refresh, quirks, forget."),
     "skills": CommandEntry("reports", "Skills: list, install, remove, check."),
     "memory": CommandEntry("reports", "What the agents remember."),
     "usage": CommandEntry("reports", "Tokens and money by day, agent and model."),

@@ -16,6 +16,7 @@ from shoal.domain.errors import NotFound
 from shoal.domain.home import entry_key
 from shoal.domain.records import AuditRow, BudgetStatus, MemoryChange
 from shoal.providers.catalog import ModelListing
+from shoal.providers.quirks import Change
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command, json_option
@@ -159,6 +160,39 @@ def refresh(context: CommandContext, as_json: bool) -> int:
     empty = "No provider is configured; `demo` answers without one."
     print_records(views, as_json, ("provider", "", "models", "why"), rows, empty)
     return 1 if any(row.error for row in found.values()) else 0
+
+
+@command(models)
+def quirks(context: CommandContext, as_json: bool) -> None:
+    """List how requests to each known model differ from the common form, and from which refusal that was learned."""
+    config = context.config()
+    chosen, catalog = default_model(config), open_catalog(config, os.environ, SystemClock())
+    learned, views = catalog.memory.all(), list[dict[str, str]]()
+    for name in dict.fromkeys([*catalog.names(), chosen, *learned]):
+        one = learned.get(name)
+        known = _listed(msgspec.to_builtins(catalog.known_quirks(name)))
+        if known:
+            views.append({"name": name, "quirks": known, "from": "known service", "refusal": ""})
+        if one is not None:
+            source = f"learned on {one.at:%Y-%m-%d}"
+            views.append({"name": name, "quirks": _listed(one.changes), "from": source, "refusal": one.refusal})
+    rows = [(view["name"], view["quirks"], view["from"], view["refusal"][:120]) for view in views]
+    empty = "Every known model takes the common form."
+    print_records(views, as_json, ("model", "quirks", "from", "refusal"), rows, empty)
+
+
+def _listed(changes: Mapping[str, Change]) -> str:
+    """`images=none tools=no`."""
+    said = {True: "yes", False: "no"}
+    return " ".join(f"{name}={said.get(value, value) or 'none'}" for name, value in sorted(changes.items()))
+
+
+@command(models, "forget")
+def forget_quirks(context: CommandContext, name: str) -> None:
+    """Forget what was learned of the model NAME, PROVIDER/MODEL: it is learned again where it still holds."""
+    if not open_catalog(context.config(), os.environ, SystemClock()).memory.forget(name):
+        raise NotFound(f"Nothing was learned of {name!r}. `shoal models quirks` lists what was.")
+    tell(f"Forgotten. The next request to {name} is written in the common form.")
 
 
 # ---- skills and memory ----

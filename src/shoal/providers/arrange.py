@@ -1,0 +1,166 @@
+"""A conversation as one model at one server takes it: what that refuses is left out, told in words, or moved.
+
+Reasoning goes back only to the provider, server and model that wrote it: others refuse it, and it is none of theirs.
+"""
+
+import hashlib
+from collections.abc import Container, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from shoal.domain.ids import CallId
+from shoal.domain.messages import (
+    AssistantMessage,
+    Image,
+    ModelMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from shoal.providers.quirks import Quirks
+
+NOT_SHOWN = "[The image {name} is not shown to you: this model takes no images.]"
+REFUSED = "[The image {name} is not shown to you: the model's provider refused it.]"
+BETWEEN = "(I read the results.)"
+"""The answer between a result and the user's words, where a service wants one."""
+_NINE = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+class MessageForm(msgspec.Struct, frozen=True):
+    """How messages are written: whose reasoning goes back (`origin`), whether tools are looked up in the provider's own
+    way (`native`), and the system text where the first message has to hold it."""
+
+    quirks: Quirks = Quirks()
+    origin: str = ""
+    native: bool = False
+    system: str = ""
+
+
+def arranged(
+    run: Sequence[ModelMessage],
+    after: ModelMessage | None,
+    form: MessageForm,
+    refused: Container[ModelMessage],
+    *,
+    merges: bool,
+) -> Iterator[ModelMessage]:
+    """An answer, or the results and words that follow one (`after`), as they are sent. Of the `refused` neither images
+    nor reasoning are. With `merges`, no two messages of the user follow each other."""
+    messages = _fitting(run, after, form, refused)
+    return _merged(messages, form.quirks) if merges else messages
+
+
+def _fitting(
+    run: Sequence[ModelMessage], after: ModelMessage | None, form: MessageForm, refused: Container[ModelMessage]
+) -> Iterator[ModelMessage]:
+    quirks, moved = form.quirks, list[UserMessage]()
+    calls = after.tool_calls if isinstance(after, AssistantMessage) else ()
+    if after is None and form.system:
+        yield UserMessage(form.system)
+    for message in run:
+        if isinstance(message, AssistantMessage):
+            yield _answer(message, form, is_refused=message in refused)
+            continue
+        shown = _shown(message, quirks, is_refused=message in refused)
+        if isinstance(shown, UserMessage):
+            yield from moved
+            moved.clear()
+            yield shown
+            continue
+        if shown.images and quirks.images == "user":
+            moved.append(UserMessage(f"[Images from {shown.name}]", shown.images))
+            shown = msgspec.structs.replace(shown, images=())
+        if not quirks.tools:
+            yield UserMessage(f"[{shown.written_name} {'failed' if shown.is_error else 'returned'}]\n{shown.text}")
+            continue
+        if not quirks.parallel_calls and calls and shown.call_id != calls[0].id:
+            yield from (AssistantMessage("", (_named(call, quirks),)) for call in calls if call.id == shown.call_id)
+        yield _result(shown, quirks)
+    yield from moved
+
+
+def _answer(message: AssistantMessage, form: MessageForm, *, is_refused: bool) -> AssistantMessage:
+    quirks, opaque, calls, text = form.quirks, message.opaque, message.tool_calls, message.text
+    if opaque is not None and (opaque.kind != form.origin or is_refused or not quirks.thinking):
+        opaque = None
+    if calls and not quirks.tools:
+        said = (f"[I call {call.written_name}] {call.written_arguments}" for call in calls)
+        text, calls, opaque = "\n".join((*([text] if text else ()), *said)), (), None
+    elif calls and not quirks.parallel_calls:
+        calls, opaque = calls[:1], opaque if len(calls) == 1 else None
+    if quirks.nine_char_ids:
+        calls = tuple(_named(call, quirks) for call in calls)
+    if (text, calls, opaque) == (message.text, message.tool_calls, message.opaque):
+        return message
+    return AssistantMessage(text, calls, opaque)
+
+
+def _shown(message: UserMessage | ToolMessage, quirks: Quirks, *, is_refused: bool) -> UserMessage | ToolMessage:
+    """The message with words in the place of images that are not sent."""
+    if not message.images or (quirks.images != "none" and not is_refused):
+        return message
+    words = NOT_SHOWN if quirks.images == "none" else REFUSED
+    lines = (words.format(name=Path(image.path).name) for image in message.images)
+    text = "\n".join((*([message.text] if message.text else ()), *lines))
+    return msgspec.structs.replace(message, text=text, images=())
+
+
+def _result(message: ToolMessage, quirks: Quirks) -> ToolMessage:
+    if not quirks.nine_char_ids:
+        return message
+    return msgspec.structs.replace(message, call_id=CallId(nine_chars(message.call_id)))
+
+
+def _named(call: ToolCall, quirks: Quirks) -> ToolCall:
+    return msgspec.structs.replace(call, id=CallId(nine_chars(call.id))) if quirks.nine_char_ids else call
+
+
+def nine_chars(call_id: str) -> str:
+    """A call id of nine letters and digits: itself, or one made of its digest."""
+    if len(call_id) == len(call_id.encode()) == 9 and call_id.isalnum():
+        return call_id
+    number = int.from_bytes(hashlib.blake2b(call_id.encode("utf-8", "replace"), digest_size=8).digest())
+    letters: list[str] = []
+    for _ in range(9):
+        number, place = divmod(number, len(_NINE))
+        letters.append(_NINE[place])
+    return "".join(letters)
+
+
+def _merged(messages: Iterator[ModelMessage], quirks: Quirks) -> Iterator[ModelMessage]:
+    """The messages with those of the user that follow each other as one, also where images of results stand between."""
+    words, images, is_after_result = list[str](), list[Image](), False
+
+    def users() -> Iterator[ModelMessage]:
+        if not words and not images:
+            return
+        if is_after_result and not quirks.user_after_tool:
+            yield AssistantMessage(BETWEEN)
+        yield UserMessage("\n\n".join(filter(None, words)), tuple(images))
+        words.clear()
+        images.clear()
+
+    for message in messages:
+        if isinstance(message, UserMessage):
+            words.append(message.text)
+            images.extend(message.images)
+            continue
+        yield from users()
+        yield message
+        is_after_result = isinstance(message, ToolMessage)
+    yield from users()
+
+
+def images_of(messages: Sequence[ModelMessage]) -> Iterator[UserMessage | ToolMessage]:
+    """The messages that have images."""
+    for message in messages:
+        if not isinstance(message, AssistantMessage) and message.images:
+            yield message
+
+
+def reasoned(messages: Sequence[ModelMessage], origin: str) -> Iterator[AssistantMessage]:
+    """The answers whose reasoning would go back to `origin`."""
+    for message in messages:
+        if isinstance(message, AssistantMessage) and message.opaque is not None and message.opaque.kind == origin:
+            yield message

@@ -1,0 +1,315 @@
+"""How models and servers depart from the common form of their protocol, and what their refusals teach.
+
+a refusal                              what follows
+------------------------------------   ---------------------------------------------------------------------------
+names a field, or a kind of content    the quirk is learned, and remembered for this provider and model
+names one image, or one signature      the messages of this conversation that have such go without
+is about the history, in other words   one attempt without images and reasoning; what helped is remembered
+the same again                         one attempt without tools, remembered until the tools change or a restart
+
+Services phrase one refusal in many ways, some with status 500; tests/unit/providers/refusals.py has their words.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from shoal.domain.clock import Clock, iso
+from shoal.domain.regular_files import read_regular
+from shoal.domain.untrusted import UNREADABLE
+
+log = logging.getLogger(__name__)
+
+RELEARN_DAYS = 30
+"""After so long a learned quirk is tried once more, since services and servers are upgraded."""
+LEARNED_MAX = 1_000
+"""Models of which something is remembered; the oldest is dropped."""
+REFUSAL_CHARS_MAX = 300
+"""What is remembered of a refusal's words."""
+WORDS_BYTES_MAX = 16_384
+"""How much of a refusal is searched for what it teaches."""
+
+Change: TypeAlias = str | bool
+Changes: TypeAlias = Mapping[str, Change]
+"""Fields of `Quirks` and their values."""
+
+
+class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How requests for one model at one server are written.
+
+    `max_tokens` names the field for the limit (empty: none is sent); `cache_key` sends the thread's key for the
+    provider's prompt cache; `reasoning_items` asks for encrypted reasoning; `tool_search` tells, in the provider's
+    own way, of tools that were looked up; `schema_dialect` names the subset of JSON Schema that tools must keep to,
+    empty for all of it.
+
+    Of messages: `images` are taken in every message, in the user's alone, or not at all; without `tools`, calls and
+    results are told in words; without `parallel_calls`, each call stands in a message of its own; `thinking` goes back
+    to the model it came from, as text in `reasoning_field` if that is named, and `reasoning_needed` wants it with every
+    answer; `nine_char_ids` are Mistral's call ids; unless `user_after_tool`, a short answer stands between a result and
+    the user's words; without `system_role`, the system text opens the first message of the user; `call_signatures`
+    marks calls that no signature is known of.
+    """
+
+    max_tokens: str = "max_tokens"
+    temperature: bool = True
+    usage_option: bool = True
+    cache_key: bool = False
+    reasoning_items: bool = True
+    tool_search: bool = False
+    schema_dialect: str = ""
+    images: Literal["all", "user", "none"] = "all"
+    tools: bool = True
+    parallel_calls: bool = True
+    thinking: bool = True
+    reasoning_field: Literal["", "reasoning_content", "reasoning"] = ""
+    reasoning_needed: bool = False
+    nine_char_ids: bool = False
+    user_after_tool: bool = True
+    system_role: bool = True
+    call_signatures: bool = False
+
+    def changed(self, changes: Changes) -> "Quirks":
+        return msgspec.structs.replace(self, **changes) if changes else self
+
+
+# ---- what refusals teach ----
+
+_NOT = (
+    r"(?:not (?:currently )?(?:support|enable|allow|permit|accept|available|valid|configured)|n't|do(?:es)? not|cannot"
+    r"|unsupported|unknown|unrecogni[sz]ed|invalid|deprecated|only the default|extra|disabled|forbidden"
+    r"|no endpoints|certain models|不支持|非法)"
+)
+_IMAGE = r"(?:\bimages?\b|image_url|input_image|inline_?data|\bvision\b|multi-?modal|图片|图像)"
+_REASONING = r"(?:reasoning_content|reasoning_details|\breasoning\b|\bthinking\b)"
+_TOOLS = r"(?:\btools?\b|tool[ _-](?:use|usage|call(?:s|ing)?|choice)|function[ _-]?call(?:s|ing)?|\bfunctions\b|工具)"
+
+
+def _either(one: str, other: str, gap: int = 60) -> str:
+    return rf"{one}.{{0,{gap}}}{other}|{other}.{{0,{gap}}}{one}"
+
+
+_ABOUT_TOOL = re.compile(r"tools?\W{0,3}\d|function_declarations|schema|properties|\bparameters\.", re.IGNORECASE)
+"""Words about one tool's definition, not about tools."""
+_LESSONS: tuple[tuple[re.Pattern[str], Changes], ...] = tuple(
+    (re.compile(words, re.DOTALL | re.IGNORECASE), changes)
+    for words, changes in (
+        (r"max_tokens.{0,80}max_completion_tokens", {"max_tokens": "max_completion_tokens"}),
+        (rf"max_completion_tokens.{{0,60}}{_NOT}", {"max_tokens": "max_tokens"}),
+        (rf"temperature.{{0,80}}{_NOT}|{_NOT}.{{0,40}}temperature", {"temperature": False}),
+        (r"stream_options", {"usage_option": False}),
+        (r"prompt_cache_key", {"cache_key": False}),
+        (r"reasoning\.encrypted_content|encrypted content is not supported", {"reasoning_items": False}),
+        (r"tool_search|tool_reference|defer_loading", {"tool_search": False}),
+        (r"missing a `?thought_?signature", {"call_signatures": True}),
+        (
+            r"reasoning_content.{0,80}(?:must be passed|missing|required|passed back|返回|回传)"
+            r"|missing.{0,40}reasoning_content",
+            {"reasoning_field": "reasoning_content", "reasoning_needed": True},
+        ),
+        (r"\bthinking\b.{0,60}must be passed back", {"reasoning_needed": True}),
+        (_either("reasoning_content", _NOT), {"reasoning_field": "", "reasoning_needed": False}),
+        (_either(_REASONING, r"(?:not permitted|unsupported|not supported|forbidden|unknown|unrecogni[sz]ed)"),
+         {"thinking": False}),
+        (r"length of 9\b|(?:tool_?call_?id|tool call id|call_id|tool_use\.id|tool_calls\[\d+\]\.id).{0,80}"
+         r"(?:must be|length|pattern|match|too long)", {"nine_char_ids": True}),
+        (r"role\W{1,3}user\W{1,3}after role\W{1,3}tool|alternate.{0,80}except for tool", {"user_after_tool": False}),
+        (r"single tool.?calls?\b|one tool.?call at|parallel.{0,12}(?:tool|function).{0,40}not",
+         {"parallel_calls": False}),
+        (r"system (?:role|message|prompt|instruction)s?\b.{0,40}(?:not|n't) (?:support|enable|allow)"
+         r"|developer instruction is not enabled|only user.{0,24}roles? (?:is|are) supported"
+         r"|(?:does not|n't) support.{0,30}\bsystem\b|(?:unexpected|invalid|unsupported) role\W{1,3}system",
+         {"system_role": False}),
+        (
+            _either(_IMAGE, _NOT)
+            + r"|at most 0 image|is not a (?:multimodal|vision) model|expected `text`|content must be a string"
+            r"|content\W{1,8}(?:msg\W{1,5})?input should be a valid string|mmproj|missing data required for image"
+            r"|`text` is not set|messages\.content\.type",
+            {"images": "none"},
+        ),
+        (
+            _either(_TOOLS, _NOT)
+            + r"|that support tool use|--enable-auto-tool-choice|tools param requires|roles? must alternate"
+            r"|should alternate with|alternate user/assistant",
+            {"tools": False},
+        ),
+    )
+)  # fmt: skip
+"""Words of a refusal, and what they teach."""
+_IMAGE_FAULT = re.compile(
+    r"\bimages?\b.{0,40}(?:exceed|too (?:large|big|small)|dimension|corrupt|damaged|truncated|format|decode)"
+    r"|(?:could not|unable to|failed to|cannot|can't) (?:process|decode|load|open|read|download|identify|fetch)\b.{0,30}"
+    r"\bimage|(?:unsupported|invalid) image\b|image_parse_error|invalid_image|invalid base64|unsupported mime|media_type"
+    r"|image: unknown format|too many images|many-image",
+    re.DOTALL | re.IGNORECASE,
+)
+"""Words about this image, where the model takes others."""
+_THINKING_FAULT = re.compile(
+    r"signature\W{1,3}in\W{1,3}thinking|thinking\W.{0,60}(?:cannot be modified|signature)|encrypted.content.{0,300}"
+    r"(?:verif|decrypt|parsed|match)|invalid_encrypted_content|(?:corrupted|invalid) thought|thought.?signature.{0,20}"
+    r"(?:not valid|invalid|corrupt|mismatch)|reasoning\b.{0,80}required following|\bitem\b.{0,90}not found",
+    re.DOTALL | re.IGNORECASE,
+)
+"""Words about the reasoning of this conversation: another's, or damaged."""
+Fault: TypeAlias = Literal["images", "thinking"]
+
+
+def words_of(body: bytes) -> str:
+    """A refusal's words, whatever document they stand in."""
+    text = body[:WORDS_BYTES_MAX].decode("utf-8", "replace")
+    return " ".join(text.replace('\\"', '"').replace("\\n", " ").replace("\\u0027", "'").split())
+
+
+def fault_of(words: str) -> Fault | None:
+    """What of this conversation a refusal is about, where others may have the same."""
+    if _THINKING_FAULT.search(words):
+        return "thinking"
+    return "images" if _IMAGE_FAULT.search(words) else None
+
+
+def lesson(quirks: Quirks, words: str) -> Changes:
+    """What a refusal teaches of the model or server; empty where it is about something else, or known already."""
+    for pattern, changes in _LESSONS:
+        if pattern.search(words) and quirks.changed(changes) != quirks:
+            if changes == {"tools": False} and _ABOUT_TOOL.search(words):
+                continue
+            return changes
+    return {}
+
+
+def teaches(words: str) -> bool:
+    """Whether a refusal is about the request, whatever its status says."""
+    return fault_of(words) is not None or bool(lesson(Quirks(), words))
+
+
+# ---- what is remembered ----
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """What a refusal taught of a model, and when; it counts for the server at this address."""
+
+    changes: dict[str, Change]
+    refusal: str
+    at: datetime
+    address: str = ""
+
+
+_decoder = msgspec.json.Decoder(dict[str, Learned])
+_NOTHING: dict[str, Learned] = {}
+
+
+def read_learned(path: Path) -> dict[str, Learned]:
+    """What is remembered, by PROVIDER/MODEL; empty when the file is damaged, as all of it is learned again."""
+    try:
+        return {name: one for name, one in _decoder.decode(read_regular(path)).items() if _are_quirks(one.changes)}
+    except FileNotFoundError:
+        return {}
+    except (OSError, *UNREADABLE) as error:
+        log.warning("learned quirks cannot be read and are learned again", extra={"error": str(error)})
+        return {}
+
+
+def _are_quirks(changes: Changes) -> bool:
+    try:
+        msgspec.convert(changes, Quirks)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def write_learned(path: Path, learned: Mapping[str, Learned]) -> None:
+    """Replace the file whole. Raises OSError."""
+    newest = sorted(learned.items(), key=lambda one: one[1].at, reverse=True)[:LEARNED_MAX]
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(dict(sorted(newest))), indent=2))
+        temporary.replace(path)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+class QuirkMemory:
+    """What refusals taught, kept in a file so that a restart need not learn it again. Another process may change the
+    file, which takes effect with the next request. Without a path it is kept in memory alone."""
+
+    def __init__(self, path: Path | None, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._changed_ns = -1
+        self._learned = _NOTHING
+
+    def all(self) -> Mapping[str, Learned]:
+        """Everything that is remembered, by PROVIDER/MODEL."""
+        if self._path is not None:
+            try:
+                changed_ns = self._path.stat().st_mtime_ns
+            except OSError:
+                changed_ns = 0
+            if changed_ns != self._changed_ns:
+                self._changed_ns = changed_ns
+                self._learned = read_learned(self._path) if changed_ns else {}
+        return self._learned
+
+    def changes(self, name: str, address: str) -> Changes:
+        """What is known of PROVIDER/MODEL at this address."""
+        learned = self.all().get(name)
+        if learned is None or learned.address != address:
+            return {}
+        return learned.changes if self._clock.now() - learned.at < timedelta(days=RELEARN_DAYS) else {}
+
+    def put(self, name: str, address: str, changes: Changes, refusal: str) -> None:
+        """Remember what a refusal taught, with what was known before."""
+        at, known = self._clock.now(), self.changes(name, address)
+        learned = Learned({**known, **changes}, refusal[:REFUSAL_CHARS_MAX], at, address)
+        self._write({**self.all(), name: learned})
+        log.warning(
+            "learned a quirk of a model; `shoal models forget` drops it",
+            extra={"model": name, "changes": dict(changes), "at": iso(at)},
+        )
+
+    def forget(self, name: str) -> bool:
+        """Drop what is remembered of PROVIDER/MODEL; False when nothing is."""
+        found = dict(self.all())
+        if found.pop(name, None) is None:
+            return False
+        self._write(found)
+        return True
+
+    def _write(self, learned: dict[str, Learned]) -> None:
+        self._learned = learned
+        if self._path is None:
+            return
+        try:
+            write_learned(self._path, learned)
+            self._changed_ns = self._path.stat().st_mtime_ns
+        except OSError as error:
+            log.warning("learned quirks cannot be written and are lost at the end", extra={"error": str(error)})
+
+
+KnownQuirks: TypeAlias = Callable[[str, str], Quirks]
+"""What is known beforehand of a model at an address, in this order: address, model."""
+
+
+class ProviderQuirks:
+    """The quirks of one provider's models: what is known beforehand, and what was learned."""
+
+    def __init__(self, provider: str, address: str, known: KnownQuirks, memory: QuirkMemory) -> None:
+        self._provider = provider
+        self._address = address
+        self._known = known
+        self._memory = memory
+
+    def of(self, model: str) -> Quirks:
+        return self._known(self._address, model).changed(
+            self._memory.changes(f"{self._provider}/{model}", self._address)
+        )
+
+    def remember(self, model: str, changes: Changes, refusal: str) -> None:
+        self._memory.put(f"{self._provider}/{model}", self._address, changes, refusal)

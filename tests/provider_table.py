@@ -1,0 +1,116 @@
+"""What each service takes of a conversation: the table of docs/providers.md, from the results of the contract suite.
+
+    python -m tests.provider_table         run the suite over every service (some minutes), and write both files
+    python -m tests.provider_table page    write the page again from the stored results
+
+`tests/tidy/test_provider_table.py` checks the page against the results, and these against the services there are.
+"""
+
+import asyncio
+import re
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+import msgspec
+from tests.contracts.test_services import BEHAVIOURS, broken
+
+from shoal.providers.quirks import Change, Quirks
+from shoal.testing.model.services import SERVICES
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "tests/contracts/services.toml"
+PAGE = ROOT / "docs/providers.md"
+BEGIN, END = "<!-- from tests/contracts/services.toml -->\n", "<!-- end -->\n"
+HEAD = ("service", "images", "tools", "parallel calls", "thinking", "usage", "call ids", "limit", "heals")
+
+
+class Result(msgspec.Struct):
+    """What a service's refusals taught, and what was tried there."""
+
+    holds: list[str]
+    quirks: dict[str, Change]
+
+
+Results = dict[str, Result]
+
+
+async def record() -> Results:
+    """Run every behaviour at every service. Exits where one does not hold."""
+    found: Results = {}
+    for name, service in SERVICES.items():
+        learned: dict[str, Change] = {}
+        with tempfile.TemporaryDirectory() as folder:
+            failed = await broken(service, Path(folder), learned)
+        if failed:
+            sys.exit(f"{name}: {failed}")
+        print(name, learned, flush=True)
+        found[name] = Result([behaves.__name__ for behaves in BEHAVIOURS], dict(sorted(learned.items())))
+    return found
+
+
+def read() -> Results:
+    """The stored results."""
+    return msgspec.convert(tomllib.loads(RESULTS.read_text(encoding="utf-8")), Results)
+
+
+def written(results: Results) -> str:
+    """The results as a file."""
+    lines = ["# Written by `python -m tests.provider_table`, from a run of the contract suite over every service."]
+    for name, result in results.items():
+        quirks = ", ".join(f"{key} = {msgspec.json.encode(value).decode()}" for key, value in result.quirks.items())
+        lines += ["", f'["{name}"]', f"holds = {msgspec.json.encode(result.holds).decode()}", f"quirks = {{{quirks}}}"]
+    return "\n".join(lines) + "\n"
+
+
+def row(name: str, result: Result) -> tuple[str, ...]:
+    """A line of the table."""
+    kind, quirks = SERVICES[name].kind, Quirks().changed(result.quirks)
+    is_chat = kind == "openai"
+    images = {"none": "in words", "user": "in user messages", "all": "in user messages" if is_chat else "everywhere"}
+    back = {
+        "openai": "not sent back",
+        "openai-responses": "own, encrypted",
+        "anthropic": "own, signed",
+        "gemini": "own, signed",
+    }[kind]
+    if quirks.call_signatures:
+        back = "calls marked"
+    if quirks.reasoning_needed:
+        back = "wanted back"
+    if not quirks.thinking:
+        back = "left out"
+    return (
+        name,
+        images[quirks.images],
+        "yes" if quirks.tools else "in words",
+        "yes" if quirks.parallel_calls else "one a message",
+        back,
+        "asked for" if is_chat and quirks.usage_option else "always sent",
+        "nine characters" if quirks.nine_char_ids else "up to 40",
+        {
+            "openai": f"`{quirks.max_tokens}`",
+            "openai-responses": "`max_output_tokens`",
+            "anthropic": "`max_tokens`",
+        }.get(kind, "`maxOutputTokens`"),
+        f"{len(result.holds)} of {len(BEHAVIOURS)}",
+    )
+
+
+def table(results: Results) -> str:
+    """The table."""
+    lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+    lines += [f"| {' | '.join(row(name, result))} |" for name, result in results.items()]
+    return "\n".join(lines) + "\n"
+
+
+def page(text: str, results: Results) -> str:
+    """The page with the table as it is now."""
+    return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{table(results)}\n{END}", text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    if "page" not in sys.argv[1:]:
+        RESULTS.write_text(written(asyncio.run(record())), encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), read()), encoding="utf-8")

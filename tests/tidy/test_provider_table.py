@@ -1,0 +1,18 @@
+"""The table of docs/providers.md says what the contract suite found."""
+
+from tests.contracts.test_services import BEHAVIOURS
+from tests.provider_table import PAGE, page, read
+
+from shoal.testing.model.services import SERVICES
+
+
+def test_the_results_have_every_service_and_behaviour() -> None:
+    names = [behaves.__name__ for behaves in BEHAVIOURS]
+    assert {name: result.holds for name, result in read().items()} == {name: names for name in SERVICES}, (
+        "run `python -m tests.provider_table`"
+    )
+
+
+def test_the_page_is_current() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page(text, read()), "run `python -m tests.provider_table page`"
