@@ -125,8 +125,7 @@ def _value(text: str) -> Value:
 
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # the faster one is missing without libyaml
     stack: list[list[Value]] = [[]]
-    parsed = yaml.parse(text, Loader=loader)  # pyright: ignore[reportUnknownMemberType]
-    events = cast("Iterator[yaml.Event]", parsed)
+    events = cast("Iterator[yaml.Event]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType]
     for number, event in enumerate(events):
         if number > EVENTS_MAX or len(stack) > DEPTH_MAX:
             raise FrontMatterError("the front matter is nested too deeply or too long")
