@@ -71,6 +71,16 @@ async def test_a_skill_without_a_folder_is_called_as_it_says(stand: Stand) -> No
     assert (folder / "more.md").read_text() == "More."
 
 
+async def test_a_skill_of_a_name_and_a_file_in_another_form_is_installed_and_deleted(stand: Stand) -> None:
+    await install(stand, archive({"x/Tidal Notes/skill.md": skill("Tidal Notes"), "x/Tidal Notes/a.md": "A"}), 201)
+    folder = stand.home.data / "skills" / "tidal-notes"
+    assert sorted(path.name for path in folder.iterdir()) == ["SKILL.md", "a.md"]
+    folder.rename(folder.with_name("Renamed"))
+    answer = await stand.client.delete("/api/skills/tidal-notes?scope=global")
+    assert answer.status_code == 200, answer.text
+    assert not (folder.with_name("Renamed") / "SKILL.md").exists()
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -88,7 +98,7 @@ async def test_a_skill_without_a_folder_is_called_as_it_says(stand: Stand) -> No
         (archive({"a/SKILL.md": skill("a"), **{f"a/{n}": "x" for n in range(500)}}), "500 are taken at most"),
         (archive({"a/SKILL.md": skill("a"), "a/zeros": b"\0" * 27_000_000}), "unpacks to more than 25 MiB"),
         (archive({"a/SKILL.md": skill("a"), "a/b/c/d/e/f/g/h/i": "x"}), "too deep"),
-        (archive({"a/SKILL.md": skill("other")}), "must be that of its directory"),
+        (archive({"a/SKILL.md": skill("other"), "b/SKILL.md": skill("Other")}), "two skills 'other'"),
         (archive({"a/SKILL.md": skill("a"), "b/SKILL.md": "no front matter"}), "cannot be installed"),
         (archive({"a/SKILL.md": skill("a"), "a/x": "1", "a/x/y": "2"}), "as a file, too"),
         (archive({"b/SKILL.md": skill("b"), "a/SKILL.md": skill("a") + "x" * 70_000}), "may have 65,536 bytes"),

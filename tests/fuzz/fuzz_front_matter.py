@@ -5,7 +5,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from shoal.turn.skills import FrontMatterError, Skill, parse_document, parse_skill
+from shoal.turn.front_matter import FrontMatterError, parse_document
+from shoal.turn.skills import Skill, parse_skill, skill_name
 from tests.fuzz.inputs import any_text, damaged
 from tests.fuzz.target import Attempt
 
@@ -32,7 +33,7 @@ def attempt(source: random.Random) -> None:
         parse_document(text)
     found = parse_skill(Path("/skills/tide/SKILL.md"), text, "agent")
     if isinstance(found, Skill):
-        assert found.name == "tide"
+        assert found.name == skill_name(found.name) != ""
         assert len(found.description.splitlines()) == 1, repr(found.description)
     else:
         assert len(found.text) < 2000

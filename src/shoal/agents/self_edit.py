@@ -325,6 +325,8 @@ class SelfEditor:
             found = parse_skill(context.agent.home / file, text, "agent")
             if isinstance(found, SkillProblem):
                 raise ToolError(f"That is no skill yet: {found.text}")
+            if found.name != name:
+                raise ToolError(f"The text names itself {found.name!r}, not {name!r}. Use one name.")
         elif self._read(context, file) is None:
             raise ToolError(f"You have no skill {name!r} of your own.")
         return self._edit(context, file, None if text is None else text.encode())

@@ -18,12 +18,12 @@ from shoal.store.audit import AuditLog
 from shoal.turn.skills import (
     SKILL_BYTES_MAX,
     SKILL_FILE,
-    FrontMatterError,
     SkillProblem,
     SkillRoot,
-    parse_document,
+    is_skill_file,
     parse_skill,
 )
+from shoal.turn.text_files import FileCache, SkillReader
 
 CHAIN = "skills"
 ARCHIVE_BYTES_MAX = 5_242_880
@@ -61,23 +61,27 @@ async def install_skills(
     All are checked before the first is written. Raises InvalidInput for an archive that is refused, Conflict for a name
     that is taken, and what `put_skill` raises.
     """
-    if archive.startswith(b"---"):  # as every SKILL.md does, and no archive
-        found = {_name_in(archive): {SKILL_FILE: archive}}
+    if archive.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"---", b"#", b"<!--")):  # as skills do, and no archive
+        found = {"": {SKILL_FILE: archive}}
     else:
         found = await in_thread(lambda: unpack_skills(archive))
     texts: dict[str, str] = {}
-    for name, files in found.items():
-        try:
-            texts[name] = files[SKILL_FILE].decode()
-        except UnicodeDecodeError as error:
-            raise InvalidInput(f"The {SKILL_FILE} of {name[:80]!r} is no text in UTF-8.") from error
+    files_of: dict[str, Mapping[str, bytes]] = {}
+    for folder, files in found.items():
         _check_size(files[SKILL_FILE])
-        parsed = parse_skill(root.path / name / SKILL_FILE, texts[name], root.scope)
+        try:
+            text = files[SKILL_FILE].decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"The {SKILL_FILE} of {folder[:80]!r} is no text in UTF-8.") from error
+        parsed = parse_skill(root.path / (folder or "-") / SKILL_FILE, text, root.scope)
         if isinstance(parsed, SkillProblem):
             raise InvalidInput(parsed.text.replace("is left out", "cannot be installed"))
-        if (root.path / name).is_symlink() or (root.path / name / SKILL_FILE).exists():
-            raise Conflict(f"There is a skill {name} already. Remove it first.")
-    for name, files in found.items():
+        if parsed.name in texts:
+            raise InvalidInput(f"The archive has two skills {parsed.name!r}.")
+        if (root.path / parsed.name).is_symlink() or _file_of(root, parsed.name).exists():
+            raise Conflict(f"There is a skill {parsed.name} already. Remove it first.")
+        texts[parsed.name], files_of[parsed.name] = text, files
+    for name, files in files_of.items():
 
         def write(name: str = name, files: Mapping[str, bytes] = files) -> None:
             for path, content in files.items():
@@ -86,31 +90,32 @@ async def install_skills(
 
         await in_thread(write)
         await put_skill(root, agent_home, name, texts[name], by, audit)  # last: without it nobody is told of the others
-    return [*found]
+    return [*texts]
 
 
 def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
-    """The skills in a zip archive: by name, which is that of the folder with the SKILL.md (or what the SKILL.md says,
-    where it lies in none), the files of that folder by their paths. Hidden files are left out. Raises InvalidInput."""
+    """The files of the skills in a zip archive, by the name of their folder, which is empty at the archive's root.
+
+    Hidden files are left out. Raises InvalidInput.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             files = _files(opened)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
         raise InvalidInput("That is no zip archive that can be read. Make it anew.") from error
-    folders = sorted((path.parent for path in files if path.name == SKILL_FILE), key=lambda one: len(one.parts))
+    folders = sorted((path.parent for path in files if is_skill_file(path.name)), key=lambda one: len(one.parts))
     found: dict[str, dict[str, bytes]] = {}
     taken: list[PurePosixPath] = []
     for folder in folders:
         if any(folder.is_relative_to(other) for other in taken):
             continue  # it belongs to a skill around it
         taken.append(folder)
-        inner = {
-            str(path.relative_to(folder)): content for path, content in files.items() if path.is_relative_to(folder)
+        below = {path.relative_to(folder): content for path, content in files.items() if path.is_relative_to(folder)}
+        if folder.name in found:
+            raise InvalidInput(f"The archive has two skills {folder.name[:80]!r}.")
+        found[folder.name] = {
+            SKILL_FILE if is_skill_file(str(path)) else str(path): content for path, content in below.items()
         }
-        name = folder.name or _name_in(inner[SKILL_FILE])
-        if name in found:
-            raise InvalidInput(f"The archive has two skills {name[:80]!r}.")
-        found[name] = inner
     if not found:
         raise InvalidInput(f"There is no {SKILL_FILE} in the archive. A skill is a folder with one.")
     return found
@@ -156,12 +161,10 @@ def _check_size(text: bytes) -> None:
         raise InvalidInput(f"A {SKILL_FILE} may have {SKILL_BYTES_MAX:,} bytes; put the rest into files beside it.")
 
 
-def _name_in(text: bytes) -> str:
-    """The name that a SKILL.md gives itself; empty where it has none."""
-    with suppress(FrontMatterError):
-        name = parse_document(text.decode("utf-8", "replace")).fields.get("name", "")
-        return name if isinstance(name, str) else ""
-    return ""
+def _file_of(root: SkillRoot, name: str) -> Path:
+    """Where the skill of a name is below a root, or would be. Blocks for a moment."""
+    found = SkillReader(FileCache()).read((root,)).found
+    return next((one.path for one in found if one.name == name), root.path / name / SKILL_FILE)
 
 
 async def put_skill(
@@ -172,12 +175,14 @@ async def put_skill(
     Raises InvalidInput for a text that is no skill, NotFound for one that is not there, Conflict where it
     cannot be kept, OSError, StoreError.
     """
-    path = root.path / name / SKILL_FILE
+    path = await in_thread(lambda: _file_of(root, name))
     if text is not None:
         _check_size(text.encode())
         found = parse_skill(path, text, root.scope)
         if isinstance(found, SkillProblem):
             raise InvalidInput(found.text)
+        if found.name != name:
+            raise InvalidInput(f"The text names itself {found.name!r}, not {name[:80]!r}. Use one name.")
     new = None if text is None else text.encode()
     what = f"{'write' if text is not None else 'delete'} skill {name}"
 

@@ -25,7 +25,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, timedelta
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -419,13 +419,15 @@ class PromptBuilder:
         listed: list[str] = []
         inline: list[str] = []
         tainted_by: list[str] = []
+        folders = {root.scope: root.path for root in place.roots}
         for skill in inputs.skills.found:
             if skill.hidden:
                 continue
-            path = f"{place.inside[skill.scope]}/{skill.name}/{skill.path.name}"
+            path = PurePosixPath(place.inside[skill.scope], *skill.path.relative_to(folders[skill.scope]).parts)
             lines, text = listed, f"- {skill.name}: {skill.description} ({path})"
             if skill.inline:
-                body = enclosed(cut_middle(skill.body, self._limits.inline_chars_max))
+                whole = skill.body.replace("{baseDir}", str(path.parent))
+                body = enclosed(cut_middle(whole, self._limits.inline_chars_max))
                 lines, text = inline, f"## Skill {skill.name}\n{body}"
             if source := inputs.marked.get(str(skill.path), ""):
                 tainted_by.append(written_after(f"skill {skill.name}", source))
@@ -435,6 +437,8 @@ class PromptBuilder:
         if more > 0:
             listed[-more:] = [f"- and {more} more, not listed here"]
         head = "# Skills\nBefore a task that one of these describes, read its file and do as it says."
+        if listed and any("{baseDir}" in skill.body for skill in inputs.skills.found if not skill.inline):
+            head += " `{baseDir}` in it means its folder."
         text = "\n".join([head, *listed, *inline]) if listed or inline else ""
         return PromptSection("skills", text, live=True, label="The list of skills", tainted_by=tuple(tainted_by))
 

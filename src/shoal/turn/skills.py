@@ -1,15 +1,12 @@
-"""The front matter of a SKILL.md: the small part of YAML that such files use, read strictly.
+"""Skills: what a SKILL.md says, found at five scopes of which the narrower wins by name; a broken one is a problem
+that is reported and never fatal.
 
-Taken: `key: value` with plain, 'single' and "double" quoted scalars, `|` and `>` blocks, lists of scalars (`[a, b]`, or
-a line `- a` each), one level of nested keys, and comments. A plain value may hold `: `, as many published skills do.
-Not taken: anchors, tags, several documents, deeper nesting; these are problems with a line number.
-
-Skills: what a SKILL.md says, found at five scopes of which the narrower wins by name; a broken one is a problem
-that is told and never fatal. The format is the open Agent Skills one, with `inline` added.
+The format is the open Agent Skills one, with `inline` added. It is read as other products read it: the name may be
+missing, or not that of the folder; a missing description is the first paragraph; other keys are ignored.
 """
 
-import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -19,125 +16,7 @@ import msgspec
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.ports import Mount
-
-Value: TypeAlias = str | tuple[str, ...] | dict[str, str]
-
-_FENCE = re.compile(r"---[ \t]*")
-_KEY = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*)[ \t]*:(?:[ \t]+(.*))?")
-_BLOCK_SCALAR = re.compile(r"([|>])([+-]?)(?:[ \t]+#.*)?")
-_COMMENT = re.compile(r"(?:^|[ \t])#.*")
-_FOLD = re.compile(r"(?<!\n)\n+(?![ \t\n])")
-_UNSUPPORTED = re.compile(r"[&*!%@`{]")
-
-
-class FrontMatterError(Exception):
-    """The front matter cannot be read; the text says where and why."""
-
-
-class SkillDocument(msgspec.Struct, frozen=True):
-    """A file's front matter by key, and the text after it."""
-
-    fields: dict[str, Value]
-    body: str
-
-
-def parse_document(text: str) -> SkillDocument:
-    """Split a file into front matter and body. Raises FrontMatterError."""
-    lines = text.removeprefix("\ufeff").split("\n")
-    if not _FENCE.fullmatch(lines[0]):
-        raise FrontMatterError("must begin with a line `---`, then `name:` and `description:`")
-    for number, line in enumerate(lines[1:], 1):
-        if _FENCE.fullmatch(line):
-            return SkillDocument(_FrontMatterParser(lines[1:number]).fields(), "\n".join(lines[number + 1 :]).strip())
-    raise FrontMatterError("the front matter is not closed by a line `---`")
-
-
-class _FrontMatterParser:
-    def __init__(self, lines: list[str]) -> None:
-        self._lines = lines
-        self._at = 0
-
-    def fields(self) -> dict[str, Value]:
-        found: dict[str, Value] = {}
-        while (line := self._next_line()) is not None:
-            self._at += 1
-            if line[0] in " \t":
-                raise self._problem("is indented, but belongs to no key")
-            match = _KEY.fullmatch(line.rstrip())
-            if match is None:
-                raise self._problem("is not of the form `key: value`")
-            if match[1] in found:
-                raise self._problem(f"{match[1]!r} stands twice")
-            found[match[1]] = self._value((match[2] or "").strip())
-        return found
-
-    def _next_line(self) -> str | None:
-        """The next line that is neither empty nor a comment; stays before it."""
-        while self._at < len(self._lines):
-            line = self._lines[self._at]
-            if line.strip() and not line.lstrip().startswith("#"):
-                return line
-            self._at += 1
-        return None
-
-    def _value(self, rest: str) -> Value:
-        """The value of a key, `rest` of which stands on the key's own line."""
-        block = _BLOCK_SCALAR.fullmatch(rest)
-        if not block and (not rest or rest.startswith("#")):
-            return self._nested()
-        start = self._at  # the lines below a key that belong to it are indented or empty
-        while self._at < len(self._lines) and (not self._lines[self._at].strip() or self._lines[self._at][0] in " \t"):
-            self._at += 1
-        lines = [line.rstrip() for line in self._lines[start : self._at]]
-        if block:
-            indents = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
-            text = "\n".join(line[min(indents, default=0) :] for line in lines).strip("\n")
-            return _FOLD.sub(lambda breaks: breaks[0][1:] or " ", text) if block[1] == ">" else text
-        if not rest.startswith("["):
-            return self._scalar(" ".join([rest, *(line.strip() for line in lines if line.strip())]))
-        text = _COMMENT.sub("", " ".join([rest, *(line.strip() for line in lines)])).strip()
-        if not text.endswith("]"):
-            raise self._problem("opens a list with `[` and does not close it")
-        return tuple(self._scalar(item.strip()) for item in text[1:-1].split(",") if item.strip())
-
-    def _nested(self) -> Value:
-        listed: list[str] = []
-        while (line := self._next_line()) is not None and (item := re.fullmatch(r"[ \t]*-[ \t]+(.*)", line)):
-            self._at += 1
-            listed.append(self._scalar(item[1].strip()))
-        if listed:
-            return tuple(listed)
-        found: dict[str, str] = {}
-        while (line := self._next_line()) is not None and line[0] in " \t":
-            self._at += 1
-            match = _KEY.fullmatch(line.strip())
-            if match is None or not match[2]:
-                raise self._problem("is not of the form `key: value`; only one level of nesting is read")
-            found[match[1]] = self._scalar(match[2].strip())
-        return found or ""
-
-    def _scalar(self, text: str) -> str:
-        if text.startswith('"'):
-            match = re.fullmatch(r'("(?:[^"\\]|\\.)*")[ \t]*(?:#.*)?', text)
-            if match is None:
-                raise self._problem("a text in double quotes is not closed")
-            try:
-                decoded: str = json.loads(match[1])
-            except ValueError:
-                raise self._problem("a text in double quotes has an escape that is not known") from None
-            return decoded
-        if text.startswith("'"):
-            match = re.fullmatch(r"'((?:[^']|'')*)'[ \t]*(?:#.*)?", text)
-            if match is None:
-                raise self._problem("a text in single quotes is not closed")
-            return match[1].replace("''", "'")
-        if _UNSUPPORTED.match(text):
-            raise self._problem(f"a value that begins with {text[0]!r} has to stand in quotes")
-        return _COMMENT.sub("", text).strip()
-
-    def _problem(self, what: str) -> FrontMatterError:
-        return FrontMatterError(f"line {self._at + 1} of the file: {what}")
-
+from shoal.turn.front_matter import Document, FrontMatterError, parse_document
 
 SkillScope: TypeAlias = Literal["builtin", "global", "platform", "channel", "agent"]
 
@@ -152,7 +31,9 @@ SKILL_BYTES_MAX = 65_536
 SKILLS_MAX = 100
 """Most skills of one scope; more are a problem."""
 
-_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_NOT_IN_NAME = re.compile(r"[\W_]+")
+_TOOL = re.compile(r"[^\s,(]+(?:\([^)]*\))?")
+_NO_PARAGRAPH = ("#", "<", "```", "~~~", "![", "---", "***", "|", "{%")
 
 
 class SkillRoot(msgspec.Struct, frozen=True):
@@ -163,6 +44,7 @@ class SkillRoot(msgspec.Struct, frozen=True):
 class Skill(msgspec.Struct, frozen=True):
     """One skill. `path` is its SKILL.md on this machine, `body` its text without the front matter.
 
+    `name` is in lower-case letters and digits with hyphens; the folder may be called differently.
     `inline` puts the body into the prompt; `hidden` (`disable-model-invocation`) keeps the skill out of it.
     """
 
@@ -227,50 +109,56 @@ def merge(found: Sequence[Skill | SkillProblem]) -> Skills:
 
 
 def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProblem:
-    """Read one SKILL.md. The name is lower-case letters and digits with single hyphens, as the directory's."""
+    """Read one SKILL.md. Without a name it has that of its folder."""
     try:
         document = parse_document(text)
-        fields = document.fields
-        name, description = _text(fields, "name"), " ".join(_text(fields, "description").split())
-        wrong = ""
+        name = skill_name(document.text("name")) or skill_name(path.parent.name)
+        description = " ".join((document.text("description") or _first_paragraph(document.body)).split())
+        if not str(path).isprintable():
+            raise FrontMatterError("is in a folder whose name has control characters; rename it")
         if not name or not description:
-            wrong = "needs both `name` and `description`"
-        elif not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
-            wrong = f"has the name {name!r}; take lower-case letters, digits and single hyphens, at most 64"
-        elif name != path.parent.name:
-            wrong = f"has the name {name!r}, which must be that of its directory"
-        elif len(description) > DESCRIPTION_CHARS_MAX:
-            wrong = f"has a description of {len(description)} characters; {DESCRIPTION_CHARS_MAX} are allowed"
-        if wrong:
-            raise FrontMatterError(wrong)
-        words = fields.get("allowed-tools", "")
-        if isinstance(words, dict):
-            raise FrontMatterError("needs a list for `allowed-tools`")
-        return Skill(
-            name=name,
-            description=description,
-            path=path,
-            scope=scope,
-            body=document.body,
-            inline=_flag(fields, "inline"),
-            hidden=_flag(fields, "disable-model-invocation"),
-            license=_text(fields, "license"),
-            compatibility=_text(fields, "compatibility"),
-            allowed_tools=tuple(words.replace(",", " ").split()) if isinstance(words, str) else words,
-        )
+            raise FrontMatterError("needs both `name` and `description`")
     except FrontMatterError as problem:
         return SkillProblem(path, f"Skill {path.parent.name!r} is left out: {SKILL_FILE} {problem}.")
+    if len(description) > DESCRIPTION_CHARS_MAX:
+        description = f"{description[: DESCRIPTION_CHARS_MAX - 1]}…"
+    return Skill(
+        name=name,
+        description=description,
+        path=path,
+        scope=scope,
+        body=document.body,
+        inline=_flag(document, "inline"),
+        hidden=_flag(document, "disable-model-invocation"),
+        license=document.text("license"),
+        compatibility=document.text("compatibility"),
+        allowed_tools=_tools(document),
+    )
 
 
-def _text(fields: dict[str, Value], key: str) -> str:
-    value = fields.get(key, "")
-    if not isinstance(value, str):
-        raise FrontMatterError(f"needs a text for `{key}`")
-    return value.strip()
+def skill_name(text: str) -> str:
+    """The name that a text gives a skill: lower-case letters and digits with single hyphens; empty without any."""
+    plain = unicodedata.normalize("NFC", text).lower()
+    return _NOT_IN_NAME.sub("-", plain).strip("-")[:NAME_CHARS_MAX].rstrip("-")
 
 
-def _flag(fields: dict[str, Value], key: str) -> bool:
-    value = _text(fields, key).lower()
-    if value not in ("", "true", "false"):
-        raise FrontMatterError(f"has {value!r} for `{key}`; write true or false")
-    return value == "true"
+def is_skill_file(name: str) -> bool:
+    """Whether a file of this name is a skill, however its letters are written."""
+    return name.upper() == SKILL_FILE.upper()
+
+
+def _first_paragraph(body: str) -> str:
+    """The first line of prose."""
+    lines = (line.strip() for line in body.split("\n"))
+    return next((line for line in lines if line and not line.startswith(_NO_PARAGRAPH)), "")
+
+
+def _tools(document: Document) -> tuple[str, ...]:
+    value = document.fields.get("allowed-tools", "")
+    if isinstance(value, str):
+        return tuple(_TOOL.findall(value))
+    return tuple(one.strip() for one in value if isinstance(one, str))
+
+
+def _flag(document: Document, key: str) -> bool:
+    return document.text(key).lower() in ("true", "yes", "on", "1")

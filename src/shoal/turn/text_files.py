@@ -4,6 +4,7 @@ import os
 import stat
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -17,12 +18,18 @@ from shoal.turn.skills import (
     SkillRoot,
     Skills,
     SkillScope,
+    is_skill_file,
     merge,
     parse_skill,
 )
 
 _RACY_NANOSECONDS = 20_000_000
 """A file changed this shortly before it was read may change again without a new time stamp, so it is read once more."""
+
+SKILL_DEPTH_MAX = 3
+"""Levels of folders below a root: folders of skills, and folders that sort them by category."""
+SKILL_FOLDERS_MAX = 200
+"""Most entries of one folder in which skills are looked for."""
 
 Content = TypeVar("Content", str, tuple[str, ...])
 
@@ -126,23 +133,18 @@ class SkillReader:
         """The skills below `roots`; the same object while nothing changed there."""
         found: list[Skill | SkillProblem] = []
         for root in roots:
-            names = self._files.names(str(root.path))
-            for name in names[:SKILLS_MAX]:
-                path = f"{root.path}/{name}/{SKILL_FILE}"
-                text = self._files.read(path, SKILL_BYTES_MAX)
-                kept = self._parsed.get(path)
-                if text and kept is not None and kept[0] is text and kept[1] == root.scope:
-                    found.append(kept[2])
-                elif text:
-                    if len(self._parsed) >= 4096:
-                        self._parsed.clear()
-                    found.append(parse_skill(Path(path), text, root.scope))
-                    self._parsed[path] = (text, root.scope, found[-1])
-                elif os.path.lexists(path):
-                    why = f"Skill {name!r} is left out: {SKILL_FILE} is empty or cannot be read."
-                    found.append(SkillProblem(Path(path), why))
-            if len(names) > SKILLS_MAX:
-                why = f"{root.path} holds {len(names)} skills; only the first {SKILLS_MAX} are read."
+            looked = [*self._below(str(root.path), root.scope)]
+            names = set[str]()
+            for one in looked[:SKILLS_MAX]:
+                if isinstance(one, Skill) and one.name in names:
+                    why = f"Skill {one.path.parent.name!r} is left out: another one here has the name {one.name!r}."
+                    found.append(SkillProblem(one.path, why))
+                    continue
+                if isinstance(one, Skill):
+                    names.add(one.name)
+                found.append(one)
+            if len(looked) > SKILLS_MAX:
+                why = f"{root.path} holds {len(looked)} skills; only the first {SKILLS_MAX} are read."
                 found.append(SkillProblem(root.path, why))
         before, merged = self._merged.get(roots, (None, None))
         if merged is None or before != found:
@@ -151,6 +153,33 @@ class SkillReader:
             merged = merge(found)
             self._merged[roots] = (found, merged)
         return merged
+
+    def _below(self, folder: str, scope: SkillScope, depth: int = SKILL_DEPTH_MAX) -> Iterator[Skill | SkillProblem]:
+        """The skills of a folder's folders, and of those that only sort skills, at most `depth` levels down."""
+        for name in self._files.names(folder)[:SKILL_FOLDERS_MAX]:
+            path = f"{folder}/{name}/{SKILL_FILE}"
+            text = self._files.read(path, SKILL_BYTES_MAX)
+            if not text and not os.path.lexists(path):
+                inner = self._files.names(f"{folder}/{name}")
+                written = next((one for one in inner if is_skill_file(one)), "")
+                if not written:
+                    if depth > 1:
+                        yield from self._below(f"{folder}/{name}", scope, depth - 1)
+                    continue
+                path = f"{folder}/{name}/{written}"
+                text = self._files.read(path, SKILL_BYTES_MAX)
+            kept = self._parsed.get(path)
+            if text and kept is not None and kept[0] is text and kept[1] == scope:
+                yield kept[2]
+            elif text:
+                if len(self._parsed) >= 4096:
+                    self._parsed.clear()
+                parsed = parse_skill(Path(path), text, scope)
+                self._parsed[path] = (text, scope, parsed)
+                yield parsed
+            else:
+                why = f"Skill {name!r} is left out: {SKILL_FILE} is empty or cannot be read."
+                yield SkillProblem(Path(path), why)
 
 
 def cut_middle(text: str, chars_max: int, where: str = "") -> str:

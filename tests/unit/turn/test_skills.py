@@ -10,11 +10,9 @@ from shoal.domain.ids import ThreadId
 from shoal.turn.skills import (
     BUILTIN_SKILLS,
     SKILLS_MAX,
-    FrontMatterError,
     Skill,
     SkillProblem,
     SkillRoot,
-    parse_document,
     parse_skill,
     skill_mounts,
     skill_places,
@@ -40,78 +38,6 @@ def broken(text: str, directory: str = "tide") -> str:
     return parsed.text
 
 
-# ---- front matter ----
-
-
-def test_every_form_of_value_is_read() -> None:
-    document = parse_document(
-        "---\n"
-        "# a comment\n"
-        "name: tide   # and one here\n"
-        "description: >-\n"
-        "  Tells the tide:\n"
-        "  high and low.\n"
-        "\n"
-        "  Twice a day.\n"
-        "literal: |\n"
-        "  one\n"
-        "    two\n"
-        "single: 'it''s: fine'\n"
-        'double: "a\\tb # no comment"\n'
-        "plain: Use when: someone asks http://x#y\n"
-        "flow: [bash, 'read file']  # two\n"
-        "listed:\n"
-        "  - one\n"
-        "  - two\n"
-        "flush:\n"
-        "- one\n"
-        "metadata:\n"
-        "  author: harbour\n"
-        '  version: "1.0"\n'
-        "long: first\n"
-        "  second\n"
-        "empty:\n"
-        "---\n"
-        "\nBody\n---\nmore\n"
-    )
-    assert document.fields == {
-        "name": "tide",
-        "description": "Tells the tide: high and low.\nTwice a day.",
-        "literal": "one\n  two",
-        "single": "it's: fine",
-        "double": "a\tb # no comment",
-        "plain": "Use when: someone asks http://x#y",
-        "flow": ("bash", "read file"),
-        "listed": ("one", "two"),
-        "flush": ("one",),
-        "metadata": {"author": "harbour", "version": "1.0"},
-        "long": "first second",
-        "empty": "",
-    }
-    assert document.body == "Body\n---\nmore"
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("name: x", "must begin with a line"),
-        ("---\nname: x", "not closed by a line"),
-        ("---\nname x\n---", "line 2 of the file: is not of the form"),
-        ("---\nname: x\nname: y\n---", "line 3 of the file: 'name' stands twice"),
-        ("---\n  name: x\n---", "line 2 of the file: is indented"),
-        ('---\nname: "x\n---', "double quotes is not closed"),
-        ("---\nname: 'x\n---", "single quotes is not closed"),
-        ('---\nname: "\\q"\n---', "escape that is not known"),
-        ("---\nname: [a\n---", "does not close it"),
-        ("---\nname: &a x\n---", "has to stand in quotes"),
-        ("---\na:\n  b:\n    c: d\n---", "only one level of nesting"),
-    ],
-)
-def test_bad_front_matter_is_named_with_its_line(text: str, what: str) -> None:
-    with pytest.raises(FrontMatterError, match=what):
-        parse_document(text)
-
-
 # ---- one skill ----
 
 
@@ -127,18 +53,42 @@ def test_a_whole_skill() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["Tide", "tide-", "-tide", "ti--de", "ti de", "ti_de", "t" * 65, "tidé"])
-def test_bad_names_are_refused(name: str) -> None:
-    assert "has the name" in broken(f"---\nname: {name}\ndescription: x\n---", name)
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("Tide", "tide"), ("tide-", "tide"), ("-tide", "tide"), ("ti--de", "ti-de"), ("Ti De", "ti-de"),
+        ("ti_de", "ti-de"), ("t" * 65, "t" * 64), ("tide\u0301", "tid\u00e9"), ("潮汐", "潮汐"),
+        ("Tide (v2.0)!", "tide-v2-0"),
+        ("", "folder"), ("[a, b]", "a-b"), ("🌊", "folder"), ("../../etc", "etc"), ("2024", "2024"), ("null", "folder"),
+    ],
+)  # fmt: skip
+def test_a_name_in_any_form_becomes_one_of_letters_digits_and_hyphens(written: str, name: str) -> None:
+    skill = parse_skill(Path("skills/Folder/SKILL.md"), f"---\nname: {written}\ndescription: x\n---", "global")
+    assert isinstance(skill, Skill)
+    assert skill.name == name
 
 
 def test_other_faults_are_told() -> None:
-    assert "which must be that of its directory" in broken("---\nname: ebb\ndescription: x\n---")
     assert "needs both" in broken("---\nname: tide\n---")
-    assert "1025 characters" in broken(f"---\nname: tide\ndescription: {'x' * 1025}\n---")
-    assert "write true or false" in broken("---\nname: tide\ndescription: x\ninline: maybe\n---")
-    assert "needs a text for `name`" in broken("---\nname: [a, b]\ndescription: x\n---")
     assert "'tide' is left out" in broken("no front matter")
+    assert "control characters" in broken("---\nname: tide\ndescription: x\n---", "ti\nde")
+
+
+def test_a_skill_may_leave_out_or_overdo_what_it_says() -> None:
+    def read(text: str) -> Skill:
+        skill = parse_skill(Path("skills/tide/SKILL.md"), text, "global")
+        assert isinstance(skill, Skill)
+        return skill
+
+    assert read("---\n---\n# Tide\n\nTells the tide.\nAnd more.").description == "Tells the tide."
+    assert read(f"---\ndescription: {'x' * 2000}\n---").description == "x" * 1023 + "…"
+    assert not read("---\ndescription: x\ninline: maybe\n---").inline
+    assert read('---\ndescription: x\ndisable-model-invocation: "Yes"\n---').hidden
+    assert read("---\ndescription: x\nallowed-tools: Bash(git add:*), Read\n---").allowed_tools == (
+        "Bash(git add:*)",
+        "Read",
+    )
+    assert read("---\ndescription: x\nallowed-tools: {a: b}\n---").allowed_tools == ("a",)
 
 
 # ---- many ----
@@ -164,6 +114,25 @@ def test_a_broken_skill_hides_nothing(tmp_path: Path) -> None:
     skills = SkillReader(FileCache()).read((wide, narrow))
     assert [skill.description for skill in skills.found] == ["whole"]
     assert [problem.path for problem in skills.problems] == [narrow.path / "tide" / "SKILL.md"]
+
+
+def test_skills_are_found_in_folders_of_folders_and_however_their_file_is_written(tmp_path: Path) -> None:
+    text = "---\nname: {}\ndescription: x\n---"
+    files = {
+        "sea/tide/SKILL.md": "tide",
+        "sea/deep/ebb/SKILL.md": "ebb",
+        "a/b/c/far/SKILL.md": "far",
+        "tide/skill.md": "tide",
+        "tide/inner/SKILL.md": "inner",  # a part of a skill is no skill
+        "Flood/Skill.MD": "Flood",
+    }
+    for path, name in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text.format(name))
+    skills = SkillReader(FileCache()).read((SkillRoot("global", tmp_path),))
+    found = {skill.name: skill.path.relative_to(tmp_path).as_posix() for skill in skills.found}
+    assert found == {"ebb": "sea/deep/ebb/SKILL.md", "flood": "Flood/Skill.MD", "tide": "sea/tide/SKILL.md"}
+    assert "another one here has the name 'tide'" in skills.problems[0].text
 
 
 def test_an_empty_or_unreadable_skill_is_told_and_a_folder_without_one_is_not(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from shoal.surfaces.cli.imports.found import (
 from shoal.tools.memory_book import MemoryBook
 from shoal.tools.memory_files import read_memory
 from shoal.tools.tainted_files import MarkedFiles, PromptFiles
-from shoal.turn.skills import SkillProblem, parse_skill
+from shoal.turn.skills import SKILL_FILE, Skill, SkillProblem, parse_skill
 
 TITLES = {"openclaw": "OpenClaw", "hermes": "Hermes Agent", "nanobot": "nanobot", "openwebui": "Open WebUI"}
 BRING_SECONDS_MAX = 3600.0
@@ -147,12 +147,17 @@ class Bringing:
             if off.exists() or on.exists():
                 self._tell("there", what, f"{where}/{'skills' if on.exists() else OFF}/{skill.name}")
                 continue
+            text = skill.files.get(SKILL_FILE, b"").decode("utf-8", "replace")
+            parsed = parse_skill(on / SKILL_FILE, text, "agent")
+            is_on = self._trust and isinstance(parsed, Skill)
             if not self._dry:
                 for name, data in skill.files.items():
-                    (off / name).parent.mkdir(parents=True, exist_ok=True)
-                    write_new(self._home, off / name, data, [])
-            text = skill.files.get("SKILL.md", b"").decode("utf-8", "replace")
-            parsed = parse_skill(on / "SKILL.md", text, "agent")
+                    path = (on if is_on else off) / name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_new(self._home, path, data, [])
+            if is_on:
+                self._tell("came", what, f"{where}/skills/{skill.name}")
+                continue
             wrong = f" It has to be corrected first: {parsed.text}" if isinstance(parsed, SkillProblem) else ""
             todo = f"mv {off} {on}" if on.parent.exists() else f"mkdir -p {on.parent} && mv {off} {on}"
             self._tell("off", what, f"read it, then: {todo}{wrong}")

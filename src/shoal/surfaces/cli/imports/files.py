@@ -30,6 +30,8 @@ from shoal.surfaces.cli.imports.found import (
     slug,
     text_of,
 )
+from shoal.turn.skills import SKILL_FILE, is_skill_file
+from shoal.turn.text_files import SKILL_DEPTH_MAX
 
 TEXT_BYTES_MAX = 4_194_304
 """Longest file that is read of a persona, a memory or a skill; of more the beginning comes."""
@@ -165,11 +167,23 @@ class Tree:
         return Tree(self._found, path), path
 
     def skill(self, folder: Path) -> FoundSkill | None:
-        """The skill of a folder; None where there is none."""
-        if not (folder / "SKILL.md").is_file():
+        """The skill of a folder, its file called SKILL.md however it was written; None where there is none."""
+        named = next((path for path in folders_and_files(folder) if is_skill_file(path.name) and path.is_file()), None)
+        if named is None:
             return None
         files = {path.relative_to(folder).as_posix(): self.data(path) for path in _files(folder)}
-        return FoundSkill(slug(folder.name), {name: data for name, data in files.items() if data}, folder.name)
+        files = {SKILL_FILE if name == named.name else name: data for name, data in files.items() if data}
+        return FoundSkill(slug(folder.name), files, folder.name)
+
+    def skills(self, folder: Path, depth: int = SKILL_DEPTH_MAX) -> Iterator[tuple[FoundSkill, Path]]:
+        """The skills of a folder's folders, also of those that sort them by category, and where each is."""
+        for path in folders_and_files(folder):
+            if path.name.startswith(".") or path.is_symlink() or not path.is_dir():
+                continue
+            if (skill := self.skill(path)) is not None:
+                yield skill, path
+            elif depth > 1:
+                yield from self.skills(path, depth - 1)
 
     def use(self, path: Path) -> None:
         """A file, or all files of a folder, are accounted for."""
@@ -263,9 +277,8 @@ def read_workspace(found: Found, tree: Tree, folder: Path, agent: FoundAgent) ->
         elif text := tree.text(path).strip():
             name = distinct(f"memory-{slug(path.stem)}", str(path), [one[:-3] for one in agent.documents])
             agent.documents[f"{name}.md"] = text
-    for path in folders_and_files(folder / "skills"):
-        if (skill := tree.skill(path)) is not None:
-            agent.add_skill(skill, path.name)
+    for skill, path in tree.skills(folder / "skills"):
+        agent.add_skill(skill, path.relative_to(folder / "skills").as_posix())
 
 
 def leave_files(found: Found, tree: Tree, folder: Path, agent: str) -> None:

@@ -81,12 +81,12 @@ def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> Non
             agent.files[name] = "\n".join(f"- {one}" for one in _entries(text)) if name == "USER.md" else text
     agent.memory = _entries(tree.text(home / "memories" / "MEMORY.md"))
     shipped = {line.split(":")[0].strip() for line in tree.text(home / "skills" / ".bundled_manifest").splitlines()}
-    for path in sorted((home / "skills").rglob("SKILL.md")) if (home / "skills").is_dir() else ():
-        if path.parent.name in shipped:
-            found.leave(f"{agent.name}: skill {path.parent.name}", "it came with Hermes")
-            tree.use(path.parent)
-        elif (skill := tree.skill(path.parent)) is not None:
-            agent.add_skill(skill, str(path.relative_to(home)))
+    for skill, path in tree.skills(home / "skills"):
+        if path.name in shipped:
+            found.leave(f"{agent.name}: skill {path.name}", "it came with Hermes")
+            tree.use(path)
+        else:
+            agent.add_skill(skill, path.relative_to(home).as_posix())
     written = tree.text(home / "config.yaml")
     options, variables = Options(yaml_subset(written)), dotenv(tree.text(home / ".env"))
     if written.strip() and not options.content:

@@ -141,9 +141,8 @@ def read_agents(found: Found, tree: Tree, options: Options) -> dict[str, str]:
         usual = tree.root / f"workspace{'' if name == default else f'-{name}'}"
         files, folder = tree.workspace(given, usual)
         read_workspace(found, files, folder, agent)
-        for path in folders_and_files(tree.root / "skills"):
-            skill = tree.skill(path)
-            if skill is not None and skill.name not in [one.name for one in agent.skills]:
+        for skill, path in tree.skills(tree.root / "skills"):
+            if skill.name not in [one.name for one in agent.skills]:
                 agent.add_skill(skill, path.name)
         about = as_dict(own.get("identity") or (identity if name == default else None))
         if about and "IDENTITY.md" not in agent.files:
