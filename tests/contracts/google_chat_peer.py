@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.chat.google_chat.adapter import GoogleChatAdapter
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.settings_platforms import GoogleChatSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
@@ -102,6 +102,15 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
 
     def greeted(self) -> Sequence[str]:
         return [one.shown for one in self.server.said(HARBOUR)]
+
+    async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
+        await self.ready()
+        thread = f"spaces/{HARBOUR}/threads/t17"
+        self.server.barred[f"spaces/{HARBOUR}" if place == "chat" else thread] = "PERMISSION_DENIED"
+        return make_thread_id("google_chat", HARBOUR, "t17")
+
+    def around(self) -> Sequence[str]:
+        return [one.shown for one in self.server.said(HARBOUR) if one.thread != "t17"]
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.chat.teams.adapter import TeamsAdapter
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import TeamsSettings
 from shoal.testing.clock import ManualClock
@@ -118,6 +118,18 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
 
     def greeted(self) -> Sequence[str]:
         return [one.text for one in self.server.said(GROUP)]
+
+    async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
+        await self.ready()
+        if place == "chat":
+            self.server.barred[GROUP] = "BotNotInConversationRoster"
+            return make_thread_id("teams", GROUP, "0")
+        await self.server.says(CHANNEL, "hello", named=True)
+        self.server.barred[f"{CHANNEL};messageid=17"] = "MessageWritesBlocked"
+        return make_thread_id("teams", CHANNEL, "17")
+
+    def around(self) -> Sequence[str]:
+        return [one.text for one in self.server.messages if one.conversation == CHANNEL]
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from shoal.chat.discord.adapter import DiscordAdapter
 from shoal.chat.discord.messages import Threading
 from shoal.domain.errors import PlatformError, StoreError
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import UNTOLD, Deletion, Inbound, Receipt
 from shoal.domain.ports import ChannelHost
 from shoal.domain.posts import WRITING, OutboundPost
@@ -125,6 +126,18 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
 
     async def sends(self, kind: Kind) -> None:
         await self.server.says(self.channel, "", more=OTHERS[kind])
+
+    async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
+        if place == "chat":
+            self.server.barred[self.harbour] = "50013"
+            return make_thread_id("discord", self.harbour, "0")
+        starter = await self.server.says(self.harbour, "begin", user=OTHER_BOT)
+        self.server.open_thread(self.harbour, starter)
+        self.server.barred[starter] = "10003" if gone else "160005"
+        return make_thread_id("discord", self.harbour, starter)
+
+    def around(self) -> Sequence[str]:
+        return [message.text for message in self.server.said(self.harbour)]
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.adapter.connected.wait()  # Discord keeps clicks for nobody

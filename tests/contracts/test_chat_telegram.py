@@ -9,7 +9,7 @@ import pytest
 
 from shoal.chat.account import NOTHING_ASKED
 from shoal.chat.telegram.adapter import UPDATE_SECONDS_MAX, TelegramAdapter
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import turns_of
 from shoal.domain.posts import OutboundPost
 from shoal.domain.secret import Secret
@@ -132,6 +132,17 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
     async def adds(self, by: Literal["ada", "stranger"] = "ada") -> None:
         await self.ready()
         await self.server.adds(-100, user={"ada": 7, "stranger": 9}[by])
+
+    async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
+        if place == "chat":
+            self.server.barred["-100"] = "Forbidden: bot was kicked from the supergroup chat"
+            return make_thread_id("telegram", "-100", "0")
+        why = "message thread not found" if gone else "TOPIC_CLOSED"
+        self.server.barred["-100/41"] = f"Bad Request: {why}"
+        return make_thread_id("telegram", "-100", "41")
+
+    def around(self) -> Sequence[str]:
+        return [message.text for message in self.server.said(-100) if not message.topic]
 
     def greeted(self) -> Sequence[str]:
         return [message.text for message in self.server.said(-100)]

@@ -16,7 +16,7 @@ from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.commands import parse_command
 from shoal.domain.errors import ConfigError, PlatformError, StoreError
 from shoal.domain.home import Home
-from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, channel_of, make_thread_id, thread_address
+from shoal.domain.ids import UNOPENED, WHOLE_CHANNEL, ThreadId, channel_of, make_thread_id, thread_address
 from shoal.domain.messages import Attachment, Author, Prompt, Reaction, Reference
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
@@ -379,6 +379,12 @@ class ChatAccount(Generic[S]):
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a channel and return the thread this opens. Raises PlatformError."""
         raise NotImplementedError
+
+    def around(self, thread: ThreadId) -> ThreadId | None:
+        """The chat around a thread, as where to post; None for what is a whole chat."""
+        address = thread_address(thread)
+        whole = make_thread_id(self.platform, address.channel, WHOLE_CHANNEL)
+        return None if address.thread in (WHOLE_CHANNEL, UNOPENED) else whole
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
         """Messages the platform has, oldest first; none where bots cannot read back. Raises PlatformError."""

@@ -209,7 +209,10 @@ class Intake:
                     event.came_of_it = await self._take(event.content)
                     await self._forget(event)
                 except (PlatformError, StoreError, InvalidId) as error:
-                    if isinstance(error, InvalidId) or (isinstance(error, PlatformError) and error.permanent):
+                    is_passing = isinstance(error, StoreError) or not (
+                        isinstance(error, InvalidId) or error.permanent or error.barred
+                    )
+                    if not is_passing:
                         log.warning("an event was dropped: %s", error, extra=extra)
                         await self._forget(event)
                     elif event.key:

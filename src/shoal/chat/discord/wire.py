@@ -43,6 +43,11 @@ UNKNOWN_CHANNEL = 10003
 UNKNOWN_MESSAGE = 10008
 CANNOT_MESSAGE_USER = 50007
 THREAD_EXISTS = 160004
+CLOSED = frozenset({50001, 50007, 50009, 50013, 50083, 50278, 160005})
+"""Codes where a channel takes no posts for now: no access, no permission, no direct messages, an archived or locked
+thread. Source: docs.discord.com/developers/topics/opcodes-and-status-codes."""
+GONE = frozenset({10003, 10004, 50008})
+"""Codes of a channel or server that is not there, or holds no text."""
 
 INTENTS = 1 << 0 | 1 << 9 | 1 << 10 | 1 << 12 | 1 << 13 | 1 << 15
 """Servers, messages and reactions there, direct messages and reactions there, and what messages say."""
@@ -330,7 +335,8 @@ class DiscordApi(PlatformHttp):
             raise PlatformError(_REFUSALS[4004].format(account=self._account))
         if 400 <= status < 500 and failure is not None:
             reason = failure.message or f"status {status}"
-            raise PlatformRefusal(f"Discord refused: {reason} ({failure.code})", failure.code)
+            closed, gone = failure.code in CLOSED, failure.code in GONE
+            raise PlatformRefusal(f"Discord refused: {reason} ({failure.code})", failure.code, closed=closed, gone=gone)
         raise PlatformError(f"Discord failed with {status}.", outcome_unknown=True)
 
     async def messages(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:

@@ -178,7 +178,9 @@ class MatrixApi(PlatformHttp):
             )
         if 400 <= status < 500 and failure.errcode:
             reason = failure.error or f"status {status}"
-            return PlatformRefusal(f"Matrix refused: {reason} ({failure.errcode})", failure.errcode)
+            closed, gone = failure.errcode == "M_FORBIDDEN", failure.errcode == "M_NOT_FOUND"
+            told = f"Matrix refused: {reason} ({failure.errcode})"
+            return PlatformRefusal(told, failure.errcode, closed=closed, gone=gone)
         return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=True)
 
 

@@ -594,6 +594,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         channel = posted.channel or channel
         return make_thread_id(self.platform, channel, NO_THREAD if is_direct(channel) else posted.ts)
 
+    def around(self, thread: ThreadId) -> ThreadId | None:
+        channel, thread_ts = place_of(thread)
+        return unopened(self.platform, channel) if thread_ts else None
+
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
         """What others wrote in a thread, oldest first, the newest `limit` of it. Raises PlatformError."""
         address = thread_address(thread)

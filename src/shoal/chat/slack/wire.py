@@ -49,10 +49,24 @@ T = TypeVar("T")
 TOKEN_ERRORS = frozenset(
     {
         "invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "not_allowed_token_type",
-        "no_permission", "user_removed_from_team"
+        "user_removed_from_team"
     },
 )  # fmt: skip
 PASSING_ERRORS = frozenset({"service_unavailable", "request_timeout", "team_added_to_org", "accesslimited"})
+CLOSED_ERRORS = frozenset(
+    {
+        "channel_not_found", "ekm_access_denied", "is_archived", "messages_tab_disabled", "no_permission",
+        "not_in_channel", "restricted_action", "restricted_action_non_threadable_channel",
+        "restricted_action_read_only_channel", "restricted_action_thread_locked",
+        "restricted_action_thread_only_channel", "team_access_not_granted", "thread_locked",
+    }
+)  # fmt: skip
+"""Where posts are refused for now, also where the bot was taken out of a private channel.
+
+Source: docs.slack.dev/reference/methods/chat.postMessage, errors.
+"""
+GONE_ERRORS = frozenset({"cannot_reply_to_message", "invalid_thread_ts", "thread_not_found"})
+"""The message that a thread hangs from was deleted."""
 UNKNOWN_ERRORS = frozenset({"fatal_error", "internal_error"})
 """Slack says of these that the call may have been carried out in part."""
 FRAME_BYTES_MAX = 4_194_304
@@ -342,7 +356,8 @@ class SlackApi(PlatformHttp):
             raise PlatformError(f"Slack failed at {method}: {code}.", outcome_unknown=True)
         needed = outcome.needed
         advice = f" Give the app the scope {needed} and install it again." if needed else _ADVICE.get(code, "")
-        raise PlatformRefusal(f"Slack refused {method}: {code}.{advice}", code)
+        closed, gone = code in CLOSED_ERRORS, code in GONE_ERRORS
+        raise PlatformRefusal(f"Slack refused {method}: {code}.{advice}", code, closed=closed, gone=gone)
 
     async def respond(self, url: str, content: Fields) -> None:
         """ApiAnswer a command or a click at its response_url. Raises PlatformError."""

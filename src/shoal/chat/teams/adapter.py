@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount
-from shoal.chat.http import TRANSFER_SECONDS, Fields, Json
+from shoal.chat.http import TRANSFER_SECONDS, Fields, Json, PlatformRefusal
 from shoal.chat.inbox import DECIDED, Recent, press, read_file
 from shoal.chat.teams.wire import (
     CHAT,
@@ -391,9 +391,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             wanted: Fields = {"isGroup": False, "bot": bot, "members": [{"id": user}], "channelData": tenant}
             try:
                 channel = (await self._api.open_conversation(wanted)).id
-            except PlatformError as error:
-                if not error.permanent:
-                    raise
+            except PlatformRefusal:
                 return thread
             await self._store.put(scope, user, channel)
         return make_thread_id(self.platform, channel, CHAT)

@@ -43,12 +43,33 @@ class _BotApiAnswer(msgspec.Struct, Generic[T], frozen=True):
     parameters: _ResponseParameters = _ResponseParameters()
 
 
-class TelegramBadRequest(PlatformError):
-    """Telegram refuses this call for good; `description` is its reason."""
+_GONE = (
+    "chat not found",
+    "message thread not found",
+    "topic_deleted",
+    "was deleted",
+    "is deactivated",
+    "peer_id_invalid",
+)
+"""How Telegram words that a chat or topic is not there any more."""
+_CLOSED = (
+    "topic_closed", "not enough rights", "have no rights", "need administrator rights", "chat_write_forbidden",
+    "chat_admin_required", "chat_restricted", "user_banned_in_channel", "channel_private",
+)  # fmt: skip
+"""How it words that one takes no posts of the bot for now, besides all that it answers 403: kicked, blocked, no member.
 
-    def __init__(self, description: str) -> None:
-        super().__init__(f"Telegram refused: {description}", permanent=True)
+Source: core.telegram.org/method/messages.sendMessage, possible errors, and the Bot API server's Client.cpp.
+"""
+
+
+class TelegramBadRequest(PlatformError):
+    """Telegram refuses this call, for good unless the place is closed; `description` is its reason."""
+
+    def __init__(self, description: str, code: int = 400) -> None:
         self.description = description.lower()
+        gone = any(reason in self.description for reason in _GONE)
+        closed = not gone and (code == 403 or any(reason in self.description for reason in _CLOSED))
+        super().__init__(f"Telegram refused: {description}", permanent=not closed, barred=closed or gone)
 
 
 class ChatMigrated(PlatformError):
@@ -104,7 +125,7 @@ class TelegramApi(PlatformHttp):
         if hints.migrate_to_chat_id is not None:
             raise ChatMigrated(hints.migrate_to_chat_id)
         if 400 <= code < 500:
-            raise TelegramBadRequest(answer.description)
+            raise TelegramBadRequest(answer.description, code)
         raise PlatformError(f"Telegram failed with {code}: {answer.description}", outcome_unknown=True)
 
     async def fetch_file(self, file_id: str, bytes_max: int) -> bytes:

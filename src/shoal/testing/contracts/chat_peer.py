@@ -215,6 +215,15 @@ class Counterpart(Generic[A_co, P_co]):
         """What stands there since."""
         raise NotImplementedError
 
+    async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
+        """A thread of a channel, or the whole channel, takes no posts, for good if it is `gone`; returns the thread.
+        Skips the test where there is no such place."""
+        pytest.skip("nothing there can keep the bot from posting")
+
+    def around(self) -> Sequence[str]:
+        """What the bot has said in the channel, outside of that thread."""
+        raise NotImplementedError
+
     def refuse(self, retry_after_seconds: float) -> None:
         """The next call that posts or edits is refused for so long."""
         self.server.troubles.append(("refuse", retry_after_seconds))

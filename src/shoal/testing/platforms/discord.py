@@ -39,6 +39,7 @@ class FakeDiscord(FakePlatform):
         self.answers: list[tuple[str, str, Json, int, Json]] = []
         self.exceeded = 0
         self.posted: list[tuple[float, str]] = []
+        self.world.barred = self.barred
         self._routes = Routes(self.world)
         self._everywhere = False
         self._windows: dict[str, deque[float]] = {}

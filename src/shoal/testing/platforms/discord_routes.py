@@ -142,6 +142,8 @@ class Routes:
         room = self.world.room(ids[0])
         if room.type == 1 and room.user in self.world.shut:
             raise Refusal(50007)
+        if room.id in self.world.barred:
+            raise Refusal(int(self.world.barred[room.id]))
         checked_message(given, asked[1], new=True)
         nonce = str(given.get("nonce") or "")
         repeated = self.world.repeated(nonce, BOT) if nonce and given.get("enforce_nonce") else None

@@ -28,6 +28,7 @@ class DiscordWorld:
         self.bots: set[str] = {BOT}
         self.roles: dict[str, tuple[str, ...]] = {}
         self.shut: set[str] = set()
+        self.barred: dict[str, str] = {}
         self.commands: list[Given] = []
         self.heard: dict[str, Heard] = {}
         self.files: dict[str, tuple[str, bytes]] = {}

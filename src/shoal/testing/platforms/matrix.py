@@ -31,6 +31,7 @@ class FakeMatrix(FakePlatform):
         super().__init__()
         self.clock = clock or SystemClock()
         self.world = MatrixWorld(self.clock)
+        self.world.barred = self.barred
         self.logins: list[Given] = []
         self.calls: list[tuple[str, str, Given]] = []
         self.timeline_max = 50

@@ -355,7 +355,10 @@ class FakeTelegram(FakePlatform):
             moved = self.moved.get(int_of(given, "chat_id"), 0)
             why = "group chat was upgraded to a supergroup chat" if moved else "chat not found"
             raise refused(400, f"Bad Request: {why}", **({"migrate_to_chat_id": moved} if moved else {}))
-        topic = int_of(given, "message_thread_id")
+        topic, there = int_of(given, "message_thread_id"), int_of(given, "chat_id")
+        why = self.barred.get(str(there)) or self.barred.get(f"{there}/{topic}")
+        if why:  # as TDLib and the Bot API server word it: "Forbidden: …" is a 403
+            raise refused(403 if why.startswith("Forbidden") else 400, why)
         if topic and topic not in chat[1]:
             raise refused(400, "Bad Request: message thread not found")
         return topic
