@@ -76,7 +76,7 @@ class Notices:
         return bool(await self.store.settings.get(barred_scope(thread_address(thread).platform), channel_of(thread)))
 
     async def of_unposted(self, row: OutboxRow, why: str, *, is_kept: bool) -> None:
-        """That a chat does not take a post, which is kept or lost: to the owner, with what it says, and in the notes."""
+        """That a chat does not take a post, which is kept or lost: to the owner, with its text, and in the notes."""
         info, address = await self.store.journal.thread(row.thread), thread_address(row.thread)
         title = f" ({info.title})" if info is not None and info.title else ""
         where = f"{address.platform}, chat {address.channel}{title}"

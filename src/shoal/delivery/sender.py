@@ -17,10 +17,10 @@ Rows of one thread go one after the other; threads go at once, each post when th
 takes long, in many pieces or slowed down by the platform, is extended. A piece's idempotency key is
 `row:part`, stable over retries. Where the platform forgets keys soon, a piece whose outcome is unknown is looked for
 before it goes out again; where it has none and tells nothing, it goes out again marked as a repeat. A reply whose
-preview stands edits that message instead of posting anew, unless other posts came after it or nobody would be notified
-of its end: then the preview is deleted first, so that posts stand in the order of their rows. A post that opens a thread ends together with what is to
-be in that thread: the rest of it, its note, and the prompt that it brings. What becomes of a post whose place takes
-none is told in `barred.py`.
+preview stands edits that message instead of posting anew, unless other posts came after it or the edit would notify
+nobody of the end: then the preview is deleted first, so that posts stand in the order of their rows. A post that opens
+a thread ends together with what is to be in that thread: the rest of it, its note, and the prompt that it brings. What
+becomes of a post whose place takes none is told in `barred.py`.
 """
 
 import asyncio

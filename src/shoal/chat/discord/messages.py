@@ -310,6 +310,7 @@ def limits_of(*, opens_threads: bool) -> ChatLimits:
         has_history=True,
         voice="ogg",
         album_max=10,
+        edits_notify=False,
     )
 
 

@@ -97,6 +97,7 @@ LIMITS = ChatLimits(
     reactions="direct",
     voice="ogg",
     album_max=10,
+    edits_notify=False,
 )
 
 
