@@ -11,6 +11,7 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.google_chat import PUSH_URL, FakeGoogleChat
 from shoal.testing.platforms.google_chat_wire import Given
+from shoal.testing.platforms.wire import Json
 
 DIRECT, HARBOUR = "DmAda", "AAAAharbour"
 USERS = {"ada": "1001", "bot": "otherbot", "itself": "app", "stranger": "1009"}
@@ -32,7 +33,8 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         self.thread = make_thread_id("google_chat", DIRECT, "0")
         self.other = make_thread_id("google_chat", HARBOUR, "0")
         self.order = "written" if server.pulls else "arrived"
-        self.lacks: frozenset[Lack] = frozenset({"bots_heard"}) if server.pulls else frozenset({"bots_heard", "polls"})
+        self.lacks: frozenset[Lack] = frozenset() if server.pulls else frozenset({"polls"})
+        self.kept.values["google_chat:google_chat", "name"] = "users/app"
 
     def make(self, **more: object) -> GoogleChatAdapter:
         """An adapter with the same store, as after a restart."""
@@ -102,6 +104,12 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
 
     def greeted(self) -> Sequence[str]:
         return [one.shown for one in self.server.said(HARBOUR)]
+
+    async def alerts(self, text: str) -> None:
+        await self.ready()
+        card: Json = {"sections": [{"widgets": [{"decoratedText": {"topLabel": "db1", "text": f"<b>{text}</b>"}}]}]}
+        more: Given = {"cardsV2": [{"cardId": "1", "card": card}]}
+        await self.server.says(HARBOUR, "", user="otherbot", named=False, more=more)
 
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
         await self.ready()

@@ -117,6 +117,18 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
         more: Given = {"attachments": [shared, link]}
         await self.server.says(self.channel, text, thread_ts=self.root, more=more)
 
+    async def names_by_edit(self, message_id: str, text: str) -> None:
+        await self.server.changes(message_id, f"<@{BOT}> {text}")
+
+    async def resembles(self, text: str) -> None:
+        for name in (f"<@{BOT}9>", f"@{BOT}", f"<#{BOT}>"):
+            await self.server.says(CHANNEL, f"{name} {text}")
+
+    async def alerts(self, text: str) -> None:
+        section: Json = {"type": "section", "text": {"type": "mrkdwn", "text": f"*{text}*"}}
+        attachment: Json = {"color": "#f00", "blocks": [section], "fallback": "[no preview available]", "id": 1}
+        await self.server.says(CHANNEL, "", user="UOTHERBOT", more={"attachments": [attachment]})
+
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
         root = thread_address(self.other).thread
         if place == "chat":

@@ -119,6 +119,12 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
     def greeted(self) -> Sequence[str]:
         return [one.text for one in self.server.said(GROUP)]
 
+    async def names_by_edit(self, message_id: str, text: str) -> None:
+        root = message_id if self.place == CHANNEL else ""
+        name = "<at>Shoal</at>"
+        entity: Json = {"type": "mention", "text": name, "mentioned": {"id": BOT, "name": "Shoal"}}
+        await self.server.changes(self.place, message_id, f"{name} {text}", root=root, entities=[entity])
+
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
         await self.ready()
         if place == "chat":

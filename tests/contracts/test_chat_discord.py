@@ -21,7 +21,7 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Route, Shown, Who, serving
 from shoal.testing.platforms.discord import TOKEN, FakeDiscord
-from shoal.testing.platforms.discord_world import ADA, BOT
+from shoal.testing.platforms.discord_world import ADA, BOT, OTHER_ROLE
 from shoal.testing.platforms.wire import Given, Json
 
 STRANGER = "700000000000000009"
@@ -126,6 +126,17 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
 
     async def sends(self, kind: Kind) -> None:
         await self.server.says(self.channel, "", more=OTHERS[kind])
+
+    async def names_by_edit(self, message_id: str, text: str) -> None:
+        await self.server.changes(message_id, f"<@{BOT}> {text}")
+
+    async def resembles(self, text: str) -> None:
+        for name in (f"<@{BOT}9>", f"<@&{OTHER_ROLE}>", "@shoal"):
+            await self.server.says(self.harbour, f"{name} {text}")
+
+    async def alerts(self, text: str) -> None:
+        embed: Json = {"type": "rich", "title": "Monitor", "description": text, "fields": [], "color": 0}
+        await self.server.says(self.harbour, "", user=OTHER_BOT, more={"embeds": [embed]})
 
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
         if place == "chat":

@@ -133,6 +133,13 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
         await self.ready()
         await self.server.adds(-100, user={"ada": 7, "stranger": 9}[by])
 
+    async def names_by_edit(self, message_id: str, text: str) -> None:
+        await self.server.changes(int(message_id), f"@{BOT_NAME} {text}")
+
+    async def resembles(self, text: str) -> None:
+        for name in (f"@{BOT_NAME}_two", f"mail@{BOT_NAME}.org", f"İ@{BOT_NAME}x"):
+            await self.server.says(-100, f"{name} {text}", topic=41)
+
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
         if place == "chat":
             self.server.barred["-100"] = "Forbidden: bot was kicked from the supergroup chat"

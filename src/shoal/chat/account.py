@@ -36,6 +36,8 @@ TAKEN = HttpAnswer(200, b"{}")
 BEFORE_MAX = 8
 """Messages of a channel that come along with a mention there."""
 BEFORE_HOURS = 6.0
+CHANGED_HOURS = 24.0
+"""A message that is older starts no turn where somebody adds the agent's name to it."""
 CONTEXT_SECONDS_MAX = 3.0
 """How long a platform is asked what a message refers to; what it has not told by then is left out."""
 OVERHEARD_MAX = 1000
@@ -207,6 +209,12 @@ class ChatAccount(Generic[S]):
         changed = self._pending.apply(msgspec.structs.replace(prompt, attachments=tuple(saved)))
         return await submit(changed, inbox) if changed is not None else ""
 
+    async def _is_unheard(self, prompt: Prompt, prefix: str, inbox: InboxPort) -> bool:
+        """Whether a message that was changed so that it names the agent was not for it before, and is new enough to be
+        answered. Raises StoreError."""
+        is_new = self._clock.now() - prompt.at <= timedelta(hours=CHANGED_HOURS)
+        return is_new and await inbox.thread_of(prefix, "", prompt.key) is None
+
     def _prefix(self, channel: str) -> str:
         """What the ids of a channel's threads begin with. Raises InvalidId."""
         return channel_of(make_thread_id(self.platform, channel, "0"))
@@ -236,12 +244,16 @@ class ChatAccount(Generic[S]):
             await self._subscribe(thread)
         if is_named or listen == "all" or (follows and listen == "threads"):
             return True
+        self._overhear(prompt, files)
+        return False
+
+    def _overhear(self, prompt: Prompt, files: Iterable[IncomingFile]) -> None:
+        """Remember what was not for the agent until it is named there."""
         place = self._place_before(prompt)
         before, coming = self._overheard.get(place) or deque(maxlen=BEFORE_MAX), tuple(files)
         own = tuple(file for file, _ in coming if file.author is None)
         before.append((msgspec.structs.replace(prompt, attachments=own), coming))
         self._overheard.put(place, before)
-        return False
 
     def _with_its_lines(self, prompt: Prompt, inbox: InboxPort) -> Prompt:
         """A message that would begin a thread, in the thread that its author began just before; others as they are."""

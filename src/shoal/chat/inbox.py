@@ -209,10 +209,8 @@ class Intake:
                     event.came_of_it = await self._take(event.content)
                     await self._forget(event)
                 except (PlatformError, StoreError, InvalidId) as error:
-                    is_passing = isinstance(error, StoreError) or not (
-                        isinstance(error, InvalidId) or error.permanent or error.barred
-                    )
-                    if not is_passing:
+                    refused = isinstance(error, PlatformError) and (error.permanent or error.barred)
+                    if isinstance(error, InvalidId) or refused:
                         log.warning("an event was dropped: %s", error, extra=extra)
                         await self._forget(event)
                     elif event.key:

@@ -154,13 +154,6 @@ class _Embed(msgspec.Struct, frozen=True):
     footer: _EmbedPart | None = None
 
 
-class _Component(msgspec.Struct, frozen=True):
-    """A part of a message that is laid out by its author: a text, or what holds others."""
-
-    content: str | None = None
-    components: tuple["_Component", ...] = ()
-
-
 class SnapshotContent(msgspec.Struct, frozen=True):
     """What a message says: of one that is passed on, all that is told."""
 
@@ -169,7 +162,7 @@ class SnapshotContent(msgspec.Struct, frozen=True):
     sticker_items: tuple[_StickerItem, ...] = ()
     poll: _DiscordPoll | None = None
     embeds: tuple[_Embed, ...] = ()
-    components: tuple[_Component, ...] = ()
+    components: tuple[msgspec.Raw, ...] = ()
 
 
 class RepliedMessage(SnapshotContent, frozen=True, kw_only=True):
@@ -196,6 +189,7 @@ class DiscordMessage(RepliedMessage, frozen=True, kw_only=True):
     type: int = 0
     webhook_id: str | None = None
     nonce: str | int | None = None
+    mention_roles: tuple[str, ...] = ()
     message_reference: _MessageReference | None = None
     referenced_message: RepliedMessage | None = None
 
@@ -230,6 +224,17 @@ class DiscordChannel(msgspec.Struct, frozen=True):
     guild_id: str = ""
     parent_id: str | None = None
     last_message_id: str | None = None
+
+
+class _RoleTags(msgspec.Struct, frozen=True):
+    bot_id: str = ""
+
+
+class GuildRole(msgspec.Struct, frozen=True):
+    """A role of a server; that of a bot itself, which Discord makes for it, names the bot."""
+
+    id: str
+    tags: _RoleTags = _RoleTags()
 
 
 class Guild(msgspec.Struct, frozen=True):

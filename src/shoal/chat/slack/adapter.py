@@ -54,6 +54,7 @@ from shoal.chat.slack.wire import (
     SlackPosted,
     SlashCommand,
     SocketOpened,
+    cards_of,
     check_package,
     command_in,
     edited_at,
@@ -235,6 +236,13 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 after, before = event.message, event.previous_message
                 if after is None or after.user in nobody or after.bot_id or not is_about_message(event):
                     return
+                if is_addressed(after, self._me) and not is_direct(event.channel):
+                    named = msgspec.structs.replace(after, type="message", channel=event.channel)
+                    if is_written(named, self._me) and await self._is_unheard(
+                        prompt_of(self.platform, named, self._me), self._prefix(event.channel), inbox
+                    ):
+                        await self._take_message(named, inbox)
+                        return
                 if after.subtype == "tombstone":  # what is left of a deleted message that has replies
                     await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
                     return
@@ -341,7 +349,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             author = await self._api.author(message.user)
         files = tuple(Attachment(file.label, file.mimetype, file.size) for file in message.files)
         prompt = prompt_of(self.platform, message, self._me)
-        return msgspec.structs.replace(prompt, thread=thread, author=author, attachments=files)
+        is_app = author.is_bot or bool(message.bot_id)
+        text = "\n".join(filter(None, (prompt.text, cards_of(message, self._me) if is_app else "")))
+        return msgspec.structs.replace(prompt, thread=thread, text=text, author=author, attachments=files)
 
     async def _incoming(self, file: SlackFile) -> IncomingFile:
         """A file that came with a message; one of another organisation is told of by its id alone."""

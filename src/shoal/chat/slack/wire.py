@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from shoal.chat.cards import CardForm, Part, words_of
 from shoal.chat.http import (
     CALL_SECONDS,
     TRANSFER_SECONDS,
@@ -142,6 +143,9 @@ class _Shared(msgspec.Struct, frozen=True):
     fallback: str = ""
     ts: str | float = ""
     files: tuple[SlackFile, ...] = ()
+    blocks: tuple[msgspec.Raw, ...] = ()
+    message_blocks: tuple[msgspec.Raw, ...] = ()
+    attachments: tuple[msgspec.Raw, ...] = ()
 
     @property
     def is_message(self) -> bool:
@@ -188,6 +192,7 @@ class SlackMessage(msgspec.Struct, frozen=True):
     item: _ReactedItem | None = None
     metadata: _MessageMetadata | None = None
     attachments: tuple[msgspec.Raw, ...] | None = ()
+    blocks: tuple[msgspec.Raw, ...] | None = ()
     edited: _Stamped | None = None
     inviter: str = ""
     tab: str = ""
@@ -637,6 +642,63 @@ def prompt_of(platform: str, message: SlackMessage, me: SlackBot) -> Prompt:
     )
 
 
+def cards_of(message: SlackMessage, me: SlackBot) -> str:
+    """What an app says in blocks and attachments, without what its text says already."""
+    written = text_of(message.text or "", me)
+    return _without(written, [*(message.blocks or ()), *(message.attachments or ())], me)
+
+
+def _without(written: str, cards: Sequence[msgspec.Raw], me: SlackBot) -> str:
+    """The words of cards, line by line, without those that are written."""
+    form = _form(me)
+    lines = (line for card in cards for line in (words_of(card, form) or words_of(card, _FALLBACK)).splitlines())
+    return "\n".join(line for line in dict.fromkeys(lines) if line.strip() not in written)
+
+
+def _form(me: SlackBot) -> CardForm:
+    """Blocks and attachments. Sources: docs.slack.dev/reference/block-kit/blocks and
+    docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments."""
+
+    def leaf(part: Part) -> str | None:
+        """What a part says that has no words of its own, or words in Slack's marks."""
+        kind, url = part.get("type"), part.get("url")
+        text = part.get("text")
+        match kind:
+            case "mrkdwn" | "markdown" if isinstance(text, str):
+                return text_of(text, me)
+            case "link":
+                return f"{text} ({url})" if text and text != url else str(url or "")
+            case "emoji":
+                return f":{part.get('name', '')}:"
+            case "user" | "channel" | "usergroup":
+                sign = {"user": "@", "channel": "#", "usergroup": "!subteam^"}[kind]
+                return f"<{sign}{part.get(f'{kind}_id', '')}>"
+            case "broadcast":
+                return f"@{part.get('range', '')}"
+            case "date":
+                return str(part.get("fallback") or part.get("timestamp", ""))
+            case "button" | "workflow_button":
+                label = text.get("text", "") if isinstance(text, Mapping) else text or ""
+                return f"{label} ({url})" if url else ""
+            case "actions" | "input":
+                return None
+            case str() if kind.endswith(("_select", "_picker", "picker", "overflow", "checkboxes", "radio_buttons")):
+                return ""  # what people may choose there is nothing that was said
+            case _:
+                return None
+
+    return CardForm(said=_SAID, rows=frozenset({"rows"}), inline=_INLINE, pairs=(("title", "value"),), leaf=leaf)
+
+
+_SAID = frozenset(
+    """text pretext author_name title footer alt_text description subtitle label details heading
+    username""".split()  # noqa: SIM905
+)
+_FALLBACK = CardForm(said=frozenset({"fallback"}))
+"""What an attachment says where it can be shown as nothing but text."""
+_INLINE = frozenset({"rich_text_section", "rich_text_preformatted", "rich_text_quote"})
+
+
 def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
     """The messages that are shared with it. Who wrote them is told by a name alone, which nobody vouches for."""
     found: list[Reference] = []
@@ -647,7 +709,10 @@ def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
             continue
         if shared.is_message or {"is_share", "is_msg_unfurl"}.intersection(odd):  # in doubt it is one
             files = (f"[file {file.label}]" for file in shared.files)
-            said = "\n".join(filter(None, (text_of(shared.text or shared.fallback, me), *files)))
+            text = text_of(shared.text, me)
+            cards = _without(text, [*shared.blocks, *shared.message_blocks, *shared.attachments], me)
+            told = "\n".join(filter(None, (text, cards))) or text_of(shared.fallback, me)
+            said = "\n".join(filter(None, (told, *files)))
             author = Author("", shared.author_name, trusted=False)
             kind = "forward" if shared.is_share and not message.text else "quote"
             found.append(Reference(kind, said, author, str(shared.ts)))

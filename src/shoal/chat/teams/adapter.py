@@ -36,6 +36,7 @@ from shoal.chat.teams.wire import (
     prompt_of,
     text_of,
     thread_of,
+    untold_files,
 )
 from shoal.chat.tokens import BadToken, check_package
 from shoal.domain.clock import Clock
@@ -199,6 +200,8 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             match activity.type, activity.name:
                 case "message", _:
                     await self._take_message(activity, inbox)
+                case "messageUpdate", _ if await self._begins_a_turn(activity, inbox):
+                    await self._take_message(activity, inbox)
                 case "messageUpdate", _ if text_of(activity):
                     now = prompt_of(self.platform, activity, self._clock.now())
                     at = now.at if activity.timestamp else None
@@ -220,6 +223,8 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
                 case "invoke", "fileConsent/invoke":
                     consent = self._decode(activity.value, FileConsent, "fileConsent/invoke")
                     answer = await self._take_consent(consent) if consent is not None and consent.action else ""
+                    if answer in ("", OFFER_GONE) and activity.reply_to_id:  # the card that asked is over
+                        await self._withdraw_card(thread_of(self.platform, activity), activity.reply_to_id)
                     if answer:
                         await self._answer(prompt_of(self.platform, activity, self._clock.now()), answer)
                 case "invoke", name:
@@ -256,6 +261,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             (Attachment(name, media_type), partial(self._api.fetch_file, url, self.download_bytes_max))
             for name, media_type, url in files_of(activity)
         ]
+        files += [(Attachment("a file"), _not_handed_out)] * untold_files(activity)
         if not prompt.direct and not await self._is_meant(
             prompt, inbox, files, is_named=is_named, opens=in_channel, follows=follows
         ):
@@ -268,6 +274,21 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             people[sender.name] = sender.id
         self._people.put(channel, people)
         await self._take_in(prompt, inbox, files)
+
+    async def _begins_a_turn(self, activity: TeamsActivity, inbox: InboxPort) -> bool:
+        """Whether a change names the bot in a message that was not for it before. Raises StoreError, InvalidId."""
+        if is_direct(activity) or not is_addressed(activity):
+            return False
+        channel = channel_of(activity)
+        prompt = prompt_of(self.platform, activity, self._clock.now())
+        return await self._is_unheard(prompt, self._prefix(channel), inbox)
+
+    async def _withdraw_card(self, thread: ThreadId, message_id: str) -> None:
+        """Take away a card that asks nothing any more, so that nobody presses it again."""
+        try:
+            await self.delete(thread, message_id)
+        except PlatformError as error:
+            log.info("a consent card was left", extra={"platform": self.platform, "why": str(error)})
 
     async def _take_consent(self, consent: FileConsent) -> str:
         """Put an offered file where it was accepted, once, or forget it; returns what to say. Raises StoreError."""
@@ -395,6 +416,10 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
                 return thread
             await self._store.put(scope, user, channel)
         return make_thread_id(self.platform, channel, CHAT)
+
+
+async def _not_handed_out() -> bytes:
+    raise PlatformError("Teams hands bots no files of channels and groups, and no names. Ask for it in a direct chat.")
 
 
 def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, ...] = ()) -> Fields:

@@ -195,7 +195,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         if update.message is not None:
             age_seconds = self._clock.now().timestamp() - update.message.date
             if self._settings.mode != "webhook" or age_seconds <= UPDATE_SECONDS_MAX:
-                await self._take_message(update, event, inbox)
+                await self._take_message(update.message, event, inbox)
             return True
         edited, reaction, click = update.edited_message, update.message_reaction, update.callback_query
         member = update.my_chat_member
@@ -211,7 +211,12 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         elif edited is not None:
             prompt = prompt_of(self.platform, edited, self._me)
             is_moving = edited.location is not None  # a live location is told anew all the time
-            if prompt is not None and prompt.text and not prompt.author.is_bot and not is_moving:
+            if prompt is None or prompt.author.is_bot or is_moving:
+                return True
+            is_named = edited.chat.type != "private" and is_addressed(edited, self._me)
+            if is_named and await self._is_unheard(prompt, self._prefix(str(edited.chat.id)), inbox):
+                await self._take_message(edited, event, inbox)
+            elif prompt.text:
                 change = Edit(
                     prompt.thread, prompt.key, prompt.text, prompt.author, prompt.message_id, at=prompt.edited_at
                 )
@@ -230,12 +235,11 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             self._not_understood(unknown_update(event))
         return True
 
-    async def _take_message(self, update: Update, event: str, inbox: InboxPort) -> None:
+    async def _take_message(self, message: TelegramMessage, event: str, inbox: InboxPort) -> None:
         """Direct messages are meant; in groups as the bot listens there, where a topic is a thread. The pictures of an
         album come one by one, and one of them has its words: what names the bot in one of them names it in all."""
-        message = update.message
-        prompt = prompt_of(self.platform, message, self._me) if message is not None else None
-        if message is None or prompt is None or prompt.author.is_bot:
+        prompt = prompt_of(self.platform, message, self._me)
+        if prompt is None or prompt.author.is_bot:
             return
         is_direct = message.chat.type == "private"
         album = f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""

@@ -302,12 +302,17 @@ class TelegramMessage(_Content):
     @property
     def said(self) -> str:
         """Its words, with the addresses behind them."""
-        units = (self.text or self.caption).encode("utf-16-le")
+        return self.said_without(range(0))
+
+    def said_without(self, units: range) -> str:
+        """Its words but for these UTF-16 units, with the addresses behind them."""
+        encoded = (self.text or self.caption).encode("utf-16-le")
         links = [one for one in self.entities or self.caption_entities if one.url and one.type == "text_link"]
-        for link in sorted(links, key=attrgetter("offset"), reverse=True):
-            end = 2 * (link.offset + link.length)
-            units = units[:end] + f" ({link.url})".encode("utf-16-le") + units[end:]
-        return units.decode("utf-16-le", "replace")
+        changes = [(one.offset + one.length, one.offset + one.length, f" ({one.url})") for one in links]
+        changes += [(units.start, units.stop, "")] if units else []
+        for start, end, text in sorted(changes, reverse=True):
+            encoded = encoded[: 2 * start] + text.encode("utf-16-le") + encoded[2 * end :]
+        return encoded.decode("utf-16-le", "replace")
 
     @property
     def answered(self) -> "TelegramMessage | None":
@@ -401,16 +406,30 @@ def is_addressed(message: TelegramMessage, me: TelegramUser) -> bool:
     """Whether a message in a group is meant for the bot: it mentions the bot, answers it or is a command."""
     if message.answered is not None and is_of(message.answered, me):
         return True
+    is_command = any(
+        entity.type == "bot_command" and "@" not in _marked(message, entity)
+        for entity in message.entities or message.caption_entities
+    )
+    return is_command or bool(mention_in(message, me))
+
+
+def _marked(message: TelegramMessage, entity: _TelegramEntity) -> str:
     units = (message.text or message.caption).encode("utf-16-le")
-    for entity in message.entities or message.caption_entities:
-        part = units[2 * entity.offset : 2 * (entity.offset + entity.length)].decode("utf-16-le", "replace")
-        if entity.type == "mention" and part.lower() == f"@{me.username.lower()}":
-            return True
-        if entity.type == "text_mention" and entity.user is not None and entity.user.id == me.id:
-            return True
-        if entity.type == "bot_command" and part.partition("@")[2].lower() in ("", me.username.lower()):
-            return True
-    return False
+    return units[2 * entity.offset : 2 * (entity.offset + entity.length)].decode("utf-16-le", "replace")
+
+
+def mention_in(message: TelegramMessage, me: TelegramUser) -> range:
+    """Where the bot is named first, in UTF-16 units; empty for nowhere. Telegram marks what is a name: one inside
+    another word is none."""
+    name = f"@{me.username}".lower()
+    for entity in sorted(message.entities or message.caption_entities, key=attrgetter("offset")):
+        end, part = entity.offset + entity.length, _marked(message, entity).lower()
+        is_name = entity.type == "mention" and part == name
+        if is_name or (entity.type == "text_mention" and entity.user is not None and entity.user.id == me.id):
+            return range(entity.offset, end)
+        if entity.type == "bot_command" and part.partition("@")[2] == name[1:]:
+            return range(end - len(name), end)
+    return range(0)
 
 
 def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prompt | None:
@@ -418,14 +437,11 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
     author = sender_of(message)
     if author is None:
         return None
-    text = message.said
-    mention = f"@{me.username}".lower()
-    at = text.lower().find(mention) if me.username else -1
-    if text.startswith("/") and text[: at + len(mention)] != text.split(maxsplit=1)[0]:
-        at = -1  # what follows a command is left as it stands
-    if at >= 0:
-        after = text[at + len(mention) :]
-        text = f"{text[:at]}{after.lstrip() if at == 0 else after}".strip()
+    named, written = mention_in(message, me), message.text or message.caption
+    if written.startswith("/") and named.stop != len(written.split(maxsplit=1)[0]):
+        named = range(0)  # what follows a command is left as it stands
+    text = message.said_without(named)
+    text = text.strip() if named else text
     text = "\n".join(filter(None, (text, said_besides(message))))
     replied = message.answered
     passed_on = message.forward_origin is not None

@@ -3,8 +3,9 @@
 import pytest
 
 from shoal.domain.errors import PlatformError
+from shoal.domain.messages import Edit
 from shoal.domain.posts import HasAround, OutboundPost
-from shoal.testing.contracts.chat_peer import Inbox, Peer, serving
+from shoal.testing.contracts.chat_peer import Inbox, Peer, needs, serving
 
 TIDE = "High tide is at six."
 
@@ -35,3 +36,36 @@ class ChatReach:
             assert (caught.value.barred, caught.value.permanent) == (True, False), str(caught.value)
             peer.server.barred.clear()
             assert await peer.adapter.post(OutboundPost(thread, "k", TIDE))
+
+    async def test_a_name_that_an_edit_adds_starts_a_turn_once(self, peer: Peer, inbox: Inbox) -> None:
+        needs(peer, "people", "channels", "edits")
+        async with serving(peer.adapter, inbox):
+            wrote = await peer.in_channel("is the tide high?")
+            await peer.names_by_edit(wrote, "is the tide high or low?")
+            (prompt,) = await inbox.prompts(1)
+            await peer.server.redeliver()
+            await peer.names_by_edit(wrote, "is the tide high, or is it low?")
+            await inbox.until(lambda: any(isinstance(one, Edit) for one in inbox.came))
+        assert prompt.text == "is the tide high or low?"
+        assert [one.text for one in inbox.said()] == [prompt.text]
+        assert not any("is the tide high?" in one.text for one in prompt.refers_to), "it does not stand before itself"
+
+    async def test_a_longer_name_is_somebody_elses(self, peer: Peer, inbox: Inbox) -> None:
+        """It neither counts as the bot's nor is it cut out of what somebody writes."""
+        needs(peer, "people", "channels")
+        async with serving(peer.adapter, inbox):
+            await peer.resembles("what now?")
+            await peer.in_channel("is it?", named=True)
+            (prompt,) = await inbox.prompts(1)
+        assert prompt.text == "is it?"
+
+    async def test_an_alert_of_another_app_is_read_as_foreign(self, peer: Peer, inbox: Inbox) -> None:
+        """It starts nothing; whoever asks next has it before them."""
+        needs(peer, "people", "channels", "before", "bots", "bots_heard")
+        async with serving(peer.adapter, inbox):
+            await peer.alerts("ALERT: disk full on db1")
+            await peer.in_channel("why?", named=True)
+            (prompt,) = await inbox.prompts(1)
+        one = prompt.refers_to[-1]
+        assert (one.kind, one.author.trusted, one.author.is_bot) == ("before", False, True)
+        assert "ALERT: disk full on db1" in one.text

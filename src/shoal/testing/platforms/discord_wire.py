@@ -69,6 +69,7 @@ class Sent(msgspec.Struct):
     edits: int = 0
     hidden: bool = False
     at: float = 0.0
+    more: Given = {}
 
 
 class Room(msgspec.Struct):

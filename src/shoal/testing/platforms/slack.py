@@ -80,9 +80,9 @@ class FakeSlack(FakePlatform, Workspace):
         """Somebody writes; returns the message's timestamp. `more` are further fields of what Slack tells."""
         is_bot = bool(self.users[user]["is_bot"])
         bot_id = BOT_ID if user == BOT else "BOTHER" if is_bot else ""
-        sent = self.keep(Sent(self.stamp(), channel, user, text, thread_ts, file_ids=files, bot_id=bot_id))
+        sent = Sent(self.stamp(), channel, user, text, thread_ts, file_ids=files, bot_id=bot_id, more=more or {})
+        self.keep(sent)
         told = {**self.about(sent), "channel": channel, "channel_type": self.rooms[channel].kind, "event_ts": sent.ts}
-        told |= more or {}
         if files:
             told |= {"subtype": "file_share", "upload": True}
         await self.happens(told)

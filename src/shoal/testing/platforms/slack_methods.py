@@ -154,7 +154,7 @@ class Workspace:
             told |= {"blocks": message.blocks}
         if metadata and message.metadata:
             told |= {"metadata": message.metadata}
-        return told
+        return told | dict(message.more)
 
     # ---- messages ----
 

@@ -92,6 +92,7 @@ class FakeTelegram(FakePlatform):
         sent.text = text
         at = STARTED_AT + self._fresh()
         message: dict[str, Json] = {**self._message(sent), "from": user_of(sent.user), "edit_date": at}
+        message["entities"] = entities_of(text)
         await self._happens("edited_message", message)
 
     async def reacts(self, message_id: int, emoji: str, *, user: int = 7) -> None:
