@@ -331,6 +331,12 @@ class ChatAccount(Generic[S]):
             self.platform, kind, extra={"platform": self.platform},
         )  # fmt: skip
 
+    def _left_out(self, kind: str) -> None:
+        """Log once a kind of event that is left out on purpose."""
+        if kind not in self._unknown and len(self._unknown) < UNKNOWN_MAX:
+            self._unknown.add(kind)
+            log.info("left out on purpose", extra={"platform": self.platform, "kind": kind})
+
     def _decode(self, content: str | bytes | msgspec.Raw, kind: type[T], what: str) -> T | None:
         """What the platform sends, as far as its form is known; what is not counts as left out, and is told once a
         kind. None where nothing is left."""

@@ -331,6 +331,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         if not is_said(message, self._me):
             if message.type not in KNOWN_TYPES:
                 self._not_understood(f"message of the type {message.type}")
+            elif was_said(message, self._me):
+                self._left_out("message of a bot")
             return False
         message = await self._with_own_role(message)
         place = await self._place(message.channel_id, message.guild_id)

@@ -240,6 +240,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 told = await self._api.resource("GET", message.name, SpaceMessage)
             if told.sender.type == "BOT" and verb == "created" and await self._own_name() not in ("", told.sender.name):
                 self._overhear(self._read_back(told, told.space), ())
+            if told.sender.type == "BOT":
+                self._left_out("message of an app")
             if told.sender.type == "BOT" or verb not in ("created", "updated"):
                 continue
             if verb == "created":
@@ -268,6 +270,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         """Google Chat says what names the app; the rest comes with a subscription, and is meant as the app listens
         there."""
         if message.sender.type == "BOT" or not message.sender.name:
+            self._left_out("message of an app" if message.sender.name else "message of nobody")
             return
         self._note_seen(message)
         prompt = prompt_of(self.platform, message, space, self._clock.now())

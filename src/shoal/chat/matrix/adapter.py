@@ -335,6 +335,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 await self._pending.send(Edit(place, key, text, author, key, at=time_of(happened)), inbox)
         elif is_said(happened, content, self._me.user_id):
             await self._take_message(room, happened, content, inbox)
+        elif content.msgtype == "m.notice":
+            self._left_out("message of a bot")
         return True
 
     async def _take_named(self, room: str, changed: str, new: EventContent, inbox: InboxPort) -> bool:

@@ -208,7 +208,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     async def _take_call(self, call: EventCall) -> bool:
         """Take an event in; False when it could not be stored and has to come again."""
         known = self._decode(call.event, EventType, "event")
-        if known is None or not call.is_of(self._me.team_id):
+        if known is not None and not call.is_of(self._me.team_id):
+            self._left_out("event of another workspace")
+            known = None
+        if known is None:
             return True
         if known.type not in EVENTS:
             if known.type not in UNUSED_EVENTS:
@@ -297,6 +300,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         if is_of_unknown_kind(event):
             self._not_understood(f"message of the subtype {event.subtype}")
         if not is_written(event, self._me) or key in self._done:
+            if event.bot_id and event.bot_id != self._me.bot_id:
+                self._left_out("message of a bot")
             return
         prompt = prompt_of(self.platform, event, self._me)
         files = [await self._incoming(file) for file in event.files]
@@ -315,6 +320,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             else:
                 begins = not (parse_command(prompt.text) or await self._is_subscribed(prompt.thread))
         prompt = self._with_its_lines(msgspec.structs.replace(prompt, author=author), inbox)
+        if author.is_bot:
+            self._left_out("message of a bot")
         if author.is_bot or not await inbox.admits(prompt):
             return
         further: tuple[IncomingFile, ...] = ()

@@ -194,6 +194,8 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
     async def _take(self, activity: TeamsActivity, inbox: InboxPort) -> HttpAnswer:
         """Take a checked activity in and say what Teams is answered. Raises StoreError, InvalidId."""
         if is_of_bot(activity):
+            if activity.type == "message":
+                self._left_out("message of a bot")
             return TAKEN
         channel, author = channel_of(activity), author_of(activity.sender)
         async with self._locks.setdefault(activity.conversation.id, asyncio.Lock()):

@@ -196,6 +196,8 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             age_seconds = self._clock.now().timestamp() - update.message.date
             if self._settings.mode != "webhook" or age_seconds <= UPDATE_SECONDS_MAX:
                 await self._take_message(update.message, event, inbox)
+            else:
+                self._left_out("update older than two days")
             return True
         edited, reaction, click = update.edited_message, update.message_reaction, update.callback_query
         member = update.my_chat_member
@@ -240,6 +242,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         album come one by one, and one of them has its words: what names the bot in one of them names it in all."""
         prompt = prompt_of(self.platform, message, self._me)
         if prompt is None or prompt.author.is_bot:
+            self._left_out("message of a bot" if prompt is not None else "message of nobody")
             return
         is_direct = message.chat.type == "private"
         album = f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""

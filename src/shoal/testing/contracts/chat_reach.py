@@ -1,5 +1,7 @@
 """What a chat adapter's contract says of whom it reaches: places that take no posts, and what is meant for the bot."""
 
+import logging
+
 import pytest
 
 from shoal.domain.errors import PlatformError
@@ -69,3 +71,15 @@ class ChatReach:
         one = prompt.refers_to[-1]
         assert (one.kind, one.author.trusted, one.author.is_bot) == ("before", False, True)
         assert "ALERT: disk full on db1" in one.text
+
+    async def test_what_is_left_out_is_logged_once(
+        self, peer: Peer, inbox: Inbox, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        needs(peer, "people", "channels", "bots")
+        caplog.set_level(logging.INFO)
+        async with serving(peer.adapter, inbox):
+            for _ in range(3):
+                await peer.in_channel("The tide is in.", author="bot")
+            await peer.in_channel("is it?", named=True)
+            await inbox.prompts(1)
+        assert [one.message for one in caplog.records].count("left out on purpose") == 1
