@@ -349,11 +349,11 @@ class ChatAccount(Generic[S]):
             self._not_understood(f"{what} with {path} of an unknown form")
         return found
 
-    async def _greet(self, prompt: Prompt, inbox: InboxPort) -> None:
+    async def _greet(self, prompt: Prompt, inbox: InboxPort, text: str = GREETING) -> None:
         """Somebody has added the agent to a channel, or to their own conversations: it says who it is there, once. A
         stranger gets what strangers get. Raises StoreError."""
         if await inbox.admits(prompt) and await self._store.swap(f"greeted:{self.platform}", prompt.thread, None, "1"):
-            await self._say(prompt.thread, f"greeting:{prompt.thread}", GREETING)
+            await self._say(prompt.thread, f"greeting:{prompt.thread}", text)
 
     async def _take_reaction(self, reaction: Reaction, inbox: InboxPort) -> None:
         """Do what somebody's emoji says, and tell them where it did not count. Raises StoreError."""

@@ -304,7 +304,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 self._left_out("message of a bot")
             return
         prompt = prompt_of(self.platform, event, self._me)
-        files = [await self._incoming(file) for file in event.files]
+        files = [await self._incoming(file, event.user) for file in event.files]
         if not prompt.direct:
             answers = bool(event.thread_ts) and event.parent_user_id == self._me.user_id
             follows = bool(event.thread_ts) and await self._is_subscribed(prompt.thread)
@@ -360,8 +360,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         text = "\n".join(filter(None, (prompt.text, cards_of(message, self._me) if is_app else "")))
         return msgspec.structs.replace(prompt, thread=thread, text=text, author=author, attachments=files)
 
-    async def _incoming(self, file: SlackFile) -> IncomingFile:
-        """A file that came with a message; one of another organisation is told of by its id alone."""
+    async def _incoming(self, file: SlackFile, sharer: str) -> IncomingFile:
+        """A file that came with a message of its `sharer`, and whose it is if somebody else uploaded it; one of another
+        organisation is told of by its id alone."""
         failure: PlatformError | None = None
         if file.file_access == "check_file_info":
             try:
@@ -379,7 +380,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 raise PlatformError("Slack showed a login page. Give the app the scope files:read.")
             return found.body
 
-        return Attachment(file.label, file.mimetype or "application/octet-stream", file.size), fetch
+        author = await self._api.author(file.user) if file.user not in ("", sharer) else None
+        kind = file.mimetype or "application/octet-stream"
+        return Attachment(file.label, kind, file.size, author=author), fetch
 
     async def _take_deletion(self, channel: str, ts: str, user: str, inbox: InboxPort) -> None:
         place = make_thread_id(self.platform, channel, NO_THREAD)

@@ -120,6 +120,7 @@ class SlackFile(msgspec.Struct, frozen=True):
     id: str = ""
     name: str | None = None
     title: str | None = None
+    user: str = ""
     mimetype: str = ""
     size: int = 0
     url_private: str = ""

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount, IncomingFile
+from shoal.chat.account import GREETING, NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount, IncomingFile
 from shoal.chat.http import Fields, Json
 from shoal.chat.inbox import Recent, press
 from shoal.chat.telegram.wire import (
@@ -37,7 +37,7 @@ from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import SINGLE_MARKS, Dialect, before_lines, escaped, is_link, language_in, render_markup
-from shoal.domain.messages import Attachment, Edit, Prompt, Reaction
+from shoal.domain.messages import Attachment, Author, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
 from shoal.domain.settings_platforms import TelegramSettings
@@ -49,7 +49,14 @@ T = TypeVar("T")
 
 POLL_SECONDS = 25
 """How long Telegram holds a poll open when there is nothing."""
-ALLOWED_UPDATES: list[Json] = ["message", "edited_message", "message_reaction", "callback_query", "my_chat_member"]
+ALLOWED_UPDATES: list[Json] = [
+    "message", "edited_message", "channel_post", "edited_channel_post", "message_reaction", "callback_query",
+    "my_chat_member",
+]  # fmt: skip
+CHANNEL_GREETING = (
+    "Hello! Telegram does not tell me who writes here, so I answer posts that mention me once this channel may speak: "
+    "add {chat} to platforms.telegram.allow."
+)
 UPDATE_SECONDS_MAX = 172_800.0
 """An update by webhook that is older is dropped. Telegram keeps updates for a day, and the secret in the header covers
 neither content nor time; so a replayed call is refused long before its message is forgotten."""
@@ -192,15 +199,16 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             self._not_understood(unknown_update(event))
             log.info("an update of an unknown form", extra={"platform": self.platform, "why": str(error)})
             return False
-        if update.message is not None:
-            age_seconds = self._clock.now().timestamp() - update.message.date
+        message = update.message or update.channel_post
+        if message is not None:
+            age_seconds = self._clock.now().timestamp() - message.date
             if self._settings.mode != "webhook" or age_seconds <= UPDATE_SECONDS_MAX:
-                await self._take_message(update.message, event, inbox)
+                await self._take_message(message, event, inbox)
             else:
                 self._left_out("update older than two days")
             return True
-        edited, reaction, click = update.edited_message, update.message_reaction, update.callback_query
-        member = update.my_chat_member
+        edited = update.edited_message or update.edited_channel_post
+        reaction, click, member = update.message_reaction, update.callback_query, update.my_chat_member
         if click is not None:
             answer = "This message is too old."
             if click.message is not None and not click.sender.is_bot:
@@ -232,7 +240,11 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         elif member is not None:
             if member.is_added:
                 thread = make_thread_id(self.platform, str(member.chat.id), NO_TOPIC)
-                await self._greet(Prompt(thread, "added", "", author_of(member.sender), self._clock.now()), inbox)
+                come = Prompt(thread, "added", "", author_of(member.sender), self._clock.now())
+                writer = msgspec.structs.replace(come, author=Author(str(member.chat.id), trusted=False))
+                may_speak = member.chat.type != "channel" or await inbox.admits(writer)
+                text = GREETING if may_speak else CHANNEL_GREETING.format(chat=f'"{member.chat.id}"')
+                await self._greet(come, inbox, text)
         elif reaction is None:
             self._not_understood(unknown_update(event))
         return True

@@ -210,6 +210,7 @@ class _Dice(msgspec.Struct):
 
 class _Titled(msgspec.Struct):
     title: str = ""
+    description: str = ""
 
 
 class _ChecklistTask(msgspec.Struct):
@@ -298,6 +299,8 @@ class TelegramMessage(_Content):
     forward_origin: _ForwardOrigin | None = None
     media_group_id: str = ""
     edit_date: int = 0
+    via_bot: TelegramUser | None = None
+    sender_business_bot: TelegramUser | None = None
 
     @property
     def said(self) -> str:
@@ -313,6 +316,15 @@ class TelegramMessage(_Content):
         for start, end, text in sorted(changes, reverse=True):
             encoded = encoded[: 2 * start] + text.encode("utf-16-le") + encoded[2 * end :]
         return encoded.decode("utf-16-le", "replace")
+
+    @property
+    def maker(self) -> Author | None:
+        """Who made what somebody sends who did not make it themselves: whoever said first what is passed on, or the bot
+        whose answer they picked or which writes for them."""
+        if self.forward_origin is not None:
+            return _origin_of(self.forward_origin)
+        bot = self.via_bot or self.sender_business_bot
+        return author_of(bot) if bot is not None else None
 
     @property
     def answered(self) -> "TelegramMessage | None":
@@ -370,6 +382,8 @@ class Update(msgspec.Struct):
     update_id: int
     message: TelegramMessage | None = None
     edited_message: TelegramMessage | None = None
+    channel_post: TelegramMessage | None = None
+    edited_channel_post: TelegramMessage | None = None
     message_reaction: _MessageReaction | None = None
     callback_query: CallbackQuery | None = None
     my_chat_member: _MemberUpdated | None = None
@@ -444,8 +458,8 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
     text = text.strip() if named else text
     text = "\n".join(filter(None, (text, said_besides(message))))
     replied = message.answered
-    passed_on = message.forward_origin is not None
-    refers = replied or message.external_reply or message.reply_to_story or passed_on
+    passed_on = message.maker is not None
+    refers = replied or message.external_reply or message.reply_to_story or passed_on or shown_by(message)
     return Prompt(
         thread=thread_of(platform, message),
         key=f"{message.chat.id}/{message.message_id}",
@@ -479,17 +493,19 @@ def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list
         found.append(Reference(kind, said, _origin_of(external.origin), str(external.message_id or "")))
     if message.reply_to_story is not None:
         found.append(Reference("reply", "[a story]", _author_as(message.reply_to_story.chat)))
-    if message.forward_origin is not None:
-        said = text or _all_said(message)
-        found.append(Reference("forward", said, _origin_of(message.forward_origin), str(message.message_id)))
+    shown = shown_by(message)
+    if message.maker is not None:
+        said = "\n".join(filter(None, (text, shown))) or _all_said(message)
+        found.append(Reference("forward", said, message.maker, str(message.message_id)))
+    elif shown:
+        found.append(Reference("forward", shown, Author("", trusted=False), str(message.message_id)))
     return found
 
 
 def _all_said(content: _Content, text: str = "") -> str:
     file = file_of(content)
-    return "\n".join(
-        filter(None, (text, said_besides(content), f"[file {file.file_name}]" if file is not None else ""))
-    )
+    name = f"[file {file.file_name}]" if file is not None else ""
+    return "\n".join(filter(None, (text, said_besides(content), shown_by(content), name)))
 
 
 def is_of(message: TelegramMessage, user: TelegramUser) -> bool:
@@ -498,7 +514,7 @@ def is_of(message: TelegramMessage, user: TelegramUser) -> bool:
 
 def author_in(message: TelegramMessage) -> Author | None:
     """Whose words a message has: of what is passed on whoever said it first."""
-    return sender_of(message) if message.forward_origin is None else _origin_of(message.forward_origin)
+    return message.maker or sender_of(message)
 
 
 def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramFile, Author | None]]:
@@ -506,7 +522,7 @@ def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramF
     found: list[tuple[TelegramFile, Author | None]] = []
     own, replied, external = file_of(message), message.answered, message.external_reply
     if own is not None:
-        found.append((own, author_in(message) if message.forward_origin is not None else None))
+        found.append((own, message.maker))
     shown = file_of(replied) if replied is not None and not is_of(replied, me) else None  # "what is this?"
     if replied is not None and shown is not None:
         found.append((shown, author_in(replied) or Author("", trusted=False)))
@@ -524,26 +540,34 @@ def _origin_of(origin: _ForwardOrigin) -> Author:
     return Author("", " ".join(filter(None, (name, origin.author_signature))), trusted=False)
 
 
-def said_besides(message: _Content) -> str:
-    """What a message says in another way than by words and files; empty for none."""
+def shown_by(message: _Content) -> str:
+    """What a message shows that others have written, whoever sends it: a game or an invoice of a bot, a place of a map,
+    a contact, a poll. Empty for none."""
     parts: list[str] = []
-    if message.sticker is not None:
-        parts.append(f"[a sticker: {message.sticker.emoji or message.sticker.set_name or 'without an emoji'}]")
-    place = message.venue.location if message.venue is not None else message.location
-    if place is not None:
-        name = f"{message.venue.title}, {message.venue.address}, " if message.venue is not None else ""
-        parts.append(f"[a location: {name}{place.latitude:.6f}, {place.longitude:.6f}]")
+    if message.venue is not None:
+        venue, place = message.venue, message.venue.location
+        parts.append(f"[a location: {venue.title}, {venue.address}, {place.latitude:.6f}, {place.longitude:.6f}]")
     if message.contact is not None:
         contact = message.contact
         name = " ".join(filter(None, (contact.first_name, contact.last_name)))
         parts.append(f"[a contact: {name}, {contact.phone_number}]")
     if message.poll is not None:
         parts.append(f"[a poll: {message.poll.question} {' / '.join(option.text for option in message.poll.options)}]")
-    if message.dice is not None:
-        parts.append(f"[thrown: {message.dice.emoji} {message.dice.value}]")
     for kind, titled in (("a game", message.game), ("an invoice", message.invoice)):
         if titled is not None:
-            parts.append(f"[{kind}: {titled.title}]")
+            parts.append(f"[{kind}: {': '.join(filter(None, (titled.title, titled.description)))}]")
+    return "\n".join(parts)
+
+
+def said_besides(message: _Content) -> str:
+    """What a message says in another way than by words and files; empty for none."""
+    parts: list[str] = []
+    if message.sticker is not None:
+        parts.append(f"[a sticker: {message.sticker.emoji or message.sticker.set_name or 'without an emoji'}]")
+    if message.location is not None and message.venue is None:
+        parts.append(f"[a location: {message.location.latitude:.6f}, {message.location.longitude:.6f}]")
+    if message.dice is not None:
+        parts.append(f"[thrown: {message.dice.emoji} {message.dice.value}]")
     if message.checklist is not None:
         tasks = " / ".join(task.said for task in message.checklist.tasks)
         parts.append(f"[a checklist: {': '.join(filter(None, (message.checklist.title, tasks)))}]")
@@ -595,7 +619,8 @@ _NOTICE = re.compile(
 
 def unknown_kind(event: str) -> str:
     """What kind of message an update brings of which nothing is read; empty for a note that nobody wrote."""
-    message = msgspec.json.decode(event, type=_RawUpdate).message
+    update = msgspec.json.decode(event, type=_RawUpdate)
+    message = update.message or update.channel_post
     kinds = sorted(message.keys() - ENVELOPE)
     return "" if any(_NOTICE.fullmatch(kind) for kind in kinds) else ", ".join(kinds) or "empty"
 
@@ -627,6 +652,7 @@ def chat_in(event: bytes | msgspec.Raw) -> str:
 
 class _RawUpdate(msgspec.Struct):
     message: dict[str, msgspec.Raw] = {}
+    channel_post: dict[str, msgspec.Raw] = {}
 
 
 class _InChat(msgspec.Struct):

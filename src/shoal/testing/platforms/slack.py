@@ -91,10 +91,14 @@ class FakeSlack(FakePlatform, Workspace):
         return sent.ts
 
     async def sends_file(
-        self, channel: str, name: str, content: bytes, *, text: str = "", thread_ts: str = "", user: str = "UADA"
-    ) -> str:
-        """Somebody sends a file."""
-        file = self.new_file(name, len(content), user)
+        self, channel: str, name: str, content: bytes, *, text: str = "", thread_ts: str = "", user: str = "UADA",
+        uploaded_by: str = "",
+    ) -> str:  # fmt: skip
+        """Somebody sends a file, or shares one that somebody else uploaded, who stays the file's `user`.
+
+        Source: docs.slack.dev/reference/objects/file-object.
+        """
+        file = self.new_file(name, len(content), uploaded_by or user)
         self.contents[file] = content
         return await self.says(channel, text, user=user, thread_ts=thread_ts, files=(file,))
 
