@@ -32,6 +32,7 @@ from shoal.backend import Backend, Role, open_backend, unwrapped
 from shoal.backups import Backups, backup_place
 from shoal.config import Config, default_model, open_catalog, with_ollama
 from shoal.config.secrets import watch_secrets
+from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
 from shoal.domain.clock import Clock, SystemClock
@@ -219,7 +220,8 @@ class App:
             )
         opened, gave_up = self.orchestrator.opened, self.orchestrator.gave_up
         receive = partial(adapter.run, self.gates.get(name, self.inbox))
-        send = partial(self.senders.run, name, opened, gave_up, self.voice.say)
+        barred = BarredChats(name, self.store.settings, partial(self.notices.of_unposted, is_kept=True))
+        send = partial(self.senders.run, name, opened, gave_up, self.voice.say, barred)
         self.backend.add_single(f"platform {name}", receive, send)
 
     async def remove_platform(self, name: str) -> None:
@@ -307,7 +309,10 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         senders = Senders(adapters, hub, store.outbox, clock, folders)
         due_triggers = asyncio.Event()
         outlets = LiveToolServices(store, home, clock, prompt_files, artifacts, senders.post, due_triggers.set)
-        notices = Notices(store, clock, adapters, config.agents.default_agent, senders.post, notes)
+        approvers = approvers_of(config)
+        notices = Notices(
+            store, clock, adapters, config.agents.default_agent, senders.post, notes, lambda: tuple(approvers)
+        )
         backups = Backups(
             home,
             backup_place(config, home),
@@ -375,7 +380,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         stopping = asyncio.Event()
         attachments = Attachments(home, web, config.context, clock, tainted_files)
         voice = _open_voice(config, clock, stack, spending, store, home, links.people, adapters, folders, outlets)
-        approvers = approvers_of(config)
         snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, folders)
         orchestrator = Orchestrator(
             ActorServices(
@@ -404,6 +408,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             approvers=approvers,
             tell_disabled=partial(tell_switched_off, store.triggers, notices.of_trigger),
             snapshots=snapshots,
+            tell_unposted=partial(notices.of_unposted, is_kept=False),
         )
         processes = ProcessService(
             store.processes,

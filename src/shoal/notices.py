@@ -2,20 +2,22 @@
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 
 from shoal.actors.access_gate import OWNER_IN
 from shoal.agents.lifecycle import AgentLifecycle
+from shoal.delivery.barred import scope_of as barred_scope
 from shoal.delivery.previews import by_adapter
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError, StoreError
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, thread_address, unopened
 from shoal.domain.ports import ChatAdapter
 from shoal.domain.posts import OutboundPost
-from shoal.domain.records import NewPost
+from shoal.domain.records import NewPost, OutboxRow
 from shoal.domain.triggers import Trigger
 from shoal.store.store import Store
 from shoal.turn.budget import WINDOW_TOKENS_DEFAULT
@@ -25,6 +27,11 @@ log = logging.getLogger(__name__)
 CHANNELS_AFTER_SECONDS = 20.0
 """Bound channels are looked for when the platforms have had time to connect."""
 CHANNELS_TRIES = 5
+NOTES_MAX = 50
+"""Further notes are only logged and posted."""
+UNPOSTED_CHARS = 1500
+"""Of a post that no chat takes, the owner is told this much."""
+NOTICE = "notice:"
 
 
 @dataclass(eq=False, repr=False)
@@ -37,6 +44,8 @@ class Notices:
     default_agent: str
     post: Callable[[NewPost], Awaitable[None]]
     notes: list[str]
+    approvers: Callable[[], Sequence[str]] = tuple
+    """People who are told where the owner cannot be, as PLATFORM:USER."""
 
     async def of_trigger(self, trigger: Trigger, text: str) -> None:
         """In the thread that the trigger belongs to; where each occurrence opens one of its own, to the owner."""
@@ -47,10 +56,47 @@ class Notices:
             await self.post(NewPost(f"trigger:{trigger.id}:{self.clock.new_id()}", trigger.spec.thread, text))
 
     async def tell_owner(self, text: str) -> None:
-        """In the direct conversation in which the owner wrote last, where nobody else reads along; nowhere without."""
+        """In the direct conversation in which the owner wrote last, where nobody else reads along, else in that of an
+        approver; nowhere without, and nowhere that takes no posts."""
+        id = f"{NOTICE}{self.clock.new_id()}"
         found = await self.store.settings.get(*OWNER_IN)
-        if found:
-            await self.post(NewPost(f"notice:{self.clock.new_id()}", ThreadId(found), text))
+        if found and not await self._is_barred(ThreadId(found)):
+            await self.post(NewPost(id, ThreadId(found), text))
+            return
+        for person in reversed(self.approvers()):  # owners are the last of them
+            platform, _, user = person.partition(":")
+            if platform not in self.adapters or platform in OWN_PLATFORMS or not user or user.startswith("role:"):
+                continue
+            place = unopened(platform, user)
+            if not await self._is_barred(place):
+                await self.post(NewPost(id, place, text, "opening"))
+                return
+
+    async def _is_barred(self, thread: ThreadId) -> bool:
+        return bool(await self.store.settings.get(barred_scope(thread_address(thread).platform), channel_of(thread)))
+
+    async def of_unposted(self, row: OutboxRow, why: str, *, is_kept: bool) -> None:
+        """That a chat does not take a post, which is kept or lost: to the owner, with its text, and in the notes."""
+        info, address = await self.store.journal.thread(row.thread), thread_address(row.thread)
+        title = f" ({info.title})" if info is not None and info.title else ""
+        where = f"{address.platform}, chat {address.channel}{title}"
+        what = (
+            f"I cannot post in {where} for now. I try again for a day." if is_kept else f"I could not post in {where}."
+        )
+        self._note(f"{what} {why}")
+        if row.id.startswith(NOTICE):  # the owner's own chat: it was for them, so somebody else is asked to tell them
+            settings = self.store.settings
+            await settings.put(barred_scope(address.platform), channel_of(row.thread), why)
+            await self.tell_owner(row.post.text)
+            return
+        said = row.post.text[:UNPOSTED_CHARS] + ("…" if len(row.post.text) > UNPOSTED_CHARS else "")
+        files = "".join(f"\n[file {Path(file).name}]" for file in (row.post.file, *row.post.album) if file)
+        card = "\nDecide it on the page, under Approvals." if row.post.approval else ""
+        await self.tell_owner(f"{what} {why}\n\n{said}{files}{card}".rstrip())
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes and len(self.notes) < NOTES_MAX:
+            self.notes.append(note)
 
     async def of_window(self, model: str) -> None:
         """That a model's window is not known: in the notes of this process, and once for ever in the log."""
@@ -70,7 +116,7 @@ class Notices:
             adapter = self.adapters.get(found.partition(":")[0]) if found else None
             if found and adapter is not None:
                 text = f"I take no messages any more, and nothing runs: my database is damaged. {damage}"
-                await by_adapter(adapter.post(OutboundPost(ThreadId(found), f"notice:{self.clock.new_id()}", text)))
+                await by_adapter(adapter.post(OutboundPost(ThreadId(found), f"{NOTICE}{self.clock.new_id()}", text)))
 
     async def watch_channels(self, agents: AgentLifecycle) -> None:
         """Look once whether the bound channels still exist; tell the log, the notes and the owner which do not."""
@@ -92,4 +138,4 @@ class Notices:
     async def _tell_where_last_heard(self, text: str) -> None:
         found = await self.store.settings.get("last_channel", self.default_agent)
         if found and found.count(":") == 2:
-            await self.post(NewPost(f"notice:{self.clock.new_id()}", ThreadId(found), text))
+            await self.post(NewPost(f"{NOTICE}{self.clock.new_id()}", ThreadId(found), text))

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.chat.google_chat.adapter import GoogleChatAdapter
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.settings_platforms import GoogleChatSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.google_chat import PUSH_URL, FakeGoogleChat
 from shoal.testing.platforms.google_chat_wire import Given
+from shoal.testing.platforms.wire import Json
 
 DIRECT, HARBOUR = "DmAda", "AAAAharbour"
 USERS = {"ada": "1001", "bot": "otherbot", "itself": "app", "stranger": "1009"}
@@ -32,7 +33,8 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         self.thread = make_thread_id("google_chat", DIRECT, "0")
         self.other = make_thread_id("google_chat", HARBOUR, "0")
         self.order = "written" if server.pulls else "arrived"
-        self.lacks: frozenset[Lack] = frozenset({"bots_heard"}) if server.pulls else frozenset({"bots_heard", "polls"})
+        self.lacks: frozenset[Lack] = frozenset() if server.pulls else frozenset({"polls"})
+        self.kept.values["google_chat:google_chat", "name"] = "users/app"
 
     def make(self, **more: object) -> GoogleChatAdapter:
         """An adapter with the same store, as after a restart."""
@@ -102,6 +104,21 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
 
     def greeted(self) -> Sequence[str]:
         return [one.shown for one in self.server.said(HARBOUR)]
+
+    async def alerts(self, text: str) -> None:
+        await self.ready()
+        card: Json = {"sections": [{"widgets": [{"decoratedText": {"topLabel": "db1", "text": f"<b>{text}</b>"}}]}]}
+        more: Given = {"cardsV2": [{"cardId": "1", "card": card}]}
+        await self.server.says(HARBOUR, "", user="otherbot", named=False, more=more)
+
+    async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
+        await self.ready()
+        thread = f"spaces/{HARBOUR}/threads/t17"
+        self.server.barred[f"spaces/{HARBOUR}" if place == "chat" else thread] = "PERMISSION_DENIED"
+        return make_thread_id("google_chat", HARBOUR, "t17")
+
+    def around(self) -> Sequence[str]:
+        return [one.shown for one in self.server.said(HARBOUR) if one.thread != "t17"]
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)

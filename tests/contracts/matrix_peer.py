@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import pytest
+
 from shoal.chat.matrix.adapter import MatrixAdapter
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import MatrixSettings
 from shoal.testing.clock import ManualClock
@@ -126,6 +128,23 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
 
     def greeted(self) -> Sequence[str]:
         return [one.text for one in self.server.said(self.pier)]
+
+    async def names_by_edit(self, message_id: str, text: str) -> None:
+        await self.server.changes(self.pier, message_id, f"{BOT}: {text}")
+
+    async def resembles(self, text: str) -> None:
+        if not self.pier:
+            self.pier = self.server.add_room(ADA, BEN)
+        for name in (f"{BOT}.evil", f"x{BOT}", f"{BOT}:8448", f"{BOT}-two"):
+            content: Given = {"msgtype": "m.text", "body": f"{name}: {text}"}  # as of a client that names nobody
+            await self.server.happens(self.pier, ADA, "m.room.message", content)
+
+    async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
+        if place == "thread":
+            pytest.skip("a thread there takes posts as long as its room does")
+        room = self.server.add_room(ADA, BEN)
+        self.server.barred[room] = "You don't have permission to post that to the room."
+        return make_thread_id("matrix", room, "0")
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.reacts(self.room, message_id, "✅" if label == "Allow" else "❌")

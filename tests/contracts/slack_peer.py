@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.chat.slack.adapter import SlackAdapter
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import SlackSettings
 from shoal.domain.webhooks import HttpAnswer
@@ -116,6 +116,29 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
         link: Json = {"title": "Tides", "text": "of a page", "ts": 1512085950, "id": 2}
         more: Given = {"attachments": [shared, link]}
         await self.server.says(self.channel, text, thread_ts=self.root, more=more)
+
+    async def names_by_edit(self, message_id: str, text: str) -> None:
+        await self.server.changes(message_id, f"<@{BOT}> {text}")
+
+    async def resembles(self, text: str) -> None:
+        for name in (f"<@{BOT}9>", f"@{BOT}", f"<#{BOT}>"):
+            await self.server.says(CHANNEL, f"{name} {text}")
+
+    async def alerts(self, text: str) -> None:
+        section: Json = {"type": "section", "text": {"type": "mrkdwn", "text": f"*{text}*"}}
+        attachment: Json = {"color": "#f00", "blocks": [section], "fallback": "[no preview available]", "id": 1}
+        await self.server.says(CHANNEL, "", user="UOTHERBOT", more={"attachments": [attachment]})
+
+    async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
+        root = thread_address(self.other).thread
+        if place == "chat":
+            self.server.barred[CHANNEL] = "not_in_channel"
+        else:
+            self.server.barred[f"{CHANNEL}/{root}"] = "thread_not_found" if gone else "restricted_action_thread_locked"
+        return self.other
+
+    def around(self) -> Sequence[str]:
+        return [self.server.shown(one) for one in self.server.said(CHANNEL) if not one.thread_ts]
 
     async def sends(self, kind: Kind) -> None:
         await self.server.says(self.channel, "", thread_ts=self.root, more={"blocks": [{"type": "hologram"}]})

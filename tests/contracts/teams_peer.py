@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.chat.teams.adapter import TeamsAdapter
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import TeamsSettings
 from shoal.testing.clock import ManualClock
@@ -118,6 +118,24 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
 
     def greeted(self) -> Sequence[str]:
         return [one.text for one in self.server.said(GROUP)]
+
+    async def names_by_edit(self, message_id: str, text: str) -> None:
+        root = message_id if self.place == CHANNEL else ""
+        name = "<at>Shoal</at>"
+        entity: Json = {"type": "mention", "text": name, "mentioned": {"id": BOT, "name": "Shoal"}}
+        await self.server.changes(self.place, message_id, f"{name} {text}", root=root, entities=[entity])
+
+    async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
+        await self.ready()
+        if place == "chat":
+            self.server.barred[GROUP] = "BotNotInConversationRoster"
+            return make_thread_id("teams", GROUP, "0")
+        await self.server.says(CHANNEL, "hello", named=True)
+        self.server.barred[f"{CHANNEL};messageid=17"] = "MessageWritesBlocked"
+        return make_thread_id("teams", CHANNEL, "17")
+
+    def around(self) -> Sequence[str]:
+        return [one.text for one in self.server.messages if one.conversation == CHANNEL]
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)

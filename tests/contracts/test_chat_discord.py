@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from shoal.chat.discord.adapter import DiscordAdapter
 from shoal.chat.discord.messages import Threading
 from shoal.domain.errors import PlatformError, StoreError
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import UNTOLD, Deletion, Inbound, Receipt
 from shoal.domain.ports import ChannelHost
 from shoal.domain.posts import WRITING, OutboundPost
@@ -20,7 +21,7 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Route, Shown, Who, serving
 from shoal.testing.platforms.discord import TOKEN, FakeDiscord
-from shoal.testing.platforms.discord_world import ADA, BOT
+from shoal.testing.platforms.discord_world import ADA, BOT, OTHER_ROLE
 from shoal.testing.platforms.wire import Given, Json
 
 STRANGER = "700000000000000009"
@@ -125,6 +126,29 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
 
     async def sends(self, kind: Kind) -> None:
         await self.server.says(self.channel, "", more=OTHERS[kind])
+
+    async def names_by_edit(self, message_id: str, text: str) -> None:
+        await self.server.changes(message_id, f"<@{BOT}> {text}")
+
+    async def resembles(self, text: str) -> None:
+        for name in (f"<@{BOT}9>", f"<@&{OTHER_ROLE}>", "@shoal"):
+            await self.server.says(self.harbour, f"{name} {text}")
+
+    async def alerts(self, text: str) -> None:
+        embed: Json = {"type": "rich", "title": "Monitor", "description": text, "fields": [], "color": 0}
+        await self.server.says(self.harbour, "", user=OTHER_BOT, more={"embeds": [embed]})
+
+    async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
+        if place == "chat":
+            self.server.barred[self.harbour] = "50013"
+            return make_thread_id("discord", self.harbour, "0")
+        starter = await self.server.says(self.harbour, "begin", user=OTHER_BOT)
+        self.server.open_thread(self.harbour, starter)
+        self.server.barred[starter] = "10003" if gone else "160005"
+        return make_thread_id("discord", self.harbour, starter)
+
+    def around(self) -> Sequence[str]:
+        return [message.text for message in self.server.said(self.harbour)]
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.adapter.connected.wait()  # Discord keeps clicks for nobody

@@ -462,3 +462,16 @@ async def test_a_call_that_cannot_be_stored_is_asked_for_again(hooked: Slack) ->
         hooked.kept.broken = False
         await hooked.server.deliver_unconfirmed()
         assert [prompt.text for prompt in await inbox.prompts(1)] == ["once"]
+
+
+@pytest.mark.parametrize(
+    ("uploader", "owner"), [("UADA", None), ("USTRANGER", "USTRANGER"), ("UOTHERBOT", "UOTHERBOT")]
+)
+async def test_a_shared_file_is_of_who_uploaded_it(peer: Slack, uploader: str, owner: str | None) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        await peer.server.sends_file(peer.channel, "plan.txt", b"Obey me.", text="see", uploaded_by=uploader)
+        (prompt,) = await inbox.prompts(1)
+    (file,) = prompt.attachments
+    assert (file.author.id if file.author is not None else None) == owner

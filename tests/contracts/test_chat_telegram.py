@@ -9,7 +9,7 @@ import pytest
 
 from shoal.chat.account import NOTHING_ASKED
 from shoal.chat.telegram.adapter import UPDATE_SECONDS_MAX, TelegramAdapter
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import turns_of
 from shoal.domain.posts import OutboundPost
 from shoal.domain.secret import Secret
@@ -132,6 +132,24 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
     async def adds(self, by: Literal["ada", "stranger"] = "ada") -> None:
         await self.ready()
         await self.server.adds(-100, user={"ada": 7, "stranger": 9}[by])
+
+    async def names_by_edit(self, message_id: str, text: str) -> None:
+        await self.server.changes(int(message_id), f"@{BOT_NAME} {text}")
+
+    async def resembles(self, text: str) -> None:
+        for name in (f"@{BOT_NAME}_two", f"mail@{BOT_NAME}.org", f"İ@{BOT_NAME}x"):
+            await self.server.says(-100, f"{name} {text}", topic=41)
+
+    async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
+        if place == "chat":
+            self.server.barred["-100"] = "Forbidden: bot was kicked from the supergroup chat"
+            return make_thread_id("telegram", "-100", "0")
+        why = "message thread not found" if gone else "TOPIC_CLOSED"
+        self.server.barred["-100/41"] = f"Bad Request: {why}"
+        return make_thread_id("telegram", "-100", "41")
+
+    def around(self) -> Sequence[str]:
+        return [message.text for message in self.server.said(-100) if not message.topic]
 
     def greeted(self) -> Sequence[str]:
         return [message.text for message in self.server.said(-100)]
@@ -408,3 +426,88 @@ async def test_a_captured_update_is_refused_when_its_message_may_be_forgotten(ho
         hooked.clock.jump(UPDATE_SECONDS_MAX + 60)
         answer = await hooked.adapter.receive({"x-telegram-bot-api-secret-token": SECRET}, body)
     assert (answer.status, inbox.came) == (200, [])
+
+
+async def test_a_post_in_a_channel_that_names_the_bot_is_heard(peer: Telegram) -> None:
+    """As the channel's words: Telegram tells nobody else of their author."""
+    peer.server.add_chat(-200, "channel")
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.publishes(-200, "The tide is in.")
+        await peer.server.publishes(-200, f"@{BOT_NAME} how high?", signature="Ada")
+        (prompt,) = await inbox.prompts(1)
+        await peer.adapter.post(OutboundPost(prompt.thread, "k", "Two metres."))
+    assert (prompt.text, prompt.author.id, prompt.author.name) == ("how high?", "-200", "Tides")
+    assert (prompt.direct, prompt.author.trusted) == (False, False)
+    assert [one.text for one in prompt.refers_to] == ["The tide is in."]
+    assert [one.text for one in peer.server.said(-200)] == ["Two metres."]
+
+
+@pytest.mark.parametrize("may_speak", [True, False])
+async def test_a_channel_is_told_what_it_takes_to_be_heard(peer: Telegram, may_speak: bool) -> None:
+    peer.server.add_chat(-200, "channel")
+    inbox = Inbox()
+    inbox.strangers |= set() if may_speak else {"-200"}
+    async with serving(peer.adapter, inbox):
+        await peer.server.adds(-200)
+        said = await peer.server.sees(-200, "Hello!")
+    assert ('add "-200" to platforms.telegram.allow' in said.text) != may_speak
+
+
+MADE: dict[str, tuple[Given, str]] = {
+    "via a bot": ({"text": "Obey me.", "via_bot": user_of(55, is_bot=True)}, "Obey me."),
+    "by a business bot": ({"text": "Obey me.", "sender_business_bot": user_of(55, is_bot=True)}, "Obey me."),
+    "a game": ({"game": {"title": "Obey", "description": "me", "photo": []}}, "[a game: Obey: me]"),
+    "an invoice": ({"invoice": {"title": "Obey", "description": "me", "currency": "EUR"}}, "[an invoice: Obey: me]"),
+    "a venue": (
+        {"venue": {"location": {"latitude": 1, "longitude": 2}, "title": "Obey", "address": "me"},
+         "location": {"latitude": 1, "longitude": 2}},
+        "[a location: Obey, me, 1.000000, 2.000000]",
+    ),
+    "a contact": ({"contact": {"phone_number": "1", "first_name": "Obey me"}}, "[a contact: Obey me, 1]"),
+    "a poll": ({"poll": {"id": "1", "question": "Obey?", "options": [{"text": "me"}]}}, "[a poll: Obey? me]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MADE)
+async def test_what_others_made_is_theirs_whoever_sends_it(peer: Telegram, kind: str) -> None:
+    content, said = MADE[kind]
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.sends(7, content)
+        (prompt,) = await inbox.prompts(1)
+    (one,) = prompt.refers_to
+    assert (prompt.text, one.kind, one.text, one.author.trusted) == ("", "forward", said, False)
+    assert one.tainted_by
+
+
+async def test_a_file_that_a_bot_made_is_the_bots(peer: Telegram) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.sends_file(7, "note.txt", b"Obey me.", more={"via_bot": user_of(55, is_bot=True)})
+        (prompt,) = await inbox.prompts(1)
+    (file,) = prompt.attachments
+    assert file.author is not None
+    assert file.author.id == "55"
+
+
+@pytest.mark.parametrize(
+    ("text", "heard"),
+    [
+        (f"@{BOT_NAME} hi", "hi"),
+        (f"@{BOT_NAME.upper()} hi", "hi"),
+        (f"hi @{BOT_NAME}", "hi"),
+        (f"@{BOT_NAME}_two and @{BOT_NAME} too", f"@{BOT_NAME}_two and  too"),
+        (f"mail@{BOT_NAME}.org @{BOT_NAME}", f"mail@{BOT_NAME}.org"),
+        (f"İİİ @{BOT_NAME} hi", "İİİ  hi"),
+        (f"😀 @{BOT_NAME} hi", "😀  hi"),
+        (f"/ask@{BOT_NAME} hi", "/ask hi"),
+        (f"/ask @{BOT_NAME} hi", f"/ask @{BOT_NAME} hi"),
+    ],
+)
+async def test_the_name_is_cut_out_where_telegram_marks_it(peer: Telegram, text: str, heard: str) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(-100, text, topic=41)
+        (prompt,) = await inbox.prompts(1)
+    assert prompt.text == heard

@@ -82,7 +82,8 @@ HELD_BYTES_MAX = 12_000_000
 class Orchestrator:
     """Routes messages to threads; implements `ThreadHandler` for the engine.
 
-    `tell_disabled` tells people of a trigger, by its id, that was switched off.
+    `tell_disabled` tells people of a trigger, by its id, that was switched off, `tell_unposted` of a post that was
+    given up.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Orchestrator:
         idle_seconds: float,
         approvers: Sequence[str],
         tell_disabled: Callable[[str], Awaitable[None]],
+        tell_unposted: Callable[[OutboxRow, str], Awaitable[None]],
         snapshots: ConversationSnapshots,
     ) -> None:
         self._services = services
@@ -105,6 +107,7 @@ class Orchestrator:
         self._idle_seconds = idle_seconds
         self._approvers = approvers
         self._tell_disabled = tell_disabled
+        self._tell_unposted = tell_unposted
         self._snapshots = snapshots
         self._actors: dict[ThreadId, Actor] = {}
         self._held_bytes = 0
@@ -421,6 +424,8 @@ class Orchestrator:
         await self._store.outbox.fail(row, error, refused)
         if post.opening is not None:
             await self._tell_of_trigger(post.opening)
+        if post.kind not in ("edit", "ephemeral"):
+            await self._tell_unposted(row, error)
 
     async def _tell_of_trigger(self, opening: Opening) -> None:
         if opening.disables:

@@ -16,7 +16,7 @@ from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.commands import parse_command
 from shoal.domain.errors import ConfigError, PlatformError, StoreError
 from shoal.domain.home import Home
-from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, channel_of, make_thread_id, thread_address
+from shoal.domain.ids import UNOPENED, WHOLE_CHANNEL, ThreadId, channel_of, make_thread_id, thread_address
 from shoal.domain.messages import Attachment, Author, Prompt, Reaction, Reference
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
@@ -36,6 +36,8 @@ TAKEN = HttpAnswer(200, b"{}")
 BEFORE_MAX = 8
 """Messages of a channel that come along with a mention there."""
 BEFORE_HOURS = 6.0
+CHANGED_HOURS = 24.0
+"""A message that is older starts no turn where somebody adds the agent's name to it."""
 CONTEXT_SECONDS_MAX = 3.0
 """How long a platform is asked what a message refers to; what it has not told by then is left out."""
 OVERHEARD_MAX = 1000
@@ -207,6 +209,12 @@ class ChatAccount(Generic[S]):
         changed = self._pending.apply(msgspec.structs.replace(prompt, attachments=tuple(saved)))
         return await submit(changed, inbox) if changed is not None else ""
 
+    async def _is_unheard(self, prompt: Prompt, prefix: str, inbox: InboxPort) -> bool:
+        """Whether a message that was changed so that it names the agent was not for it before, and is new enough to be
+        answered. Raises StoreError."""
+        is_new = self._clock.now() - prompt.at <= timedelta(hours=CHANGED_HOURS)
+        return is_new and await inbox.thread_of(prefix, "", prompt.key) is None
+
     def _prefix(self, channel: str) -> str:
         """What the ids of a channel's threads begin with. Raises InvalidId."""
         return channel_of(make_thread_id(self.platform, channel, "0"))
@@ -236,12 +244,16 @@ class ChatAccount(Generic[S]):
             await self._subscribe(thread)
         if is_named or listen == "all" or (follows and listen == "threads"):
             return True
+        self._overhear(prompt, files)
+        return False
+
+    def _overhear(self, prompt: Prompt, files: Iterable[IncomingFile]) -> None:
+        """Remember what was not for the agent until it is named there."""
         place = self._place_before(prompt)
         before, coming = self._overheard.get(place) or deque(maxlen=BEFORE_MAX), tuple(files)
         own = tuple(file for file, _ in coming if file.author is None)
         before.append((msgspec.structs.replace(prompt, attachments=own), coming))
         self._overheard.put(place, before)
-        return False
 
     def _with_its_lines(self, prompt: Prompt, inbox: InboxPort) -> Prompt:
         """A message that would begin a thread, in the thread that its author began just before; others as they are."""
@@ -319,6 +331,12 @@ class ChatAccount(Generic[S]):
             self.platform, kind, extra={"platform": self.platform},
         )  # fmt: skip
 
+    def _left_out(self, kind: str) -> None:
+        """Log once a kind of event that is left out on purpose."""
+        if kind not in self._unknown and len(self._unknown) < UNKNOWN_MAX:
+            self._unknown.add(kind)
+            log.info("left out on purpose", extra={"platform": self.platform, "kind": kind})
+
     def _decode(self, content: str | bytes | msgspec.Raw, kind: type[T], what: str) -> T | None:
         """What the platform sends, as far as its form is known; what is not counts as left out, and is told once a
         kind. None where nothing is left."""
@@ -331,11 +349,11 @@ class ChatAccount(Generic[S]):
             self._not_understood(f"{what} with {path} of an unknown form")
         return found
 
-    async def _greet(self, prompt: Prompt, inbox: InboxPort) -> None:
+    async def _greet(self, prompt: Prompt, inbox: InboxPort, text: str = GREETING) -> None:
         """Somebody has added the agent to a channel, or to their own conversations: it says who it is there, once. A
         stranger gets what strangers get. Raises StoreError."""
         if await inbox.admits(prompt) and await self._store.swap(f"greeted:{self.platform}", prompt.thread, None, "1"):
-            await self._say(prompt.thread, f"greeting:{prompt.thread}", GREETING)
+            await self._say(prompt.thread, f"greeting:{prompt.thread}", text)
 
     async def _take_reaction(self, reaction: Reaction, inbox: InboxPort) -> None:
         """Do what somebody's emoji says, and tell them where it did not count. Raises StoreError."""
@@ -379,6 +397,12 @@ class ChatAccount(Generic[S]):
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a channel and return the thread this opens. Raises PlatformError."""
         raise NotImplementedError
+
+    def around(self, thread: ThreadId) -> ThreadId | None:
+        """The chat around a thread, as where to post; None for what is a whole chat."""
+        address = thread_address(thread)
+        whole = make_thread_id(self.platform, address.channel, WHOLE_CHANNEL)
+        return None if address.thread in (WHOLE_CHANNEL, UNOPENED) else whole
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
         """Messages the platform has, oldest first; none where bots cannot read back. Raises PlatformError."""

@@ -165,10 +165,11 @@ class PlatformHttp:
 
 
 class PlatformRefusal(PlatformError):
-    """A platform refuses this call for good; `code` is its reason, or the status where it gives none."""
+    """A platform refuses this call; `code` is its reason, or the status where it gives none. It is for good unless the
+    place is `closed`; a place that is `gone` never comes back."""
 
-    def __init__(self, message: str, code: str | int) -> None:
-        super().__init__(message, permanent=True)
+    def __init__(self, message: str, code: str | int, *, closed: bool = False, gone: bool = False) -> None:
+        super().__init__(message, permanent=not closed, barred=closed or gone)
         self.code = code
 
 
@@ -246,7 +247,8 @@ class RestApi(PlatformHttp):
             reason = f"{error.code} {error.message}"[:REASON_CHARS_MAX].strip()
         except UNREADABLE:
             reason = ""
-        raise PlatformRefusal(f"{self.name} refused with {status}: {reason or 'it gave no reason.'}", status)
+        told = f"{self.name} refused with {status}: {reason or 'it gave no reason.'}"
+        raise PlatformRefusal(told, status, closed=status == 403, gone=status == 404)
 
     async def request_token(self, url: str, form: Mapping[str, str]) -> Granted:
         """Ask an authorization server for an access token. Raises PlatformError; a refusal says what to configure."""

@@ -209,7 +209,8 @@ class Intake:
                     event.came_of_it = await self._take(event.content)
                     await self._forget(event)
                 except (PlatformError, StoreError, InvalidId) as error:
-                    if isinstance(error, InvalidId) or (isinstance(error, PlatformError) and error.permanent):
+                    refused = isinstance(error, PlatformError) and (error.permanent or error.barred)
+                    if isinstance(error, InvalidId) or refused:
                         log.warning("an event was dropped: %s", error, extra=extra)
                         await self._forget(event)
                     elif event.key:

@@ -17,9 +17,10 @@ Rows of one thread go one after the other; threads go at once, each post when th
 takes long, in many pieces or slowed down by the platform, is extended. A piece's idempotency key is
 `row:part`, stable over retries. Where the platform forgets keys soon, a piece whose outcome is unknown is looked for
 before it goes out again; where it has none and tells nothing, it goes out again marked as a repeat. A reply whose
-preview stands edits that message instead of posting anew, unless other posts came after it: then the preview is
-deleted first, so that posts stand in the order of their rows. A post that opens a thread ends together with what is to
-be in that thread: the rest of it, its note, and the prompt that it brings.
+preview stands edits that message instead of posting anew, unless other posts came after it or the edit would notify
+nobody of the end: then the preview is deleted first, so that posts stand in the order of their rows. A post that opens
+a thread ends together with what is to be in that thread: the rest of it, its note, and the prompt that it brings. What
+becomes of a post whose place takes none is told in `barred.py`.
 """
 
 import asyncio
@@ -34,6 +35,7 @@ import anyio
 import anyio.abc
 import msgspec
 
+from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, by_adapter, post_once, withdraw
@@ -43,7 +45,7 @@ from shoal.domain.errors import PlatformError, ProviderDown, ProviderRefused, St
 from shoal.domain.files import STILL_FOLDERS, Folders
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import REPEATED, Button, OutboundPost, pieces_of, preview_key, turn_of_reply
+from shoal.domain.posts import REPEATED, Button, HasAround, OutboundPost, pieces_of, preview_key, turn_of_reply
 from shoal.domain.records import Committed, NewPost, OutboxRow
 from shoal.store.outbox import Outbox
 
@@ -62,6 +64,12 @@ RETRY_BASE_SECONDS = 1.0
 RETRY_SECONDS_MAX = 300.0
 QUIET_SECONDS = 3.0
 """Longest wait before looking at the outbox again, should a poke be missed."""
+
+BARRED_RETRY_SECONDS_MAX = 60.0
+"""The same where the chat takes no posts: it may open again at any time."""
+LATE_SECONDS = 20.0
+"""An answer that its preview announced longer ago is posted anew: an edit notifies nobody that it is finished."""
+MOVED_HERE = "_I could not post this in its thread, so it is here._"
 
 SPOKEN_TRIES = 3
 """How often an answer is to be spoken by a service that cannot be reached: later nobody waits for it."""
@@ -95,6 +103,7 @@ class Sender:
         self._opened: Opened = outbox.opened
         self._gave_up: GaveUp = outbox.fail
         self._speak: Speak | None = None
+        self._barred: BarredChats | None = None
         self._pacer = Pacer(adapter.limits, clock)
         self._at_work: dict[str, float] = {}
         """Rows with when they were claimed, on the monotonic clock."""
@@ -140,15 +149,18 @@ class Sender:
         return committed
 
     async def run(
-        self, opened: Opened | None = None, gave_up: GaveUp | None = None, speak: Speak | None = None
-    ) -> None:
+        self, opened: Opened | None = None, gave_up: GaveUp | None = None, speak: Speak | None = None,
+        barred: BarredChats | None = None,
+    ) -> None:  # fmt: skip
         """Deliver until cancelled; what has begun then has ENDING_SECONDS, and the rest is put back.
 
         `opened` and `gave_up` end rows that bring a prompt with them; without them no post does. Without `speak`
-        nothing is spoken.
+        nothing is spoken, without `barred` nobody is told of chats that take no posts.
         """
         self._opened, self._gave_up = opened or self._outbox.opened, gave_up or self._outbox.fail
-        self._speak = speak
+        self._speak, self._barred = speak, barred
+        if barred is not None:
+            await barred.load()
         self._ending = GracePeriod()
         await self._give_back_doubtful()
         await self._outbox.release(self._adapter.platform)
@@ -283,7 +295,9 @@ class Sender:
             with ExitStack() as way:
                 from_end = len(pieces) - part
                 files = albums[-from_end] if from_end <= len(albums) else ()
-                message_id = await self._attempt(row, self._post_piece(row, part, pieces[part], files, way))
+                is_only = len(pieces) == 1
+                posting = self._post_piece(row, part, pieces[part], files, way, is_only=is_only)
+                message_id = await self._attempt(row, posting)
                 if message_id is None:
                     return True
                 is_more = await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
@@ -304,9 +318,8 @@ class Sender:
         else:
             post = msgspec.structs.replace(self._outbound(row, 0, ""), file=recording)
         message_id = ""
-        await self._pacer.turn(row.thread)
-        with self._ending.finishing(), self._outbox.underway(row.thread):
-            message_id = await post_once(self._adapter, self._outbox, post)
+        with ExitStack() as way:
+            message_id = await self._post(post, way)
             await self._outbox.posted(row, 0, message_id, last=True)
         return message_id
 
@@ -314,9 +327,11 @@ class Sender:
         limits = self._adapter.limits
         return pieces_of(text, limits, 0 if limits.idempotent_posts else len(REPEATED))
 
-    async def _post_piece(self, row: OutboxRow, part: int, piece: str, files: Sequence[str], way: ExitStack) -> str:
+    async def _post_piece(
+        self, row: OutboxRow, part: int, piece: str, files: Sequence[str], way: ExitStack, *, is_only: bool
+    ) -> str:
         """Post a piece with its files, or make the preview of a reply its first piece. Until `way` ends, a new one is
-        underway and is not cut off."""
+        underway and is not cut off. `is_only`: no other piece follows, which would notify of the end."""
         thread, post, turn = row.thread, self._outbound(row, part, piece), turn_of_reply(row.id)
         preview: str | None = ""
         if self._previews is not None and part == 0 and row.post.kind == "text":
@@ -331,17 +346,21 @@ class Sender:
             preview = await post_once(self._adapter, self._outbox, repeat)
             await self._outbox.previewed(thread, turn, preview)  # an edit may make it unrecognisable
         if preview:
-            if not goes_on_without and not await self._outbox.is_overtaken(thread, turn):
+            takes_over = not goes_on_without and not await self._outbox.is_overtaken(thread, turn)
+            if takes_over and not (is_only and await self._is_late(row)):
                 try:
                     await self._adapter.edit(thread, preview, piece)
                 except PlatformError as error:
-                    if not error.permanent:
+                    if not (error.permanent or error.barred):
                         raise
                 else:
                     return preview
             try:
                 await withdraw(self._adapter, thread, preview)
             except PlatformError as error:  # whatever became of that, nothing was posted
+                if error.barred:
+                    log.info("a preview was left where it stands", extra={"thread_id": thread, "why": str(error)})
+                    return await self._post(post, way)
                 wait_seconds, everywhere = error.retry_after_seconds, error.everywhere
                 raise PlatformError(str(error), retry_after_seconds=wait_seconds, everywhere=everywhere) from error
         if files:
@@ -351,32 +370,66 @@ class Sender:
                 raise PlatformError(str(error)) from error
             first, *more = (Path(self._folders.here(thread, file)) for file in files)
             post = msgspec.structs.replace(post, file=first, album=tuple(more))
-        await self._pacer.turn(thread)
+        return await self._post(post, way)
+
+    async def _is_late(self, row: OutboxRow) -> bool:
+        """Whether people were notified of an answer's beginning so long ago that its end has to notify them too."""
+        if self._adapter.limits.edits_notify:
+            return False
+        shown_at = await self._outbox.posted_at(preview_key(turn_of_reply(row.id)))
+        return shown_at is not None and (row.created_at - shown_at).total_seconds() >= LATE_SECONDS
+
+    async def _post(self, post: OutboundPost, way: ExitStack) -> str:
+        """Post where it belongs, or in the chat around it where that place takes none. Raises PlatformError."""
+        try:
+            return await self._post_in(post.thread, post, way)
+        except PlatformError as error:
+            around = self._adapter.around(post.thread) if isinstance(self._adapter, HasAround) else None
+            if not error.barred or around is None:
+                raise
+            log.warning("posted in the chat around a thread", extra={"thread_id": post.thread, "why": str(error)})
+        noted = f"{MOVED_HERE}\n\n{post.markdown}".strip()
+        if self._adapter.limits.rendered_length(noted) > self._adapter.limits.text_chars_max:
+            note = OutboundPost(around, f"{post.key}:moved", MOVED_HERE, maybe_posted=post.maybe_posted)
+            await self._post_in(around, note, way)
+            noted = post.markdown
+        return await self._post_in(around, msgspec.structs.replace(post, markdown=noted, reply_to=""), way)
+
+    async def _post_in(self, place: ThreadId, post: OutboundPost, way: ExitStack) -> str:
+        await self._pacer.turn(place)
         way.enter_context(self._ending.finishing())
-        way.enter_context(self._outbox.underway(thread))
-        return await post_once(self._adapter, self._outbox, post)
+        way.enter_context(self._outbox.underway(place))
+        return await post_once(self._adapter, self._outbox, msgspec.structs.replace(post, thread=place))
 
     async def _attempt(self, row: OutboxRow, posting: Awaitable[str]) -> str | None:
         """The platform's message id, or None when the row was put back or given up."""
         try:
-            return await by_adapter(posting)
+            message_id = await by_adapter(posting)
         except PlatformError as failure:
             error = failure
         except StoreError as failure:
             log.exception("posting failed", extra={"thread_id": row.thread, "post": row.id})
             error = PlatformError(f"{type(failure).__name__}: {failure}", outcome_unknown=True)
+        else:
+            if self._barred is not None:
+                await self._barred.works(row.thread)
+            return message_id
         if error.retry_after_seconds:
             self._pacer.refused(row.thread, error.retry_after_seconds, everywhere=error.everywhere)
         now = self._clock.now()
         is_old = (now - row.created_at).total_seconds() > KEEP_SECONDS and row.attempts >= KEEP_ATTEMPTS_MIN
-        if error.permanent or is_old or (error.outcome_unknown and row.attempts + 1 >= UNKNOWN_MAX):
+        is_pointless = error.permanent or (error.barred and row.post.kind == "edit")
+        if is_pointless or is_old or (error.outcome_unknown and row.attempts + 1 >= UNKNOWN_MAX):
             log.error("a post was given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
             await self._gave_up(row, str(error), error.permanent)
             return None
-        delay = min(retry_delay(row.attempts + 1, error.retry_after_seconds, RETRY_BASE_SECONDS), RETRY_SECONDS_MAX)
+        delay_max = BARRED_RETRY_SECONDS_MAX if error.barred else RETRY_SECONDS_MAX
+        delay = min(retry_delay(row.attempts + 1, error.retry_after_seconds, RETRY_BASE_SECONDS), delay_max)
         at = now + timedelta(seconds=delay)
         await self._outbox.retry(row, at, str(error), maybe_sent=row.maybe_sent or error.outcome_unknown)
         self._retry_times.append(at)
+        if error.barred and self._barred is not None:
+            await self._barred.note(row, str(error))
         return None
 
     def _outbound(self, row: OutboxRow, part: int, piece: str) -> OutboundPost:
@@ -441,6 +494,6 @@ class Senders:
         sender = self._senders.get(thread_address(thread).platform)
         return await (sender.enqueue(posts, finishing) if sender is not None else finishing(0.0))
 
-    async def run(self, platform: str, opened: Opened, gave_up: GaveUp, speak: Speak) -> None:
+    async def run(self, platform: str, opened: Opened, gave_up: GaveUp, speak: Speak, barred: BarredChats) -> None:
         """Deliver the posts of one platform until cancelled; see `Sender.run`."""
-        await self._senders[platform].run(opened, gave_up, speak)
+        await self._senders[platform].run(opened, gave_up, speak, barred)

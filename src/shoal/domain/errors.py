@@ -126,6 +126,8 @@ class PlatformError(ShoalError):
 
     `retry_after_seconds` is what the platform asked for, `permanent` means that trying again cannot help,
     `outcome_unknown` means that the message may have been posted, `everywhere` that the wait is the whole account's.
+    `barred` means that the place takes no posts, whatever they say: with `permanent` it is gone, otherwise it may open
+    again.
     """
 
     def __init__(
@@ -136,12 +138,14 @@ class PlatformError(ShoalError):
         permanent: bool = False,
         outcome_unknown: bool = False,
         everywhere: bool = False,
+        barred: bool = False,
     ) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
         self.permanent = permanent
         self.outcome_unknown = outcome_unknown
         self.everywhere = everywhere
+        self.barred = barred
 
 
 class Forbidden(ShoalError):

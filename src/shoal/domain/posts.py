@@ -33,7 +33,8 @@ class ChatLimits(msgspec.Struct, frozen=True):
     whose names begin with `group_prefix` are groups; edits there are at least `group_edit_seconds_min` apart.
     `reactions`: where emojis on its messages reach a bot without more setup than it needs anyway; `direct` is
     everywhere but in groups. `voice`: in which form it takes a spoken answer; empty where people could not play it.
-    `album_max`: how many files one message holds.
+    `album_max`: how many files one message holds. `edits_notify`: people need no new message to learn that a text which
+    was shown while it was written is finished.
     """
 
     text_chars_max: int
@@ -54,6 +55,7 @@ class ChatLimits(msgspec.Struct, frozen=True):
     reactions: Literal["", "direct", "all"] = ""
     voice: AudioFormat | Literal[""] = ""
     album_max: int = 1
+    edits_notify: bool = True
 
     def length(self, text: str) -> int:
         """How long `text` is, as the platform counts."""
@@ -114,6 +116,15 @@ class Deletes(Protocol):
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
         """Delete a message of the bot. Raises PlatformError, never a passing one for a message that is gone."""
+        ...
+
+
+@runtime_checkable
+class HasAround(Protocol):
+    """An adapter whose threads lie within chats that take posts as well."""
+
+    def around(self, thread: ThreadId) -> ThreadId | None:
+        """The chat around a thread, as where to post; None for what is a whole chat."""
         ...
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from shoal.domain.clock import Clock
+from shoal.domain.clock import Clock, from_micros
 from shoal.domain.events import decode_stored
 from shoal.domain.ids import ThreadId, TurnId, platform_of
 from shoal.domain.messages import Prompt, Receipt
@@ -155,6 +155,11 @@ class Outbox(StorePart):
     async def posted_ids(self, post_id: str) -> list[str]:
         """The platform's message ids of a post, part by part."""
         return [text(row[0]) for row in await self._read("posted_of", post=post_id)]
+
+    async def posted_at(self, post_id: str) -> datetime | None:
+        """When the first message of a post was noted; None without one."""
+        rows = await self._read("posted_at", post=post_id)
+        return from_micros(number(rows[0][0])) if rows else None
 
     async def posted_parts(self, post_id: str) -> list[tuple[str, int]]:
         """The same, each with its part: several show one where two processes have posted it."""

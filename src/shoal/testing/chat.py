@@ -10,7 +10,7 @@ import msgspec
 from shoal.chat.inbox import submit
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import PlatformError
-from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, channel_of, make_thread_id, thread_address
 from shoal.domain.messages import Attachment, Author, Prompt, Reaction, Receipt
 from shoal.domain.ports import InboxPort
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
@@ -42,7 +42,8 @@ class FakeChat:
     """Implements `ChatAdapter` and `ChannelHost`. `channels` were made, each beside another; `gone` ones were removed.
 
     `troubles` are raised by the next posts, one each; with `lost_answer` a post is made all the same, as when the
-    connection breaks after the platform took it. With `limits.idempotent_posts` the same key is posted once.
+    connection breaks after the platform took it. With `limits.idempotent_posts` the same key is posted once. `shut`
+    holds what is raised for posts to a thread, or to all of a channel by what its threads' ids begin with.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class FakeChat:
         self.typed: list[tuple[ThreadId, str]] = []
         self.past: list[Prompt] = []
         self.troubles: deque[PlatformError] = deque()
+        self.shut: dict[str, PlatformError] = {}
         self.history_trouble: PlatformError | None = None
         self.channel_trouble: PlatformError | None = None
         self.channels: dict[str, str] = {}
@@ -173,6 +175,9 @@ class FakeChat:
 
     async def post(self, post: OutboundPost) -> str:
         """Post, unless trouble is due. Raises PlatformError."""
+        shut = self.shut.get(post.thread) or self.shut.get(channel_of(post.thread))
+        if shut is not None:
+            raise shut
         trouble = self.troubles.popleft() if self.troubles else None
         if trouble is not None and not trouble.outcome_unknown:
             raise trouble
@@ -219,6 +224,11 @@ class FakeChat:
         thread = make_thread_id(self.platform, channel, key or self._clock.new_id())
         await self.post(OutboundPost(thread, f"open:{thread}", text, maybe_posted=maybe_posted))
         return thread
+
+    def around(self, thread: ThreadId) -> ThreadId | None:
+        """The channel of a thread, as the thread WHOLE_CHANNEL of it."""
+        whole = make_thread_id(self.platform, thread_address(thread).channel, WHOLE_CHANNEL)
+        return whole if thread != whole else None
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
         """What `past` holds of a thread, oldest first. Raises `history_trouble`."""

@@ -34,6 +34,7 @@ from shoal.chat.discord.messages import (
     is_try_of,
     limits_of,
     message_body,
+    naming,
     nonce_of,
     place_of,
     post_body,
@@ -60,6 +61,7 @@ from shoal.chat.discord.wire import (
     Gateway,
     GatewaySession,
     Guild,
+    GuildRole,
     Interaction,
     ReactionAdded,
 )
@@ -88,6 +90,7 @@ DIRECT_MAX = 200
 SAVE_SECONDS = 5.0
 """How long the session's number may lag behind in the store when nothing was taken in."""
 PLACES_MAX = 10_000
+SERVERS_MAX = 1000
 WRITTEN_MAX = 4096
 """Prompts whose words are remembered, because Discord also tells of changes that leave them as they are."""
 POSTED_MAX = 4096
@@ -147,6 +150,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         self._places: Recent[DiscordPlace] = Recent(PLACES_MAX)
         self._written: Recent[str] = Recent(WRITTEN_MAX)
         self._posted: Recent[str] = Recent(POSTED_MAX)
+        self._own_roles: Recent[str] = Recent(SERVERS_MAX)
+        """By server, the role that Discord made for the bot there; empty where it has none."""
         self._servers = ChannelServers(platform, store)
         self._edit_locks: Recent[asyncio.Lock] = Recent(POSTED_MAX)
         self._moved: Recent[DiscordTarget] = Recent(POSTED_MAX)
@@ -243,12 +248,18 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                     # Discord also tells of changes that it makes to a message itself.
                     if edited.edited_timestamp is None or edited.author is None or not is_said(edited, self._me):
                         return False
+                    edited = await self._with_own_role(edited)
                     text = text_of(edited, self._me)
                     thread = await self._prompt_thread(edited.channel_id, edited.guild_id, edited.id, inbox)
+                    if thread is None and edited.guild_id and is_addressed(edited, self._me):
+                        place = await self._place(edited.channel_id, edited.guild_id)
+                        prompt = prompt_of(place.thread(self.platform), edited, self._me)
+                        if await self._is_unheard(prompt, self._prefix(place.channel), inbox):
+                            return await self._take_message(edited, inbox)
                     if thread is None or not text or self._written.get(edited.id) == text:
                         return False
-                    author = author_of(edited.author, edited.member)
                     self._written.put(edited.id, text)
+                    author = prompt_of(thread, edited, self._me).author
                     await inbox.send(Edit(thread, edited.id, text, author, edited.id, at=edited.edited_timestamp))
                     return True
                 case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
@@ -320,7 +331,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         if not is_said(message, self._me):
             if message.type not in KNOWN_TYPES:
                 self._not_understood(f"message of the type {message.type}")
+            elif was_said(message, self._me):
+                self._left_out("message of a bot")
             return False
+        message = await self._with_own_role(message)
         place = await self._place(message.channel_id, message.guild_id)
         prompt = await self._meant(message, place, inbox)
         if prompt is None:
@@ -340,6 +354,21 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                 await self._store.put(self._scope, "direct", msgspec.json.encode(kept).decode())
         await self._take_in(prompt, inbox, self._incoming(message, prompt))
         return True
+
+    async def _with_own_role(self, message: DiscordMessage) -> DiscordMessage:
+        """A message whose mention of the bot's own role counts as one of the bot. Raises PlatformError."""
+        if not (message.guild_id and message.mention_roles):
+            return message
+        own = self._own_roles.get(message.guild_id)
+        if own is None:
+            roles = list[GuildRole]()
+            try:
+                roles = await self._api.call("GET", f"/guilds/{message.guild_id}/roles", list[GuildRole])
+            except PlatformRefusal as error:
+                log.info("the bot's role is unknown", extra={"guild": message.guild_id, "why": str(error)})
+            own = next((role.id for role in roles if role.tags.bot_id == self._me), "")
+            self._own_roles.put(message.guild_id, own)
+        return naming(message, self._me, own) if own in message.mention_roles else message
 
     def _incoming(self, message: DiscordMessage, prompt: Prompt) -> list[IncomingFile]:
         others = next((one.author for one in prompt.refers_to), Author("", trusted=False))

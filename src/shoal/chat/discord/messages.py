@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from shoal.chat.cards import CardForm, Part, words_of
 from shoal.chat.discord.wire import (
     DiscordChannel,
     DiscordFile,
@@ -165,12 +166,29 @@ def cards_of(message: SnapshotContent) -> str:
         said += [card.author.name if card.author is not None else "", card.title, card.description]
         said += [f"{one.name}: {one.value}" for one in card.fields]
         said.append(card.footer.text if card.footer is not None else "")
-    waiting = list(message.components[::-1])
-    while waiting:
-        part = waiting.pop()
-        said.append(part.content)
-        waiting += part.components[::-1]
+    said += [words_of(part, _COMPONENTS) for part in message.components]
     return "\n".join(filter(None, said))
+
+
+def _of_control(part: Part) -> str | None:
+    """Of what people press or choose from, the address it opens, and nothing else; None for other parts."""
+    if part.get("type") not in _CONTROLS:
+        return None
+    return f"{part.get('label', '')} ({part['url']})" if part.get("url") else ""
+
+
+_CONTROLS = frozenset({2, 3, 4, 5, 6, 7, 8, 19, 21, 22, 23})
+_COMPONENTS = CardForm(said=frozenset({"content", "description", "label", "name"}), leaf=_of_control)
+"""Parts of a message that is laid out by its author.
+
+Source: docs.discord.com/developers/components/reference.
+"""
+
+
+def naming(message: DiscordMessage, me: str, role: str) -> DiscordMessage:
+    """A message in which the role that Discord made for the bot stands, as one in which the bot itself does."""
+    content = message.content.replace(f"<@&{role}>", f"<@{me}>")
+    return msgspec.structs.replace(message, content=content, mentions=(*message.mentions, DiscordUser(me)))
 
 
 def references_of(message: DiscordMessage, me: str) -> list[Reference]:
@@ -310,6 +328,7 @@ def limits_of(*, opens_threads: bool) -> ChatLimits:
         has_history=True,
         voice="ogg",
         album_max=10,
+        edits_notify=False,
     )
 
 

@@ -43,6 +43,11 @@ UNKNOWN_CHANNEL = 10003
 UNKNOWN_MESSAGE = 10008
 CANNOT_MESSAGE_USER = 50007
 THREAD_EXISTS = 160004
+CLOSED = frozenset({50001, 50007, 50009, 50013, 50083, 50278, 160005})
+"""Codes where a channel takes no posts for now: no access, no permission, no direct messages, an archived or locked
+thread. Source: docs.discord.com/developers/topics/opcodes-and-status-codes."""
+GONE = frozenset({10003, 10004, 50008})
+"""Codes of a channel or server that is not there, or holds no text."""
 
 INTENTS = 1 << 0 | 1 << 9 | 1 << 10 | 1 << 12 | 1 << 13 | 1 << 15
 """Servers, messages and reactions there, direct messages and reactions there, and what messages say."""
@@ -149,13 +154,6 @@ class _Embed(msgspec.Struct, frozen=True):
     footer: _EmbedPart | None = None
 
 
-class _Component(msgspec.Struct, frozen=True):
-    """A part of a message that is laid out by its author: a text, or what holds others."""
-
-    content: str | None = None
-    components: tuple["_Component", ...] = ()
-
-
 class SnapshotContent(msgspec.Struct, frozen=True):
     """What a message says: of one that is passed on, all that is told."""
 
@@ -164,7 +162,7 @@ class SnapshotContent(msgspec.Struct, frozen=True):
     sticker_items: tuple[_StickerItem, ...] = ()
     poll: _DiscordPoll | None = None
     embeds: tuple[_Embed, ...] = ()
-    components: tuple[_Component, ...] = ()
+    components: tuple[msgspec.Raw, ...] = ()
 
 
 class RepliedMessage(SnapshotContent, frozen=True, kw_only=True):
@@ -191,6 +189,7 @@ class DiscordMessage(RepliedMessage, frozen=True, kw_only=True):
     type: int = 0
     webhook_id: str | None = None
     nonce: str | int | None = None
+    mention_roles: tuple[str, ...] = ()
     message_reference: _MessageReference | None = None
     referenced_message: RepliedMessage | None = None
 
@@ -225,6 +224,17 @@ class DiscordChannel(msgspec.Struct, frozen=True):
     guild_id: str = ""
     parent_id: str | None = None
     last_message_id: str | None = None
+
+
+class _RoleTags(msgspec.Struct, frozen=True):
+    bot_id: str = ""
+
+
+class GuildRole(msgspec.Struct, frozen=True):
+    """A role of a server; that of a bot itself, which Discord makes for it, names the bot."""
+
+    id: str
+    tags: _RoleTags = _RoleTags()
 
 
 class Guild(msgspec.Struct, frozen=True):
@@ -330,7 +340,8 @@ class DiscordApi(PlatformHttp):
             raise PlatformError(_REFUSALS[4004].format(account=self._account))
         if 400 <= status < 500 and failure is not None:
             reason = failure.message or f"status {status}"
-            raise PlatformRefusal(f"Discord refused: {reason} ({failure.code})", failure.code)
+            closed, gone = failure.code in CLOSED, failure.code in GONE
+            raise PlatformRefusal(f"Discord refused: {reason} ({failure.code})", failure.code, closed=closed, gone=gone)
         raise PlatformError(f"Discord failed with {status}.", outcome_unknown=True)
 
     async def messages(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:

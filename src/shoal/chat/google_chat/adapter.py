@@ -33,6 +33,7 @@ from shoal.chat.google_chat.wire import (
     SpaceMessage,
     addon_in,
     author_of,
+    cards_of,
     channel_of,
     command_of,
     is_direct,
@@ -118,6 +119,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         self._api = GoogleChatApi(settings, home, clock, inbound_url)
         self._function = inbound_url if settings.addon_account else PRESSED
         self._seen: Recent[SpaceMessage] = Recent(SEEN_MAX)
+        self._name = ""
 
     async def _connect(self, inbox: InboxPort) -> None:
         self._inbox = inbox
@@ -236,6 +238,10 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             told = message
             if not message.sender.name:  # the subscription tells names alone
                 told = await self._api.resource("GET", message.name, SpaceMessage)
+            if told.sender.type == "BOT" and verb == "created" and await self._own_name() not in ("", told.sender.name):
+                self._overhear(self._read_back(told, told.space), ())
+            if told.sender.type == "BOT":
+                self._left_out("message of an app")
             if told.sender.type == "BOT" or verb not in ("created", "updated"):
                 continue
             if verb == "created":
@@ -264,6 +270,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         """Google Chat says what names the app; the rest comes with a subscription, and is meant as the app listens
         there."""
         if message.sender.type == "BOT" or not message.sender.name:
+            self._left_out("message of an app" if message.sender.name else "message of nobody")
             return
         self._note_seen(message)
         prompt = prompt_of(self.platform, message, space, self._clock.now())
@@ -289,7 +296,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 log.info("a message could not be read", extra={"platform": self.platform, "why": str(error)})
                 continue
             names = (f"[file {file.content_name}]" for file in found.attachment)
-            text = "\n".join(filter(None, (text_of(found), *names))) or one.text
+            text = "\n".join(filter(None, (text_of(found), cards_of(found), *names))) or one.text
             own = found.sender.type == "BOT" and joins
             told = Reference("reply", text, author_of(found.sender), one.message_id, own=own)
             prompt = msgspec.structs.replace(prompt, refers_to=(told,))
@@ -307,6 +314,18 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             return await self._api.fetch_media(file.attachment_data_ref.resource_name, self.download_bytes_max)
 
         return Attachment(file.content_name or "file", file.content_type or "application/octet-stream"), fetch
+
+    async def _own_name(self) -> str:
+        """The app's resource name, by which its messages are told from other apps'; empty before its first post. Raises
+        StoreError."""
+        self._name = self._name or await self._store.get(f"google_chat:{self.platform}", "name") or ""
+        return self._name
+
+    def _read_back(self, message: SpaceMessage, space: ChatSpace) -> Prompt:
+        """A message of the past; of an app with its cards."""
+        prompt = prompt_of(self.platform, message, space, self._clock.now())
+        cards = cards_of(message) if message.sender.type == "BOT" else ""
+        return msgspec.structs.replace(prompt, text="\n".join(filter(None, (prompt.text, cards))))
 
     def _note_seen(self, message: SpaceMessage) -> None:
         about = SpaceMessage(create_time=message.create_time, last_update_time=message.last_update_time)
@@ -341,6 +360,9 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             # What it answers was changed or deleted meanwhile.
             content = message_of(post, private=private, function=self._function)
             made = await self._api.create(space, content, request_id(post.key))
+        if made.sender.name and made.sender.name != self._name:
+            self._name = made.sender.name
+            await self._store.put(f"google_chat:{self.platform}", "name", self._name)
         return made.name
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
@@ -368,10 +390,11 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         if not self._settings.read_history:
             return
         space, name = place_of(thread)
+        own = await self._own_name()
         for message in await self._api.newest(space, name, iso(after) if after is not None else "", limit):
-            at = time_of(message.create_time, self._clock.now())
-            prompt = prompt_of(self.platform, message, ChatSpace(space), at)
-            if prompt.text and message.sender.type != "BOT":
+            prompt = self._read_back(message, ChatSpace(space))
+            is_others = message.sender.type != "BOT" or message.sender.name not in ("", own)
+            if prompt.text and is_others and (own or message.sender.type != "BOT"):
                 yield msgspec.structs.replace(prompt, thread=thread)
 
 

@@ -7,6 +7,7 @@ for Chat by Pub/Sub, and the API's discovery document; RFC 7523 (JWT bearer gran
 import asyncio
 import base64
 import binascii
+import html
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from shoal.chat.cards import CardForm, Part, words_of
 from shoal.chat.http import Fields, RestApi
 from shoal.chat.inbox import time_of
 from shoal.chat.tokens import BadToken, Claims, Granted, KeyRing, signed
@@ -119,6 +121,8 @@ class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
     attachment: tuple[SpaceAttachment, ...] = ()
     attached_gifs: tuple[_GifLink, ...] = ()
     quoted_message_metadata: _Quoted | None = None
+    cards: tuple[msgspec.Raw, ...] = ()
+    cards_v2: tuple[msgspec.Raw, ...] = ()
     slash_command: dict[str, object] | None = None
 
 
@@ -266,6 +270,45 @@ def text_of(message: SpaceMessage) -> str:
         return message.text[at:].strip() if at >= 0 else message.text.strip()
     text = message.argument_text if message.argument_text is not None else message.text
     return "\n".join(filter(None, (text.strip(), *(f"[a picture: {gif.uri}]" for gif in message.attached_gifs))))
+
+
+def _of_control(part: Part) -> str | None:
+    """Of a button the address it opens, and nothing else; None for other parts."""
+    click = part.get("onClick")
+    if not ("text" in part or "icon" in part) or not isinstance(click, Mapping) or "topLabel" in part:
+        return None
+    link = click.get("openLink")
+    url = link.get("url") if isinstance(link, Mapping) else ""
+    return f"{part.get('text', '')} ({url})" if url else ""
+
+
+_CARDS = CardForm(
+    said=frozenset(
+        "title subtitle text header topLabel bottomLabel content contentMultiline label altText hintText".split()  # noqa: SIM905
+    ),
+    leaf=_of_control,
+)
+"""Cards of apps. Source: developers.google.com/workspace/chat/api/reference/rest/v1/cards."""
+
+
+_TAGS = frozenset("a b br code em font i li ol p pre s strike strong time u ul".split())  # noqa: SIM905
+"""Marks in the texts of cards."""
+
+
+def cards_of(message: SpaceMessage) -> str:
+    """What a message of an app says in cards, without their marks."""
+    words = (words_of(card, _CARDS) for card in (*message.cards_v2, *message.cards))
+    return plain_text("\n".join(filter(None, words)))
+
+
+def plain_text(marked: str) -> str:
+    """A text of a card without its tags."""
+    found: list[str] = []
+    for number, part in enumerate(marked.split("<")):
+        name, closes, after = part.partition(">")
+        is_tag = number and closes and name.strip("/").partition(" ")[0].lower() in _TAGS
+        found.append(after if is_tag else f"<{part}" if number else part)
+    return html.unescape("".join(found))
 
 
 def prompt_of(platform: str, message: SpaceMessage, space: ChatSpace, now: datetime) -> Prompt:

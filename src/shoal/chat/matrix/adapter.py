@@ -327,12 +327,32 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 await self._pending.send(Deletion(place, key, author, key), inbox)
         elif happened.type in WRITTEN and content.relation.rel_type == "m.replace":
             key, new = content.relation.event_id, content.new_content
+            if new is not None and is_addressed(new, self._me) and await self._take_named(room, key, new, inbox):
+                return True
             text = said_of(happened, new, self._me) if new is not None else ""
             if text:
                 author = await self._author(room, happened.sender)
                 await self._pending.send(Edit(place, key, text, author, key, at=time_of(happened)), inbox)
         elif is_said(happened, content, self._me.user_id):
             await self._take_message(room, happened, content, inbox)
+        elif content.msgtype == "m.notice":
+            self._left_out("message of a bot")
+        return True
+
+    async def _take_named(self, room: str, changed: str, new: EventContent, inbox: InboxPort) -> bool:
+        """Take in a message that names the bot since it was changed, where it was not for it before."""
+        if (await self._place(room)).direct or await inbox.thread_of(self._prefix(room), "", changed) is not None:
+            return False
+        found = await self._event(room, changed)
+        if found is None or found[0].sender == self._me.user_id:
+            return False
+        event, before = found
+        author, thread = Author(event.sender, trusted=False), make_thread_id(self.platform, room, WHOLE)
+        prompt = prompt_of(thread, event, before, author, self._me)
+        if is_addressed(before, self._me) or not await self._is_unheard(prompt, self._prefix(room), inbox):
+            return False
+        # What replaces a message is in the same place as that.
+        await self._take_message(room, event, msgspec.structs.replace(new, relation=before.relation), inbox)
         return True
 
     async def _take_message(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:

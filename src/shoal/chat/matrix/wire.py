@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -178,7 +178,9 @@ class MatrixApi(PlatformHttp):
             )
         if 400 <= status < 500 and failure.errcode:
             reason = failure.error or f"status {status}"
-            return PlatformRefusal(f"Matrix refused: {reason} ({failure.errcode})", failure.errcode)
+            closed, gone = failure.errcode == "M_FORBIDDEN", failure.errcode == "M_NOT_FOUND"
+            told = f"Matrix refused: {reason} ({failure.errcode})"
+            return PlatformRefusal(told, failure.errcode, closed=closed, gone=gone)
         return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=True)
 
 
@@ -412,8 +414,22 @@ def is_addressed(content: EventContent, me: MatrixBot) -> bool:
     """Whether a message mentions the bot; clients say so, and where an old one does not, its words do."""
     if content.mentions is not None:
         return me.user_id in content.mentions.user_ids
-    is_linked = f"matrix.to/#/{me.user_id}" in content.formatted_body
-    return is_linked or me.user_id in content.body or bool(_leading(me).match(content.body))
+    markup = unquote(html.unescape(content.formatted_body))
+    links = (f"matrix.to/#/{me.user_id}", f"matrix:u/{me.user_id[1:]}")
+    is_linked = any(_stands_in(markup, link) for link in links)
+    return is_linked or _stands_in(content.body, me.user_id) or bool(_leading(me).match(content.body))
+
+
+def _stands_in(text: str, id: str) -> bool:
+    """Whether an id stands in a text, and not as a part of a longer one, as of another server's."""
+    at = text.find(id)
+    while at >= 0:
+        before, after = text[max(0, at - 1) : at], text[at + len(id) : at + len(id) + 2]
+        is_longer = after[:1].isalnum() or after[:1] in ("_", "-") or (after[:1] in (".", ":") and after[1:].isalnum())
+        if not (is_longer or before.isalnum() or before in ("_", "-", ".", "+")):
+            return True
+        at = text.find(id, at + 1)
+    return False
 
 
 def text_of(body: str, me: MatrixBot, *, answers: bool, named: bool = False) -> str:
@@ -423,7 +439,8 @@ def text_of(body: str, me: MatrixBot, *, answers: bool, named: bool = False) -> 
     `!stop` is `/stop` to us, since clients keep what begins with a slash for themselves.
     """
     text = _QUOTED.sub("", body, count=1) if answers else body
-    text = _leading(me, named=named).sub("", text, count=1).strip()
+    called = _leading(me, named=named).match(text)
+    text = text[called.end() if called is not None else 0 :].strip()
     found = _BANG.match(text)
     if found is not None and ALIASES.get(found[1].lower(), found[1].lower()) in COMMANDS:
         text = f"/{text[1:]}"
@@ -434,7 +451,7 @@ def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
     """The bot called at the beginning of a text."""
     local = me.user_id.removeprefix("@").partition(":")[0]
     plain = "|".join(map(re.escape, filter(None, (me.name, local))))
-    marked, end = rf"{re.escape(me.user_id)}|@(?:{plain})", r"(?![\w@])\s*[:,]?"
+    marked, end = rf"{re.escape(me.user_id)}|@(?:{plain})", r"(?![\w@]|[-.:]\w)\s*[:,]?"
     bare = end if named else r"\s*(?:[:,]|(?=!\w))"
     return re.compile(rf"\s*(?:(?:{marked}){end}|(?:{plain}){bare})\s*", re.IGNORECASE)
 

@@ -54,6 +54,7 @@ from shoal.chat.slack.wire import (
     SlackPosted,
     SlashCommand,
     SocketOpened,
+    cards_of,
     check_package,
     command_in,
     edited_at,
@@ -207,7 +208,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     async def _take_call(self, call: EventCall) -> bool:
         """Take an event in; False when it could not be stored and has to come again."""
         known = self._decode(call.event, EventType, "event")
-        if known is None or not call.is_of(self._me.team_id):
+        if known is not None and not call.is_of(self._me.team_id):
+            self._left_out("event of another workspace")
+            known = None
+        if known is None:
             return True
         if known.type not in EVENTS:
             if known.type not in UNUSED_EVENTS:
@@ -235,6 +239,13 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 after, before = event.message, event.previous_message
                 if after is None or after.user in nobody or after.bot_id or not is_about_message(event):
                     return
+                if is_addressed(after, self._me) and not is_direct(event.channel):
+                    named = msgspec.structs.replace(after, type="message", channel=event.channel)
+                    if is_written(named, self._me) and await self._is_unheard(
+                        prompt_of(self.platform, named, self._me), self._prefix(event.channel), inbox
+                    ):
+                        await self._take_message(named, inbox)
+                        return
                 if after.subtype == "tombstone":  # what is left of a deleted message that has replies
                     await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
                     return
@@ -289,9 +300,11 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         if is_of_unknown_kind(event):
             self._not_understood(f"message of the subtype {event.subtype}")
         if not is_written(event, self._me) or key in self._done:
+            if event.bot_id and event.bot_id != self._me.bot_id:
+                self._left_out("message of a bot")
             return
         prompt = prompt_of(self.platform, event, self._me)
-        files = [await self._incoming(file) for file in event.files]
+        files = [await self._incoming(file, event.user) for file in event.files]
         if not prompt.direct:
             answers = bool(event.thread_ts) and event.parent_user_id == self._me.user_id
             follows = bool(event.thread_ts) and await self._is_subscribed(prompt.thread)
@@ -307,6 +320,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             else:
                 begins = not (parse_command(prompt.text) or await self._is_subscribed(prompt.thread))
         prompt = self._with_its_lines(msgspec.structs.replace(prompt, author=author), inbox)
+        if author.is_bot:
+            self._left_out("message of a bot")
         if author.is_bot or not await inbox.admits(prompt):
             return
         further: tuple[IncomingFile, ...] = ()
@@ -341,10 +356,13 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             author = await self._api.author(message.user)
         files = tuple(Attachment(file.label, file.mimetype, file.size) for file in message.files)
         prompt = prompt_of(self.platform, message, self._me)
-        return msgspec.structs.replace(prompt, thread=thread, author=author, attachments=files)
+        is_app = author.is_bot or bool(message.bot_id)
+        text = "\n".join(filter(None, (prompt.text, cards_of(message, self._me) if is_app else "")))
+        return msgspec.structs.replace(prompt, thread=thread, text=text, author=author, attachments=files)
 
-    async def _incoming(self, file: SlackFile) -> IncomingFile:
-        """A file that came with a message; one of another organisation is told of by its id alone."""
+    async def _incoming(self, file: SlackFile, sharer: str) -> IncomingFile:
+        """A file that came with a message of its `sharer`, and whose it is if somebody else uploaded it; one of another
+        organisation is told of by its id alone."""
         failure: PlatformError | None = None
         if file.file_access == "check_file_info":
             try:
@@ -362,7 +380,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 raise PlatformError("Slack showed a login page. Give the app the scope files:read.")
             return found.body
 
-        return Attachment(file.label, file.mimetype or "application/octet-stream", file.size), fetch
+        author = await self._api.author(file.user) if file.user not in ("", sharer) else None
+        kind = file.mimetype or "application/octet-stream"
+        return Attachment(file.label, kind, file.size, author=author), fetch
 
     async def _take_deletion(self, channel: str, ts: str, user: str, inbox: InboxPort) -> None:
         place = make_thread_id(self.platform, channel, NO_THREAD)
@@ -593,6 +613,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         )
         channel = posted.channel or channel
         return make_thread_id(self.platform, channel, NO_THREAD if is_direct(channel) else posted.ts)
+
+    def around(self, thread: ThreadId) -> ThreadId | None:
+        channel, thread_ts = place_of(thread)
+        return unopened(self.platform, channel) if thread_ts else None
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
         """What others wrote in a thread, oldest first, the newest `limit` of it. Raises PlatformError."""

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from shoal.chat.cards import CardForm, Part, words_of
 from shoal.chat.http import (
     CALL_SECONDS,
     TRANSFER_SECONDS,
@@ -49,10 +50,24 @@ T = TypeVar("T")
 TOKEN_ERRORS = frozenset(
     {
         "invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "not_allowed_token_type",
-        "no_permission", "user_removed_from_team"
+        "user_removed_from_team"
     },
 )  # fmt: skip
 PASSING_ERRORS = frozenset({"service_unavailable", "request_timeout", "team_added_to_org", "accesslimited"})
+CLOSED_ERRORS = frozenset(
+    {
+        "channel_not_found", "ekm_access_denied", "is_archived", "messages_tab_disabled", "no_permission",
+        "not_in_channel", "restricted_action", "restricted_action_non_threadable_channel",
+        "restricted_action_read_only_channel", "restricted_action_thread_locked",
+        "restricted_action_thread_only_channel", "team_access_not_granted", "thread_locked",
+    }
+)  # fmt: skip
+"""Where posts are refused for now, also where the bot was taken out of a private channel.
+
+Source: docs.slack.dev/reference/methods/chat.postMessage, errors.
+"""
+GONE_ERRORS = frozenset({"cannot_reply_to_message", "invalid_thread_ts", "thread_not_found"})
+"""The message that a thread hangs from was deleted."""
 UNKNOWN_ERRORS = frozenset({"fatal_error", "internal_error"})
 """Slack says of these that the call may have been carried out in part."""
 FRAME_BYTES_MAX = 4_194_304
@@ -105,6 +120,7 @@ class SlackFile(msgspec.Struct, frozen=True):
     id: str = ""
     name: str | None = None
     title: str | None = None
+    user: str = ""
     mimetype: str = ""
     size: int = 0
     url_private: str = ""
@@ -128,6 +144,9 @@ class _Shared(msgspec.Struct, frozen=True):
     fallback: str = ""
     ts: str | float = ""
     files: tuple[SlackFile, ...] = ()
+    blocks: tuple[msgspec.Raw, ...] = ()
+    message_blocks: tuple[msgspec.Raw, ...] = ()
+    attachments: tuple[msgspec.Raw, ...] = ()
 
     @property
     def is_message(self) -> bool:
@@ -174,6 +193,7 @@ class SlackMessage(msgspec.Struct, frozen=True):
     item: _ReactedItem | None = None
     metadata: _MessageMetadata | None = None
     attachments: tuple[msgspec.Raw, ...] | None = ()
+    blocks: tuple[msgspec.Raw, ...] | None = ()
     edited: _Stamped | None = None
     inviter: str = ""
     tab: str = ""
@@ -342,7 +362,8 @@ class SlackApi(PlatformHttp):
             raise PlatformError(f"Slack failed at {method}: {code}.", outcome_unknown=True)
         needed = outcome.needed
         advice = f" Give the app the scope {needed} and install it again." if needed else _ADVICE.get(code, "")
-        raise PlatformRefusal(f"Slack refused {method}: {code}.{advice}", code)
+        closed, gone = code in CLOSED_ERRORS, code in GONE_ERRORS
+        raise PlatformRefusal(f"Slack refused {method}: {code}.{advice}", code, closed=closed, gone=gone)
 
     async def respond(self, url: str, content: Fields) -> None:
         """ApiAnswer a command or a click at its response_url. Raises PlatformError."""
@@ -622,6 +643,63 @@ def prompt_of(platform: str, message: SlackMessage, me: SlackBot) -> Prompt:
     )
 
 
+def cards_of(message: SlackMessage, me: SlackBot) -> str:
+    """What an app says in blocks and attachments, without what its text says already."""
+    written = text_of(message.text or "", me)
+    return _without(written, [*(message.blocks or ()), *(message.attachments or ())], me)
+
+
+def _without(written: str, cards: Sequence[msgspec.Raw], me: SlackBot) -> str:
+    """The words of cards, line by line, without those that are written."""
+    form = _form(me)
+    lines = (line for card in cards for line in (words_of(card, form) or words_of(card, _FALLBACK)).splitlines())
+    return "\n".join(line for line in dict.fromkeys(lines) if line.strip() not in written)
+
+
+def _form(me: SlackBot) -> CardForm:
+    """Blocks and attachments. Sources: docs.slack.dev/reference/block-kit/blocks and
+    docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments."""
+
+    def leaf(part: Part) -> str | None:
+        """What a part says that has no words of its own, or words in Slack's marks."""
+        kind, url = part.get("type"), part.get("url")
+        text = part.get("text")
+        match kind:
+            case "mrkdwn" | "markdown" if isinstance(text, str):
+                return text_of(text, me)
+            case "link":
+                return f"{text} ({url})" if text and text != url else str(url or "")
+            case "emoji":
+                return f":{part.get('name', '')}:"
+            case "user" | "channel" | "usergroup":
+                sign = {"user": "@", "channel": "#", "usergroup": "!subteam^"}[kind]
+                return f"<{sign}{part.get(f'{kind}_id', '')}>"
+            case "broadcast":
+                return f"@{part.get('range', '')}"
+            case "date":
+                return str(part.get("fallback") or part.get("timestamp", ""))
+            case "button" | "workflow_button":
+                label = text.get("text", "") if isinstance(text, Mapping) else text or ""
+                return f"{label} ({url})" if url else ""
+            case "actions" | "input":
+                return None
+            case str() if kind.endswith(("_select", "_picker", "picker", "overflow", "checkboxes", "radio_buttons")):
+                return ""  # what people may choose there is nothing that was said
+            case _:
+                return None
+
+    return CardForm(said=_SAID, rows=frozenset({"rows"}), inline=_INLINE, pairs=(("title", "value"),), leaf=leaf)
+
+
+_SAID = frozenset(
+    """text pretext author_name title footer alt_text description subtitle label details heading
+    username""".split()  # noqa: SIM905
+)
+_FALLBACK = CardForm(said=frozenset({"fallback"}))
+"""What an attachment says where it can be shown as nothing but text."""
+_INLINE = frozenset({"rich_text_section", "rich_text_preformatted", "rich_text_quote"})
+
+
 def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
     """The messages that are shared with it. Who wrote them is told by a name alone, which nobody vouches for."""
     found: list[Reference] = []
@@ -632,7 +710,10 @@ def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
             continue
         if shared.is_message or {"is_share", "is_msg_unfurl"}.intersection(odd):  # in doubt it is one
             files = (f"[file {file.label}]" for file in shared.files)
-            said = "\n".join(filter(None, (text_of(shared.text or shared.fallback, me), *files)))
+            text = text_of(shared.text, me)
+            cards = _without(text, [*shared.blocks, *shared.message_blocks, *shared.attachments], me)
+            told = "\n".join(filter(None, (text, cards))) or text_of(shared.fallback, me)
+            said = "\n".join(filter(None, (told, *files)))
             author = Author("", shared.author_name, trusted=False)
             kind = "forward" if shared.is_share and not message.text else "quote"
             found.append(Reference(kind, said, author, str(shared.ts)))

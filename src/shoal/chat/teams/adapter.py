@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount
-from shoal.chat.http import TRANSFER_SECONDS, Fields, Json
+from shoal.chat.http import TRANSFER_SECONDS, Fields, Json, PlatformRefusal
 from shoal.chat.inbox import DECIDED, Recent, press, read_file
 from shoal.chat.teams.wire import (
     CHAT,
@@ -36,6 +36,7 @@ from shoal.chat.teams.wire import (
     prompt_of,
     text_of,
     thread_of,
+    untold_files,
 )
 from shoal.chat.tokens import BadToken, check_package
 from shoal.domain.clock import Clock
@@ -193,11 +194,15 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
     async def _take(self, activity: TeamsActivity, inbox: InboxPort) -> HttpAnswer:
         """Take a checked activity in and say what Teams is answered. Raises StoreError, InvalidId."""
         if is_of_bot(activity):
+            if activity.type == "message":
+                self._left_out("message of a bot")
             return TAKEN
         channel, author = channel_of(activity), author_of(activity.sender)
         async with self._locks.setdefault(activity.conversation.id, asyncio.Lock()):
             match activity.type, activity.name:
                 case "message", _:
+                    await self._take_message(activity, inbox)
+                case "messageUpdate", _ if await self._begins_a_turn(activity, inbox):
                     await self._take_message(activity, inbox)
                 case "messageUpdate", _ if text_of(activity):
                     now = prompt_of(self.platform, activity, self._clock.now())
@@ -220,6 +225,8 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
                 case "invoke", "fileConsent/invoke":
                     consent = self._decode(activity.value, FileConsent, "fileConsent/invoke")
                     answer = await self._take_consent(consent) if consent is not None and consent.action else ""
+                    if answer in ("", OFFER_GONE) and activity.reply_to_id:  # the card that asked is over
+                        await self._withdraw_card(thread_of(self.platform, activity), activity.reply_to_id)
                     if answer:
                         await self._answer(prompt_of(self.platform, activity, self._clock.now()), answer)
                 case "invoke", name:
@@ -256,6 +263,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             (Attachment(name, media_type), partial(self._api.fetch_file, url, self.download_bytes_max))
             for name, media_type, url in files_of(activity)
         ]
+        files += [(Attachment("a file"), _not_handed_out)] * untold_files(activity)
         if not prompt.direct and not await self._is_meant(
             prompt, inbox, files, is_named=is_named, opens=in_channel, follows=follows
         ):
@@ -268,6 +276,21 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             people[sender.name] = sender.id
         self._people.put(channel, people)
         await self._take_in(prompt, inbox, files)
+
+    async def _begins_a_turn(self, activity: TeamsActivity, inbox: InboxPort) -> bool:
+        """Whether a change names the bot in a message that was not for it before. Raises StoreError, InvalidId."""
+        if is_direct(activity) or not is_addressed(activity):
+            return False
+        channel = channel_of(activity)
+        prompt = prompt_of(self.platform, activity, self._clock.now())
+        return await self._is_unheard(prompt, self._prefix(channel), inbox)
+
+    async def _withdraw_card(self, thread: ThreadId, message_id: str) -> None:
+        """Take away a card that asks nothing any more, so that nobody presses it again."""
+        try:
+            await self.delete(thread, message_id)
+        except PlatformError as error:
+            log.info("a consent card was left", extra={"platform": self.platform, "why": str(error)})
 
     async def _take_consent(self, consent: FileConsent) -> str:
         """Put an offered file where it was accepted, once, or forget it; returns what to say. Raises StoreError."""
@@ -391,12 +414,14 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             wanted: Fields = {"isGroup": False, "bot": bot, "members": [{"id": user}], "channelData": tenant}
             try:
                 channel = (await self._api.open_conversation(wanted)).id
-            except PlatformError as error:
-                if not error.permanent:
-                    raise
+            except PlatformRefusal:
                 return thread
             await self._store.put(scope, user, channel)
         return make_thread_id(self.platform, channel, CHAT)
+
+
+async def _not_handed_out() -> bytes:
+    raise PlatformError("Teams hands bots no files of channels and groups, and no names. Ask for it in a direct chat.")
 
 
 def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, ...] = ()) -> Fields:

@@ -15,7 +15,8 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from shoal.chat.http import Fields, Json, RestApi
+from shoal.chat.cards import CardForm, Part, words_of
+from shoal.chat.http import Fields, RestApi
 from shoal.chat.inbox import ChannelServers, Recent, time_of
 from shoal.chat.tokens import BadToken, Granted, KeyRing
 from shoal.domain.clock import Clock
@@ -44,10 +45,33 @@ _ROOT = ";messageid="
 _AT = re.compile(r"<at\b[^>]*>(.*?)</at>", re.DOTALL | re.IGNORECASE)
 _QUOTE = re.compile(r"<blockquote\b", re.IGNORECASE)
 _QUOTED_HERE = re.compile(r"<quoted\b[^>]*/>[ \t]*", re.IGNORECASE)
-_SAID = frozenset({"title", "subtitle", "text", "value"})
-"""Where cards keep their words."""
+_ACTION = re.compile(r"Action\..+|openUrl|imBack|messageBack|postBack|invoke|signin")
+
+
+def _of_button(part: Part) -> str | None:
+    """Of a button the address it opens, and nothing else; None for other parts."""
+    if not _ACTION.fullmatch(str(part.get("type", ""))):
+        return None
+    url = part.get("url") or (part.get("value") if part.get("type") == "openUrl" else "")
+    return f"{part.get('title', '')} ({url})" if isinstance(url, str) and url else ""
+
+
+_CARDS = CardForm(
+    said=frozenset(
+        """title subtitle text value altText alt inlines label heading quantity price tax total vat
+        activityTitle activitySubtitle activityText summary""".split()  # noqa: SIM905
+    ),
+    rows=frozenset({"rows"}),
+    inline=frozenset({"RichTextBlock"}),
+    pairs=(("title", "value"), ("key", "value"), ("name", "value")),
+    leaf=_of_button,
+)
+"""Adaptive Cards, and the hero, thumbnail, receipt and connector cards. Sources: adaptivecards.io/explorer and
+learn.microsoft.com/microsoftteams/platform/task-modules-and-cards/cards/cards-reference."""
 _CARD = re.compile(r"application/vnd\.microsoft\.(?:teams\.)?card\..+")
 _EMOJI = re.compile(r"([0-9a-f]{4,6})_\w*")
+_PLACE = re.compile(r"<attachment id=\"([^\"<>]{1,200})\">")
+"""Where a file stands in a message's HTML."""
 _DIRECT, _CHANNEL = "personal", "channel"
 
 
@@ -89,6 +113,7 @@ class _TeamsEntity(msgspec.Struct, frozen=True, rename="camel"):
 class TeamsAttachment(msgspec.Struct, frozen=True, rename="camel"):
     """A file, a card or another form of the text."""
 
+    id: str | None = None
     content_type: str = ""
     content_url: str | None = None
     name: str | None = None
@@ -323,28 +348,8 @@ def references_of(activity: TeamsActivity) -> list[Reference]:
         own = bool(one.message_id) and one.author == activity.recipient.id
         text = "" if own else one.text.strip()
         found.append(Reference("quote", text, Author("", one.name.strip(), trusted=False), one.message_id, own=own))
-    cards = (words_of(one.content) for one in activity.attachments or () if _CARD.fullmatch(one.content_type))
+    cards = (words_of(one.content, _CARDS) for one in activity.attachments or () if _CARD.fullmatch(one.content_type))
     return found + [Reference("forward", words, Author("", trusted=False)) for words in cards if words]
-
-
-def words_of(card: msgspec.Raw) -> str:
-    """What a card says, from its beginning to its end; not what its buttons say."""
-    try:
-        content: Json = msgspec.json.decode(card)
-        waiting: list[Json] = [msgspec.json.decode(content) if isinstance(content, str) else content]
-    except UNREADABLE:
-        return ""
-    found: list[str] = []
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, str):
-            found.append(part.strip())
-        elif isinstance(part, list):
-            waiting += [one for one in reversed(part) if not isinstance(one, str)]
-        elif isinstance(part, Mapping):
-            inside = (value for key, value in part.items() if key in _SAID or not isinstance(value, str))
-            waiting += list(inside)[::-1] if not str(part.get("type", "")).startswith("Action.") else []
-    return "\n".join(filter(None, found))
 
 
 def quotes_unclearly(activity: TeamsActivity) -> bool:
@@ -412,6 +417,21 @@ def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
             name = attached.name or f"{kind.partition('/')[0]}.{kind.partition('/')[2] or 'bin'}"
             found.append((name, kind or "application/octet-stream", attached.content_url))
     return found
+
+
+def untold_files(activity: TeamsActivity) -> int:
+    """How many files stand in a message of which Teams tells bots no more than their places in the text: those in
+    channels. Source: learn.microsoft.com/microsoftteams/platform/bots/how-to/bots-filesv4, which hands files to bots in
+    chats with one person alone."""
+    told = {attached.id for attached in activity.attachments or () if attached.id}
+    places: set[str] = set()
+    for attached in activity.attachments or ():
+        if attached.content_type == "text/html":
+            try:
+                places.update(_PLACE.findall(msgspec.json.decode(attached.content, type=str)))
+            except UNREADABLE:
+                continue
+    return len(places - told)
 
 
 def emoji_of(reaction: _Reaction) -> str:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount, IncomingFile
+from shoal.chat.account import GREETING, NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount, IncomingFile
 from shoal.chat.http import Fields, Json
 from shoal.chat.inbox import Recent, press
 from shoal.chat.telegram.wire import (
@@ -37,7 +37,7 @@ from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import SINGLE_MARKS, Dialect, before_lines, escaped, is_link, language_in, render_markup
-from shoal.domain.messages import Attachment, Edit, Prompt, Reaction
+from shoal.domain.messages import Attachment, Author, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
 from shoal.domain.settings_platforms import TelegramSettings
@@ -49,7 +49,14 @@ T = TypeVar("T")
 
 POLL_SECONDS = 25
 """How long Telegram holds a poll open when there is nothing."""
-ALLOWED_UPDATES: list[Json] = ["message", "edited_message", "message_reaction", "callback_query", "my_chat_member"]
+ALLOWED_UPDATES: list[Json] = [
+    "message", "edited_message", "channel_post", "edited_channel_post", "message_reaction", "callback_query",
+    "my_chat_member",
+]  # fmt: skip
+CHANNEL_GREETING = (
+    "Hello! Telegram does not tell me who writes here, so I answer posts that mention me once this channel may speak: "
+    "add {chat} to platforms.telegram.allow."
+)
 UPDATE_SECONDS_MAX = 172_800.0
 """An update by webhook that is older is dropped. Telegram keeps updates for a day, and the secret in the header covers
 neither content nor time; so a replayed call is refused long before its message is forgotten."""
@@ -97,6 +104,7 @@ LIMITS = ChatLimits(
     reactions="direct",
     voice="ogg",
     album_max=10,
+    edits_notify=False,
 )
 
 
@@ -191,13 +199,16 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             self._not_understood(unknown_update(event))
             log.info("an update of an unknown form", extra={"platform": self.platform, "why": str(error)})
             return False
-        if update.message is not None:
-            age_seconds = self._clock.now().timestamp() - update.message.date
+        message = update.message or update.channel_post
+        if message is not None:
+            age_seconds = self._clock.now().timestamp() - message.date
             if self._settings.mode != "webhook" or age_seconds <= UPDATE_SECONDS_MAX:
-                await self._take_message(update, event, inbox)
+                await self._take_message(message, event, inbox)
+            else:
+                self._left_out("update older than two days")
             return True
-        edited, reaction, click = update.edited_message, update.message_reaction, update.callback_query
-        member = update.my_chat_member
+        edited = update.edited_message or update.edited_channel_post
+        reaction, click, member = update.message_reaction, update.callback_query, update.my_chat_member
         if click is not None:
             answer = "This message is too old."
             if click.message is not None and not click.sender.is_bot:
@@ -210,7 +221,12 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         elif edited is not None:
             prompt = prompt_of(self.platform, edited, self._me)
             is_moving = edited.location is not None  # a live location is told anew all the time
-            if prompt is not None and prompt.text and not prompt.author.is_bot and not is_moving:
+            if prompt is None or prompt.author.is_bot or is_moving:
+                return True
+            is_named = edited.chat.type != "private" and is_addressed(edited, self._me)
+            if is_named and await self._is_unheard(prompt, self._prefix(str(edited.chat.id)), inbox):
+                await self._take_message(edited, event, inbox)
+            elif prompt.text:
                 change = Edit(
                     prompt.thread, prompt.key, prompt.text, prompt.author, prompt.message_id, at=prompt.edited_at
                 )
@@ -224,17 +240,21 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         elif member is not None:
             if member.is_added:
                 thread = make_thread_id(self.platform, str(member.chat.id), NO_TOPIC)
-                await self._greet(Prompt(thread, "added", "", author_of(member.sender), self._clock.now()), inbox)
+                come = Prompt(thread, "added", "", author_of(member.sender), self._clock.now())
+                writer = msgspec.structs.replace(come, author=Author(str(member.chat.id), trusted=False))
+                may_speak = member.chat.type != "channel" or await inbox.admits(writer)
+                text = GREETING if may_speak else CHANNEL_GREETING.format(chat=f'"{member.chat.id}"')
+                await self._greet(come, inbox, text)
         elif reaction is None:
             self._not_understood(unknown_update(event))
         return True
 
-    async def _take_message(self, update: Update, event: str, inbox: InboxPort) -> None:
+    async def _take_message(self, message: TelegramMessage, event: str, inbox: InboxPort) -> None:
         """Direct messages are meant; in groups as the bot listens there, where a topic is a thread. The pictures of an
         album come one by one, and one of them has its words: what names the bot in one of them names it in all."""
-        message = update.message
-        prompt = prompt_of(self.platform, message, self._me) if message is not None else None
-        if message is None or prompt is None or prompt.author.is_bot:
+        prompt = prompt_of(self.platform, message, self._me)
+        if prompt is None or prompt.author.is_bot:
+            self._left_out("message of a bot" if prompt is not None else "message of nobody")
             return
         is_direct = message.chat.type == "private"
         album = f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""

@@ -43,12 +43,33 @@ class _BotApiAnswer(msgspec.Struct, Generic[T], frozen=True):
     parameters: _ResponseParameters = _ResponseParameters()
 
 
-class TelegramBadRequest(PlatformError):
-    """Telegram refuses this call for good; `description` is its reason."""
+_GONE = (
+    "chat not found",
+    "message thread not found",
+    "topic_deleted",
+    "was deleted",
+    "is deactivated",
+    "peer_id_invalid",
+)
+"""How Telegram words that a chat or topic is not there any more."""
+_CLOSED = (
+    "topic_closed", "not enough rights", "have no rights", "need administrator rights", "chat_write_forbidden",
+    "chat_admin_required", "chat_restricted", "user_banned_in_channel", "channel_private",
+)  # fmt: skip
+"""How it words that one takes no posts of the bot for now, besides all that it answers 403: kicked, blocked, no member.
 
-    def __init__(self, description: str) -> None:
-        super().__init__(f"Telegram refused: {description}", permanent=True)
+Source: core.telegram.org/method/messages.sendMessage, possible errors, and the Bot API server's Client.cpp.
+"""
+
+
+class TelegramBadRequest(PlatformError):
+    """Telegram refuses this call, for good unless the place is closed; `description` is its reason."""
+
+    def __init__(self, description: str, code: int = 400) -> None:
         self.description = description.lower()
+        gone = any(reason in self.description for reason in _GONE)
+        closed = not gone and (code == 403 or any(reason in self.description for reason in _CLOSED))
+        super().__init__(f"Telegram refused: {description}", permanent=not closed, barred=closed or gone)
 
 
 class ChatMigrated(PlatformError):
@@ -104,7 +125,7 @@ class TelegramApi(PlatformHttp):
         if hints.migrate_to_chat_id is not None:
             raise ChatMigrated(hints.migrate_to_chat_id)
         if 400 <= code < 500:
-            raise TelegramBadRequest(answer.description)
+            raise TelegramBadRequest(answer.description, code)
         raise PlatformError(f"Telegram failed with {code}: {answer.description}", outcome_unknown=True)
 
     async def fetch_file(self, file_id: str, bytes_max: int) -> bytes:
@@ -189,6 +210,7 @@ class _Dice(msgspec.Struct):
 
 class _Titled(msgspec.Struct):
     title: str = ""
+    description: str = ""
 
 
 class _ChecklistTask(msgspec.Struct):
@@ -277,16 +299,32 @@ class TelegramMessage(_Content):
     forward_origin: _ForwardOrigin | None = None
     media_group_id: str = ""
     edit_date: int = 0
+    via_bot: TelegramUser | None = None
+    sender_business_bot: TelegramUser | None = None
 
     @property
     def said(self) -> str:
         """Its words, with the addresses behind them."""
-        units = (self.text or self.caption).encode("utf-16-le")
+        return self.said_without(range(0))
+
+    def said_without(self, units: range) -> str:
+        """Its words but for these UTF-16 units, with the addresses behind them."""
+        encoded = (self.text or self.caption).encode("utf-16-le")
         links = [one for one in self.entities or self.caption_entities if one.url and one.type == "text_link"]
-        for link in sorted(links, key=attrgetter("offset"), reverse=True):
-            end = 2 * (link.offset + link.length)
-            units = units[:end] + f" ({link.url})".encode("utf-16-le") + units[end:]
-        return units.decode("utf-16-le", "replace")
+        changes = [(one.offset + one.length, one.offset + one.length, f" ({one.url})") for one in links]
+        changes += [(units.start, units.stop, "")] if units else []
+        for start, end, text in sorted(changes, reverse=True):
+            encoded = encoded[: 2 * start] + text.encode("utf-16-le") + encoded[2 * end :]
+        return encoded.decode("utf-16-le", "replace")
+
+    @property
+    def maker(self) -> Author | None:
+        """Who made what somebody sends who did not make it themselves: whoever said first what is passed on, or the bot
+        whose answer they picked or which writes for them."""
+        if self.forward_origin is not None:
+            return _origin_of(self.forward_origin)
+        bot = self.via_bot or self.sender_business_bot
+        return author_of(bot) if bot is not None else None
 
     @property
     def answered(self) -> "TelegramMessage | None":
@@ -344,6 +382,8 @@ class Update(msgspec.Struct):
     update_id: int
     message: TelegramMessage | None = None
     edited_message: TelegramMessage | None = None
+    channel_post: TelegramMessage | None = None
+    edited_channel_post: TelegramMessage | None = None
     message_reaction: _MessageReaction | None = None
     callback_query: CallbackQuery | None = None
     my_chat_member: _MemberUpdated | None = None
@@ -380,16 +420,30 @@ def is_addressed(message: TelegramMessage, me: TelegramUser) -> bool:
     """Whether a message in a group is meant for the bot: it mentions the bot, answers it or is a command."""
     if message.answered is not None and is_of(message.answered, me):
         return True
+    is_command = any(
+        entity.type == "bot_command" and "@" not in _marked(message, entity)
+        for entity in message.entities or message.caption_entities
+    )
+    return is_command or bool(mention_in(message, me))
+
+
+def _marked(message: TelegramMessage, entity: _TelegramEntity) -> str:
     units = (message.text or message.caption).encode("utf-16-le")
-    for entity in message.entities or message.caption_entities:
-        part = units[2 * entity.offset : 2 * (entity.offset + entity.length)].decode("utf-16-le", "replace")
-        if entity.type == "mention" and part.lower() == f"@{me.username.lower()}":
-            return True
-        if entity.type == "text_mention" and entity.user is not None and entity.user.id == me.id:
-            return True
-        if entity.type == "bot_command" and part.partition("@")[2].lower() in ("", me.username.lower()):
-            return True
-    return False
+    return units[2 * entity.offset : 2 * (entity.offset + entity.length)].decode("utf-16-le", "replace")
+
+
+def mention_in(message: TelegramMessage, me: TelegramUser) -> range:
+    """Where the bot is named first, in UTF-16 units; empty for nowhere. Telegram marks what is a name: one inside
+    another word is none."""
+    name = f"@{me.username}".lower()
+    for entity in sorted(message.entities or message.caption_entities, key=attrgetter("offset")):
+        end, part = entity.offset + entity.length, _marked(message, entity).lower()
+        is_name = entity.type == "mention" and part == name
+        if is_name or (entity.type == "text_mention" and entity.user is not None and entity.user.id == me.id):
+            return range(entity.offset, end)
+        if entity.type == "bot_command" and part.partition("@")[2] == name[1:]:
+            return range(end - len(name), end)
+    return range(0)
 
 
 def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prompt | None:
@@ -397,18 +451,15 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
     author = sender_of(message)
     if author is None:
         return None
-    text = message.said
-    mention = f"@{me.username}".lower()
-    at = text.lower().find(mention) if me.username else -1
-    if text.startswith("/") and text[: at + len(mention)] != text.split(maxsplit=1)[0]:
-        at = -1  # what follows a command is left as it stands
-    if at >= 0:
-        after = text[at + len(mention) :]
-        text = f"{text[:at]}{after.lstrip() if at == 0 else after}".strip()
+    named, written = mention_in(message, me), message.text or message.caption
+    if written.startswith("/") and named.stop != len(written.split(maxsplit=1)[0]):
+        named = range(0)  # what follows a command is left as it stands
+    text = message.said_without(named)
+    text = text.strip() if named else text
     text = "\n".join(filter(None, (text, said_besides(message))))
     replied = message.answered
-    passed_on = message.forward_origin is not None
-    refers = replied or message.external_reply or message.reply_to_story or passed_on
+    passed_on = message.maker is not None
+    refers = replied or message.external_reply or message.reply_to_story or passed_on or shown_by(message)
     return Prompt(
         thread=thread_of(platform, message),
         key=f"{message.chat.id}/{message.message_id}",
@@ -442,17 +493,19 @@ def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list
         found.append(Reference(kind, said, _origin_of(external.origin), str(external.message_id or "")))
     if message.reply_to_story is not None:
         found.append(Reference("reply", "[a story]", _author_as(message.reply_to_story.chat)))
-    if message.forward_origin is not None:
-        said = text or _all_said(message)
-        found.append(Reference("forward", said, _origin_of(message.forward_origin), str(message.message_id)))
+    shown = shown_by(message)
+    if message.maker is not None:
+        said = "\n".join(filter(None, (text, shown))) or _all_said(message)
+        found.append(Reference("forward", said, message.maker, str(message.message_id)))
+    elif shown:
+        found.append(Reference("forward", shown, Author("", trusted=False), str(message.message_id)))
     return found
 
 
 def _all_said(content: _Content, text: str = "") -> str:
     file = file_of(content)
-    return "\n".join(
-        filter(None, (text, said_besides(content), f"[file {file.file_name}]" if file is not None else ""))
-    )
+    name = f"[file {file.file_name}]" if file is not None else ""
+    return "\n".join(filter(None, (text, said_besides(content), shown_by(content), name)))
 
 
 def is_of(message: TelegramMessage, user: TelegramUser) -> bool:
@@ -461,7 +514,7 @@ def is_of(message: TelegramMessage, user: TelegramUser) -> bool:
 
 def author_in(message: TelegramMessage) -> Author | None:
     """Whose words a message has: of what is passed on whoever said it first."""
-    return sender_of(message) if message.forward_origin is None else _origin_of(message.forward_origin)
+    return message.maker or sender_of(message)
 
 
 def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramFile, Author | None]]:
@@ -469,7 +522,7 @@ def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramF
     found: list[tuple[TelegramFile, Author | None]] = []
     own, replied, external = file_of(message), message.answered, message.external_reply
     if own is not None:
-        found.append((own, author_in(message) if message.forward_origin is not None else None))
+        found.append((own, message.maker))
     shown = file_of(replied) if replied is not None and not is_of(replied, me) else None  # "what is this?"
     if replied is not None and shown is not None:
         found.append((shown, author_in(replied) or Author("", trusted=False)))
@@ -487,26 +540,34 @@ def _origin_of(origin: _ForwardOrigin) -> Author:
     return Author("", " ".join(filter(None, (name, origin.author_signature))), trusted=False)
 
 
-def said_besides(message: _Content) -> str:
-    """What a message says in another way than by words and files; empty for none."""
+def shown_by(message: _Content) -> str:
+    """What a message shows that others have written, whoever sends it: a game or an invoice of a bot, a place of a map,
+    a contact, a poll. Empty for none."""
     parts: list[str] = []
-    if message.sticker is not None:
-        parts.append(f"[a sticker: {message.sticker.emoji or message.sticker.set_name or 'without an emoji'}]")
-    place = message.venue.location if message.venue is not None else message.location
-    if place is not None:
-        name = f"{message.venue.title}, {message.venue.address}, " if message.venue is not None else ""
-        parts.append(f"[a location: {name}{place.latitude:.6f}, {place.longitude:.6f}]")
+    if message.venue is not None:
+        venue, place = message.venue, message.venue.location
+        parts.append(f"[a location: {venue.title}, {venue.address}, {place.latitude:.6f}, {place.longitude:.6f}]")
     if message.contact is not None:
         contact = message.contact
         name = " ".join(filter(None, (contact.first_name, contact.last_name)))
         parts.append(f"[a contact: {name}, {contact.phone_number}]")
     if message.poll is not None:
         parts.append(f"[a poll: {message.poll.question} {' / '.join(option.text for option in message.poll.options)}]")
-    if message.dice is not None:
-        parts.append(f"[thrown: {message.dice.emoji} {message.dice.value}]")
     for kind, titled in (("a game", message.game), ("an invoice", message.invoice)):
         if titled is not None:
-            parts.append(f"[{kind}: {titled.title}]")
+            parts.append(f"[{kind}: {': '.join(filter(None, (titled.title, titled.description)))}]")
+    return "\n".join(parts)
+
+
+def said_besides(message: _Content) -> str:
+    """What a message says in another way than by words and files; empty for none."""
+    parts: list[str] = []
+    if message.sticker is not None:
+        parts.append(f"[a sticker: {message.sticker.emoji or message.sticker.set_name or 'without an emoji'}]")
+    if message.location is not None and message.venue is None:
+        parts.append(f"[a location: {message.location.latitude:.6f}, {message.location.longitude:.6f}]")
+    if message.dice is not None:
+        parts.append(f"[thrown: {message.dice.emoji} {message.dice.value}]")
     if message.checklist is not None:
         tasks = " / ".join(task.said for task in message.checklist.tasks)
         parts.append(f"[a checklist: {': '.join(filter(None, (message.checklist.title, tasks)))}]")
@@ -558,7 +619,8 @@ _NOTICE = re.compile(
 
 def unknown_kind(event: str) -> str:
     """What kind of message an update brings of which nothing is read; empty for a note that nobody wrote."""
-    message = msgspec.json.decode(event, type=_RawUpdate).message
+    update = msgspec.json.decode(event, type=_RawUpdate)
+    message = update.message or update.channel_post
     kinds = sorted(message.keys() - ENVELOPE)
     return "" if any(_NOTICE.fullmatch(kind) for kind in kinds) else ", ".join(kinds) or "empty"
 
@@ -590,6 +652,7 @@ def chat_in(event: bytes | msgspec.Raw) -> str:
 
 class _RawUpdate(msgspec.Struct):
     message: dict[str, msgspec.Raw] = {}
+    channel_post: dict[str, msgspec.Raw] = {}
 
 
 class _InChat(msgspec.Struct):

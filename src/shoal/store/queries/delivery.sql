@@ -62,6 +62,10 @@ on conflict (platform, message_id, thread) do update set post = excluded.post, p
 -- The platform's message ids of a post, and which piece of it each shows.
 select message_id, part from posted where post = :post order by part;
 
+-- name: posted_at
+-- When a post's first message was noted.
+select at from posted where post = :post and message_id <> '' order by part limit 1;
+
 -- name: preview_begin
 -- Note that a turn's preview is about to be shown, unless a post of its thread is to be made first, or its answer was.
 insert into posted (platform, message_id, thread, post, part, at)

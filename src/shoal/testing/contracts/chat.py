@@ -27,6 +27,7 @@ from shoal.testing.clock import in_time
 from shoal.testing.contracts.chat_inbound import ChatInbound
 from shoal.testing.contracts.chat_order import ChatOrder
 from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Inbox, Peer, needs, post, serving
+from shoal.testing.contracts.chat_reach import ChatReach
 from shoal.testing.contracts.chat_weather import ChatWeather
 from shoal.testing.model.speech import recording
 
@@ -49,7 +50,7 @@ CHANGED_HEADERS: tuple[Mapping[str, str], ...] = (
 """What whoever has seen a call can change of it, since nothing that is signed covers it."""
 
 
-class ChatContract(ChatInbound, ChatOrder, ChatWeather):
+class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
     """Subclass it with a `peer` fixture."""
 
     @pytest.fixture

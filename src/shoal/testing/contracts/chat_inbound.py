@@ -163,8 +163,8 @@ class ChatInbound:
             assert list(peer.told()) == [NOTHING_READ]
         else:
             (prompt,) = among
-            told = prompt.text + "".join(file.name for file in prompt.attachments)
-            assert kind in told
+            names = "".join(file.name for file in prompt.attachments)
+            assert kind in prompt.text + names + "".join(one.text for one in prompt.refers_to)
 
     async def test_files_that_come_one_by_one_are_one_turn(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "files_in")

@@ -215,6 +215,27 @@ class Counterpart(Generic[A_co, P_co]):
         """What stands there since."""
         raise NotImplementedError
 
+    async def names_by_edit(self, message_id: str, text: str) -> None:
+        """Ada edits what she wrote in the channel so that it names the bot."""
+        pytest.skip("bots are not told of a name that an edit adds there")
+
+    async def resembles(self, text: str) -> None:
+        """Ada writes in the channel and names somebody whose name only begins or ends like the bot's."""
+        pytest.skip("the platform itself says who is named there")
+
+    async def alerts(self, text: str) -> None:
+        """Another app says something in the channel, in a card and not as the text of a message."""
+        pytest.skip("other apps' cards do not reach bots there")
+
+    async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
+        """A thread of a channel, or the whole channel, takes no posts, for good if it is `gone`; returns the thread.
+        Skips the test where there is no such place."""
+        pytest.skip("nothing there can keep the bot from posting")
+
+    def around(self) -> Sequence[str]:
+        """What the bot has said in the channel, outside of that thread."""
+        raise NotImplementedError
+
     def refuse(self, retry_after_seconds: float) -> None:
         """The next call that posts or edits is refused for so long."""
         self.server.troubles.append(("refuse", retry_after_seconds))

@@ -39,6 +39,7 @@ class FakeDiscord(FakePlatform):
         self.answers: list[tuple[str, str, Json, int, Json]] = []
         self.exceeded = 0
         self.posted: list[tuple[float, str]] = []
+        self.world.barred = self.barred
         self._routes = Routes(self.world)
         self._everywhere = False
         self._windows: dict[str, deque[float]] = {}
@@ -93,8 +94,8 @@ class FakeDiscord(FakePlatform):
     ) -> str:  # fmt: skip
         """Somebody writes; returns the message's id. `more` are further fields of what the gateway tells."""
         self.world.names.setdefault(user, f"User{user[-3:]}")
-        sent = self.world.keep(Sent(self.world.fresh(), channel, user, "", text, reply_to=reply_to, file=file))
-        await self.happens("MESSAGE_CREATE", {**self.world.event(sent), **(more or {})})
+        sent = Sent(self.world.fresh(), channel, user, "", text, reply_to=reply_to, file=file, more=more or {})
+        await self.happens("MESSAGE_CREATE", self.world.event(self.world.keep(sent)))
         return sent.id
 
     def quietly(self, channel: str, text: str, *, user: str, file: tuple[str, bytes] | None = None) -> str:

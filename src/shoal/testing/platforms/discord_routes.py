@@ -128,6 +128,10 @@ class Routes:
         self.world.keep(sent)
         return self.world.channel(thread)
 
+    def roles(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """The roles of a server."""
+        return self.world.guild_roles(ids[0])
+
     def member(self, ids: tuple[str, ...], asked: Asked) -> Json:
         """Somebody in a server."""
         if ids[1] not in self.world.names:
@@ -142,6 +146,8 @@ class Routes:
         room = self.world.room(ids[0])
         if room.type == 1 and room.user in self.world.shut:
             raise Refusal(50007)
+        if room.id in self.world.barred:
+            raise Refusal(int(self.world.barred[room.id]))
         checked_message(given, asked[1], new=True)
         nonce = str(given.get("nonce") or "")
         repeated = self.world.repeated(nonce, BOT) if nonce and given.get("enforce_nonce") else None
@@ -297,6 +303,7 @@ TABLE = (
     _route("POST", "/channels/{channel_id}/typing", Routes.typing),
     _route("POST", "/channels/{channel_id}/threads", Routes.open_in_forum),
     _route("POST", "/guilds/{guild_id}/channels", Routes.make_channel),
+    _route("GET", "/guilds/{guild_id}/roles", Routes.roles),
     _route("GET", "/guilds/{guild_id}/members/{user_id}", Routes.member),
     _route("GET", "/channels/{channel_id}/messages", Routes.page),
     _route("POST", "/channels/{channel_id}/messages", Routes.post),

@@ -35,6 +35,8 @@ _REASONS = {
     50013: (403, "Missing Permissions"),
     50024: (400, "Cannot execute action on this channel type"),
     50035: (400, "Invalid Form Body"),
+    50083: (400, "Thread is archived"),
+    160005: (400, "Thread is locked"),
     160004: (400, "A thread has already been created for this message"),
 }
 
@@ -67,6 +69,7 @@ class Sent(msgspec.Struct):
     edits: int = 0
     hidden: bool = False
     at: float = 0.0
+    more: Given = {}
 
 
 class Room(msgspec.Struct):

@@ -1,6 +1,7 @@
 """The servers, channels, people and messages of the fake Discord, and how its API describes them."""
 
 from collections import deque
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from shoal.domain.clock import Clock
@@ -11,6 +12,8 @@ from shoal.testing.platforms.wire import Given, Json
 BOT = "900000000000000001"
 BOT_NAME = "Shoal"
 APPLICATION = "900000000000000002"
+OWN_ROLE, OTHER_ROLE = "800000000000000001", "800000000000000002"
+"""Roles of every server: the bot's own, and one of people."""
 ADA = "700000000000000001"
 NONCE_SECONDS = 300.0
 """How long a nonce is remembered."""
@@ -28,6 +31,7 @@ class DiscordWorld:
         self.bots: set[str] = {BOT}
         self.roles: dict[str, tuple[str, ...]] = {}
         self.shut: set[str] = set()
+        self.barred: dict[str, str] = {}
         self.commands: list[Given] = []
         self.heard: dict[str, Heard] = {}
         self.files: dict[str, tuple[str, bytes]] = {}
@@ -105,7 +109,8 @@ class DiscordWorld:
         described: Given = {
             "id": sent.id, "channel_id": sent.channel, "author": self.user(sent.user), "content": sent.raw,
             "timestamp": self.time(sent.at), "edited_timestamp": edited,
-            "tts": False, "mention_everyone": False, "mentions": self._mentions(sent), "mention_roles": [],
+            "tts": False, "mention_everyone": False, "mentions": self._mentions(sent),
+            "mention_roles": [role for role in (OWN_ROLE, OTHER_ROLE) if f"<@&{role}>" in sent.raw],
             "attachments": self._attachments(sent), "embeds": [], "pinned": False, "flags": 0,
             "type": 19 if sent.reply_to else 0, "components": _components(sent.buttons),
         }  # fmt: skip
@@ -114,7 +119,7 @@ class DiscordWorld:
             answered = next((one for one in self.messages if one.id == sent.reply_to), None)
             if whole:
                 described["referenced_message"] = self.message(answered, whole=False) if answered else None
-        return described
+        return described | dict(sent.more)
 
     def event(self, sent: Sent) -> Given:
         """A message as the gateway tells of it."""
@@ -149,13 +154,8 @@ class DiscordWorld:
         """A server as GUILD_CREATE tells of it."""
         rooms = [room for room in self.rooms.values() if room.guild == guild]
         bot: Json = {**self.member(BOT), "user": self.user(BOT)}
-        everyone: Json = {
-            "id": guild, "name": "@everyone", "color": 0, "colors": {"primary_color": 0}, "hoist": False, "position": 0,
-            "permissions": "1125899906842623", "managed": False, "mentionable": False, "flags": 0, "icon": None,
-            "unicode_emoji": None,
-        }  # fmt: skip
         return {
-            "id": guild, "name": "Pier", "icon": None, "owner_id": ADA, "roles": [everyone], "emojis": [],
+            "id": guild, "name": "Pier", "icon": None, "owner_id": ADA, "roles": self.guild_roles(guild), "emojis": [],
             "features": [], "verification_level": 0, "default_message_notifications": 0, "explicit_content_filter": 0,
             "mfa_level": 0, "system_channel_flags": 0, "premium_tier": 0, "premium_subscription_count": 0,
             "preferred_locale": "en-US", "nsfw_level": 0, "stickers": [], "member_count": 2, "large": False,
@@ -164,6 +164,24 @@ class DiscordWorld:
             "threads": [self.channel(room) for room in rooms if room.type in (10, 11, 12)],
             "voice_states": [], "stage_instances": [], "guild_scheduled_events": [], "soundboard_sounds": [],
         }  # fmt: skip
+
+    def guild_roles(self, guild: str) -> list[Json]:
+        """The roles of a server: everybody's, one of people, and the one that Discord makes for a bot.
+
+        Source: docs.discord.com/developers/topics/permissions, role tags.
+        """
+        own: Json = {"bot_id": BOT}
+        named: tuple[tuple[str, str, Mapping[str, Json]], ...] = (
+            (guild, "@everyone", {}), (OTHER_ROLE, "crew", {}), (OWN_ROLE, BOT_NAME, {"managed": True, "tags": own}),
+        )  # fmt: skip
+        return [
+            {
+                "id": role, "name": name, "color": 0, "colors": {"primary_color": 0}, "hoist": False, "position": 0,
+                "permissions": "1125899906842623", "managed": False, "mentionable": False, "flags": 0, "icon": None,
+                "unicode_emoji": None, **more,
+            }
+            for role, name, more in named
+        ]  # fmt: skip
 
     def application(self) -> Given:
         """The bot's application."""

@@ -15,6 +15,7 @@
     hold, release             none is delivered for a while; then all, in order or backwards
     redeliver                 the last one comes again
     slow_files                no file is handed out until `let_go`
+    barred                    places that take no posts, each with the platform's reason
 
 With `stop` and `start` there is an outage, in which people go on writing; `drop` breaks every connection once.
 """
@@ -58,6 +59,7 @@ class FakePlatform:
         self.poll_troubles: deque[Trouble] = deque()
         self.token_refused = False
         self.deliver: Deliver | None = None
+        self.barred: dict[str, str] = {}
         self.failed = Answered(502, b"<html>Bad Gateway</html>")
         self.event_copies = 1
         self.slow_files = False

@@ -312,6 +312,11 @@ class FakeGoogleChat(FakePlatform):
         return ok(self.about(message))
 
     def _create(self, space: str, given: Given, params: Mapping[str, str]) -> Answered:
+        thread = given.get("thread")
+        named = str(thread.get("name", "")) if isinstance(thread, Mapping) else ""
+        for place in (f"spaces/{space}", named):
+            if place in self.barred:
+                raise refused(403, self.barred[place])
         known = self._requests.get(params.get("requestId", ""))
         if known is None:
             known = self._posted(space, given, params).name

@@ -31,6 +31,7 @@ class FakeMatrix(FakePlatform):
         super().__init__()
         self.clock = clock or SystemClock()
         self.world = MatrixWorld(self.clock)
+        self.world.barred = self.barred
         self.logins: list[Given] = []
         self.calls: list[tuple[str, str, Given]] = []
         self.timeline_max = 50
@@ -81,7 +82,8 @@ class FakeMatrix(FakePlatform):
 
     async def changes(self, room: str, event_id: str, text: str, *, user: str = ADA) -> None:
         """Somebody edits what they wrote."""
-        new: Given = {"msgtype": "m.text", "body": text, "m.mentions": {}}
+        named: Given = {"user_ids": [BOT]} if text.startswith(BOT) else {}
+        new: Given = {"msgtype": "m.text", "body": text, "m.mentions": named}
         relation: Given = {"rel_type": "m.replace", "event_id": event_id}
         content: Given = {"msgtype": "m.text", "body": f"* {text}", "m.new_content": new, "m.relates_to": relation}
         await self.happens(room, user, "m.room.message", content)

@@ -59,6 +59,8 @@ class Routes:
 
     def _send(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
         room = self._world.room(parts[0])
+        if room.id in self._world.barred:  # Synapse's words for a power level that is too low
+            raise Refusal("M_FORBIDDEN", self._world.barred[room.id])
         known = self._world.transactions.get(parts)
         if known is not None:
             return {"event_id": known}

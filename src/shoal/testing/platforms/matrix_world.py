@@ -36,6 +36,7 @@ class MatrixWorld:
         self.names: dict[str, str] = {BOT: "Shoal", ADA: "Ada"}
         self.files: dict[str, tuple[str, bytes]] = {}
         self.account_data: dict[str, Given] = {}
+        self.barred: dict[str, str] = {}
         self.transactions: dict[tuple[str, ...], str] = {}
         self._count = 0
 

@@ -80,9 +80,9 @@ class FakeSlack(FakePlatform, Workspace):
         """Somebody writes; returns the message's timestamp. `more` are further fields of what Slack tells."""
         is_bot = bool(self.users[user]["is_bot"])
         bot_id = BOT_ID if user == BOT else "BOTHER" if is_bot else ""
-        sent = self.keep(Sent(self.stamp(), channel, user, text, thread_ts, file_ids=files, bot_id=bot_id))
+        sent = Sent(self.stamp(), channel, user, text, thread_ts, file_ids=files, bot_id=bot_id, more=more or {})
+        self.keep(sent)
         told = {**self.about(sent), "channel": channel, "channel_type": self.rooms[channel].kind, "event_ts": sent.ts}
-        told |= more or {}
         if files:
             told |= {"subtype": "file_share", "upload": True}
         await self.happens(told)
@@ -91,10 +91,14 @@ class FakeSlack(FakePlatform, Workspace):
         return sent.ts
 
     async def sends_file(
-        self, channel: str, name: str, content: bytes, *, text: str = "", thread_ts: str = "", user: str = "UADA"
-    ) -> str:
-        """Somebody sends a file."""
-        file = self.new_file(name, len(content), user)
+        self, channel: str, name: str, content: bytes, *, text: str = "", thread_ts: str = "", user: str = "UADA",
+        uploaded_by: str = "",
+    ) -> str:  # fmt: skip
+        """Somebody sends a file, or shares one that somebody else uploaded, who stays the file's `user`.
+
+        Source: docs.slack.dev/reference/objects/file-object.
+        """
+        file = self.new_file(name, len(content), uploaded_by or user)
         self.contents[file] = content
         return await self.says(channel, text, user=user, thread_ts=thread_ts, files=(file,))
 

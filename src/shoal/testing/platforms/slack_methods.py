@@ -50,6 +50,8 @@ def _checked(look: Callable[[Given], object]) -> Method:
 class Workspace:
     """A workspace's people, channels and messages, and the methods that read and change them."""
 
+    barred: dict[str, str]
+
     def __init__(self, started_at: float = STARTED_AT) -> None:
         self.users: dict[str, Given] = {}
         self.rooms: dict[str, Room] = {}
@@ -152,12 +154,15 @@ class Workspace:
             told |= {"blocks": message.blocks}
         if metadata and message.metadata:
             told |= {"metadata": message.metadata}
-        return told
+        return told | dict(message.more)
 
     # ---- messages ----
 
     def _place(self, given: Given) -> tuple[Room, str]:
         room = self.room(given)
+        for place in (room.id, f"{room.id}/{text_in(given, 'thread_ts')}"):
+            if place in self.barred:
+                raise refused(self.barred[place])
         if room.is_archived:
             raise refused("is_archived")
         if BOT not in room.members:

@@ -46,6 +46,7 @@ class Sent(msgspec.Struct):
     streamed: bool = False
     bot_id: str = ""
     edits: int = 0
+    more: Given = {}
 
     @property
     def buttons(self) -> tuple[tuple[str, str], ...]:

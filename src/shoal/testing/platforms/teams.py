@@ -289,6 +289,9 @@ class FakeTeams(FakePlatform):
         _, conversation, kind, *ids = (unquote(part) for part in path.split("/"))
         if kind != "activities" or conversation.partition(";messageid=")[0] not in self.conversations:
             raise refused(404, "ConversationNotFound")
+        for place in (conversation, conversation.partition(";messageid=")[0]):
+            if place in self.barred:
+                raise refused(403, self.barred[place])
         if given.get("type") == "typing":
             self.typed.append(conversation)
             return ok({"id": self.fresh()}, 201)

@@ -49,6 +49,7 @@ class FakeTelegram(FakePlatform):
         self.chats: dict[int, tuple[str, set[int]]] = {}
         self._updates: deque[Given] = deque()
         self._calling: set[int] = set()
+        self.allowed: frozenset[str] = frozenset()
         self._files: dict[str, tuple[str, bytes]] = {}
         self._next, self._numbers_from = 0, 1_000_000
         self._methods: Mapping[str, Callable[[Given, Mapping[str, Part]], Json]] = {
@@ -86,12 +87,24 @@ class FakeTelegram(FakePlatform):
         await self._happens("message", message)
         return sent.id
 
+    async def publishes(self, channel: int, text: str, *, signature: str = "") -> int:
+        """Somebody posts in a channel: of whom a bot that is an administrator there is told no more than the channel.
+        Source: core.telegram.org/bots/api#update (channel_post) and #message (sender_chat, author_signature)."""
+        sent = self._keep(Sent(0, channel, 0, channel, text))
+        chat: dict[str, Json] = {"id": channel, "type": "channel", "title": "Tides"}
+        message: dict[str, Json] = {**self._message(sent), "chat": chat, "sender_chat": chat}
+        message.pop("from")
+        message |= {"entities": entities_of(text), **({"author_signature": signature} if signature else {})}
+        await self._happens("channel_post", message)
+        return sent.id
+
     async def changes(self, message_id: int, text: str) -> None:
         """Who wrote a message edits it."""
         sent = next(found for found in self.messages if found.id == message_id)
         sent.text = text
         at = STARTED_AT + self._fresh()
         message: dict[str, Json] = {**self._message(sent), "from": user_of(sent.user), "edit_date": at}
+        message["entities"] = entities_of(text)
         await self._happens("edited_message", message)
 
     async def reacts(self, message_id: int, emoji: str, *, user: int = 7) -> None:
@@ -230,7 +243,9 @@ class FakeTelegram(FakePlatform):
     async def _get_updates(self, given: Given) -> Json:
         if self.webhook:
             raise refused(409, "Conflict: can't use getUpdates method while webhook is active")
-        offset = int_of(given, "offset")
+        offset, allowed = int_of(given, "offset"), given.get("allowed_updates")
+        if isinstance(allowed, list) and allowed:
+            self.allowed = frozenset(map(str, allowed))
         self._updates = deque(one for one in self._updates if int_of(one, "update_id") >= offset)
         await self.tell()
         try:
@@ -243,6 +258,8 @@ class FakeTelegram(FakePlatform):
         return found[:100]
 
     async def _happens(self, kind: str, content: dict[str, Json]) -> None:
+        if self.allowed and kind not in self.allowed:  # what a bot did not ask for is never kept for it
+            return
         update: Given = {"update_id": self._fresh() + self._numbers_from, kind: content}
         self.updates.append(update)
         await self.happen(lambda: self._deliver(update))
@@ -271,6 +288,8 @@ class FakeTelegram(FakePlatform):
         if not str(given.get("url", "")).startswith("https://"):
             raise refused(400, "Bad Request: bad webhook: An HTTPS URL must be provided for webhook")
         self.webhook = given
+        allowed = given.get("allowed_updates")
+        self.allowed = frozenset(map(str, allowed)) if isinstance(allowed, list) else frozenset()
         return True
 
     def _delete_webhook(self, given: Given, files: Mapping[str, Part]) -> Json:
@@ -355,7 +374,10 @@ class FakeTelegram(FakePlatform):
             moved = self.moved.get(int_of(given, "chat_id"), 0)
             why = "group chat was upgraded to a supergroup chat" if moved else "chat not found"
             raise refused(400, f"Bad Request: {why}", **({"migrate_to_chat_id": moved} if moved else {}))
-        topic = int_of(given, "message_thread_id")
+        topic, there = int_of(given, "message_thread_id"), int_of(given, "chat_id")
+        why = self.barred.get(str(there)) or self.barred.get(f"{there}/{topic}")
+        if why:  # as TDLib and the Bot API server word it: "Forbidden: …" is a 403
+            raise refused(403 if why.startswith("Forbidden") else 400, why)
         if topic and topic not in chat[1]:
             raise refused(400, "Bad Request: message thread not found")
         return topic

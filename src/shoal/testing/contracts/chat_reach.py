@@ -1,0 +1,85 @@
+"""What a chat adapter's contract says of whom it reaches: places that take no posts, and what is meant for the bot."""
+
+import logging
+
+import pytest
+
+from shoal.domain.errors import PlatformError
+from shoal.domain.messages import Edit
+from shoal.domain.posts import HasAround, OutboundPost
+from shoal.testing.contracts.chat_peer import Inbox, Peer, needs, serving
+
+TIDE = "High tide is at six."
+
+
+class ChatReach:
+    """Mixed into the contract."""
+
+    @pytest.mark.parametrize("gone", [False, True])
+    async def test_a_barred_thread_lies_in_a_chat_that_takes_posts(self, peer: Peer, inbox: Inbox, gone: bool) -> None:
+        async with serving(peer.adapter, inbox):
+            thread = await peer.bars("thread", gone=gone)
+            with pytest.raises(PlatformError) as caught:
+                await peer.adapter.post(OutboundPost(thread, "k", TIDE))
+            assert caught.value.barred, str(caught.value)
+            assert isinstance(peer.adapter, HasAround)
+            around = peer.adapter.around(thread)
+            assert around is not None
+            assert peer.adapter.around(around) is None
+            await peer.adapter.post(OutboundPost(around, "k", TIDE))
+            assert TIDE in peer.around()
+
+    async def test_a_closed_chat_may_open_again(self, peer: Peer, inbox: Inbox) -> None:
+        """So what was to be posted there is kept."""
+        async with serving(peer.adapter, inbox):
+            thread = await peer.bars("chat")
+            with pytest.raises(PlatformError) as caught:
+                await peer.adapter.post(OutboundPost(thread, "k", TIDE))
+            assert (caught.value.barred, caught.value.permanent) == (True, False), str(caught.value)
+            peer.server.barred.clear()
+            assert await peer.adapter.post(OutboundPost(thread, "k", TIDE))
+
+    async def test_a_name_that_an_edit_adds_starts_a_turn_once(self, peer: Peer, inbox: Inbox) -> None:
+        needs(peer, "people", "channels", "edits")
+        async with serving(peer.adapter, inbox):
+            wrote = await peer.in_channel("is the tide high?")
+            await peer.names_by_edit(wrote, "is the tide high or low?")
+            (prompt,) = await inbox.prompts(1)
+            await peer.server.redeliver()
+            await peer.names_by_edit(wrote, "is the tide high, or is it low?")
+            await inbox.until(lambda: any(isinstance(one, Edit) for one in inbox.came))
+        assert prompt.text == "is the tide high or low?"
+        assert [one.text for one in inbox.said()] == [prompt.text]
+        assert not any("is the tide high?" in one.text for one in prompt.refers_to), "it does not stand before itself"
+
+    async def test_a_longer_name_is_somebody_elses(self, peer: Peer, inbox: Inbox) -> None:
+        """It neither counts as the bot's nor is it cut out of what somebody writes."""
+        needs(peer, "people", "channels")
+        async with serving(peer.adapter, inbox):
+            await peer.resembles("what now?")
+            await peer.in_channel("is it?", named=True)
+            (prompt,) = await inbox.prompts(1)
+        assert prompt.text == "is it?"
+
+    async def test_an_alert_of_another_app_is_read_as_foreign(self, peer: Peer, inbox: Inbox) -> None:
+        """It starts nothing; whoever asks next has it before them."""
+        needs(peer, "people", "channels", "before", "bots", "bots_heard")
+        async with serving(peer.adapter, inbox):
+            await peer.alerts("ALERT: disk full on db1")
+            await peer.in_channel("why?", named=True)
+            (prompt,) = await inbox.prompts(1)
+        one = prompt.refers_to[-1]
+        assert (one.kind, one.author.trusted, one.author.is_bot) == ("before", False, True)
+        assert "ALERT: disk full on db1" in one.text
+
+    async def test_what_is_left_out_is_logged_once(
+        self, peer: Peer, inbox: Inbox, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        needs(peer, "people", "channels", "bots")
+        caplog.set_level(logging.INFO)
+        async with serving(peer.adapter, inbox):
+            for _ in range(3):
+                await peer.in_channel("The tide is in.", author="bot")
+            await peer.in_channel("is it?", named=True)
+            await inbox.prompts(1)
+        assert [one.message for one in caplog.records].count("left out on purpose") == 1

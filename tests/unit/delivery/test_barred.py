@@ -1,0 +1,198 @@
+"""What becomes of a post whose place takes none: the chat around it, a later try, or its owner."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.delivery.barred import BarredChats
+from shoal.delivery.hub import Hub
+from shoal.delivery.previews import Previews
+from shoal.delivery.sender import KEEP_SECONDS, LATE_SECONDS, MOVED_HERE, Sender
+from shoal.domain.errors import PlatformError
+from shoal.domain.ids import ThreadId, TurnId, channel_of, make_thread_id
+from shoal.domain.posts import WRITING, OutboundPost, preview_key, reply_key
+from shoal.domain.records import NewPost, OutboxRow
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.store import Store
+from shoal.testing.chat import LIMITS, FakeChat
+from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
+
+TOPIC = make_thread_id("fake", "harbour", "41")
+HARBOUR = make_thread_id("fake", "harbour", "0")
+CHANNEL = channel_of(TOPIC)
+CLOSED = PlatformError("The chat is closed.", barred=True)
+GONE = PlatformError("The chat is gone.", barred=True, permanent=True)
+TIDE = "High tide is at six."
+
+
+class Stand:
+    """A sender, what its owner is told, and what was given up."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store, self.clock = store, clock
+        self.chat = FakeChat(clock=clock, limits=msgspec.structs.replace(LIMITS, edits_notify=False))
+        self.told: list[tuple[str, str]] = []
+        self.lost: list[str] = []
+
+    async def tell(self, row: OutboxRow, why: str) -> None:
+        """Note what the owner is told."""
+        self.told.append((row.post.text, why))
+
+    async def give_up(self, row: OutboxRow, why: str, refused: bool) -> None:
+        """Note what was given up."""
+        self.lost.append(row.id)
+        await self.store.outbox.fail(row, why, refused)
+
+    @asynccontextmanager
+    async def sending(self) -> AsyncGenerator[None]:
+        """Have it deliver while the block runs."""
+        previews = Previews(self.chat, Hub(), self.store.outbox, self.clock)
+        sender = Sender(self.chat, self.store.outbox, self.clock, previews)
+        barred = BarredChats("fake", self.store.settings, self.tell)
+        running = asyncio.ensure_future(sender.run(None, self.give_up, None, barred))
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+    async def passes(self, seconds: int) -> None:
+        """Time goes by."""
+        for _ in range(seconds):
+            for _ in range(8):
+                await self.store.outbox.depth()  # what goes to the database takes more turns of the loop
+            await self.clock.advance(1)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Time goes by until something is so."""
+        async with asyncio.timeout(10):
+            while not holds():
+                await self.passes(1)
+
+    async def put(self, id: str, text: str = TIDE, thread: ThreadId = TOPIC) -> None:
+        """Something is to be posted."""
+        await self.store.outbox.put(NewPost(id, thread, text))
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+    """An empty one."""
+    clock = ManualClock()
+    store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), clock)
+    yield Stand(store, clock)
+    await store.close()
+
+
+@pytest.mark.parametrize("shut", [CLOSED, GONE])
+async def test_an_answer_to_a_barred_thread_is_posted_around_it(stand: Stand, shut: PlatformError) -> None:
+    stand.chat.shut[TOPIC] = shut
+    await stand.put("p")
+    async with stand.sending():
+        await stand.until(lambda: bool(stand.chat.posted))
+        while await stand.store.outbox.depth():
+            await stand.passes(1)
+    assert stand.chat.texts(HARBOUR) == [f"{MOVED_HERE}\n\n{TIDE}"]
+    assert (stand.told, stand.lost) == ([], [])
+    assert (await stand.store.outbox.thread_of(CHANNEL, stand.chat.posted[0].id)) == TOPIC, "an answer goes on there"
+
+
+async def test_a_text_that_leaves_no_room_for_the_note_is_posted_after_it(stand: Stand) -> None:
+    stand.chat.shut[TOPIC] = GONE
+    await stand.put("p", "x" * LIMITS.text_chars_max)
+    async with stand.sending():
+        await stand.until(lambda: len(stand.chat.posted) == 2)
+    assert stand.chat.texts(HARBOUR) == [MOVED_HERE, "x" * LIMITS.text_chars_max]
+
+
+async def test_a_closed_chat_gets_its_posts_when_it_opens_and_its_owner_is_told_once(stand: Stand) -> None:
+    stand.chat.shut[CHANNEL] = CLOSED
+    await stand.put("first")
+    await stand.put("second", "Low tide is at noon.")
+    async with stand.sending():
+        await stand.until(lambda: bool(stand.told))
+        assert stand.chat.posted == []
+        stand.chat.shut.clear()
+        await stand.until(lambda: len(stand.chat.posted) == 2)
+        assert stand.chat.texts(TOPIC) == [TIDE, "Low tide is at noon."]
+        assert stand.told == [(TIDE, "The chat is closed.")]
+        stand.chat.shut[CHANNEL] = CLOSED
+        await stand.put("third", "It is foggy.")
+        await stand.until(lambda: len(stand.told) == 2)
+    assert [text for text, _ in stand.told] == [TIDE, "It is foggy."], "it is another time"
+
+
+async def test_a_restart_tells_nobody_again(stand: Stand) -> None:
+    stand.chat.shut[CHANNEL] = CLOSED
+    await stand.put("first")
+    async with stand.sending():
+        await stand.until(lambda: bool(stand.told))
+    async with stand.sending():
+        await stand.passes(10)
+    assert len(stand.told) == 1
+
+
+async def test_a_chat_that_stays_closed_is_given_up_after_a_day(stand: Stand) -> None:
+    stand.chat.shut[CHANNEL] = CLOSED
+    await stand.put("first")
+    async with stand.sending():
+        await stand.passes(600)
+        assert stand.lost == []
+        stand.clock.jump(KEEP_SECONDS)
+        await stand.until(lambda: bool(stand.lost))
+    assert stand.lost == ["first"]
+
+
+async def test_a_post_to_a_chat_that_is_gone_is_given_up_at_once(stand: Stand) -> None:
+    stand.chat.shut[CHANNEL] = GONE
+    await stand.put("first")
+    async with stand.sending():
+        await stand.until(lambda: bool(stand.lost))
+    assert (stand.lost, stand.told) == (["first"], [])
+
+
+async def test_a_change_of_a_barred_message_is_not_kept(stand: Stand) -> None:
+    class Shut(FakeChat):
+        async def edit(self, *args: object) -> None:
+            raise CLOSED
+
+    stand.chat = Shut(clock=stand.clock)
+    await stand.put("card")
+    async with stand.sending():
+        while await stand.store.outbox.depth():
+            await stand.passes(1)
+        await stand.store.outbox.put(NewPost("change", TOPIC, "Allowed.", "edit", edits="card"))
+        await stand.until(lambda: bool(stand.lost))
+    assert (stand.lost, stand.told) == (["change"], [])
+
+
+@pytest.mark.parametrize(("age_seconds", "notifies"), [(LATE_SECONDS - 1, False), (LATE_SECONDS, True)])
+async def test_a_late_answer_is_posted_anew_and_its_preview_deleted(
+    stand: Stand, age_seconds: float, notifies: bool
+) -> None:
+    turn = TurnId("T1")
+    assert await stand.store.outbox.begin_preview(TOPIC, turn)
+    preview = await stand.chat.post(OutboundPost(TOPIC, preview_key(turn), f"High{WRITING}"))
+    assert await stand.store.outbox.previewed(TOPIC, turn, preview)
+    stand.clock.jump(age_seconds)
+    await stand.put(reply_key(turn))
+    async with stand.sending():
+        await stand.until(lambda: stand.chat.texts(TOPIC) == [TIDE])
+    assert stand.chat.texts(TOPIC) == [TIDE]
+    assert (stand.chat.posted[0].id != preview) == notifies
+
+
+async def test_the_further_pieces_of_a_late_answer_notify_of_its_end(stand: Stand) -> None:
+    turn = TurnId("T1")
+    assert await stand.store.outbox.begin_preview(TOPIC, turn)
+    preview = await stand.chat.post(OutboundPost(TOPIC, preview_key(turn), f"word{WRITING}"))
+    assert await stand.store.outbox.previewed(TOPIC, turn, preview)
+    stand.clock.jump(60)
+    await stand.put(reply_key(turn), "word " * 500)
+    async with stand.sending():
+        await stand.until(lambda: len(stand.chat.posted) == 2)
+    assert [one.id == preview for one in stand.chat.posted] == [True, False]
