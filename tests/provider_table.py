@@ -14,10 +14,10 @@ import tomllib
 from pathlib import Path
 
 import msgspec
-from tests.contracts.test_services import BEHAVIOURS, broken
 
 from shoal.providers.quirks import Change, Quirks
 from shoal.testing.model.services import SERVICES
+from tests.contracts.test_services import BEHAVIOURS, broken
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests/contracts/services.toml"

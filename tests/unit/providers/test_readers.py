@@ -26,6 +26,7 @@ from shoal.providers.quirks import Quirks
 
 ORIGIN = "kind:mine:api.example.com:m"
 
+
 def read(
     protocol: ApiProtocol, *events: object, taken: frozenset[str] = frozenset(), back: bool = False
 ) -> ModelDone | ModelFailed:
