@@ -60,8 +60,7 @@ class Answers:
     def __call__(self, seen: Seen) -> Step | str:
         self.number += 1
         name, thinking = f"{ODD_ID}{self.number}", f"a thought of {self.who} {self.number}"
-        said = [line for line in seen.user_text.splitlines() if line.startswith(("please ", "and ", "look"))]
-        wanted = said[-1] if said else ""
+        wanted = seen.user_text.rpartition("[ada] ")[2].partition("\n")[0]
         if seen.results and seen.messages[-1].role == "tool":
             if wanted.endswith("and fail"):
                 return Refusal(403, "This key may not ask any more.")
