@@ -126,9 +126,10 @@ async def test_words_nobody_knows_cost_one_attempt_without_images(tmp_path: Path
 
 async def test_a_model_that_has_seen_images_keeps_them_in_other_conversations(picture: Image) -> None:
     memory = QuirkMemory(None, ManualClock())
-    script: Callable[[Seen], Refusal | str] = lambda seen: (
-        SILENT if b"image_url" in seen.body and "odd" in seen.user_text else "seen"
-    )
+
+    def script(seen: Seen) -> Refusal | str:
+        return SILENT if b"image_url" in seen.body and "odd" in seen.user_text else "seen"
+
     async with asking(script, memory) as (provider, fake):
         await answer(provider, request(UserMessage("look", (picture,))))
         odd = UserMessage("odd", (picture,))
