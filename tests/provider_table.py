@@ -14,10 +14,11 @@ import tomllib
 from pathlib import Path
 
 import msgspec
-from tests.contracts.test_services import BEHAVIOURS, broken
 
-from shoal.providers.quirks import Change, Quirks
+from shoal.providers.model_table import known_quirks
+from shoal.providers.quirks import Change
 from shoal.testing.model.services import SERVICES
+from tests.contracts.test_services import BEHAVIOURS, broken
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests/contracts/services.toml"
@@ -66,7 +67,8 @@ def written(results: Results) -> str:
 
 def row(name: str, result: Result) -> tuple[str, ...]:
     """A line of the table."""
-    kind, quirks = SERVICES[name].kind, Quirks().changed(result.quirks)
+    kind = SERVICES[name].kind
+    quirks = known_quirks("", SERVICES[name].model).changed(result.quirks)
     is_chat = kind == "openai"
     images = {"none": "in words", "user": "in user messages", "all": "in user messages" if is_chat else "everywhere"}
     back = {

@@ -79,9 +79,7 @@ async def test_tools_are_looked_up_in_the_providers_own_way(protocol: ApiProtoco
         http, key = make_client(f"{url}{path}", "p", 30.0, {}), ApiKey(Secret("value", "k"), "p", ManualClock())
         memory = QuirkMemory(None, ManualClock())
         searching = ProviderQuirks("p", "", lambda address, model: Quirks(tool_search=True), memory)
-        provider = HttpProvider(
-            "p", protocol, http, key, clock=ManualClock(), quirks=searching
-        )
+        provider = HttpProvider("p", protocol, http, key, clock=ManualClock(), quirks=searching)
         asked = UserMessage("how heavy is it?")
         first = (await answer(provider, request(asked, tools=(FIND,)))).message
         assert [(call.name, call.arguments) for call in first.tool_calls] == [(MORE_TOOLS, '{"find":"weigh"}')]

@@ -4,6 +4,7 @@ A whole Shoal runs: one model wrote the past, in a form that the other's service
 `python -m tests.provider_table` writes docs/providers.md from what holds here.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.scenarios.test_attachments import PNG, Shelf
 
-from shoal.domain.messages import Attachment, Author, Prompt, Usage
-from shoal.domain.ports import Provider, Route
+from shoal.domain.messages import Attachment, Author, Image, Prompt, Usage
+from shoal.domain.ports import Route, ToolContext, ToolOutput
 from shoal.domain.settings import ProviderSettings
 from shoal.providers.catalog import build_provider
 from shoal.providers.quirks import Change, QuirkMemory
@@ -20,11 +21,20 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply
 from shoal.testing.model.script import Seen, Step
 from shoal.testing.model.services import SERVICES, Service, Strict
-from shoal.testing.scenario import Person, World, scenario
+from shoal.testing.scenario import World, scenario
+from shoal.tools.functions import tool
 
 PATHS = {"openai": "/v1", "openai-responses": "/v1", "anthropic": "", "gemini": "/v1beta"}
 ODD_ID = "functions.a_tool_of_a_server_with_a_long_name:0"
 PICTURE = Attachment("p.png", "image/png", len(PNG), url="https://files.example/p.png")
+
+
+@tool
+async def look(context: ToolContext) -> ToolOutput:
+    """Look out of the window."""
+    path = context.home.root / "seen.png"
+    await asyncio.to_thread(path.write_bytes, PNG)
+    return ToolOutput("the harbour", images=(Image(str(path), "image/png"),))
 
 
 class TwoModels:
@@ -50,8 +60,7 @@ class Answers:
     def __call__(self, seen: Seen) -> Step | str:
         self.number += 1
         name, thinking = f"{ODD_ID}{self.number}", f"a thought of {self.who} {self.number}"
-        said = [line for line in seen.user_text.splitlines() if line.startswith(("please ", "and ", "look"))]
-        wanted = said[-1] if said else ""
+        wanted = seen.user_text.rpartition("[ada] ")[2].partition("\n")[0]
         if seen.results and seen.messages[-1].role == "tool":
             if wanted.endswith("and fail"):
                 return Refusal(403, "This key may not ask any more.")
@@ -62,6 +71,8 @@ class Answers:
             case "please call twice":
                 calls = (Call("lookup", "{}", name), Call("lookup", '{"a":1}', f"{name}b"))
                 return Reply(calls=calls, thinking=thinking)
+            case "please look":
+                return Reply(calls=(Call("look", "{}", name),), thinking=thinking)
             case "please think":
                 return Reply(f"{self.who} thought", thinking=thinking)
             case "please fail":
@@ -132,6 +143,11 @@ async def a_picture_after_text(place: Place) -> None:
     await place.heals("look", PICTURE)
 
 
+async def a_picture_in_a_result(place: Place) -> None:
+    await place.says("please look", "first")
+    await place.heals("please look")
+
+
 async def thinking_of_another_model(place: Place) -> None:
     await place.says("please think", "first")
     await place.heals()
@@ -181,6 +197,7 @@ BEHAVIOURS: tuple[Callable[[Place], Awaitable[None]], ...] = (
     a_picture,
     a_picture_of_the_past,
     a_picture_after_text,
+    a_picture_in_a_result,
     thinking_of_another_model,
     thinking_before_a_call,
     thinking_of_both,
@@ -195,7 +212,7 @@ BEHAVIOURS: tuple[Callable[[Place], Awaitable[None]], ...] = (
 async def broken(service: Service, home: Path, learned: dict[str, Change] | None = None) -> dict[str, str]:
     """What does not hold at this service, and why. `learned` gets the quirks that its refusals taught."""
     models, found = TwoModels(), dict[str, str]()
-    async with scenario(home, FakeModel(), models=models, replays=False) as world:
+    async with scenario(home, FakeModel(), models=models, tools=(look,), replays=False) as world:
         world.app.attachments.fetcher = Shelf(**{"p.png": PNG})
         for number, behaves in enumerate(BEHAVIOURS):
             place, memory = Place(world, service, models), QuirkMemory(None, ManualClock())

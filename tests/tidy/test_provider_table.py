@@ -1,9 +1,8 @@
 """The table of docs/providers.md says what the contract suite found."""
 
+from shoal.testing.model.services import SERVICES
 from tests.contracts.test_services import BEHAVIOURS
 from tests.provider_table import PAGE, page, read
-
-from shoal.testing.model.services import SERVICES
 
 
 def test_the_results_have_every_service_and_behaviour() -> None:

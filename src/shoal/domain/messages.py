@@ -356,8 +356,8 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """What a provider wants back unchanged (signed thinking, encrypted reasoning). `kind` names the
-    provider, its server and the model, of which no other gets it."""
+    """What a provider wants back unchanged (signed thinking, encrypted reasoning). `kind` names the provider, its
+    server and the model; no other gets it."""
 
     kind: str
     json: str

@@ -386,7 +386,7 @@ class HttpProvider:
         await self._http.close()
 
     async def _send(self, healing: "_Healing", asked_at: float) -> tuple[HttpResponse | ModelFailed, set[str]]:
-        """Send the request, once more with a fresh key where that may help; returns also the call ids already in use."""
+        """Send the request, once more with a fresh key where that helps; returns also the call ids already in use."""
         request, quirks, images = healing.request, healing.quirks, NO_IMAGES
         form = self._protocol.form(request, quirks, healing.origin)
         if new := self._protocol.conversations.new_images(request, form):

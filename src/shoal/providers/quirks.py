@@ -144,9 +144,9 @@ _LESSONS: tuple[tuple[re.Pattern[str], Changes], ...] = tuple(
 """Words of a refusal, and what they teach."""
 _IMAGE_FAULT = re.compile(
     r"\bimages?\b.{0,40}(?:exceed|too (?:large|big|small)|dimension|corrupt|damaged|truncated|format|decode)"
-    r"|(?:could not|unable to|failed to|cannot|can't) (?:process|decode|load|open|read|download|identify|fetch)\b.{0,30}"
-    r"\bimage|(?:unsupported|invalid) image\b|image_parse_error|invalid_image|invalid base64|unsupported mime|media_type"
-    r"|image: unknown format|too many images|many-image",
+    r"|(?:could not|unable to|failed to|cannot|can't) (?:process|decode|load|open|read|download|identify|fetch)\b"
+    r".{0,30}\bimage|(?:unsupported|invalid) image\b|image_parse_error|invalid_image|invalid base64|unsupported mime"
+    r"|media_type|image: unknown format|too many images|many-image",
     re.DOTALL | re.IGNORECASE,
 )
 """Words about this image, where the model takes others."""

@@ -49,6 +49,7 @@ from shoal.domain.messages import (
 from shoal.domain.ports import Route
 from shoal.domain.settings import ContextSettings, ThreadsSettings
 from shoal.domain.transcript import SUMMARY_HEAD, TranscriptEntry
+from shoal.domain.turnstate import LEFT_OUT
 from shoal.domain.untrusted import UNREADABLE
 from shoal.store.appends import title_of
 from shoal.store.threads import ThreadStore
@@ -241,6 +242,10 @@ def _blocks(summary: str) -> dict[str, str]:
 NOT_SUMMARISED = (
     "The older part of this conversation could not be summarised; the model may see less of it in this turn."
 )
+NO_SUMMARY = "(The earlier conversation is left out: the model's provider refused it.)"
+LEFT_BEHIND = "{provider} refused the earlier part of this conversation, so I go on with a summary of it."
+PROBE_TOKENS = 16
+"""Longest answer to the request that shows whether a turn is taken without the conversation before it."""
 OVERFLOWS_MAX = 8
 """How often a turn asks again with less, while the model's window turns out smaller each time."""
 NEW_SHARE = 0.6
@@ -278,6 +283,37 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             run.window_tokens = int(self.context.window(run, route) * NEW_SHARE)
         else:
             run.squeezed_to = run.view.tally.units() * 2 // 3
+        return True
+
+    async def leave_behind(self, run: TurnRun, route: Route) -> bool:
+        """Put a summary in the place of all before the open turn, where the provider refused the conversation and takes
+        the turn without it; False where that is no help. Tried once a turn."""
+        view, entries = run.view, run.view.transcript.entries
+        view.tally.update(entries)
+        index = next((place for place, entry in enumerate(entries) if entry.turn == view.turn), 0)
+        if not index or not view.open.history or run.left_behind:
+            return False
+        run.left_behind = True
+        model, shares = run.scope.agent.model, self.context.shares(run, route)
+        request = msgspec.structs.replace(
+            self.context.request(run, route, shares, tools=True)[0],
+            messages=view.transcript.messages_of(view.turn),
+            max_output_tokens=PROBE_TOKENS,
+            cache_key="",
+        )
+        charge = charge_of(run, model, f"probe:{self.clock.new_id()}")
+        if not isinstance(await self.spending.ask(charge, route, request, shares.gauge), ModelDone):
+            return False
+        head = view.tally.head
+        earlier = entries[0].message.text.removeprefix(SUMMARY_HEAD).strip() if head else ""
+        plan = Plan(entries[index - 1].seq, tuple(entry.message for entry in entries[head:index]), earlier)
+        done = await self._summary(run, route, plan) if plan.messages else None
+        if isinstance(done, ModelFailed) and done.kind in RETRYABLE:
+            return False
+        summary = done.message.text.strip() if isinstance(done, ModelDone) else ""
+        tainted_by = view.taint.summarised(plan.upto_seq)
+        await view.commit(compacted(plan, summary or NO_SUMMARY, "refused", tainted_by))
+        await view.commit(Failed(LEFT_OUT, LEFT_BEHIND.format(provider=route.provider.name), fatal=False))
         return True
 
     async def after_turn(self, run: TurnRun) -> None:

@@ -113,6 +113,8 @@ NO_SUCH_MODEL = "No provider has the model that I am to use. Whoever runs this a
 HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureKind](
     {"quota", "auth", "invalid_request"}
 )
+REFUSALS: frozenset[FailureKind] = frozenset({"invalid_request", "content_filter"})
+"""Failures that may come from what was said before."""
 
 OUTAGE_BASE_SECONDS = 5.0
 """First pause of a turn that waits for a model; it doubles up to `BACKOFF_SECONDS_MAX`."""
@@ -266,7 +268,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 await self.tell_unknown_window(name)
             charge = charge_of(run, name)
             try:
-                outcome = await self._try_model(run, route, charge, tools=tools)
+                outcome = await self._try_model(run, route, charge, tools=tools, is_last=name == names[-1])
             except InvalidInput as error:
                 outcome = ModelFailed("context_overflow", str(error))
             if isinstance(outcome, LimitReached):
@@ -304,10 +306,10 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return ModelStep(self._schedule_retry(run, failures) or failed, step("model failed"))
 
     async def _try_model(
-        self, run: TurnRun, route: Route, charge: Charge, *, tools: bool
+        self, run: TurnRun, route: Route, charge: Charge, *, tools: bool, is_last: bool
     ) -> ModelDone | ModelFailed | LimitReached:
-        """Ask one model, again where that may help: with less of the conversation, or a little later. Raises
-        InvalidInput when nothing can fit."""
+        """Ask one model, again where that may help: with less of the conversation, or a little later. A conversation
+        that the last of them refuses is summarised. Raises InvalidInput when nothing can fit."""
         view, attempt = run.view, 0
         await self.compactor.before_call(run, route)
         while True:
@@ -331,6 +333,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 if await self.compactor.on_overflow(run, route, outcome.window_tokens, shares.gauge.request(request)):
                     continue
                 return outcome
+            if is_last and outcome.kind in REFUSALS and await self.compactor.leave_behind(run, route):
+                continue
             attempt += 1
             attempts_max = self.limits.model_attempts_max if view.open.retry is None else 1
             if outcome.kind not in RETRYABLE or attempt >= attempts_max:

@@ -457,8 +457,8 @@ class ThreadView:
     # ---- what the open turn posts ----
 
     def answer(self, text: str, outcome: Outcome) -> tuple[NewPost, ...]:
-        """The post of the turn's answer, which says where a fallback model gave it, what that did not get and how a failed turn is tried
-        again, and the same to be spoken; none where nobody reads along."""
+        """The post of the turn's answer, which says where a fallback model gave it, what the model did not get, and how
+        a failed turn is tried again, and the same to be spoken; none where nobody reads along."""
         if not text or is_child(self.thread):
             return ()
         state, reply_to = self.open, self.open.message_id
@@ -499,7 +499,8 @@ class TurnRun(msgspec.Struct, eq=False):
     `system` and `tools` are what the model is told, settled as the turn began. `streamed` is the text of the model call
     under way, so that an abort can keep it, and `asked` the mark of its request. After an overflow, `squeezed_to` are
     the units that the conversation may take, and `window_tokens` is what the model's window is taken for.
-    `compacted` says that a summary in line was tried, and `unsummarised` why no model was there for it.
+    `compacted` says that a summary in line was tried, and `unsummarised` why no model was there for it;
+    `left_behind` that the turn was tried without what was said before it, as the provider refused that.
     `visible_threads` is what the ids of the threads begin with that this turn may know of.
     """
 
@@ -515,6 +516,7 @@ class TurnRun(msgspec.Struct, eq=False):
     compacted: bool = False
     unsummarised: str = ""
     overflows: int = 0
+    left_behind: bool = False
     visible_threads: str = ""
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ from shoal.providers.quirks import Quirks
 
 ORIGIN = "kind:mine:api.example.com:m"
 
+
 def read(
     protocol: ApiProtocol, *events: object, taken: frozenset[str] = frozenset(), back: bool = False
 ) -> ModelDone | ModelFailed:
@@ -37,8 +38,8 @@ def read(
     return reader.result()
 
 
-def done(protocol: ApiProtocol, *events: object, taken: frozenset[str] = frozenset()) -> ModelDone:
-    result = read(protocol, *events, taken=taken)
+def done(protocol: ApiProtocol, *events: object, taken: frozenset[str] = frozenset(), back: bool = False) -> ModelDone:
+    result = read(protocol, *events, taken=taken, back=back)
     assert isinstance(result, ModelDone), result
     return result
 
@@ -162,7 +163,7 @@ class TestOpenAi:
             (Quirks(reasoning_field="reasoning"), {"reasoning_content": "hm"}, {"reasoning": "hm"}),
         ):
             protocol = OpenAiChat()
-            result = done(protocol, chunk(delta), chunk({"content": "Hi"}, "stop"))
+            result = done(protocol, chunk(delta), chunk({"content": "Hi"}, "stop"), back=bool(quirks.reasoning_field))
             again = ModelRequest("m", "", (UserMessage("q"), result.message, UserMessage("r")))
             body = msgspec.json.decode(protocol.encode(again, quirks, {}, ORIGIN).content)
             assert {key: body["messages"][1].get(key) for key in kept} == kept

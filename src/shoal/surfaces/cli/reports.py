@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import click
+import msgspec
 
 from shoal.config import default_model, open_catalog
 from shoal.domain.clock import SystemClock

@@ -1,0 +1,251 @@
+"""A refusal teaches how to ask again: what is kept of that, for how long, and what people are told."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.domain.ids import CallId
+from shoal.domain.messages import (
+    AssistantMessage,
+    Image,
+    ModelDone,
+    ModelFailed,
+    ModelRequest,
+    Opaque,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
+from shoal.domain.ports import Provider
+from shoal.domain.settings import ProviderSettings
+from shoal.providers.catalog import build_provider
+from shoal.providers.http_provider import ATTEMPTS_MAX
+from shoal.providers.quirks import Learned, QuirkMemory, read_learned, write_learned
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.provider import answer
+from shoal.testing.model import FakeModel, Refusal, Reply, Seen
+from shoal.testing.model.services import SERVICES, Strict
+
+TOOLS = (ToolSpec("bash", "Run it.", '{"type":"object","properties":{}}'),)
+BLIND = Refusal(400, "This model does not support images.")
+SILENT = Refusal(400, body=b'{"error":"Bad Request"}')
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Image:
+    path = tmp_path / "p.png"
+    path.write_bytes(b"a picture")
+    return Image(str(path), "image/png")
+
+
+@asynccontextmanager
+async def asking(
+    script: Callable[[Seen], Refusal | Reply | str], memory: QuirkMemory | None = None, kind: str = "openai"
+) -> AsyncGenerator[tuple[Provider, FakeModel]]:
+    fake = FakeModel(script=script)
+    async with fake.serve() as url:
+        settings = ProviderSettings(kind=kind, base_url=f"{url}/v1")
+        provider = build_provider("p", settings, ManualClock(), {}, memory=memory)
+        yield provider, fake
+        await provider.close()
+
+
+def request(
+    *messages: UserMessage | AssistantMessage | ToolMessage, tools: bool = False, key: str = "t"
+) -> ModelRequest:
+    return ModelRequest("m", "", messages, TOOLS if tools else (), max_output_tokens=9, cache_key=key)
+
+
+def no_images(refusal: Refusal) -> Callable[[Seen], Refusal | str]:
+    return lambda seen: refusal if b"image_url" in seen.body else "seen"
+
+
+async def test_a_model_without_images_is_refused_once_and_remembered(tmp_path: Path, picture: Image) -> None:
+    clock, file = ManualClock(), tmp_path / "learned.json"
+    async with asking(no_images(BLIND), QuirkMemory(file, clock)) as (provider, fake):
+        done = await answer(provider, request(UserMessage("look", (picture,))))
+        assert done.notes == ("m takes no images, so it did not see yours.",)
+        assert fake.calls == 2
+        assert b"p.png is not shown to you" in fake.log[-1].body
+        await answer(provider, request(UserMessage("again", (picture,)), key="other"))
+        assert fake.calls == 3, "every conversation knows it"
+    (learned,) = read_learned(file).values()
+    assert learned.changes == {"images": "none"}
+    assert "does not support images" in learned.refusal
+
+
+def test_what_was_learned_is_for_one_server_and_thirty_days_and_can_be_forgotten(tmp_path: Path) -> None:
+    clock, file = ManualClock(), tmp_path / "learned.json"
+    QuirkMemory(file, clock).put("p/m", "https://one", {"tools": False}, "no tools")
+    memory = QuirkMemory(file, clock)
+    assert memory.changes("p/m", "https://one") == {"tools": False}
+    assert memory.changes("p/m", "https://two") == {}
+    assert memory.changes("p/other", "https://one") == {}
+    late = Learned({"tools": False}, "", clock.now() - timedelta(days=31), "https://one")
+    write_learned(file, {**read_learned(file), "p/old": late})
+    assert memory.changes("p/old", "https://one") == {}, "a server may have been upgraded"
+    assert QuirkMemory(file, clock).forget("p/m")
+    assert memory.changes("p/m", "https://one") == {}, "another process forgot it"
+    assert not memory.forget("p/m")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"p/m":1}', b"\xff", b'{"p/m":{"changes":{"no":1}}}'])
+def test_a_damaged_file_is_as_none(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "learned.json"
+    file.write_bytes(content)
+    memory = QuirkMemory(file, ManualClock())
+    assert memory.changes("p/m", "") == {}
+    memory.put("p/m", "", {"images": "none"}, "")
+    assert QuirkMemory(file, ManualClock()).changes("p/m", "") == {"images": "none"}
+
+
+def test_a_quirk_that_no_version_knows_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "learned.json"
+    at = ManualClock().now()
+    write_learned(file, {"p/a": Learned({"smell": True}, "", at), "p/b": Learned({"images": "some"}, "", at)})
+    assert read_learned(file) == {}
+
+
+async def test_words_nobody_knows_cost_one_attempt_without_images(tmp_path: Path, picture: Image) -> None:
+    memory = QuirkMemory(tmp_path / "learned.json", ManualClock())
+    async with asking(no_images(SILENT), memory) as (provider, fake):
+        done = await answer(provider, request(UserMessage("look", (picture,))))
+        assert done.notes == (
+            "p refused this conversation as it was, so m now gets it without images and earlier reasoning.",
+        )
+        assert fake.calls == 2
+        again = await answer(provider, request(UserMessage("look", (picture,)), key="other"))
+        assert again.notes == ("m takes no images, so it did not see yours.",)
+        assert fake.calls == 3
+
+
+async def test_a_model_that_has_seen_images_keeps_them_in_other_conversations(picture: Image) -> None:
+    memory = QuirkMemory(None, ManualClock())
+
+    def script(seen: Seen) -> Refusal | str:
+        return SILENT if b"image_url" in seen.body and "odd" in seen.user_text else "seen"
+
+    async with asking(script, memory) as (provider, fake):
+        await answer(provider, request(UserMessage("look", (picture,))))
+        odd = UserMessage("odd", (picture,))
+        await answer(provider, request(odd, key="odd"))
+        await answer(provider, request(odd, AssistantMessage("seen"), UserMessage("and?"), key="odd"))
+        assert fake.calls == 4, "the odd conversation goes on without it"
+        await answer(provider, request(UserMessage("look", (picture,)), key="third"))
+        assert b"image_url" in fake.log[-1].body
+    assert memory.all() == {}
+
+
+async def test_one_refused_picture_is_left_out_of_its_conversation_alone(picture: Image) -> None:
+    fault = Refusal(
+        400, "messages.0.content.0.image.source.base64: image exceeds 5 MB maximum: 6291456 bytes > 5242880"
+    )
+    async with asking(no_images(fault)) as (provider, fake):
+        said = UserMessage("look", (picture,))
+        await answer(provider, request(said))
+        assert b"p.png is not shown to you: the model's provider refused it" in fake.log[-1].body
+        await answer(provider, request(said, AssistantMessage("seen"), UserMessage("and?")))
+        assert fake.calls == 3
+        await answer(provider, request(UserMessage("look", (picture,)), key="other"))
+        assert fake.calls == 5
+
+
+async def test_tools_that_are_refused_without_a_reason_are_tried_again_when_they_change() -> None:
+    memory = QuirkMemory(None, ManualClock())
+    async with asking(lambda seen: SILENT if seen.tools == ("bash",) else "hi", memory) as (provider, fake):
+        done = await answer(provider, request(UserMessage("hi"), tools=True))
+        assert done.notes == ("p refused the request with my tools, so m answered without them. See `shoal doctor`.",)
+        await answer(provider, request(UserMessage("hi"), tools=True))
+        assert fake.calls == 3
+        other = msgspec.structs.replace(request(UserMessage("hi")), tools=(ToolSpec("read", "Read it.", "{}"),))
+        await answer(provider, other)
+        assert fake.log[-1].tools == ("read",)
+    assert memory.all() == {}
+
+
+async def test_without_tools_calls_and_results_are_told_in_words() -> None:
+    refuses = Strict(SERVICES["Ollama"], lambda seen: "hi")
+    call = ToolCall(CallId("c1"), "bash", '{"command":"ls"}')
+    messages = (
+        UserMessage("go"),
+        AssistantMessage("So:", (call,)),
+        ToolMessage(call.id, "bash", "a.txt"),
+        UserMessage("?"),
+    )
+    async with asking(refuses) as (provider, fake):
+        await answer(provider, request(*messages, tools=True))
+        sent = fake.log[-1].messages
+    assert [(one.role, one.text) for one in sent] == [
+        ("user", "go"),
+        ("assistant", 'So:\n[I call bash] {"command":"ls"}'),
+        ("user", "[bash returned]\na.txt\n\n?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Refusal(401, "Bad key."),
+        Refusal(402, "Insufficient credits."),
+        Refusal(403, "This key may not ask."),
+        Refusal(404, "The model `m` does not exist."),
+        Refusal(429, "Too many requests."),
+        Refusal(503, "Loading model"),
+        Refusal(400, "prompt is too long: 300000 tokens > 200000 maximum"),
+        Refusal(400, "The response was filtered: content management policy."),
+    ],
+)
+async def test_what_is_no_matter_of_form_is_asked_once(refusal: Refusal, picture: Image) -> None:
+    async with asking(lambda seen: refusal) as (provider, fake):
+        events = [event async for event in provider.stream(request(UserMessage("look", (picture,)), tools=True))]
+        assert isinstance(events[-1], ModelFailed)
+        assert fake.calls == 1
+
+
+async def test_attempts_are_bounded_and_the_first_refusal_is_told(picture: Image) -> None:
+    words = iter(range(100))
+
+    def script(seen: Seen) -> Refusal:
+        return Refusal(400, f"{next(words)}: temperature, stream_options, tool_search and images are not supported")
+
+    memory = QuirkMemory(None, ManualClock())
+    async with asking(script, memory) as (provider, fake):
+        asked = msgspec.structs.replace(request(UserMessage("look", (picture,)), tools=True), temperature=0.5)
+        events = [event async for event in provider.stream(asked)]
+        assert 3 < fake.calls <= ATTEMPTS_MAX
+    assert isinstance(events[-1], ModelFailed)
+    assert "0: temperature" in events[-1].message
+    assert memory.all() == {}, "what did not help is not kept"
+
+
+async def test_a_refusal_inside_a_stream_teaches_as_well(picture: Image) -> None:
+    refusal = Refusal(400, "Image inputs are not supported by this model.", "invalid_request_error", in_stream=True)
+    async with asking(no_images(refusal)) as (provider, fake):
+        assert (await answer(provider, request(UserMessage("look", (picture,))))).message.text == "seen"
+        assert fake.calls == 2
+
+
+async def test_reasoning_that_is_refused_is_dropped_and_new_reasoning_kept() -> None:
+    strict = Strict(SERVICES["OpenAI Responses"], lambda seen: Reply("hi", thinking="mine"))
+    async with asking(strict, kind="openai-responses") as (provider, fake):
+        first = (await answer(provider, request(UserMessage("q")))).message
+        assert first.opaque is not None
+        damaged = AssistantMessage("hi", opaque=Opaque(first.opaque.kind, first.opaque.json.replace("mine", "other")))
+        second = (await answer(provider, request(UserMessage("q"), damaged, UserMessage("r"), key="u"))).message
+        assert len(strict.refusals) == 1 or fake.calls == 3
+        await answer(provider, request(UserMessage("q"), damaged, UserMessage("r"), second, UserMessage("s"), key="u"))
+        assert fake.log[-1].signed == 1
+        assert fake.calls == 4
+
+
+async def test_a_plain_answer_has_no_notes() -> None:
+    async with asking(lambda seen: "hi") as (provider, fake):
+        done = await answer(provider, request(UserMessage("hi"), tools=True))
+    assert isinstance(done, ModelDone)
+    assert done.notes == ()
+    assert fake.calls == 1
