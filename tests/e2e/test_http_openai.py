@@ -222,7 +222,8 @@ async def test_what_cannot_be_served_is_refused_by_name(shoal: Served, change: d
 
 async def test_fields_that_change_nothing_are_ignored(shoal: Served) -> None:
     more = {
-        "temperature": 0.2, "max_completion_tokens": 99, "seed": 1, "stop": ["x"], "store": False, "tool_choice": "none",
+        "temperature": 0.2, "max_completion_tokens": 99, "seed": 1, "stop": ["x"], "store": False,
+        "tool_choice": "none",
         "tools": [], "n": None, "response_format": {"type": "text"}, "stream_options": None, "reasoning_effort": "low",
         "top_p": 1, "logit_bias": {}, "service_tier": "auto", "unknown": {"a": [1]}, "parallel_tool_calls": True,
     }  # fmt: skip

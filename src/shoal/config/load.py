@@ -290,9 +290,6 @@ class _Salvage:
         if is_section(plain) and table is not None:
             return self.section(table, plain, path)
         if entry is not None and table is not None:
-            for name in table:
-                if bare(entry) is Secret and (odd := odd_character(name)):
-                    self.draft.complain(path, f"has a name with {odd} in it: {ascii(name)[:60]}; write it again")
             by_name = {name: self.value(item, entry, (*path, name)) for name, item in table.items()}
             return {name: item for name, item in by_name.items() if item is not None}
         if is_section(account) and items is not None and all(isinstance(item, dict) for item in items):
@@ -334,7 +331,10 @@ def parse_secret(found: object, environ: Mapping[str, str], folder: Path) -> Sec
     Paths are taken from `folder`. Raises ValueError when it is none of these; the message never holds the value.
     """
     if isinstance(found, str):
-        return Secret("value", trimmed_secret(found))
+        value = trimmed_secret(found)
+        if odd := odd_character(value):
+            raise ValueError(f"a secret has {odd} in it")
+        return Secret("value", value)
     table = as_table(found)
     if table is not None and len(table) == 1:
         name = table.get("env") or table.get("file")

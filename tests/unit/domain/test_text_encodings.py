@@ -19,7 +19,8 @@ TEXTS = {
     "cp1252": LATIN, "cp1251": RUSSIAN, "koi8-r": RUSSIAN, "cp866": RUSSIAN[:1], "gb18030": CHINESE, "cp932": JAPANESE,
     "euc-jp": JAPANESE[1:], "big5hkscs": ("你好，世界", "這是一個測試檔案"),
     "cp949": ("안녕하세요 세계", "테스트 파일입니다"),
-    "cp1250": ("Příliš žluťoučký kůň", "Zażółć gęślą jaźń"), "cp1253": ("Καλημέρα κόσμε",), "cp1255": ("שלום עולם, זה קובץ בדיקה",),
+    "cp1250": ("Příliš žluťoučký kůň", "Zażółć gęślą jaźń"), "cp1253": ("Καλημέρα κόσμε",),
+    "cp1255": ("שלום עולם, זה קובץ בדיקה",),
     "cp1256": ("مرحبا بالعالم",), "mac-roman": ("Café crème à l'hôtel",), "cp850": ("Größe: 5 m",),
     "utf-16-le": ("hello\n", "你好世界\n这是测试", "Привет мир"), "utf-16-be": ("hello\n", "Müller"),
 }  # fmt: skip
