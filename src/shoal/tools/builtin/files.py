@@ -47,7 +47,7 @@ class Change(NamedTuple):
     body: str
 
 
-class _Text(NamedTuple):
+class _UnifiedText(NamedTuple):
     """A text with each line end as one `\n`, and where the original has two characters for it."""
 
     plain: str
@@ -59,12 +59,12 @@ class _Text(NamedTuple):
         return place + bisect_left(self.pairs, place)
 
 
-def _unified(content: str) -> _Text:
+def _unified(content: str) -> _UnifiedText:
     pairs = [found.start() - count for count, found in enumerate(re.finditer("\r\n", content))]
     plain = content.replace("\r\n", "\n")
     if "\n" not in plain:  # the line ends of old Macs
         plain = plain.replace("\r", "\n")
-    return _Text(plain, content, tuple(pairs))
+    return _UnifiedText(plain, content, tuple(pairs))
 
 
 def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: str) -> Change:
