@@ -146,6 +146,99 @@ async def test_images_are_stored_with_the_message(shoal: Served, client: "openai
     assert Path(attachment.path).read_bytes() == b"pixels"
 
 
+async def test_files_in_every_form_are_stored_with_the_message(shoal: Served) -> None:
+    data = base64.b64encode(b"%PDF-1.7 text").decode()
+    parts = [
+        "bare text",
+        {"type": "text", "text": "read these"},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{data}"}},
+        {"type": "file", "file": {"filename": "b.txt", "file_data": data.rstrip("=")}},
+        {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{data}"}},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}},
+    ]
+    message = {"role": "user", "content": parts, "name": "ann"}
+    answer = await shoal.client.post("/v1/chat/completions", json={"model": "main", "messages": [message]})
+    assert answer.status_code == 200, answer.text
+    (prompt,) = prompts(shoal)
+    assert prompt.text == "bare text\nread these"
+    assert [(one.name, one.media_type) for one in prompt.attachments] == [
+        ("a.pdf", "application/pdf"), ("b.txt", "text/plain"), ("file.pdf", "application/pdf"),
+        ("image.png", "image/png"),
+    ]  # fmt: skip
+    assert [Path(one.path).read_bytes() for one in prompt.attachments[:3]] == [b"%PDF-1.7 text"] * 3
+
+
+async def test_a_file_of_many_megabytes_and_a_long_history_are_taken(shoal: Served) -> None:
+    content = bytes(range(256)) * 16_384
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(content).decode()}"}
+    history = [
+        {"role": "user", "content": [{"type": "input_text", "text": "x" * 2_000_000}, image]},
+        {"role": "assistant", "content": None},
+        {"role": "user", "content": [{"type": "input_text", "text": "and"}]},
+        {"role": "user", "content": [{"type": "input_text", "text": "this?"}, image]},
+    ]
+    answer = await shoal.client.post("/v1/responses", json={"model": "main", "input": history})
+    assert answer.status_code == 200, answer.text
+    (prompt,) = prompts(shoal)
+    assert prompt.text.endswith("and\n\nthis?")
+    assert [Path(one.path).read_bytes() == content for one in prompt.attachments] == [True, True]
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"n": 2}, "`n`"),
+        ({"logprobs": True}, "`logprobs`"),
+        ({"functions": [{"name": "f"}]}, "`functions`"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "`response_format`"),
+        ({"modalities": ["text", "audio"], "audio": {"voice": "alloy"}}, "`modalities`"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "last message"),
+        ({"messages": [{"role": "critic", "content": "x"}]}, "'critic'"),
+        ({"messages": [{"role": "user", "content": [IMAGE]}]}, "does not fetch"),
+        ({"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}]}, "`file_id`"),
+        ({"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]}, "has no data"),
+        ({"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {}}]}]}, "'video_url'"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": "n*t base64"}}]}]},
+            "not base64",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "input_file", "file_url": "https://x.org/a"}]}]},
+            "`file_url`",
+        ),
+    ],
+)
+async def test_what_cannot_be_served_is_refused_by_name(shoal: Served, change: dict[str, object], named: str) -> None:
+    body = {"model": "main", "messages": [{"role": "user", "content": "hi"}], **change}
+    answer = await shoal.client.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 400
+    assert named in answer.json()["error"]["message"]
+    assert prompts(shoal) == []
+
+
+async def test_fields_that_change_nothing_are_ignored(shoal: Served) -> None:
+    more = {
+        "temperature": 0.2, "max_completion_tokens": 99, "seed": 1, "stop": ["x"], "store": False,
+        "tool_choice": "none",
+        "tools": [], "n": None, "response_format": {"type": "text"}, "stream_options": None, "reasoning_effort": "low",
+        "top_p": 1, "logit_bias": {}, "service_tier": "auto", "unknown": {"a": [1]}, "parallel_tool_calls": True,
+    }  # fmt: skip
+    messages = [
+        {"role": "developer", "content": "Be short."},
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function"}]},
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "42"}]},
+        {"role": "user", "content": "So?"},
+    ]
+    answer = await shoal.client.post("/v1/chat/completions", json={"model": "main", "messages": messages, **more})
+    assert answer.status_code == 200, answer.text
+    assert "tool: 42" in prompts(shoal)[0].text
+
+
 async def test_text_between_tool_calls_is_streamed_too(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     async def work(prompt: Prompt) -> None:
         turn = await shoal.open(prompt)

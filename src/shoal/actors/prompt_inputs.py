@@ -42,7 +42,7 @@ from shoal.domain.settings import ContextSettings
 from shoal.domain.transcript import SHOWN_IMAGES
 from shoal.domain.web import Fetcher, FetchRequest
 from shoal.tools.attachments import EXECUTABLE, fit_image, media_type_of
-from shoal.tools.output import visible
+from shoal.tools.output import text_of, visible
 from shoal.tools.tainted_files import MarkedFiles
 from shoal.turn.thread import ThreadView
 
@@ -210,7 +210,7 @@ class Attachments:
             _store(path, content)
         error = shown = shown_type = excerpt = ""
         if media_type == "text/plain":
-            excerpt = visible(content[: EXCERPT_CHARS * 4].decode("utf-8", errors="replace"))
+            excerpt = visible(text_of(content[: EXCERPT_CHARS * 4]))
             if len(content) > EXCERPT_CHARS:
                 excerpt = f"{excerpt[:EXCERPT_CHARS]}\n[… {len(content):,} bytes in all; the rest is in the file.]"
         if media_type in SHOWN_IMAGES:

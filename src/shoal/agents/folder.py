@@ -17,7 +17,7 @@ import msgspec
 from shoal.domain.agents import AgentBudget
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
-from shoal.domain.regular_files import read_regular, read_regular_text, unusable
+from shoal.domain.regular_files import decode_settings, read_regular, read_regular_text, unusable
 from shoal.domain.schema import refusal
 from shoal.domain.toml_text import find_statement
 from shoal.domain.untrusted import BAD_TOML, UNREADABLE
@@ -71,7 +71,7 @@ def read_shared(home: Home) -> dict[str, object]:
     """`data/settings.json`: what every agent has that says nothing itself, by the keys of agent.toml; nothing without
     it. Raises InvalidInput for a broken file, and for one that cannot be read."""
     try:
-        body = _settings(home.data / SHARED)
+        body = decode_settings(_settings(home.data / SHARED))
         msgspec.json.decode(body, type=AgentFile)
         return msgspec.json.decode(body, type=dict[str, object])
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
     """An agent's settings, and the `shared` ones that it says nothing of. Raises InvalidInput for a file that
     is broken or cannot be read."""
     try:
-        own = tomllib.loads(_settings(folder / FILE).decode())
+        own = tomllib.loads(decode_settings(_settings(folder / FILE)))
         budgets = shared.get("budget"), own.get("budget")
         if all(isinstance(one, dict) for one in budgets):
             ceilings, its_own = cast("tuple[dict[str, object], dict[str, object]]", budgets)

@@ -1,7 +1,7 @@
 """Rules that concern more than one key, checked on the whole configuration."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS
@@ -33,6 +33,7 @@ def check(config: Config) -> Iterator[Found]:
         if provider.kind not in PROVIDER_KINDS and provider.kind not in extensions("shoal.providers"):
             known = ", ".join(PROVIDER_KINDS)
             yield ("providers", name, "kind"), f'is "{provider.kind}"; allowed: {known}, or that of an extension'
+        yield from _headers(("providers", name, "headers"), provider.headers)
         if provider.kind == "local" and not provider.model_file:
             yield ("providers", name, "model_file"), "is missing; allowed: the path of a GGUF file"
     try:
@@ -55,6 +56,7 @@ def check(config: Config) -> Iterator[Found]:
     for name, server in config.mcp.items():
         if not re.fullmatch(MCP_NAME, name):
             yield ("mcp", name), "has a name that tools cannot carry; allowed: 1 to 24 lower-case letters, digits and -"
+        yield from _headers(("mcp", name, "headers"), server.headers)
         if server.enabled and bool(server.command) == bool(server.url):
             found = "and url are both given" if server.command else "is missing"
             yield ("mcp", name, "command"), f"{found}; allowed: a command to start the server, or the url of one"
@@ -79,6 +81,12 @@ def check(config: Config) -> Iterator[Found]:
         if hook.channel and hook.channel.count(":") != 1:
             yield (*at, "channel"), f'is "{hook.channel}"; allowed: PLATFORM:CHANNEL'
     yield from _platforms(config)
+
+
+def _headers(path: tuple[str, ...], headers: Iterable[str]) -> Iterator[Found]:
+    for name in headers:
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):  # RFC 9110, 5.1
+            yield path, f"has the name {ascii(name)[:60]}; allowed: letters, digits and -, as in X-Api-Key"
 
 
 def _permissions(settings: PermissionsSettings) -> Iterator[Found]:

@@ -14,9 +14,9 @@ import msgspec
 from shoal.config.check import check
 from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES, USUAL_VARIABLES
 from shoal.domain.errors import ConfigError
-from shoal.domain.regular_files import read_regular
+from shoal.domain.regular_files import decode_settings, read_regular
 from shoal.domain.schema import Hint, allowed, bare, find, is_section, keys, list_of, refusal, table_of, takes_text
-from shoal.domain.secret import Secret
+from shoal.domain.secret import Secret, odd_character, trimmed_secret
 from shoal.domain.settings import Config
 from shoal.domain.settings_platforms import AccountSettings
 from shoal.domain.untrusted import BAD_TOML
@@ -136,7 +136,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
     """Put together what the file, the environment and the caller say. Raises ConfigError when the file is not TOML."""
     file = home / "shoal.toml"
     try:
-        content = tomllib.loads(read_regular(file).decode())
+        content = tomllib.loads(decode_settings(read_regular(file)))
     except FileNotFoundError:
         content = Table()
     except NotADirectoryError as error:
@@ -296,6 +296,9 @@ class _Salvage:
             here = [(*path, str(number)) for number in range(len(items))] if len(items) > 1 else [path]
             kept = [self.value(item, account, where) for item, where in zip(items, here, strict=False)]
             return [item for item in kept if item is not None]
+        if plain is Secret and isinstance(found, str) and (odd := odd_character(trimmed_secret(found))):
+            self.draft.complain(path, f"has {odd} in it, which no key has; copy it again")
+            return None
         try:
             msgspec.convert(found, hint, dec_hook=self.decode)
         except msgspec.ValidationError:
@@ -328,7 +331,10 @@ def parse_secret(found: object, environ: Mapping[str, str], folder: Path) -> Sec
     Paths are taken from `folder`. Raises ValueError when it is none of these; the message never holds the value.
     """
     if isinstance(found, str):
-        return Secret("value", found.strip())
+        value = trimmed_secret(found)
+        if odd := odd_character(value):
+            raise ValueError(f"a secret has {odd} in it")
+        return Secret("value", value)
     table = as_table(found)
     if table is not None and len(table) == 1:
         name = table.get("env") or table.get("file")

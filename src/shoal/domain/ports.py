@@ -187,6 +187,7 @@ class ToolOutput(msgspec.Struct, frozen=True):
     `answers`: it told the person what the turn had to say, so that the turn's last text is not posted too.
     `is_pending`: the result is not there yet; the turn rests until its thread is woken, and the call is then run again.
     `found`: tools that the model is now told of, whose definitions follow the text.
+    `raw`: what a command wrote, where the text is its last state on a terminal; it is stored instead of the text.
     """
 
     text: str
@@ -197,6 +198,7 @@ class ToolOutput(msgspec.Struct, frozen=True):
     answers: bool = False
     is_pending: bool = False
     found: tuple[ToolSpec, ...] = ()
+    raw: str = ""
 
 
 class ToolServices(Protocol):

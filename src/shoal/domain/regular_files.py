@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from pathlib import Path
 
 from shoal.domain.errors import InvalidInput
@@ -28,9 +29,13 @@ def read_regular(path: Path, bytes_max: int = -1) -> bytes:
 
 
 def read_regular_text(path: Path) -> str:
-    """A regular file of UTF-8, however its lines end. Raises OSError, UnicodeDecodeError."""
-    with open(path, encoding="utf-8", opener=regular_only) as file:
-        return file.read()
+    """A regular file of text, however its lines end. Raises OSError, UnicodeDecodeError."""
+    return decode_settings(read_regular(path)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decode_settings(data: bytes) -> str:
+    """UTF-8, or what editors on Windows save: UTF-8 or UTF-16 with a byte order mark. Raises UnicodeDecodeError."""
+    return data.decode("utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
 
 
 def ensure_folder(path: Path) -> None:

@@ -1,6 +1,7 @@
 """A secret setting: written out, or the environment variable, file or command it is asked from; never shown."""
 
 import os
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -61,6 +62,10 @@ class Secret:
                 value = _from_file(Path(self.name))
             case "command":
                 value = _from_command(self.name, [self._detail] if isinstance(self._detail, str) else self._detail)
+        value = trimmed_secret(value)
+        if odd := odd_character(value):
+            what = f"The secret from {self.source} {self.name}" if self.name else "A secret in shoal.toml"
+            raise ConfigError([f"{what} has {odd} in it, which no key has. Copy it again."])
         self.told(value)
         return value
 
@@ -97,6 +102,29 @@ class Secret:
 
 
 NO_SECRET = Secret()
+
+_EDGES = "\ufeff\u200b\u200c\u200d\u2060"
+
+
+def trimmed_secret(value: str) -> str:
+    """A secret without what copying and files add at its ends: white space, line ends, invisible characters."""
+    return value.strip().strip(_EDGES).strip()
+
+
+def odd_character(value: str) -> str:
+    """The first character that no key, token or header can have, in words; empty when there is none.
+
+    A credential that is a whole document (JSON, PEM) may have any.
+    """
+    if value.startswith(("{", "-----BEGIN")):
+        return ""
+    odd = next((char for char in value if not char.isascii() or not char.isprintable()), "")
+    if odd in ("\n", "\r"):
+        return "a line break"
+    if odd and unicodedata.category(odd) in ("Cc", "Cf", "Zs", "Zl", "Zp"):
+        name = unicodedata.name(odd, "control character").lower()
+        return f"an invisible character ({name}, U+{ord(odd):04X})"
+    return ""
 
 
 def _from_file(path: Path) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from shoal.domain.errors import ToolError
 from shoal.domain.untrusted import UNREADABLE
-from shoal.tools.output import is_binary
+from shoal.tools.output import is_binary, text_of
 
 SECONDS_MAX = 25
 TEXT_CHARS_MAX = 200_000
@@ -74,7 +74,7 @@ async def document_parts(name: str, content: bytes) -> list[DocumentPart]:
     """
     kind = kind_of(name, content)
     if kind == "text":
-        text = content.decode("utf-8", "replace")[:DOCUMENT_CHARS_MAX]
+        text = text_of(content)[:DOCUMENT_CHARS_MAX]
         return [DocumentPart("", f"line {number}", line) for number, line in enumerate(text.splitlines(), 1)]
     return await _read_apart(kind, content) if kind else []
 

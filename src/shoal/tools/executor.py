@@ -374,7 +374,7 @@ class Executor:
         if output.is_piece:
             return bound_piece(text, bounds)
         try:
-            return bound_output(text, bounds, self._services.artifacts.keep)
+            return bound_output(text, bounds, self._services.artifacts.keep, self.redactor.redact(output.raw))
         except OSError as error:
             log.warning("a result could not be stored", extra={"why": str(error)})
             why = f"[The rest of the output could not be stored: {error.strerror or error}]"

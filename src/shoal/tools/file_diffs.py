@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from shoal.domain.checkpoints import SINCE, FileChange, Lacks, TreeChange, TreeEntry, TurnChanges, alike, shown_path
-from shoal.tools.output import is_binary
+from shoal.domain.text_encodings import read_text
 from shoal.tools.trees import Trees
 
 BYTES_COMPARED_MAX = 262_144
@@ -113,6 +113,5 @@ def _text(trees: Trees, entry: TreeEntry | None) -> str | None:
     if entry.lacks or entry.size > BYTES_COMPARED_MAX:
         return None
     content = trees.content(entry)
-    if is_binary(content) or content.count(b"\n") > LINES_COMPARED_MAX:
-        return None
-    return content.decode("utf-8", "replace")
+    text = read_text(content)
+    return None if text is None or text.count("\n") > LINES_COMPARED_MAX else text

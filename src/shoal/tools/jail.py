@@ -11,6 +11,7 @@ link starts at the sandbox's root. `/scratch/x` is the thread's scratch folder w
 it is the host's path.
 """
 
+import difflib
 import errno
 import os
 import secrets
@@ -23,6 +24,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from shoal.domain.errors import ToolError
 from shoal.domain.mounts import MountedPath, alike_everywhere, follow_links, from_host, from_inside
 from shoal.domain.ports import Mount, ToolContext
+from shoal.domain.text_encodings import plain_text
 from shoal.domain.untrusted import is_text
 from shoal.tools.openat import WalkingOpener, best_opener, give_to
 
@@ -32,6 +34,9 @@ PATH_BYTES_MAX = 4096
 """Longest path; the kernel's own limit."""
 ENTRIES_MAX = 2000
 """Most entries of a directory that are listed."""
+
+NAMES_MAX = 20_000
+"""Most names of a directory among which one that reads the same is looked for."""
 
 SANDBOX_FILES = Mount(Path(os.devnull), "/")
 """Stands for the sandbox's own file system, which is nowhere on the host."""
@@ -98,12 +103,17 @@ class RoomKeeper(Protocol):
 class Jail:
     """The directories that a call may use; relative paths start in the first."""
 
-    def __init__(self, roots: Sequence[Mount], opener: WalkingOpener | None = None) -> None:
+    def __init__(self, roots: Sequence[Mount], opener: WalkingOpener | None = None, *, home: str = "") -> None:
         self._roots = tuple(roots)
         self._opener = opener or best_opener()
+        self._home = home or self._roots[0].inside
 
-    def resolve(self, path: str) -> MountedPath:
-        """What a path means: relative, as known inside the sandbox, or of the host. `..` is taken as text.
+    def resolve(self, path: str, *, is_new: bool = False) -> MountedPath:
+        """What a path means: relative, as known inside the sandbox, or of the host. `..` is taken as text, `~` is the
+        home of commands.
+
+        Where nothing has the name, and unless the file `is_new`, the only name there that reads the same is meant: in
+        another form of Unicode, with other spaces, quotes, dashes or case.
 
         A path of the host with the name of another root's inside is told apart from that by `host:`. Raises ToolError
         when it is empty, or leads out of the allowed directories, by name or by a link; or to a name that no text can
@@ -111,6 +121,41 @@ class Jail:
         """
         if not path or "\0" in path:
             raise ToolError("The path is empty." if not path else "A path cannot contain a NUL character.")
+        if path == "~" or path.startswith("~/"):
+            path = f"{self._home}{path[1:]}"
+        place = self._resolved(path)
+        if is_new or os.path.lexists(place.host):
+            return place
+        parts = self._alike(place)
+        if parts is None:
+            return place
+        inside = place.mount.inside if place.mount.inside != "/" else str(place.mount.host)
+        return self._resolved(str(PurePosixPath(inside, *parts)))
+
+    def _alike(self, place: MountedPath) -> tuple[str, ...] | None:
+        """The names that lead to what a missing path means by names that read the same; None where there are not."""
+        parts = list[str]()
+        for name in place.parts:
+            same = [name]
+            if not os.path.lexists(place.mount.host.joinpath(*parts, name)):
+                names = self._names(place, tuple(parts))
+                same = [one for one in names if _plain(one) == _plain(name)]
+                same = same or [one for one in names if _plain(one).casefold() == _plain(name).casefold()]
+            if len(same) != 1:
+                return None
+            parts += same
+        return tuple(parts)
+
+    def _names(self, place: MountedPath, parts: tuple[str, ...]) -> list[str]:
+        """The names in a folder of a path's mount, at most NAMES_MAX; none where it cannot be read."""
+        try:
+            with self._opener.directory(place.mount.host, parts) as folder, os.scandir(folder) as scan:
+                return [entry.name for entry, _ in zip(scan, range(NAMES_MAX), strict=False) if is_text(entry.name)]
+        except OSError:
+            return []
+
+    def _resolved(self, path: str) -> MountedPath:
+        """The place of a path as it is written."""
         plain = PurePosixPath(os.path.normpath(os.path.join(self._roots[0].inside, path)))
         found = [
             (len(PurePosixPath(start).parts), root, plain.relative_to(start).parts)
@@ -143,15 +188,24 @@ class Jail:
 
     def read(self, place: MountedPath, bytes_max: int = FILE_BYTES_MAX) -> bytes:
         """A regular file's content. Raises ToolError when it is missing, something else, or longer than `bytes_max`."""
-        with self._parent(place) as parent:
-            name = place.parts[-1]
-            _require_file(os.stat(name, dir_fd=parent, follow_symlinks=False), place)
-            with open(os.open(name, _READ, dir_fd=parent), "rb") as file:
-                size = _require_file(os.fstat(file.fileno()), place)
-                content = b"" if size > bytes_max else file.read(bytes_max + 1)
+        try:
+            with self._parent(place, FileNotFoundError) as parent:
+                name = place.parts[-1]
+                _require_file(os.stat(name, dir_fd=parent, follow_symlinks=False), place)
+                with open(os.open(name, _READ, dir_fd=parent), "rb") as file:
+                    size = _require_file(os.fstat(file.fileno()), place)
+                    content = b"" if size > bytes_max else file.read(bytes_max + 1)
+        except FileNotFoundError as error:
+            raise ToolError(f"{place.shown} does not exist.{self._suggestion(place)}") from error
         if size > bytes_max or len(content) > bytes_max:
             raise ToolError(f"{place.shown} has {size:,} bytes; the most that can be read is {bytes_max:,}.")
         return content
+
+    def _suggestion(self, place: MountedPath) -> str:
+        """The names next to a missing file that are most like its own."""
+        names = {_plain(name).casefold(): name for name in self._names(place, place.parts[:-1])}
+        close = difflib.get_close_matches(_plain(place.parts[-1]).casefold(), [*names][:ENTRIES_MAX], n=3)
+        return f" There is: {', '.join(names[one] for one in close)}." if close else ""
 
     def size(self, place: MountedPath) -> int | None:
         """The size of a file in bytes; None when nothing is there. Raises ToolError when something else is."""
@@ -234,16 +288,22 @@ def jail_of(context: ToolContext) -> Jail:
     roots = sorted(context.mounts, key=lambda mount: mount.host != workspace)
     if not roots or roots[0].host != workspace:
         roots.insert(0, Mount(workspace, "/workspace", writable=True))
+    home = roots[0].inside if context.sandbox.isolated else os.environ.get("HOME") or "/"
     if not context.agent.restrict_to_workspace:
         roots.append(Mount(Path("/"), "/", writable=True))
-        return Jail(roots, WalkingOpener())
-    return Jail(roots)
+        return Jail(roots, WalkingOpener(), home=home)
+    return Jail(roots, home=home)
 
 
 async def require_room(context: ToolContext) -> None:
     """Raise SandboxError when a folder that the call may write holds too much, or its disk is nearly full."""
     if isinstance(context.sandbox, RoomKeeper):
         await context.sandbox.require_room(context.mounts)
+
+
+def _plain(name: str) -> str:
+    """A name as people type it."""
+    return " ".join(plain_text(name.replace("\\ ", " ")).split())
 
 
 def _require_file(found: os.stat_result, place: MountedPath) -> int:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import msgspec
 
 from shoal.domain.markup import counted
+from shoal.domain.text_encodings import find_encoding, read_text
 
 ARTIFACT_BYTES_MAX = 26_214_400
 """Of a longer result, only the beginning is stored."""
-BINARY_SAMPLE_BYTES = 8192
 HEAD_SHARE = 0.6
 """So much of an excerpt is the beginning, the rest the end."""
 _CONTROL = re.compile(
@@ -39,19 +39,14 @@ class BoundedOutput(msgspec.Struct, frozen=True):
 
 
 def text_of(data: bytes) -> str:
-    """Text from bytes: UTF-8 with marks for what is not, or one line that names binary content."""
-    if is_binary(data):
-        return f"[{len(data):,} bytes of binary data, not shown]"
-    return data.decode("utf-8", errors="replace")
+    """Text from bytes in whatever encoding, or one line that names binary content."""
+    text = read_text(data)
+    return f"[{len(data):,} bytes of binary data, not shown]" if text is None else text
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether bytes are no text: a NUL, or more than a tenth that is not UTF-8, in their first 8 KiB."""
-    sample = data[:BINARY_SAMPLE_BYTES]
-    if b"\0" in sample:
-        return True
-    broken = sample.decode("utf-8", errors="replace").count("\ufffd")
-    return broken * 10 > len(sample)
+    """Whether bytes are text in no known encoding, by a sample of their beginning."""
+    return find_encoding(data) is None
 
 
 def visible(text: str) -> str:
@@ -67,18 +62,22 @@ def visible(text: str) -> str:
     return _CONTROL.sub(escaped, text.replace("\r\n", "\n"))
 
 
-def bound_output(text: str, bounds: OutputBounds, keep: Callable[[bytes], str]) -> BoundedOutput:
-    """The text itself where it is short enough; else an excerpt, with the whole stored by `keep`.
+def bound_output(text: str, bounds: OutputBounds, keep: Callable[[bytes], str], raw: str = "") -> BoundedOutput:
+    """The text itself where it is short enough; else an excerpt, with the whole stored by `keep`. Of a `raw` text, of
+    which `text` is the last state, that is always stored.
 
     `keep` answers the digest and raises OSError. What is beyond ARTIFACT_BYTES_MAX is not stored, as the notice says.
     """
-    if len(text) <= bounds.stored_chars_min:
+    if len(text) <= bounds.stored_chars_min and not raw:
         return BoundedOutput(visible(text))
-    content = text.encode("utf-8", errors="replace")
+    content = (raw or text).encode("utf-8", errors="replace")
     stored = content[:ARTIFACT_BYTES_MAX]
     digest = keep(stored)
     lines = text.count("\n") + (not text.endswith("\n"))
     size = f"{counted(len(text), 'character')} in {counted(lines, 'line')}"
+    if raw and len(text) <= bounds.excerpt_chars_max:
+        told = f"[This is how it looks at the end; all that was written is stored as artifact {digest}.]"
+        return BoundedOutput(f"{visible(text)}\n{told}", digest, len(stored))
     if len(text) <= bounds.excerpt_chars_max:
         return BoundedOutput(f"{visible(text)}\n[Stored as artifact {digest}: {size}.]", digest, len(stored))
     kept = f"The first {len(stored):,} bytes of it are" if len(stored) < len(content) else "All of it is"

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import msgspec
 from shoal.domain.agents import Process
 from shoal.domain.home import Home
 from shoal.domain.regular_files import read_regular
+from shoal.tools.terminal import last_state
 
 FILE_BYTES_MAX = 2_097_152
 FILES_MAX = 5
@@ -94,9 +96,9 @@ def read_log(path: Path, *, offset: int = -1, lines_max: int = 100, contains: st
     start = 0 if offset < 0 else max(0, min(offset - lost, len(content)))
     found: list[tuple[str, int]] = []
     at = lost + start
-    for line in content[start:].splitlines(keepends=True):
+    for line in BytesIO(content[start:]):
         at += len(line)
-        text = line.decode("utf-8", "replace").rstrip("\r\n")
+        text = last_state(line.decode("utf-8", "replace").rstrip("\r\n"))
         if contains in text:
             found.append((text, at))
     shown = found[:lines_max] if offset >= 0 else found[-lines_max:]

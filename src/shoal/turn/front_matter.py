@@ -62,7 +62,7 @@ def parse_document(text: str) -> Document:
             chunks = dict(_chunks(inner))
             written = {key: _as_written(chunk) for key, chunk in chunks.items()}
             return Document(_fields(inner, chunks, written), written, body)
-    raise FrontMatterError("the front matter is not closed by a line `---`")
+    raise FrontMatterError("has front matter that is not closed by a line `---`")
 
 
 def _opening(lines: Sequence[str]) -> int | None:

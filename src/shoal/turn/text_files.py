@@ -3,6 +3,7 @@
 import os
 import stat
 import time
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,9 +85,10 @@ class FileCache:
                 if stamp.size <= bytes_max:
                     text = _clean(file.read(bytes_max), "replace")
                 else:
-                    head = _clean(file.read(bytes_max // 2), "ignore")
-                    file.seek(stamp.size - bytes_max // 2)
-                    tail = _clean(file.read(bytes_max // 2), "ignore")
+                    half = bytes_max // 4 * 2  # even, as a character of UTF-16
+                    start = file.read(half)
+                    file.seek((stamp.size - half) // 2 * 2)
+                    head, tail = _clean(start, "ignore"), _clean(file.read(half), "ignore", _codec(start))
                     text = _joined(head, tail, stamp.size, "bytes", path)
         except OSError:
             text = ""
@@ -210,8 +212,15 @@ def _stamp(path: str, kind: int) -> _FileStamp | None:
     return _FileStamp(found.st_mtime_ns, found.st_size, found.st_ino)
 
 
-def _clean(data: bytes, errors: str) -> str:
-    return data.decode("utf-8", errors).replace("\x00", "\ufffd").replace("\r\n", "\n").rstrip()
+def _codec(data: bytes) -> str:
+    """UTF-8, or UTF-16 where a byte order mark says so."""
+    marks = {BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
+    return next((codec for mark, codec in marks.items() if data.startswith(mark)), "utf-8")
+
+
+def _clean(data: bytes, errors: str, codec: str = "") -> str:
+    text = data.decode(codec or _codec(data), errors).removeprefix("\ufeff")
+    return text.replace("\x00", "\ufffd").replace("\r\n", "\n").rstrip()
 
 
 def _joined(head: str, tail: str, size: int, unit: str, where: str) -> str:

@@ -183,8 +183,8 @@ async def test_nothing_of_the_content_is_told_before_the_call_is_allowed(
 
 
 async def test_an_edit_of_binary_content_is_refused(context: ToolContext, locks: PathLocks) -> None:
-    (context.agent.workspace / "f").write_bytes(b"\xff\xfe one")
-    with pytest.raises(ToolError, match="not UTF-8"):
+    (context.agent.workspace / "f").write_bytes(b"\x7fELF\0\0 one")
+    with pytest.raises(ToolError, match="binary"):
         await run(edit_tool(locks), context, path="f", old_string="one", new_string="1")
 
 

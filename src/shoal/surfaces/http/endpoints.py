@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 import anyio
+import anyio.to_thread
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -51,6 +52,8 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[object]])
 
 BODY_BYTES_MAX = 1_048_576
 """Largest JSON body."""
+PARSED_HERE_BYTES_MAX = 262_144
+"""A larger body is parsed in a thread."""
 ACTION_CHARS_MAX = 300
 CHAIN = "tokens"
 """The audit chain of what was changed with tokens other than the home's."""
@@ -106,6 +109,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str
     raw_body: str
     body_optional: bool
+    body_bytes_max: int
     streams: bool
     narrows: bool
     owner_only: bool
@@ -130,15 +134,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             elif kind is ThreadId:
                 given[name] = parse_thread_id(str(request.path_params[name]))
             elif name == "body":
-                # The content type is not checked: who calls by cookie has shown a JSON type or X-Shoal at the gate
-                # already, and a token is not an ambient credential.
-                content = await whole_body(request, seconds=web.options.body_seconds)
-                try:
-                    content = content or b"{}" if self.body_optional else content
-                    given[name] = msgspec.json.decode(content, type=cast("type[object]", kind))
-                except UNREADABLE as error:
-                    message = f"The body is not what this call takes: {refusal(error, kind)}. See GET /openapi.json."
-                    raise InvalidInput(message) from error
+                given[name] = await self._body(web, request, kind)
             else:
                 given[name] = str(request.path_params[name])
         if self.query is not None:
@@ -152,12 +148,34 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidInput(message) from error
         if self.owner_only and caller(request).asker.trust != "owner":
             raise ApiError(403, "owner", "Only the owner may do this; use the token in the file `token` of its home.")
-        value = await self.handler(**given)
+        call = self.handler(**given)
+        given.clear()  # a large body is not held while the answer is made
+        value = await call
         if isinstance(value, Response):
             return value
         # Records lose the fields that the API does not show.
         shown = msgspec.convert(value, cast("type[object]", self.answer), from_attributes=True)
         return json_answer(shown, self.status)
+
+    async def _body(self, web: WebContext, request: Request, kind: object) -> object:
+        """The body as a struct; a large one is parsed in a thread, and its `Raw` fields are views of it.
+
+        The content type is not checked: who calls by cookie has shown a JSON type or X-Shoal at the gate already, and a
+        token is not an ambient credential.
+        """
+        is_large = self.body_bytes_max > BODY_BYTES_MAX
+        seconds = web.options.upload_seconds if is_large else web.options.body_seconds
+        content = bytearray()
+        async for piece in bounded_body(request, self.body_bytes_max, seconds=seconds):
+            content += piece
+        if not content and self.body_optional:
+            content += b"{}"
+        decode = partial(msgspec.json.decode, content, type=cast("type[object]", kind))
+        try:
+            return await anyio.to_thread.run_sync(decode) if len(content) > PARSED_HERE_BYTES_MAX else decode()
+        except UNREADABLE as error:
+            message = f"The body is not what this call takes: {refusal(error, kind)}. See GET /openapi.json."
+            raise InvalidInput(message) from error
 
 
 class Routes(list[Endpoint]):
@@ -173,6 +191,7 @@ class Routes(list[Endpoint]):
         media_type: str = JSON,
         raw_body: str = "",
         body_optional: bool = False,
+        body_bytes_max: int = BODY_BYTES_MAX,
         streams: bool = False,
         narrows: bool = False,
         owner_only: bool = False,
@@ -204,6 +223,7 @@ class Routes(list[Endpoint]):
                     media_type=media_type,
                     raw_body=raw_body,
                     body_optional=body_optional,
+                    body_bytes_max=body_bytes_max,
                     streams=streams,
                     narrows=narrows,
                     owner_only=owner_only,

@@ -23,10 +23,18 @@ from shoal.actors.principals import Principal, may_use, no_such_thread
 from shoal.domain.errors import InvalidId, InvalidInput
 from shoal.domain.events import AssistantSaid, Event, RetryScheduled, TextStreamed, TurnFinished, UserSaid
 from shoal.domain.ids import PART_CHARS_MAX, ThreadId, TurnId, encode_part, make_thread_id, parse_thread_id
-from shoal.domain.messages import Abort, Usage
+from shoal.domain.messages import Abort, Attachment, Usage
 from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, AnyObject, Routes, WebContext, checked_text, json_answer
 from shoal.surfaces.http.errors import ApiError, compat_body
-from shoal.surfaces.http.routes_files import AttachmentRef, take_attachments
+from shoal.surfaces.http.openai_messages import (
+    BODY_BYTES_MAX,
+    FILES_MAX,
+    CompatMessage,
+    InlineFile,
+    Line,
+    spoken,
+)
+from shoal.surfaces.http.routes_files import store_upload
 from shoal.surfaces.http.routes_threads import make_prompt, still_allowed, submit
 from shoal.surfaces.http.streams import HEARTBEAT, EventStream, cancel_when_refused, thread_items
 
@@ -44,22 +52,17 @@ _NO_RETRY = {"X-Should-Retry": "false"}
 """OpenAI's clients retry failed calls on their own; that must not run a failed turn again."""
 
 
-class Line(msgspec.Struct, frozen=True, array_like=True):
-    """One message of a conversation: its role and text."""
-
-    role: str
-    text: str
-
-
 class ClientConversation(msgspec.Struct, frozen=True):
-    """What a caller brings. `thread` is empty unless they chose one; `attachments` belong to the last message."""
+    """What a caller brings. `thread` is empty unless they chose one; `files` belong to the last message, `earlier` to
+    those before, which a new thread gets too."""
 
     by: Principal
     agent: str
     lines: tuple[Line, ...]
     instructions: str = ""
     thread: str = ""
-    attachments: tuple[AttachmentRef, ...] = ()
+    files: tuple[InlineFile, ...] = ()
+    earlier: tuple[InlineFile, ...] = ()
 
     @property
     def opening(self) -> str:
@@ -124,16 +127,6 @@ def agent_of(web: WebContext, by: Principal, model: str) -> str:
     raise ApiError(404, "model_not_found", f"There is no agent {model[:80]!r}. As `model`, give one of: {known}.")
 
 
-def image_ref(url: str) -> AttachmentRef:
-    """An image that came as a data: address. Raises InvalidInput for any other."""
-    head, _, data = url.partition(",")
-    if not (head.startswith("data:") and head.endswith(";base64") and data):
-        raise InvalidInput("Send images as data: addresses with base64; Shoal does not fetch other addresses here.")
-    media_type = head[len("data:") : -len(";base64")].partition(";")[0] or "image/png"
-    extension = media_type.rpartition("/")[2].partition("+")[0]
-    return AttachmentRef(name=f"image.{extension}"[:255], media_type=media_type[:127], data=data)
-
-
 def response_id(fresh_id: str, thread: ThreadId) -> str:
     """An id for a response that tells the thread again."""
     return f"resp_{fresh_id}_{urlsafe_b64encode(thread.encode()).decode().rstrip('=')}"
@@ -162,7 +155,7 @@ async def begin(web: WebContext, request: Request, conversation: ClientConversat
     if not lines or lines[-1].role != "user":
         raise InvalidInput("The last message must be the user's: it is what the agent answers.")
     last = lines[-1].text
-    if not conversation.attachments or "\0" in last:
+    if not conversation.files or "\0" in last:
         checked_text(last, "content")
     message_id = request.headers.get("idempotency-key", "")[:200] or web.app.clock.new_id()
     answered = next((place for place, line in enumerate(lines) if line.role == "assistant"), None)
@@ -178,8 +171,14 @@ async def begin(web: WebContext, request: Request, conversation: ClientConversat
         raise no_such_thread(thread)
     info = await web.app.store.journal.thread(thread)
     text = last if info is not None else conversation.opening
-    attachments = await take_attachments(web.app, by.author, thread, conversation.attachments, message_id)
-    prompt = make_prompt(web, by, thread, text, message_id, agent=agent, attachments=attachments)
+    files = conversation.files if info is not None else (*conversation.earlier, *conversation.files)
+    stem = hashlib.sha256(message_id.encode()).hexdigest()[:20]
+    attachments: list[Attachment] = []
+    for number, file in enumerate(files):
+        stored = await store_upload(web.app, by.author, thread, file.name, f"{stem}.{number}", file.pieces())
+        attachments.append(msgspec.structs.replace(stored, media_type=file.media_type))
+    conversation = msgspec.structs.replace(conversation, files=(), earlier=())  # they are views of the body
+    prompt = make_prompt(web, by, thread, text, message_id, agent=agent, attachments=tuple(attachments))
     receipt = await submit(web, prompt)
     after = info.last_seq if info is not None and receipt.status != "duplicate" else 0
     return PendingReply(thread, message_id, after, conversation, not conversation.thread and answered is None)
@@ -386,56 +385,52 @@ async def _frames(
 # ---- what both calls take ----
 
 
-class ImageUrl(msgspec.Struct, frozen=True):
-    """An image as a data: address."""
-
-    url: str
-
-
-class CompatPart(msgspec.Struct, frozen=True):
-    """A part of a message: text (`text`, `input_text` or `output_text`) or an image (`image_url`, `input_image`)."""
-
-    type: str
-    text: str = ""
-    image_url: ImageUrl | str | None = None
-
-
-class CompatMessage(msgspec.Struct, frozen=True):
-    """A message of the conversation; other kinds of items are refused."""
-
-    role: str = ""
-    content: str | list[CompatPart] | None = None
-    type: str = "message"
-
-    @property
-    def line(self) -> Line:
-        if isinstance(self.content, list):
-            texts = [part.text for part in self.content if part.type in ("text", "input_text", "output_text")]
-            return Line(self.role, "\n".join(texts))
-        return Line(self.role, self.content or "")
-
-
 def _conversation(
-    web: WebContext, by: Principal, model: str, items: list[CompatMessage], instructions: str | None, thread: str
+    web: WebContext, by: Principal, model: str, items: Sequence[CompatMessage], instructions: str | None, thread: str
 ) -> ClientConversation:
     """What the caller brings. Raises InvalidInput, ApiError 404 for an unknown model."""
-    strange = next((item.type for item in items if item.type != "message"), None)
-    if strange is not None:
-        raise InvalidInput(f"The conversation holds an item of type {strange[:40]!r}; only messages are taken.")
-    if not all(item.role for item in items):
-        raise InvalidInput("A message of the conversation has no `role`.")
-    spoken = [item for item in items if item.role in ("user", "assistant")]
-    system = [item.line.text for item in items if item.role in ("system", "developer")]
-    last = spoken[-1].content if spoken else None
-    images = [part.image_url for part in last if part.image_url] if isinstance(last, list) else []
+    messages = spoken(items)
+    system = [item.line.text for item in messages if item.role in ("system", "developer")]
+    lines: list[Line] = []
+    files: list[list[InlineFile]] = []
+    for number, item in enumerate(messages):
+        found = [*item.files(f"messages[{number}]", hears=lambda: web.app.voice.recognition is not None)]
+        if item.role in ("system", "developer"):
+            continue
+        line = item.line
+        if lines and line.role == lines[-1].role == "user":  # several in a row are one, so that none is lost
+            lines[-1] = Line("user", f"{lines[-1].text}\n\n{line.text}".strip())
+            files[-1] += found
+        else:
+            lines.append(line)
+            files.append(found)
+    if sum(map(len, files)) > FILES_MAX:
+        raise InvalidInput(f"The conversation has more than {FILES_MAX} files.")
     return ClientConversation(
         by=by,
         agent=agent_of(web, by, model),
-        lines=tuple(item.line for item in spoken),
+        lines=tuple(lines),
         instructions="\n\n".join([*((instructions,) if instructions else ()), *system]),
         thread=thread,
-        attachments=tuple(image_ref(image.url if isinstance(image, ImageUrl) else image) for image in images),
+        files=tuple(files[-1]) if files else (),
+        earlier=tuple(file for some in files[:-1] for file in some),
     )
+
+
+class ResponseFormat(msgspec.Struct, frozen=True):
+    """The form of the answer: only `text`."""
+
+    type: str = "text"
+
+
+def _refuse(reasons: Mapping[str, bool]) -> None:
+    """Raise InvalidInput for the first that holds."""
+    if why := next((why for why, holds in reasons.items() if holds), None):
+        raise InvalidInput(why)
+
+
+def _not_text(form: ResponseFormat | None) -> bool:
+    return form is not None and form.type != "text"
 
 
 # ---- POST /v1/chat/completions ----
@@ -444,7 +439,7 @@ def _conversation(
 class StreamOptions(msgspec.Struct, frozen=True):
     """With `include_usage` the tokens used come as the last chunk."""
 
-    include_usage: bool = False
+    include_usage: bool | None = False
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
@@ -458,19 +453,40 @@ class ChatRequest(msgspec.Struct, frozen=True):
     metadata: dict[str, str] | None = None
     n: int | None = 1
     tools: list[msgspec.Raw] | None = None
+    functions: list[msgspec.Raw] | None = None
+    logprobs: bool | None = None
+    response_format: ResponseFormat | None = None
+    modalities: list[str] | None = None
 
 
-@routes("POST /v1/chat/completions", TALKERS, narrows=True, answer=AnyObject, streams=True)
+@routes(
+    "POST /v1/chat/completions",
+    TALKERS,
+    narrows=True,
+    answer=AnyObject,
+    streams=True,
+    body_bytes_max=BODY_BYTES_MAX,
+)
 async def chat(web: WebContext, request: Request, by: Principal, body: ChatRequest) -> Response:
     """Let an agent answer a conversation; `model` is the agent's name."""
-    if body.n not in (None, 1):
-        raise InvalidInput("`n` must be 1: an agent gives one answer.")
-    if body.tools:
-        raise InvalidInput(NO_TOOLS)
+    _refuse(
+        {
+            "`n` must be 1: an agent gives one answer.": body.n not in (None, 1),
+            NO_TOOLS: bool(body.tools),
+            "`functions` must be left out: the agent uses its own tools.": bool(body.functions),
+            "`logprobs` is not supported: an agent has none.": bool(body.logprobs),
+            "`response_format` must be text: an agent answers in words.": _not_text(body.response_format),
+            "`modalities` must be text: an agent answers in words.": set(body.modalities or ["text"]) != {"text"},
+        }
+    )
     thread = chosen_thread(by, body.metadata, body.user)
-    begun = await begin(web, request, _conversation(web, by, body.model, body.messages, None, thread))
-    with_usage = body.stream_options is not None and body.stream_options.include_usage
-    return await _respond(web, begun, _ChatForm(web, body.model, with_usage=with_usage), stream=bool(body.stream))
+    conversation = _conversation(web, by, body.model, body.messages, None, thread)
+    with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+    form, stream = _ChatForm(web, body.model, with_usage=with_usage), bool(body.stream)
+    del body
+    begun = await begin(web, request, conversation)
+    del conversation
+    return await _respond(web, begun, form, stream=stream)
 
 
 class _ChatForm:
@@ -526,6 +542,12 @@ class ResponseConversation(msgspec.Struct, frozen=True):
     id: str
 
 
+class ResponseText(msgspec.Struct, frozen=True):
+    """What the text of a response is like."""
+
+    format: ResponseFormat | None = None
+
+
 class ResponsesRequest(msgspec.Struct, frozen=True):
     """A response. What is not listed is ignored: the agent's own settings count."""
 
@@ -538,21 +560,35 @@ class ResponsesRequest(msgspec.Struct, frozen=True):
     user: str | None = None
     metadata: dict[str, str] | None = None
     tools: list[msgspec.Raw] | None = None
+    text: ResponseText | None = None
+    background: bool | None = None
+    prompt: dict[str, msgspec.Raw] | None = None
+    top_logprobs: int | None = None
 
 
-@routes("POST /v1/responses", TALKERS, narrows=True, answer=AnyObject, streams=True)
+@routes("POST /v1/responses", TALKERS, narrows=True, answer=AnyObject, streams=True, body_bytes_max=BODY_BYTES_MAX)
 async def responses(web: WebContext, request: Request, by: Principal, body: ResponsesRequest) -> Response:
     """Let an agent answer; `model` is the agent's name, `previous_response_id` continues its thread."""
-    if body.tools:
-        raise InvalidInput(NO_TOOLS)
+    _refuse(
+        {
+            NO_TOOLS: bool(body.tools),
+            "`text.format` must be text: an agent answers in words.": _not_text(body.text and body.text.format),
+            "`background` is not supported: take the answer as a stream.": bool(body.background),
+            "`prompt` is not supported: write the agent's persona instead.": body.prompt is not None,
+            "`top_logprobs` is not supported: an agent has none.": bool(body.top_logprobs),
+        }
+    )
     items = [CompatMessage("user", body.input)] if isinstance(body.input, str) else body.input
     if body.previous_response_id:
         thread = str(thread_of_response(by, body.previous_response_id))
     else:
         named = body.conversation.id if isinstance(body.conversation, ResponseConversation) else body.conversation
         thread = chosen_thread(by, body.metadata, named or body.user)
-    begun = await begin(web, request, _conversation(web, by, body.model, items, body.instructions, thread))
-    return await _respond(web, begun, _ResponseForm(web, begun, body), stream=bool(body.stream))
+    conversation = _conversation(web, by, body.model, items, body.instructions, thread)
+    begun = await begin(web, request, conversation)
+    form, stream = _ResponseForm(web, begun, msgspec.structs.replace(body, input="")), bool(body.stream)
+    del body, items, conversation
+    return await _respond(web, begun, form, stream=stream)
 
 
 class _ResponseForm:

@@ -7,7 +7,7 @@ What was shown for the approval of an edit is exactly what is applied.
 import difflib
 import hashlib
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from functools import partial
 from itertools import accumulate
 from pathlib import PurePosixPath
@@ -20,18 +20,20 @@ from shoal.domain.files import in_thread
 from shoal.domain.markup import counted
 from shoal.domain.messages import Image
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+from shoal.domain.text_encodings import TextEncoding, find_encoding, plain_text, readable
 from shoal.domain.transcript import SHOWN_IMAGES
 from shoal.tools.attachments import fit_image, keep_copy, media_type_of
 from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.jail import jail_of, require_room
 from shoal.tools.locks import PathLocks
-from shoal.tools.output import is_binary
 
 CONTEXT_LINES = 3
 LINES_NAMED_MAX = 8
 """How many places an error names."""
 LINES_COMPARED_MAX = 2000
 """How many lines are compared when looking for the one that was meant."""
+ALIKE_LINES_MAX = 20_000
+"""How many lines are searched for ones that differ only in what cannot be seen."""
 _LINE_CHARS_COMPARED = 200
 _SIMILAR = 0.6
 
@@ -45,47 +47,113 @@ class Change(NamedTuple):
     body: str
 
 
+class _UnifiedText(NamedTuple):
+    """A text with each line end as one `\n`, and where the original has two characters for it."""
+
+    plain: str
+    original: str
+    pairs: tuple[int, ...]
+
+    def at(self, place: int) -> int:
+        """The place in the original."""
+        return place + bisect_left(self.pairs, place)
+
+
+def _unified(content: str) -> _UnifiedText:
+    pairs = [found.start() - count for count, found in enumerate(re.finditer("\r\n", content))]
+    plain = content.replace("\r\n", "\n")
+    if "\n" not in plain:  # the line ends of old Macs
+        plain = plain.replace("\r", "\n")
+    return _UnifiedText(plain, content, tuple(pairs))
+
+
 def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: str) -> Change:
-    """Replace `old` by `new`. In a file with CRLF line ends both are taken to have them.
+    """Replace `old` by `new`, whatever line ends either has; those of the file are kept, also where it mixes them.
 
     Raises ToolError when `old` is empty, the same as `new`, not there, or there more than once without `replace_all`.
     """
     if not old:
         raise ToolError("old_string is empty. To make a file or replace all of it, use the tool that writes files.")
-    if content.count("\r\n") * 2 > content.count("\n"):
-        old, new = (text.replace("\r\n", "\n").replace("\n", "\r\n") for text in (old, new))
+    text = _unified(content)
+    old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if old == new:
         raise ToolError("old_string and new_string are the same, so there is nothing to change.")
-    places = [found.start() for found in re.finditer(re.escape(old), content)]
+    places = [found.start() for found in re.finditer(re.escape(old), text.plain)]
     if not places:
-        raise ToolError(f"old_string is not in {shown}.{_nearest(content, old)}")
+        raise ToolError(f"old_string is not in {shown}.{_nearest(text.plain, old)}")
     if len(places) > 1 and not replace_all:
-        lines = [content.count("\n", 0, place) + 1 for place in places[:LINES_NAMED_MAX]]
+        lines = [text.plain.count("\n", 0, place) + 1 for place in places[:LINES_NAMED_MAX]]
         more = ", …" if len(places) > LINES_NAMED_MAX else ""
         raise ToolError(
             f"old_string occurs {len(places)} times in {shown} (lines {', '.join(map(str, lines))}{more}). "
             "Add lines around it to make it unique, or set replace_all to change all of them."
         )
-    diff, body = _diff(content, old, new, places)
-    return Change(content.replace(old, new), len(places), f"--- {shown}\n+++ {shown}\n{diff}", body)
+    same = _shared(old, new)
+    rest = _shared(old[same:][::-1], new[same:][::-1])
+    old, new = old[same : len(old) - rest], new[same : len(new) - rest]
+    usual = _line_end(content, "\r" if "\r" in content and "\n" not in content else "\n")
+    edits = [
+        _Edit(text.at(place + same), text.at(place + same + len(old)), new, usual).in_style(content) for place in places
+    ]
+    changed, kept = list[str](), 0
+    for edit in edits:
+        changed += content[kept : edit.start], edit.new
+        kept = edit.end
+    diff, body = _diff(content, edits)
+    whole = "".join((*changed, content[kept:]))
+    return Change(whole, len(places), f"--- {shown}\n+++ {shown}\n{diff}", body)
 
 
-def _diff(content: str, old: str, new: str, places: list[int]) -> tuple[str, str]:
-    """The hunks of a unified diff, and the same without line numbers; nothing changes but at these places."""
+class _Edit(NamedTuple):
+    """What takes the place of a part of a text; `line_end` is what the text mostly uses."""
+
+    start: int
+    end: int
+    new: str
+    line_end: str
+
+    def in_style(self, content: str) -> "_Edit":
+        """The same with the line ends that the replaced part, or else its line, has."""
+        line = content[self.start : content.find("\n", self.end) + 1 or len(content)]
+        return self._replace(new=self.new.replace("\n", _line_end(line, self.line_end)))
+
+
+def _line_end(text: str, usual: str) -> str:
+    """The line end that a text mostly has; the usual one where it has none."""
+    pairs, all_ends = text.count("\r\n"), text.count("\n")
+    if not all_ends:
+        return usual
+    return "\r\n" if pairs * 2 > all_ends else "\n"
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    differing = (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
+    return next(differing, min(len(one), len(other)))
+
+
+def _diff(content: str, edits: list[_Edit]) -> tuple[str, str]:
+    """The hunks of a unified diff, and the same without line numbers; nothing changes but by these edits."""
     lines = _split(content)
     starts = [0, *accumulate(map(len, lines))]
-    runs: list[tuple[int, int]] = []  # first and last line of places whose contexts touch
-    for place in places:
-        first = bisect_right(starts, place) - 1
-        last = min(bisect_right(starts, place + len(old)), len(lines)) - 1
+    runs: list[tuple[int, int, list[_Edit]]] = []  # first and last line of edits whose contexts touch
+    for edit in edits:
+        first = min(bisect_right(starts, edit.start), len(lines)) - 1
+        last = min(bisect_right(starts, edit.end), len(lines)) - 1
         if runs and first - runs[-1][1] <= 2 * CONTEXT_LINES:
-            first, _ = runs.pop()
-        runs.append((first, last))
+            first, _, before = runs.pop()
+            runs.append((first, last, [*before, edit]))
+        else:
+            runs.append((first, last, [edit]))
     diff = body = ""
     shift = 0
-    for first, last in runs:
+    for first, last, here in runs:
         before = lines[first : last + 1]
-        after = _split("".join(before).replace(old, new))
+        pieces, kept = list[str](), starts[first]
+        for edit in here:
+            pieces += content[kept : edit.start], edit.new
+            kept = edit.end
+        after = _split("".join((*pieces, content[kept : starts[last + 1]])))
         same = next((at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), None)
         same = min(len(before), len(after)) if same is None else same
         begin, before, after = first + same, before[same:], after[same:]
@@ -117,12 +185,31 @@ def _nearest(content: str, old: str) -> str:
     lines = [line.strip()[:_LINE_CHARS_COMPARED] for line in content.split("\n", LINES_COMPARED_MAX)]
     if not wanted:
         return " It consists of white space only."
+    if (alike := _alike(content, old)) is not None:
+        return (
+            " Only spaces at line ends, quotes, dashes or the form of letters differ there, from line "
+            f"{alike[0]} on. Copy it exactly:\n{alike[1]}"
+        )
     if wanted in lines:
         return f" Its first line is line {lines.index(wanted) + 1}, so look at white space and at the lines after it."
     close = difflib.get_close_matches(wanted, lines[:LINES_COMPARED_MAX], n=1, cutoff=_SIMILAR)
     if not close:
         return " Read the file again and copy the text exactly."
     return f" The nearest line is {lines.index(close[0]) + 1}: {close[0]}"
+
+
+def _alike(content: str, old: str) -> tuple[int, str] | None:
+    """The number and text of the lines that are `old` but for white space at their ends, typographic marks and forms
+    of Unicode; None when none are."""
+    lines, wanted = content.split("\n")[:ALIKE_LINES_MAX], [plain_text(line) for line in old.split("\n")]
+    while len(wanted) > 1 and not wanted[-1]:
+        wanted.pop()
+    plain = "\n".join(("", *map(plain_text, lines), ""))
+    place = plain.find("\n" + "\n".join(wanted) + "\n") + 1 or plain.find("\n".join(wanted))
+    if place < 0:
+        return None
+    first = plain.count("\n", 1, place)
+    return first + 1, "\n".join(lines[first : first + len(wanted)])[:CHARS_MAX]
 
 
 LINES_DEFAULT = 2000
@@ -163,11 +250,15 @@ def read_tool(name: str = "read") -> FunctionTool[Invocation]:
                 kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image)
                 text = f"[The image {place.shown}, {media_type}, {len(content):,} bytes]"
                 return ToolOutput(text, images=(Image(str(kept), image_type),))
-            if is_binary(content):
+            encoding = find_encoding(content)
+            if encoding is None:
                 size = f"{len(content):,} bytes"
                 raise ToolError(f"{place.shown} is binary ({size}). Look at it with a command, such as `file`.")
-            text = content.decode("utf-8", errors="replace")
-            return ToolOutput(_numbered(text, offset, limit, place.shown), is_piece=True)
+            text = readable(encoding.decode(content))
+            numbered = _numbered(text, offset, limit, place.shown)
+            if encoding != TextEncoding():
+                numbered += f"\n[This file is {encoding.label}; edits keep that.]"
+            return ToolOutput(numbered, is_piece=True)
 
         return planned(name, place.shown, partial(in_thread, read), path=place.shown, offset=offset, limit=limit)
 
@@ -186,7 +277,7 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
         """Write a file: make it, with the directories it needs, or replace all of its content. To change a part of a
         file use the tool that edits."""
         jail = jail_of(context)
-        place = jail.resolve(path)
+        place = jail.resolve(path, is_new=True)
         jail.require_writable(place)
         old_size = jail.size(place)
         data = content.encode("utf-8", errors="replace")
@@ -273,19 +364,31 @@ def _planned_edit(
     place = jail.resolve(path)
     jail.require_writable(place)
 
-    def change() -> tuple[Change, str]:
-        """What the edit does to the file as it is now, and the digest of that. Raises ToolError."""
+    def change() -> tuple[Change, bytes, str]:
+        """What the edit does to the file as it is now, its new bytes, and the digest of the old. Raises ToolError."""
         content = jail.read(place, TEXT_BYTES_MAX)
-        try:
-            text = content.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ToolError(f"{place.shown} is not UTF-8 text, so it cannot be edited as text.") from error
+        encoding = find_encoding(content)
+        if encoding is None:
+            raise ToolError(f"{place.shown} is binary, so it cannot be edited as text.")
+        text = encoding.decode(content)
+        if encoding.encode(text) != content:
+            raise ToolError(
+                f"{place.shown} is not clean {encoding.label}, so an edit would change more than you ask. "
+                "Convert it to UTF-8 first, with a command such as iconv."
+            )
         changed = replace_text(text, old, new, replace_all=replace_all, shown=place.shown)
-        return changed, hashlib.sha256(content).hexdigest()
+        try:
+            data = encoding.encode(changed.content)
+        except UnicodeEncodeError as error:
+            raise ToolError(
+                f"{place.shown} is {encoding.label}, which has no {error.object[error.start]!r}. Use other characters, "
+                "or write the whole file, which makes it UTF-8."
+            ) from error
+        return changed, data, hashlib.sha256(content).hexdigest()
 
     effect = {"path": place.shown, "old": old, "new": new, "replace_all": replace_all}
     try:
-        approved, before = change()
+        approved, _, before = change()
     except ToolError as error:
         problem = error
 
@@ -297,28 +400,32 @@ def _planned_edit(
 
     def apply() -> ToolOutput:
         """Make the change if it still reads as approved, at whatever lines. Raises ToolError when it does not."""
-        now, _ = change()
+        now, data, _ = change()
         if now.body != approved.body:
             raise ToolError(
                 f"{place.shown} has changed since this edit was prepared, and the edit would now do "
                 "something else than was shown. Nothing was changed. Read the file again."
             )
-        jail.write(place, now.content.encode())
+        jail.write(place, data)
         times = "" if now.times == 1 else f" {now.times} times"
-        return ToolOutput(f"Edited {place.shown}{times}:\n{now.diff}")
+        return ToolOutput(f"Edited {place.shown}{times}:\n{readable(now.diff)}")
 
     async def work() -> ToolOutput:
         await require_room(context)
         async with locks.hold(place.host, place.shown):
             return await in_thread(apply)
 
-    return planned(name, place.shown, work, f"{name} {place.shown}\n\n{approved.diff}", **effect, before=before)
+    return planned(
+        name, place.shown, work, f"{name} {place.shown}\n\n{readable(approved.diff)}", **effect, before=before
+    )
 
 
 def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
     """Lines of a text with their numbers, as many as one call shows, and where to go on."""
     if not text:
         return f"[{shown} is empty.]"
+    if "\n" not in text:  # the line ends of old Macs
+        text = text.replace("\r", "\n")
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()

@@ -1,17 +1,20 @@
 """The tool `bash`: runs a shell command in the sandbox, in the agent's workspace."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
 from shoal.domain.errors import ToolError
+from shoal.domain.files import in_thread
 from shoal.domain.markup import counted
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, ToolContext, ToolOutput
 from shoal.domain.settings import SandboxSettings
 from shoal.tools.functions import FunctionTool, PreparedCommand, canonical, tool
 from shoal.tools.output import text_of
+from shoal.tools.terminal import last_state
 
 ShellActions: TypeAlias = Callable[[str, str, ToolContext], tuple[Action, ...]]
 """What a command will do: from the tool's name, the command and the call's context. See shoal.permissions.actions."""
@@ -48,6 +51,10 @@ SECONDS_MAX = 600.0
 """The longest run that a call can ask for."""
 
 
+READ_HERE_BYTES_MAX = 2048
+"""Longer output is read in a thread, so that no other turn waits for it."""
+
+
 def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionTool[Invocation]:
     """`bash` runs a command and returns its output and exit code."""
 
@@ -78,24 +85,35 @@ def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionT
         async def work(command: Command, tainted_by: str) -> ToolOutput:
             result = await context.sandbox.run(command)
             parts: list[str] = []
+            raw: list[str] = []
             for heading, name, data, is_cut in (
                 ("", "standard output", result.stdout, result.stdout_cut),
                 ("[standard error]\n", "standard error", result.stderr, result.stderr_cut),
             ):
                 if data:
                     cut = f"\n[{name} went on; only its first {counted(len(data), 'byte')} were kept]" if is_cut else ""
-                    parts.append(heading + text_of(data).removesuffix("\n") + cut)
+                    read = partial(_read, data)
+                    text, last = read() if len(data) < READ_HERE_BYTES_MAX else await in_thread(read)
+                    parts.append(heading + last + cut)
+                    raw.append(heading + text + cut)
             if not parts:
                 parts.append("[no output]")
             if result.timed_out:
                 parts.append(f"[killed with all its processes: it ran longer than {counted(seconds, 'second')}]")
             else:
                 parts.append(f"[exit code {result.exit_code}]")
-            return ToolOutput("\n".join(parts), is_error=result.timed_out)
+            whole = "\n".join(raw) if raw != parts[: len(raw)] else ""
+            return ToolOutput("\n".join(parts), is_error=result.timed_out, raw=whole)
 
         return PreparedCommand(shell_actions("bash", text, context), text, effect, run, work)
 
     return bash
+
+
+def _read(data: bytes) -> tuple[str, str]:
+    """What a command wrote, and how that looks at the end."""
+    text = text_of(data).removesuffix("\n")
+    return text, last_state(text)
 
 
 def checked_command(text: str) -> str:
