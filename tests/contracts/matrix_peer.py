@@ -139,6 +139,16 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
             content: Given = {"msgtype": "m.text", "body": f"{name}: {text}"}  # as of a client that names nobody
             await self.server.happens(self.pier, ADA, "m.room.message", content)
 
+    async def moves(self, *, in_other_order: bool = False) -> None:
+        """In the other order the bot is invited when it has heard of the new room."""
+        self.pier = await self.server.upgrades(self.pier, public=not in_other_order)
+        if in_other_order:
+            await self.server.invites_to(self.pier)
+        await self.server.until(lambda: BOT in self.server.world.rooms[self.pier].joined())
+
+    def around(self) -> Sequence[str]:
+        return [one.text for one in self.server.said(self.pier)]
+
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
         if place == "thread":
             pytest.skip("a thread there takes posts as long as its room does")

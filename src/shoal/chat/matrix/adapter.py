@@ -78,6 +78,7 @@ UNREADABLE_ROOM = (
 UNREADABLE_MESSAGE = "I could not decrypt your message; its key did not reach me. Please send it again."
 _TYPES = (
     "m.room.message", "m.room.encrypted", "m.room.encryption", "m.room.redaction", "m.room.member", "m.reaction",
+    "m.room.tombstone",
     *sorted(WRITTEN - {"m.room.message"}),
 )  # fmt: skip
 STRANGERS_MAX = 100
@@ -230,11 +231,12 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         wants to talk alone gets what strangers get, for which there has to be a room."""
         me = self._me.user_id
         asked = next((one for one in events if one.type == "m.room.member" and one.state_key == me), None)
-        accepted, is_stranger, prompt = False, False, None
+        accepted, is_stranger, prompt, before = False, False, None, None
         if asked is not None:
-            thread, author = make_thread_id(self.platform, room, WHOLE), Author(asked.sender, trusted=False)
+            thread, author = self._thread_in(room), Author(asked.sender, trusted=False)
             prompt = Prompt(thread, f"invitation:{room}", "", author, self._clock.now())
-            accepted = await inbox.admits(prompt)
+            before = await self._store.get(f"upgraded:{self.platform}", room)
+            accepted = bool(before) or await inbox.admits(prompt)
             content = content_of(asked)
             if not accepted and content is not None and content.is_direct:
                 scope = f"strangers:{self.platform}"  # one room each, and STRANGERS_MAX in all
@@ -245,7 +247,10 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             await self._api.call("POST", path_of("rooms", room, "join" if accepted else "leave"), msgspec.Raw, {})
             if accepted:
                 self._joined.add(room)  # all since the invitation is for us, also what came before the last sync
-            if is_stranger and prompt is not None:
+            if accepted and before:
+                await self._chat_moved(before, room)
+                await self._store.drop(f"upgraded:{self.platform}", room, before)
+            elif is_stranger and prompt is not None:
                 await inbox.admits(msgspec.structs.replace(prompt, direct=True))
             elif accepted and prompt is not None:
                 await self._greet(prompt, inbox)
@@ -273,7 +278,34 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
 
     async def _place(self, room: str) -> MatrixPlace:
         """The room, and whether one person is alone in it with the bot. Raises PlatformError."""
-        return MatrixPlace(room, len(await self._members_of(room)) == DIRECT_MEMBERS)
+        return MatrixPlace(room, len(await self._members_of(room)) == DIRECT_MEMBERS, self._moved.first_id(room))
+
+    def _thread_in(self, room: str, root: str = WHOLE) -> ThreadId:
+        """A thread of a room, by the room's first id."""
+        return make_thread_id(self.platform, self._moved.first_id(room), root)
+
+    def _target(self, thread: ThreadId) -> MatrixTarget:
+        """Where a thread's posts go now. Raises PlatformError for an id that is not of Matrix' form."""
+        target = target_of(thread)
+        return msgspec.structs.replace(target, room=self._moved.newest_id(target.room))
+
+    async def _follow(self, room: str, event: MatrixEvent) -> bool:
+        """Go on in the room that replaces this one; it is joined here, or when the bot is invited to it. Source:
+        spec.matrix.org, client-server API, room upgrades."""
+        content = content_of(event)
+        new = content.replacement_room if content is not None else ""
+        if not new.startswith("!") or event.state_key != "":
+            return False
+        server = event.sender.partition(":")[2]
+        try:
+            query = {"server_name": server, "via": server}
+            await self._api.call("POST", path_of("join", new), msgspec.Raw, {}, query=query)
+        except PlatformRefusal as error:
+            log.info("waiting for an invitation", extra={"platform": self.platform, "channel": new, "why": str(error)})
+            await self._store.put(f"upgraded:{self.platform}", new, room)
+            return True
+        await self._chat_moved(room, new)
+        return True
 
     async def _author(self, room: str, user: str) -> Author:
         """Somebody in a room. Raises PlatformError."""
@@ -311,7 +343,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 await self._api.call("PUT", path, msgspec.Raw, {"msgtype": "m.notice", "body": UNREADABLE_ROOM})
                 await self._store.put(scope, room, "1")
             return True
-        happened, place = decrypted, make_thread_id(self.platform, room, WHOLE)
+        if decrypted.type == "m.room.tombstone":
+            return await self._follow(room, decrypted)
+        happened, place = decrypted, self._thread_in(room)
         content = content_of(happened)
         if content is None:
             self._not_understood(f"{happened.type} of an unknown form")
@@ -347,7 +381,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         if found is None or found[0].sender == self._me.user_id:
             return False
         event, before = found
-        author, thread = Author(event.sender, trusted=False), make_thread_id(self.platform, room, WHOLE)
+        author, thread = Author(event.sender, trusted=False), self._thread_in(room)
         prompt = prompt_of(thread, event, before, author, self._me)
         if is_addressed(before, self._me) or not await self._is_unheard(prompt, self._prefix(room), inbox):
             return False
@@ -363,7 +397,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         ours = await inbox.thread_of(prefix, answered) if answered else None
         joins, thread = ours is not None, thread_of(self.platform, place, event, content)
         known = ours or (await inbox.thread_of(prefix, "", answered) if answered and not root else None)
-        begun = make_thread_id(self.platform, room, answered) if answered and not root and known is None else None
+        begun = self._thread_in(room, answered) if answered and not root and known is None else None
         follows = False
         if known is not None and not root:
             thread, follows = known, True
@@ -417,7 +451,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return (decrypted, content) if decrypted is not None and content is not None else None
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:
-        target = target_of(thread)
+        target = self._target(thread)
         found = await self._event(target.room, target.root) if target.root else None
         if found is None or found[0].sender == self._me.user_id:
             return None
@@ -438,7 +472,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
 
     async def post(self, post: OutboundPost) -> str:
         """Post and return the message's id; a repeat of a post returns the same. Raises PlatformError."""
-        target = target_of(post.thread)
+        target = self._target(post.thread)
         if post.kind == "ephemeral" and post.user and not (await self._place(target.room)).direct:
             # Matrix shows nothing to one person alone, so it is said in a room with them alone.
             alone = MatrixTarget(await self._direct_room(post.user))
@@ -462,7 +496,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         transactions for less than an hour. Raises PlatformError."""
         if post.kind == "ephemeral" and post.user:
             return []
-        target, transaction = target_of(post.thread), transaction_of(post.key)
+        target, transaction = self._target(post.thread), transaction_of(post.key)
         oldest = self._clock.now() - LOOK_BACK
         me = (await self._api.login()).user_id
         try:
@@ -478,16 +512,16 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         content = edit_content(message_id, markdown, buttons)
-        await self._send(target_of(thread).room, self._clock.new_id(), content)
+        await self._send(self._target(thread).room, self._clock.new_id(), content)
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        path = path_of("rooms", target_of(thread).room, "redact", message_id, self._clock.new_id())
+        path = path_of("rooms", self._target(thread).room, "redact", message_id, self._clock.new_id())
         await self._api.call("PUT", path, _SentEvent, {})
 
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Show `typing` for half a minute; it ends by itself, or with an empty status. Raises PlatformError."""
         me = (await self._api.login()).user_id
-        path = path_of("rooms", target_of(thread).room, "typing", me)
+        path = path_of("rooms", self._target(thread).room, "typing", me)
         shown = {"typing": True, "timeout": TYPING_MILLISECONDS} if status else {"typing": False}
         await self._api.call("PUT", path, msgspec.Raw, shown)
 
@@ -496,7 +530,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         if channel.startswith("@"):
             place = MatrixPlace(await self._direct_room(channel), direct=True)  # also before they have joined
         else:
-            place = await self._place(channel)
+            place = await self._place(self._moved.newest_id(channel))
         first, *rest = cut(text, LIMITS)
         here, key = place.thread(self.platform), key or f"open:{self._clock.new_id()}"
         post = OutboundPost(here, key, first, maybe_posted=maybe_posted)
@@ -504,7 +538,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         message_id = posted[0] if posted else await self.post(post)
         thread = here
         if not place.direct:
-            thread = make_thread_id(self.platform, place.room, message_id)
+            thread = place.thread(self.platform, message_id)
             await self._subscribe(thread)
         for number, piece in enumerate(rest, 1):
             await self.post(OutboundPost(thread, f"{key}:{number}", piece))
@@ -512,7 +546,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
         """The newest messages of others in a thread, at most `limit`, oldest first. Raises PlatformError."""
-        target = target_of(thread)
+        target = self._target(thread)
         me = MatrixBot((await self._api.login()).user_id)
         found: list[Prompt] = []
         async for event in self._backwards(target):
@@ -570,7 +604,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     async def has_channel(self, channel: str) -> bool:
         """Whether the bot is in the room. Raises PlatformError when that is not known."""
         try:
-            return bool(await self._members_of(channel))
+            return bool(await self._members_of(self._moved.newest_id(channel)))
         except PlatformRefusal:
             return False
 

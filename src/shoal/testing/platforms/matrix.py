@@ -49,6 +49,11 @@ class FakeMatrix(FakePlatform):
         """A room with the bot and these people, ada alone unless told; returns its id."""
         return self.world.add_room(BOT, *(people or (ADA,)), name=name, encrypted=encrypted).id
 
+    async def invites_to(self, room: str, *, user: str = ADA) -> None:
+        """Somebody invites the bot to a room that is there."""
+        self.world.move(self.world.rooms[room], BOT, "invite", user)
+        await self.tell()
+
     async def invites(self, *, user: str = ADA, name: str = "", direct: bool = False) -> str:
         """Somebody makes a room and invites the bot; returns its id."""
         room = self.world.add_room(user, name=name)
@@ -79,6 +84,19 @@ class FakeMatrix(FakePlatform):
         info: Given = {"mimetype": mimetypes.guess_type(name)[0] or "text/plain", "size": len(content)}
         more: Given = {"url": uploaded["content_uri"], "info": info}
         return await self.says(room, name, user=user, thread=thread, kind="m.file", more=more)
+
+    async def upgrades(self, room: str, *, public: bool = True) -> str:
+        """Ada upgrades a room: another one takes its place, where people may join, or wait to be invited. Returns its id.
+        Source: spec.matrix.org, client-server API, room upgrades (m.room.tombstone)."""
+        new = self.world.add_room(*(one for one in self.world.rooms[room].joined() if one != BOT))
+        new.public = public
+        event = self.world.happen(
+            self.world.rooms[room], ADA, "m.room.tombstone", {"body": "moved", "replacement_room": new.id}, state_key=""
+        )
+        self.barred[room] = "You don't have permission to post that to the room."
+        await self.tell()
+        assert event.event_id
+        return new.id
 
     async def changes(self, room: str, event_id: str, text: str, *, user: str = ADA) -> None:
         """Somebody edits what they wrote."""

@@ -19,6 +19,7 @@ class Room(msgspec.Struct):
     members: dict[str, str] = {}
     encrypted: bool = False
     locked: bool = False
+    public: bool = False
     events: list[Happened] = []
 
     def joined(self) -> list[str]:
