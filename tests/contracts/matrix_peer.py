@@ -7,6 +7,7 @@ from typing import Literal
 import pytest
 
 from shoal.chat.matrix.adapter import MatrixAdapter
+from shoal.chat.matrix.wire import Encryption
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import MatrixSettings
@@ -55,7 +56,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         self.adapter = self.make()
         self.kept.values["matrix:matrix", "since"] = f"s{server.world.position}"
 
-    def make(self, **more: object) -> MatrixAdapter:
+    def make(self, *, encryption: Encryption | None = None, **more: object) -> MatrixAdapter:
         """An adapter as after a restart; encryption is tested against a real homeserver."""
         given: dict[str, object] = {
             "homeserver": self.server.address,
@@ -63,7 +64,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
             "access_token": Secret("value", TOKEN),
         }
         settings = MatrixSettings(**(given | {"owner": ADA} | more))  # pyrefly: ignore[bad-argument-type]
-        return MatrixAdapter("matrix", settings, self.home, self.kept, self.clock, seals=False)
+        return MatrixAdapter("matrix", settings, self.home, self.kept, self.clock, seals=False, encryption=encryption)
 
     def shown(self) -> Sequence[Shown]:
         found = self.server.said(self.room, thread=self.root)

@@ -48,7 +48,7 @@ from shoal.chat.matrix.wire import (
     transaction_of,
     unseen,
 )
-from shoal.domain.clock import Clock
+from shoal.domain.clock import Clock, to_micros
 from shoal.domain.commands import parse_command
 from shoal.domain.errors import ConfigError, PlatformError
 from shoal.domain.home import Home
@@ -75,7 +75,14 @@ UNREADABLE_ROOM = (
     "This room is encrypted, and I have no encryption installed, so I can read nothing here. "
     "Write to me in a room without encryption, or have the extra `matrix` added, which `shoal doctor` explains."
 )
-UNREADABLE_MESSAGE = "I could not decrypt your message; its key did not reach me. Please send it again."
+LATE_KEY_SECONDS = 60.0
+"""After so long whoever wrote what cannot be decrypted is told; its key is awaited all the same."""
+LATE_KEY_DAYS = 7
+UNDECRYPTED_MAX = 500
+"""Events whose keys are awaited; of more the oldest are given up."""
+UNREADABLE_MESSAGE = (
+    "I cannot decrypt your message yet: its key did not reach me. I answer when it does, or send it again."
+)
 _TYPES = (
     "m.room.message", "m.room.encrypted", "m.room.encryption", "m.room.redaction", "m.room.member", "m.reaction",
     "m.room.tombstone",
@@ -136,24 +143,39 @@ class _EventPage(msgspec.Struct, frozen=True):
     next_batch: str = ""
 
 
+class _Undecrypted(msgspec.Struct, frozen=True):
+    """An encrypted event whose key is awaited since `at`, in microseconds."""
+
+    room: str
+    event: MatrixEvent
+    at: int
+    is_told: bool = False
+
+
 class MatrixAdapter(ChatAccount[MatrixSettings]):
     """Implements `ChatAdapter`, `ChannelHost` and `ReadsBack`."""
 
     limits = LIMITS
 
     def __init__(
-        self, platform: str, settings: MatrixSettings, home: Home, store: Settings, clock: Clock, *, seals: bool = True
-    ) -> None:
+        self, platform: str, settings: MatrixSettings, home: Home, store: Settings, clock: Clock, *, seals: bool = True,
+        encryption: Encryption | None = None,
+    ) -> None:  # fmt: skip
         if not settings.homeserver:
             raise ConfigError(["platforms.matrix.homeserver is missing: the address of your homeserver."])
         super().__init__(platform, settings, home, store, clock)
         self._scope = f"matrix:{platform}"
         self._api = MatrixApi(settings, store, self._scope)
-        self._encryption = Encryption()
-        if seals and all(find_spec(package) is not None for package in ("nio", "vodozemac", "peewee")):
+        self._encryption = encryption or Encryption()
+        if (
+            encryption is None
+            and seals
+            and all(find_spec(package) is not None for package in ("nio", "vodozemac", "peewee"))
+        ):
             from shoal.chat.matrix.crypto import MegolmEncryption
 
             self._encryption = MegolmEncryption(self._api, home.data / "matrix" / platform)
+        self._undecrypted: dict[str, _Undecrypted] = {}
         self._me = MatrixBot("")
         self._joined: set[str] = set()
         self._members: Recent[dict[str, str]] = Recent(ROOMS_MAX)
@@ -167,7 +189,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             shown = ""
         self._me = MatrixBot(user, shown)
         since = await self._store.get(self._scope, "since") or ""
-        begun = bool(since)
+        begun, are_keys_new = bool(since), True
+        kept = await self._store.page(f"undecrypted:{self.platform}", limit=UNDECRYPTED_MAX)
+        self._undecrypted = {id: msgspec.json.decode(one, type=_Undecrypted) for id, one in kept}
         log.info("connected", extra={"platform": self.platform, "bot": user})
         try:
             poll_seconds = 0
@@ -188,6 +212,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                     await self._encryption.take(raw)
                 except PlatformRefusal as error:  # plain rooms go on all the same
                     log.warning("keys could not be exchanged: %s", error, extra={"platform": self.platform})
+                if self._undecrypted:
+                    await self._retry_undecrypted(are_keys_new=are_keys_new or bool(synced.to_device.events))
+                are_keys_new = False
                 for room, invited in synced.rooms.invite.items():
                     await self._take_invitation(room, invited.invite_state.events, inbox)
                 for room, joined in synced.rooms.join.items() if begun else ():
@@ -326,15 +353,55 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         """The event, or the one inside it; None when its key is not known."""
         return self._encryption.decrypt(room, event) if event.type == "m.room.encrypted" else event
 
+    async def _await_key(self, room: str, event: MatrixEvent) -> None:
+        """Keep an event until its key comes, and ask for that. Raises StoreError."""
+        if event.event_id in self._undecrypted:
+            return
+        log.info("a key is awaited", extra={"platform": self.platform, "channel": room})
+        while len(self._undecrypted) >= UNDECRYPTED_MAX:
+            await self._forget_undecrypted(next(iter(self._undecrypted)), "too many wait")
+        await self._note_undecrypted(_Undecrypted(room, event, to_micros(self._clock.now())))
+        try:
+            await self._encryption.request_key(room, event)
+        except PlatformError as error:
+            log.info("a key could not be asked for", extra={"platform": self.platform, "why": str(error)})
+
+    async def _note_undecrypted(self, waiting: _Undecrypted) -> None:
+        id = waiting.event.event_id
+        await self._store.put(f"undecrypted:{self.platform}", id, msgspec.json.encode(waiting).decode())
+        self._undecrypted[id] = waiting
+
+    async def _forget_undecrypted(self, id: str, why: str = "") -> None:
+        waiting = self._undecrypted.pop(id)
+        if why:
+            extra = {"platform": self.platform, "channel": waiting.room, "why": why}
+            log.warning("a message could not be decrypted", extra=extra)
+        await self._store.drop(f"undecrypted:{self.platform}", id, msgspec.json.encode(waiting).decode())
+
+    async def _retry_undecrypted(self, *, are_keys_new: bool) -> None:
+        """Take in what can be decrypted now, in the order in which it came; tell once of what takes long. Raises
+        PlatformError and StoreError."""
+        now = to_micros(self._clock.now())
+        for id, waiting in [*self._undecrypted.items()]:
+            seconds = (now - waiting.at) / 1_000_000
+            if are_keys_new and self._encryption.decrypt(waiting.room, waiting.event) is not None:
+                await self._intake.put(waiting.room, msgspec.json.encode((waiting.room, waiting.event)).decode())
+                await self._forget_undecrypted(id)
+            elif seconds >= LATE_KEY_DAYS * 86_400:
+                await self._forget_undecrypted(id, "its key did not come")
+            elif seconds >= LATE_KEY_SECONDS and not waiting.is_told:
+                await self._note_undecrypted(msgspec.structs.replace(waiting, is_told=True))
+                place = await self._place(waiting.room)
+                if place.direct:
+                    await self._say(place.thread(self.platform), id, UNREADABLE_MESSAGE)
+
     async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
         room, happened = msgspec.json.decode(event, type=tuple[str, MatrixEvent])
         decrypted = self._decrypted(room, happened)
         if decrypted is None:
             place = await self._place(room)
             if self._encryption.works:
-                log.warning("a message could not be decrypted", extra={"platform": self.platform, "channel": room})
-                if place.direct:
-                    await self._say(place.thread(self.platform), happened.event_id, UNREADABLE_MESSAGE)
+                await self._await_key(room, happened)
                 return True
             scope = f"refused:{self.platform}"
             if await self._store.get(scope, room) is None:

@@ -304,8 +304,15 @@ class _SyncedRooms(msgspec.Struct, frozen=True):
     invite: dict[str, _InvitedRoom] = {}
 
 
+class _ToDevice(msgspec.Struct, frozen=True):
+    """What devices send one another, keys among it."""
+
+    events: tuple[msgspec.Raw, ...] = ()
+
+
 class SyncResult(msgspec.Struct, frozen=True):
     next_batch: str
+    to_device: _ToDevice = _ToDevice()
     rooms: _SyncedRooms = _SyncedRooms()
 
 
@@ -325,6 +332,9 @@ class Encryption:
     def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
         """The event inside an encrypted one; None when its key is not known."""
         return None
+
+    async def request_key(self, room: str, event: MatrixEvent) -> None:
+        """Ask the sender's device, and our others, for the key of an event. Raises PlatformError."""
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
         """The content of an encrypted event for everybody in the room. Raises PlatformError."""

@@ -85,9 +85,20 @@ class FakeMatrix(FakePlatform):
         more: Given = {"url": uploaded["content_uri"], "info": info}
         return await self.says(room, name, user=user, thread=thread, kind="m.file", more=more)
 
+    async def sends_key(self) -> None:
+        """A device sends the bot a key, which says nothing of which event it opens. Source: spec.matrix.org,
+        client-server API, send-to-device messaging and m.room_key."""
+        self.world.position += 1
+        sealed: Given = {"algorithm": "m.olm.v1.curve25519-aes-sha2"}
+        event: Given = {"type": "m.room.encrypted", "sender": ADA, "content": sealed}
+        self.world.to_device.append((self.world.position, event))
+        await self.tell()
+
     async def upgrades(self, room: str, *, public: bool = True) -> str:
-        """Ada upgrades a room: another one takes its place, where people may join, or wait to be invited. Returns its id.
-        Source: spec.matrix.org, client-server API, room upgrades (m.room.tombstone)."""
+        """Ada upgrades a room; anybody may join the new one if it is `public`. Returns its id.
+
+        Source: spec.matrix.org, client-server API, room upgrades (m.room.tombstone).
+        """
         new = self.world.add_room(*(one for one in self.world.rooms[room].joined() if one != BOT))
         new.public = public
         event = self.world.happen(
@@ -211,5 +222,9 @@ class FakeMatrix(FakePlatform):
             raise Refusal("M_UNKNOWN_TOKEN", "Invalid access token passed.")
         keys: Given = {"signed_curve25519": 50}
         news = self.world.news(since, self.timeline_max) or {}
-        told: Given = {"next_batch": f"s{self.world.position}", "rooms": news, "device_one_time_keys_count": keys}
+        sent: list[Json] = [event for position, event in self.world.to_device if position > since]
+        told: Given = {
+            "next_batch": f"s{self.world.position}", "rooms": news, "device_one_time_keys_count": keys,
+            "to_device": {"events": sent},
+        }  # fmt: skip
         return await self.weathered(lambda: ok(told), polls=True)

@@ -99,8 +99,8 @@ class FakeTelegram(FakePlatform):
         return sent.id
 
     async def migrates(self, old: int, new: int, *, told: Sequence[int] = (0, 1)) -> None:
-        """A group becomes a supergroup: two notes tell of it, one in each chat, and calls for the old id are refused with
-        the new one. `told` are the notes that come, in their order. Message numbers begin again in the new one.
+        """A group becomes a supergroup: two notes tell of it, one in each chat, and calls for the old id are refused
+        with the new one. `told` are the notes that come, in their order.
 
         Source: core.telegram.org/bots/api#message (migrate_to_chat_id, migrate_from_chat_id) and #responseparameters.
         """
