@@ -39,7 +39,7 @@ from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
 from shoal.domain.ids import OWN_PLATFORMS, make_thread_id
-from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox, Tool
+from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox, TellsOwner, Tool
 from shoal.extensions import extension_sandbox, extension_tools
 from shoal.maintenance import (
     anchor_audit,
@@ -219,6 +219,8 @@ class App:
                 self.inbox, self.admissions, self.pairing, self.store, self.clock, self.outlets.post
             )
         opened, gave_up = self.orchestrator.opened, self.orchestrator.gave_up
+        if isinstance(adapter, TellsOwner):
+            adapter.tell_owner = self.notices.tell_owner
         receive = partial(adapter.run, self.gates.get(name, self.inbox))
         barred = BarredChats(name, self.store.settings, partial(self.notices.of_unposted, is_kept=True))
         send = partial(self.senders.run, name, opened, gave_up, self.voice.say, barred)

@@ -7,6 +7,7 @@ from typing import Literal
 import pytest
 
 from shoal.chat.matrix.adapter import MatrixAdapter
+from shoal.chat.matrix.wire import Encryption
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import MatrixSettings
@@ -55,7 +56,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         self.adapter = self.make()
         self.kept.values["matrix:matrix", "since"] = f"s{server.world.position}"
 
-    def make(self, **more: object) -> MatrixAdapter:
+    def make(self, *, encryption: Encryption | None = None, **more: object) -> MatrixAdapter:
         """An adapter as after a restart; encryption is tested against a real homeserver."""
         given: dict[str, object] = {
             "homeserver": self.server.address,
@@ -63,7 +64,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
             "access_token": Secret("value", TOKEN),
         }
         settings = MatrixSettings(**(given | {"owner": ADA} | more))  # pyrefly: ignore[bad-argument-type]
-        return MatrixAdapter("matrix", settings, self.home, self.kept, self.clock, seals=False)
+        return MatrixAdapter("matrix", settings, self.home, self.kept, self.clock, seals=False, encryption=encryption)
 
     def shown(self) -> Sequence[Shown]:
         found = self.server.said(self.room, thread=self.root)
@@ -138,6 +139,16 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         for name in (f"{BOT}.evil", f"x{BOT}", f"{BOT}:8448", f"{BOT}-two"):
             content: Given = {"msgtype": "m.text", "body": f"{name}: {text}"}  # as of a client that names nobody
             await self.server.happens(self.pier, ADA, "m.room.message", content)
+
+    async def moves(self, *, in_other_order: bool = False) -> None:
+        """In the other order the bot is invited when it has heard of the new room."""
+        self.pier = await self.server.upgrades(self.pier, public=not in_other_order)
+        if in_other_order:
+            await self.server.invites_to(self.pier)
+        await self.server.until(lambda: BOT in self.server.world.rooms[self.pier].joined())
+
+    def around(self) -> Sequence[str]:
+        return [one.text for one in self.server.said(self.pier)]
 
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
         if place == "thread":

@@ -53,6 +53,7 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
         self.adapter = self.make()
         self.thread = make_thread_id("telegram", "7", "0")
         self.other = make_thread_id("telegram", "-100", "0")
+        self.group = -100
 
     def make(self) -> TelegramAdapter:
         """An adapter as after a restart."""
@@ -86,7 +87,8 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
         user = {"ada": 7, "bot": 8, "itself": BOT_ID, "stranger": 9}[author]
         text = f"@{BOT_NAME} {text}" if named else text
         is_bot, reply_to = author in ("bot", "itself"), int(answers or 0)
-        return str(await self.server.says(-100, text, user=user, topic=41, is_bot=is_bot, reply_to=reply_to))
+        where = self.group
+        return str(await self.server.says(where, text, user=user, topic=41, is_bot=is_bot, reply_to=reply_to))
 
     async def changes(self, message_id: str, text: str) -> None:
         await self.server.changes(int(message_id), text)
@@ -140,6 +142,10 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
         for name in (f"@{BOT_NAME}_two", f"mail@{BOT_NAME}.org", f"İ@{BOT_NAME}x"):
             await self.server.says(-100, f"{name} {text}", topic=41)
 
+    async def moves(self, *, in_other_order: bool = False) -> None:
+        self.group, old = -300, self.group
+        await self.server.migrates(old, self.group, told=(1, 0, 1) if in_other_order else (0, 1, 0))
+
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
         if place == "chat":
             self.server.barred["-100"] = "Forbidden: bot was kicked from the supergroup chat"
@@ -149,7 +155,7 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
         return make_thread_id("telegram", "-100", "41")
 
     def around(self) -> Sequence[str]:
-        return [message.text for message in self.server.said(-100) if not message.topic]
+        return [one.text for one in self.server.said(self.group) if not one.topic or self.group != -100]
 
     def greeted(self) -> Sequence[str]:
         return [message.text for message in self.server.said(-100)]

@@ -3,9 +3,12 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.contracts.matrix_peer import BEN, STRANGER, Matrix
 
+from shoal.chat.matrix.adapter import LATE_KEY_SECONDS
+from shoal.chat.matrix.wire import Encryption, MatrixEvent
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import make_thread_id, thread_address
 from shoal.domain.posts import Button, OutboundPost
@@ -14,6 +17,7 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Inbox, serving
 from shoal.testing.platforms.matrix import PASSWORD, FakeMatrix
 from shoal.testing.platforms.matrix_world import ADA, BOT
+from shoal.testing.platforms.wire import Given
 
 APPROVAL = "01" + "K" * 24
 BUTTONS = (Button("Allow once", f"allow:{APPROVAL}"), Button("Deny", f"deny:{APPROVAL}"))
@@ -257,6 +261,84 @@ async def test_nothing_is_posted_in_the_clear_to_an_encrypted_room(peer: Matrix,
         assert caught.value.permanent
     assert not peer.server.said(room)
     assert not peer.server.world.files
+
+
+# ---- keys that come late ----
+
+
+class LateKeys(Encryption):
+    """Opens nothing until it has the key; what is sealed is the event's own content, under `sealed`."""
+
+    works = True
+
+    def __init__(self) -> None:
+        self.has_key = False
+        self.asked: list[str] = []
+
+    def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
+        """The event inside."""
+        if not self.has_key:
+            return None
+        inside = msgspec.json.decode(event.content, type=dict[str, msgspec.Raw])["sealed"]
+        return msgspec.structs.replace(event, type="m.room.message", content=inside)
+
+    async def request_key(self, room: str, event: MatrixEvent) -> None:
+        """Note it."""
+        self.asked.append(event.event_id)
+
+
+async def seals(peer: Matrix, text: str) -> str:
+    """Ada writes what cannot be read yet."""
+    inside: Given = {"msgtype": "m.text", "body": text}
+    content: Given = {"algorithm": "m.megolm.v1.aes-sha2", "sealed": inside}
+    return await peer.server.happens(peer.room, ADA, "m.room.encrypted", content)
+
+
+async def test_a_message_whose_key_comes_late_is_read_then(peer: Matrix, inbox: Inbox) -> None:
+    keys = LateKeys()
+    adapter = peer.make(encryption=keys)
+    async with serving(adapter, inbox):
+        first, second = await seals(peer, "is the tide high?"), await seals(peer, "and the moon?")
+        await peer.server.says(peer.room, "in the clear")
+        await inbox.prompts(1)
+        keys.has_key = True
+        await peer.server.sends_key()
+        prompts = await inbox.prompts(3)
+    assert keys.asked == [first, second]
+    assert [one.text for one in prompts] == ["in the clear", "is the tide high?", "and the moon?"]
+    assert not peer.server.said(peer.room), "nobody had to be told"
+
+
+async def test_a_key_is_awaited_over_a_restart(peer: Matrix, inbox: Inbox) -> None:
+    async with serving(peer.make(encryption=LateKeys()), inbox):
+        await seals(peer, "is the tide high?")
+        await peer.server.says(peer.room, "in the clear")
+        await inbox.prompts(1)
+    keys = LateKeys()
+    keys.has_key = True
+    async with serving(peer.make(encryption=keys), inbox):
+        prompts = await inbox.prompts(2)
+        await peer.server.says(peer.room, "thanks")
+        await inbox.prompts(3)
+    assert prompts[1].text == "is the tide high?"
+    assert not [one for one in peer.kept.values if one[0] == "undecrypted:matrix"]
+
+
+async def test_who_waits_for_a_key_is_told_once(peer: Matrix, inbox: Inbox) -> None:
+    keys = LateKeys()
+    async with serving(peer.make(encryption=keys), inbox):
+        await seals(peer, "is the tide high?")
+        await peer.server.says(peer.room, "in the clear")
+        await inbox.prompts(1)
+        assert not peer.server.said(peer.room)
+        for _ in range(3):
+            await peer.clock.advance(LATE_KEY_SECONDS)
+            await peer.server.sends_key()
+        await peer.server.sees(peer.room, "cannot decrypt")
+        keys.has_key = True
+        await peer.server.sends_key()
+        await inbox.prompts(2)
+    assert len(peer.server.said(peer.room)) == 1
 
 
 # ---- rooms ----

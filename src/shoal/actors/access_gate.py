@@ -44,6 +44,7 @@ from shoal.domain.messages import (
     bounded,
     judged_files,
 )
+from shoal.domain.moved import ids_of
 from shoal.domain.permissions import Asker, Trust
 from shoal.domain.ports import ONCE, InboxPort
 from shoal.domain.posts import turn_of_preview, turn_of_reply
@@ -259,12 +260,21 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
     async def of(self, platform: str, author: Author, channel: str) -> Admission:
         """What the rules say of somebody in a channel now."""
         rules = self.links.rules[platform]
+        if rules.channels and channel not in rules.channels:  # they may name a later id of it
+            ids = await ids_of(self.pairing.store.settings, platform, channel)
+            if not set(rules.channels).isdisjoint(ids):
+                rules = msgspec.structs.replace(rules, channels=(*rules.channels, channel))
+                self.links.rules[platform] = rules
         person = self.links.people.find(f"{platform}:{author.id}")
         if person.roles:
             author = msgspec.structs.replace(author, roles=(*author.roles, *person.roles))
         found = admit(rules, author, channel)
         if found is STRANGER and author.id and not author.is_bot:
             found = admit(rules, author, channel, await self.pairing.people(platform))
+        if found is STRANGER and author.id and not author.is_bot:  # a chat that speaks may have moved as well
+            for later in (await ids_of(self.pairing.store.settings, platform, author.id))[1:]:
+                as_later = admit(rules, msgspec.structs.replace(author, id=later), channel)
+                found = as_later if as_later.allowed else found
         if found.owner or author.is_bot:
             return found
         # What the person's other identities add: the owner of one platform is the owner here, a guest is a guest.

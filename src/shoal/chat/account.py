@@ -18,6 +18,7 @@ from shoal.domain.errors import ConfigError, PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import UNOPENED, WHOLE_CHANNEL, ThreadId, channel_of, make_thread_id, thread_address
 from shoal.domain.messages import Attachment, Author, Prompt, Reaction, Reference
+from shoal.domain.moved import MovedChats
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.domain.settings_platforms import AccountSettings
@@ -46,6 +47,7 @@ ENTERED_MAX = 1000
 BEGUN_MAX = 1000
 """People whose last message is remembered that began a thread in a channel."""
 NOTHING_READ = "I can read nothing in your message. Please write it as text."
+MOVED = "This chat has a new id. Our conversations, schedules and rules go on here."
 NOTHING_ASKED = "Yes? Mention me together with your question."
 GREETING = "Hello! Mention me, or write to me directly, and I will answer. /help says what I can do."
 
@@ -92,6 +94,9 @@ class ChatAccount(Generic[S]):
         self._tasks: anyio.abc.TaskGroup | None = None
         self._intake = Intake(platform, store, clock)
         self._pending = PendingEdits()
+        self._moved = MovedChats(platform, store)
+        self.tell_owner: Callable[[str], Awaitable[None]] = _tell_nobody
+        """Tells the owner something in private; set by the app."""
         self._overheard: Recent[deque[tuple[Prompt, tuple[IncomingFile, ...]]]] = Recent(OVERHEARD_MAX)
         self._entered: Recent[bool] = Recent(ENTERED_MAX)
         """Threads where the agent was just named, and whether for the first time."""
@@ -124,6 +129,7 @@ class ChatAccount(Generic[S]):
         while True:
             try:
                 if self._tasks is not None and not is_open:
+                    await self._moved.load()
                     await self._intake.open(self._tasks, lambda event: self._take_kept(event, inbox))
                     is_open = True
                 await self._connect(inbox)
@@ -217,7 +223,20 @@ class ChatAccount(Generic[S]):
 
     def _prefix(self, channel: str) -> str:
         """What the ids of a channel's threads begin with. Raises InvalidId."""
-        return channel_of(make_thread_id(self.platform, channel, "0"))
+        return channel_of(make_thread_id(self.platform, self._moved.first_id(channel), "0"))
+
+    async def _chat_moved(self, old: str, new: str) -> None:
+        """Go on with a chat under its new id, and say so once, there and to the owner. Raises StoreError."""
+        if not await self._moved.note(old, new):
+            return
+        first = self._moved.first_id(old)
+        log.warning("a chat moved", extra={"platform": self.platform, "channel": old, "to": new})
+        thread = make_thread_id(self.platform, first, WHOLE_CHANNEL)
+        await self._say(thread, f"moved:{first}:{new}", MOVED)
+        named = old in (*self._settings.channels, *self._settings.allow)
+        change = f' In shoal.toml, write "{new}" for "{old}" under platforms.{self.platform}; both hold until then.'
+        told = f"The {self.platform} chat {old} has the id {new} now. Conversations, schedules and rules go on there."
+        await self.tell_owner(told + (change if named else ""))
 
     async def _subscribe(self, thread: ThreadId) -> None:
         """From now on everything written in this thread is meant for the bot. Raises StoreError."""
@@ -408,6 +427,10 @@ class ChatAccount(Generic[S]):
         """Messages the platform has, oldest first; none where bots cannot read back. Raises PlatformError."""
         for prompt in tuple[Prompt, ...]():
             yield prompt
+
+
+async def _tell_nobody(text: str) -> None:
+    log.info("nobody to tell", extra={"text_chars": len(text)})
 
 
 def told_of(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Reference]:

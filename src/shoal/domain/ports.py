@@ -446,6 +446,13 @@ class ChatAdapter(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsOwner(Protocol):
+    """An adapter that has to tell the owner something by itself; the app says how."""
+
+    tell_owner: Callable[[str], Awaitable[None]]
+
+
 # ---- settings ----
 
 ONCE = "once"

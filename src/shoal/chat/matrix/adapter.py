@@ -48,7 +48,7 @@ from shoal.chat.matrix.wire import (
     transaction_of,
     unseen,
 )
-from shoal.domain.clock import Clock
+from shoal.domain.clock import Clock, to_micros
 from shoal.domain.commands import parse_command
 from shoal.domain.errors import ConfigError, PlatformError
 from shoal.domain.home import Home
@@ -75,9 +75,17 @@ UNREADABLE_ROOM = (
     "This room is encrypted, and I have no encryption installed, so I can read nothing here. "
     "Write to me in a room without encryption, or have the extra `matrix` added, which `shoal doctor` explains."
 )
-UNREADABLE_MESSAGE = "I could not decrypt your message; its key did not reach me. Please send it again."
+LATE_KEY_SECONDS = 60.0
+"""After so long whoever wrote what cannot be decrypted is told; its key is awaited all the same."""
+LATE_KEY_DAYS = 7
+UNDECRYPTED_MAX = 500
+"""Events whose keys are awaited; of more the oldest are given up."""
+UNREADABLE_MESSAGE = (
+    "I cannot decrypt your message yet: its key did not reach me. I answer when it does, or send it again."
+)
 _TYPES = (
     "m.room.message", "m.room.encrypted", "m.room.encryption", "m.room.redaction", "m.room.member", "m.reaction",
+    "m.room.tombstone",
     *sorted(WRITTEN - {"m.room.message"}),
 )  # fmt: skip
 STRANGERS_MAX = 100
@@ -135,24 +143,39 @@ class _EventPage(msgspec.Struct, frozen=True):
     next_batch: str = ""
 
 
+class _Undecrypted(msgspec.Struct, frozen=True):
+    """An encrypted event whose key is awaited since `at`, in microseconds."""
+
+    room: str
+    event: MatrixEvent
+    at: int
+    is_told: bool = False
+
+
 class MatrixAdapter(ChatAccount[MatrixSettings]):
     """Implements `ChatAdapter`, `ChannelHost` and `ReadsBack`."""
 
     limits = LIMITS
 
     def __init__(
-        self, platform: str, settings: MatrixSettings, home: Home, store: Settings, clock: Clock, *, seals: bool = True
-    ) -> None:
+        self, platform: str, settings: MatrixSettings, home: Home, store: Settings, clock: Clock, *, seals: bool = True,
+        encryption: Encryption | None = None,
+    ) -> None:  # fmt: skip
         if not settings.homeserver:
             raise ConfigError(["platforms.matrix.homeserver is missing: the address of your homeserver."])
         super().__init__(platform, settings, home, store, clock)
         self._scope = f"matrix:{platform}"
         self._api = MatrixApi(settings, store, self._scope)
-        self._encryption = Encryption()
-        if seals and all(find_spec(package) is not None for package in ("nio", "vodozemac", "peewee")):
+        self._encryption = encryption or Encryption()
+        if (
+            encryption is None
+            and seals
+            and all(find_spec(package) is not None for package in ("nio", "vodozemac", "peewee"))
+        ):
             from shoal.chat.matrix.crypto import MegolmEncryption
 
             self._encryption = MegolmEncryption(self._api, home.data / "matrix" / platform)
+        self._undecrypted: dict[str, _Undecrypted] = {}
         self._me = MatrixBot("")
         self._joined: set[str] = set()
         self._members: Recent[dict[str, str]] = Recent(ROOMS_MAX)
@@ -166,7 +189,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             shown = ""
         self._me = MatrixBot(user, shown)
         since = await self._store.get(self._scope, "since") or ""
-        begun = bool(since)
+        begun, are_keys_new = bool(since), True
+        kept = await self._store.page(f"undecrypted:{self.platform}", limit=UNDECRYPTED_MAX)
+        self._undecrypted = {id: msgspec.json.decode(one, type=_Undecrypted) for id, one in kept}
         log.info("connected", extra={"platform": self.platform, "bot": user})
         try:
             poll_seconds = 0
@@ -187,6 +212,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                     await self._encryption.take(raw)
                 except PlatformRefusal as error:  # plain rooms go on all the same
                     log.warning("keys could not be exchanged: %s", error, extra={"platform": self.platform})
+                if self._undecrypted:
+                    await self._retry_undecrypted(are_keys_new=are_keys_new or bool(synced.to_device.events))
+                are_keys_new = False
                 for room, invited in synced.rooms.invite.items():
                     await self._take_invitation(room, invited.invite_state.events, inbox)
                 for room, joined in synced.rooms.join.items() if begun else ():
@@ -230,11 +258,12 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         wants to talk alone gets what strangers get, for which there has to be a room."""
         me = self._me.user_id
         asked = next((one for one in events if one.type == "m.room.member" and one.state_key == me), None)
-        accepted, is_stranger, prompt = False, False, None
+        accepted, is_stranger, prompt, before = False, False, None, None
         if asked is not None:
-            thread, author = make_thread_id(self.platform, room, WHOLE), Author(asked.sender, trusted=False)
+            thread, author = self._thread_in(room), Author(asked.sender, trusted=False)
             prompt = Prompt(thread, f"invitation:{room}", "", author, self._clock.now())
-            accepted = await inbox.admits(prompt)
+            before = await self._store.get(f"upgraded:{self.platform}", room)
+            accepted = bool(before) or await inbox.admits(prompt)
             content = content_of(asked)
             if not accepted and content is not None and content.is_direct:
                 scope = f"strangers:{self.platform}"  # one room each, and STRANGERS_MAX in all
@@ -245,7 +274,10 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             await self._api.call("POST", path_of("rooms", room, "join" if accepted else "leave"), msgspec.Raw, {})
             if accepted:
                 self._joined.add(room)  # all since the invitation is for us, also what came before the last sync
-            if is_stranger and prompt is not None:
+            if accepted and before:
+                await self._chat_moved(before, room)
+                await self._store.drop(f"upgraded:{self.platform}", room, before)
+            elif is_stranger and prompt is not None:
                 await inbox.admits(msgspec.structs.replace(prompt, direct=True))
             elif accepted and prompt is not None:
                 await self._greet(prompt, inbox)
@@ -273,7 +305,34 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
 
     async def _place(self, room: str) -> MatrixPlace:
         """The room, and whether one person is alone in it with the bot. Raises PlatformError."""
-        return MatrixPlace(room, len(await self._members_of(room)) == DIRECT_MEMBERS)
+        return MatrixPlace(room, len(await self._members_of(room)) == DIRECT_MEMBERS, self._moved.first_id(room))
+
+    def _thread_in(self, room: str, root: str = WHOLE) -> ThreadId:
+        """A thread of a room, by the room's first id."""
+        return make_thread_id(self.platform, self._moved.first_id(room), root)
+
+    def _target(self, thread: ThreadId) -> MatrixTarget:
+        """Where a thread's posts go now. Raises PlatformError for an id that is not of Matrix' form."""
+        target = target_of(thread)
+        return msgspec.structs.replace(target, room=self._moved.newest_id(target.room))
+
+    async def _follow(self, room: str, event: MatrixEvent) -> bool:
+        """Go on in the room that replaces this one; it is joined here, or when the bot is invited to it. Source:
+        spec.matrix.org, client-server API, room upgrades."""
+        content = content_of(event)
+        new = content.replacement_room if content is not None else ""
+        if not new.startswith("!") or event.state_key != "":
+            return False
+        server = event.sender.partition(":")[2]
+        try:
+            query = {"server_name": server, "via": server}
+            await self._api.call("POST", path_of("join", new), msgspec.Raw, {}, query=query)
+        except PlatformRefusal as error:
+            log.info("waiting for an invitation", extra={"platform": self.platform, "channel": new, "why": str(error)})
+            await self._store.put(f"upgraded:{self.platform}", new, room)
+            return True
+        await self._chat_moved(room, new)
+        return True
 
     async def _author(self, room: str, user: str) -> Author:
         """Somebody in a room. Raises PlatformError."""
@@ -294,15 +353,55 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         """The event, or the one inside it; None when its key is not known."""
         return self._encryption.decrypt(room, event) if event.type == "m.room.encrypted" else event
 
+    async def _await_key(self, room: str, event: MatrixEvent) -> None:
+        """Keep an event until its key comes, and ask for that. Raises StoreError."""
+        if event.event_id in self._undecrypted:
+            return
+        log.info("a key is awaited", extra={"platform": self.platform, "channel": room})
+        while len(self._undecrypted) >= UNDECRYPTED_MAX:
+            await self._forget_undecrypted(next(iter(self._undecrypted)), "too many wait")
+        await self._note_undecrypted(_Undecrypted(room, event, to_micros(self._clock.now())))
+        try:
+            await self._encryption.request_key(room, event)
+        except PlatformError as error:
+            log.info("a key could not be asked for", extra={"platform": self.platform, "why": str(error)})
+
+    async def _note_undecrypted(self, waiting: _Undecrypted) -> None:
+        id = waiting.event.event_id
+        await self._store.put(f"undecrypted:{self.platform}", id, msgspec.json.encode(waiting).decode())
+        self._undecrypted[id] = waiting
+
+    async def _forget_undecrypted(self, id: str, why: str = "") -> None:
+        waiting = self._undecrypted.pop(id)
+        if why:
+            extra = {"platform": self.platform, "channel": waiting.room, "why": why}
+            log.warning("a message could not be decrypted", extra=extra)
+        await self._store.drop(f"undecrypted:{self.platform}", id, msgspec.json.encode(waiting).decode())
+
+    async def _retry_undecrypted(self, *, are_keys_new: bool) -> None:
+        """Take in what can be decrypted now, in the order in which it came; tell once of what takes long. Raises
+        PlatformError and StoreError."""
+        now = to_micros(self._clock.now())
+        for id, waiting in [*self._undecrypted.items()]:
+            seconds = (now - waiting.at) / 1_000_000
+            if are_keys_new and self._encryption.decrypt(waiting.room, waiting.event) is not None:
+                await self._intake.put(waiting.room, msgspec.json.encode((waiting.room, waiting.event)).decode())
+                await self._forget_undecrypted(id)
+            elif seconds >= LATE_KEY_DAYS * 86_400:
+                await self._forget_undecrypted(id, "its key did not come")
+            elif seconds >= LATE_KEY_SECONDS and not waiting.is_told:
+                await self._note_undecrypted(msgspec.structs.replace(waiting, is_told=True))
+                place = await self._place(waiting.room)
+                if place.direct:
+                    await self._say(place.thread(self.platform), id, UNREADABLE_MESSAGE)
+
     async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
         room, happened = msgspec.json.decode(event, type=tuple[str, MatrixEvent])
         decrypted = self._decrypted(room, happened)
         if decrypted is None:
             place = await self._place(room)
             if self._encryption.works:
-                log.warning("a message could not be decrypted", extra={"platform": self.platform, "channel": room})
-                if place.direct:
-                    await self._say(place.thread(self.platform), happened.event_id, UNREADABLE_MESSAGE)
+                await self._await_key(room, happened)
                 return True
             scope = f"refused:{self.platform}"
             if await self._store.get(scope, room) is None:
@@ -311,7 +410,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 await self._api.call("PUT", path, msgspec.Raw, {"msgtype": "m.notice", "body": UNREADABLE_ROOM})
                 await self._store.put(scope, room, "1")
             return True
-        happened, place = decrypted, make_thread_id(self.platform, room, WHOLE)
+        if decrypted.type == "m.room.tombstone":
+            return await self._follow(room, decrypted)
+        happened, place = decrypted, self._thread_in(room)
         content = content_of(happened)
         if content is None:
             self._not_understood(f"{happened.type} of an unknown form")
@@ -347,7 +448,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         if found is None or found[0].sender == self._me.user_id:
             return False
         event, before = found
-        author, thread = Author(event.sender, trusted=False), make_thread_id(self.platform, room, WHOLE)
+        author, thread = Author(event.sender, trusted=False), self._thread_in(room)
         prompt = prompt_of(thread, event, before, author, self._me)
         if is_addressed(before, self._me) or not await self._is_unheard(prompt, self._prefix(room), inbox):
             return False
@@ -363,7 +464,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         ours = await inbox.thread_of(prefix, answered) if answered else None
         joins, thread = ours is not None, thread_of(self.platform, place, event, content)
         known = ours or (await inbox.thread_of(prefix, "", answered) if answered and not root else None)
-        begun = make_thread_id(self.platform, room, answered) if answered and not root and known is None else None
+        begun = self._thread_in(room, answered) if answered and not root and known is None else None
         follows = False
         if known is not None and not root:
             thread, follows = known, True
@@ -417,7 +518,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return (decrypted, content) if decrypted is not None and content is not None else None
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:
-        target = target_of(thread)
+        target = self._target(thread)
         found = await self._event(target.room, target.root) if target.root else None
         if found is None or found[0].sender == self._me.user_id:
             return None
@@ -438,7 +539,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
 
     async def post(self, post: OutboundPost) -> str:
         """Post and return the message's id; a repeat of a post returns the same. Raises PlatformError."""
-        target = target_of(post.thread)
+        target = self._target(post.thread)
         if post.kind == "ephemeral" and post.user and not (await self._place(target.room)).direct:
             # Matrix shows nothing to one person alone, so it is said in a room with them alone.
             alone = MatrixTarget(await self._direct_room(post.user))
@@ -462,7 +563,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         transactions for less than an hour. Raises PlatformError."""
         if post.kind == "ephemeral" and post.user:
             return []
-        target, transaction = target_of(post.thread), transaction_of(post.key)
+        target, transaction = self._target(post.thread), transaction_of(post.key)
         oldest = self._clock.now() - LOOK_BACK
         me = (await self._api.login()).user_id
         try:
@@ -478,16 +579,16 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         content = edit_content(message_id, markdown, buttons)
-        await self._send(target_of(thread).room, self._clock.new_id(), content)
+        await self._send(self._target(thread).room, self._clock.new_id(), content)
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        path = path_of("rooms", target_of(thread).room, "redact", message_id, self._clock.new_id())
+        path = path_of("rooms", self._target(thread).room, "redact", message_id, self._clock.new_id())
         await self._api.call("PUT", path, _SentEvent, {})
 
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Show `typing` for half a minute; it ends by itself, or with an empty status. Raises PlatformError."""
         me = (await self._api.login()).user_id
-        path = path_of("rooms", target_of(thread).room, "typing", me)
+        path = path_of("rooms", self._target(thread).room, "typing", me)
         shown = {"typing": True, "timeout": TYPING_MILLISECONDS} if status else {"typing": False}
         await self._api.call("PUT", path, msgspec.Raw, shown)
 
@@ -496,7 +597,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         if channel.startswith("@"):
             place = MatrixPlace(await self._direct_room(channel), direct=True)  # also before they have joined
         else:
-            place = await self._place(channel)
+            place = await self._place(self._moved.newest_id(channel))
         first, *rest = cut(text, LIMITS)
         here, key = place.thread(self.platform), key or f"open:{self._clock.new_id()}"
         post = OutboundPost(here, key, first, maybe_posted=maybe_posted)
@@ -504,7 +605,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         message_id = posted[0] if posted else await self.post(post)
         thread = here
         if not place.direct:
-            thread = make_thread_id(self.platform, place.room, message_id)
+            thread = place.thread(self.platform, message_id)
             await self._subscribe(thread)
         for number, piece in enumerate(rest, 1):
             await self.post(OutboundPost(thread, f"{key}:{number}", piece))
@@ -512,7 +613,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
         """The newest messages of others in a thread, at most `limit`, oldest first. Raises PlatformError."""
-        target = target_of(thread)
+        target = self._target(thread)
         me = MatrixBot((await self._api.login()).user_id)
         found: list[Prompt] = []
         async for event in self._backwards(target):
@@ -570,7 +671,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     async def has_channel(self, channel: str) -> bool:
         """Whether the bot is in the room. Raises PlatformError when that is not known."""
         try:
-            return bool(await self._members_of(channel))
+            return bool(await self._members_of(self._moved.newest_id(channel)))
         except PlatformRefusal:
             return False
 

@@ -21,6 +21,7 @@ from nio import (
     MatrixRoom,
     MegolmEvent,
     Response,
+    RoomKeyRequestResponse,
     SyncResponse,
     ToDeviceResponse,
 )
@@ -96,15 +97,9 @@ class MegolmEncryption(Encryption):
 
     def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
         """The event inside an encrypted one; None when its key is not known."""
-        client = self._client
-        raw = {
-            "type": event.type, "sender": event.sender, "event_id": event.event_id,
-            "origin_server_ts": event.origin_server_ts, "content": _object(event.content),
-        }  # fmt: skip
-        found = NioEvent.parse_encrypted_event(raw)  # pyright: ignore[reportUnknownMemberType]
-        if client is None or not isinstance(found, MegolmEvent) or not found.sender_key or not found.session_id:
+        client, found = self._client, _megolm_event(room, event)
+        if client is None or found is None:
             return None
-        found.room_id = room
         try:
             inner: JsonObject = client.decrypt_event(found).source
         except EncryptionError:
@@ -116,6 +111,22 @@ class MegolmEncryption(Encryption):
         relation = {"m.relates_to": outside["m.relates_to"]} if "m.relates_to" in outside else {}
         whole: JsonObject = {**relation, **content}
         return msgspec.structs.replace(event, type=kind, content=msgspec.Raw(msgspec.json.encode(whole)))
+
+    async def request_key(self, room: str, event: MatrixEvent) -> None:
+        """Ask for the key of an event, once for each session of keys. Raises PlatformError.
+
+        Source: spec.matrix.org, client-server API, m.room_key_request.
+        """
+        client, found = await self._machine(), _megolm_event(room, event)
+        if found is None or not client.device_id or found.session_id in client.outgoing_key_requests:
+            return
+        for user, device in ((found.sender, found.device_id or "*"), (client.user_id, "*")):
+            asked = found.as_key_request(user, client.device_id, device_id=device)
+            content: JsonObject = asked.content  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            body: JsonObject = {"messages": {user: {device: content}}}
+            await self._api.call("PUT", path_of("sendToDevice", asked.type, uuid4().hex), msgspec.Raw, body)
+        noted = RoomKeyRequestResponse(found.session_id, found.session_id, room, found.algorithm)
+        client.receive_response(noted)
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
         """The content of an encrypted event, whose key every device in the room gets. Raises PlatformError."""
@@ -190,6 +201,19 @@ class MegolmEncryption(Encryption):
 
     async def _call(self, what: str, body: JsonObject) -> JsonObject:
         return _object(await self._api.call("POST", path_of("keys", what), msgspec.Raw, body))
+
+
+def _megolm_event(room: str, event: MatrixEvent) -> MegolmEvent | None:
+    """An encrypted event as nio knows it; None for one of another kind."""
+    raw = {
+        "type": event.type, "sender": event.sender, "event_id": event.event_id,
+        "origin_server_ts": event.origin_server_ts, "content": _object(event.content),
+    }  # fmt: skip
+    found = NioEvent.parse_encrypted_event(raw)  # pyright: ignore[reportUnknownMemberType]
+    if not isinstance(found, MegolmEvent) or not found.sender_key or not found.session_id:
+        return None
+    found.room_id = room
+    return found
 
 
 def _read(found: Response, kind: type[R]) -> R:

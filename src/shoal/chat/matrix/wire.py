@@ -178,7 +178,9 @@ class MatrixApi(PlatformHttp):
             )
         if 400 <= status < 500 and failure.errcode:
             reason = failure.error or f"status {status}"
-            closed, gone = failure.errcode == "M_FORBIDDEN", failure.errcode == "M_NOT_FOUND"
+            # A thread whose first message is not in the room: Synapse's words for a relation that leads nowhere.
+            is_astray = status == 400 and "relation" in failure.error.lower()
+            closed, gone = failure.errcode == "M_FORBIDDEN", failure.errcode == "M_NOT_FOUND" or is_astray
             told = f"Matrix refused: {reason} ({failure.errcode})"
             return PlatformRefusal(told, failure.errcode, closed=closed, gone=gone)
         return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=True)
@@ -237,6 +239,7 @@ class EventContent(msgspec.Struct, frozen=True):
     poll: "_PollStart | None" = msgspec.field(name="m.poll", default=None)
     unstable_poll: "_PollStart | None" = msgspec.field(name="org.matrix.msc3381.poll.start", default=None)
     is_direct: bool = False
+    replacement_room: str = ""
     post: str = msgspec.field(name=POST, default="")
 
 
@@ -301,8 +304,15 @@ class _SyncedRooms(msgspec.Struct, frozen=True):
     invite: dict[str, _InvitedRoom] = {}
 
 
+class _ToDevice(msgspec.Struct, frozen=True):
+    """What devices send one another, keys among it."""
+
+    events: tuple[msgspec.Raw, ...] = ()
+
+
 class SyncResult(msgspec.Struct, frozen=True):
     next_batch: str
+    to_device: _ToDevice = _ToDevice()
     rooms: _SyncedRooms = _SyncedRooms()
 
 
@@ -322,6 +332,9 @@ class Encryption:
     def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
         """The event inside an encrypted one; None when its key is not known."""
         return None
+
+    async def request_key(self, room: str, event: MatrixEvent) -> None:
+        """Ask the sender's device, and our others, for the key of an event. Raises PlatformError."""
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
         """The content of an encrypted event for everybody in the room. Raises PlatformError."""
@@ -365,13 +378,14 @@ class MatrixBot(msgspec.Struct, frozen=True):
 
 
 class MatrixPlace(msgspec.Struct, frozen=True):
-    """A room; `direct` where one person is alone in it with the bot."""
+    """A room; `direct` where one person is alone in it with the bot. `known_as` is its first id, if it was upgraded."""
 
     room: str
     direct: bool = False
+    known_as: str = ""
 
-    def thread(self, platform: str) -> ThreadId:
-        return make_thread_id(platform, self.room, WHOLE)
+    def thread(self, platform: str, root: str = WHOLE) -> ThreadId:
+        return make_thread_id(platform, self.known_as or self.room, root)
 
 
 def content_of(event: MatrixEvent) -> EventContent | None:
@@ -407,7 +421,7 @@ def answered_id(content: EventContent) -> str:
 
 def thread_of(platform: str, place: MatrixPlace, event: MatrixEvent, content: EventContent) -> ThreadId:
     """The thread that a message belongs to when it answers nothing known. Raises InvalidId for endless ids."""
-    return make_thread_id(platform, place.room, root_of(content) or (WHOLE if place.direct else event.event_id))
+    return place.thread(platform, root_of(content) or (WHOLE if place.direct else event.event_id))
 
 
 def is_addressed(content: EventContent, me: MatrixBot) -> bool:

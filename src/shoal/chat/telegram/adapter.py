@@ -133,7 +133,6 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         self._inbound_url = inbound_url
         self._api = TelegramApi(settings)
         self._me = TelegramUser(0)
-        self._migrated: dict[str, int] = {}
         self._albums: Recent[_Album] = Recent(ALBUMS_MAX)
 
     async def close(self) -> None:
@@ -199,7 +198,14 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             self._not_understood(unknown_update(event))
             log.info("an update of an unknown form", extra={"platform": self.platform, "why": str(error)})
             return False
+        for chat in update.chats():
+            chat.known_as = self._moved.first_id(str(chat.id))
         message = update.message or update.channel_post
+        if message is not None and (message.migrate_to_chat_id or message.migrate_from_chat_id):
+            here = message.chat.id
+            old, new = message.migrate_from_chat_id or here, message.migrate_to_chat_id or here
+            await self._chat_moved(str(old), str(new))
+            return True
         if message is not None:
             age_seconds = self._clock.now().timestamp() - message.date
             if self._settings.mode != "webhook" or age_seconds <= UPDATE_SECONDS_MAX:
@@ -239,7 +245,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 await self._take_reaction(Reaction(found, emoji, author_of(reaction.user), message_id), inbox)
         elif member is not None:
             if member.is_added:
-                thread = make_thread_id(self.platform, str(member.chat.id), NO_TOPIC)
+                thread = make_thread_id(self.platform, member.chat.known_as, NO_TOPIC)
                 come = Prompt(thread, "added", "", author_of(member.sender), self._clock.now())
                 writer = msgspec.structs.replace(come, author=Author(str(member.chat.id), trusted=False))
                 may_speak = member.chat.type != "channel" or await inbox.admits(writer)
@@ -298,9 +304,10 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         try:
             return await self._post(post)
         except ChatMigrated as migrated:
-            channel = thread_address(post.thread).channel
-            log.warning("%s", migrated, extra={"platform": self.platform, "channel": channel})
-            self._migrated[channel] = migrated.chat
+            channel = self._moved.newest_id(thread_address(post.thread).channel)
+            if channel == str(migrated.chat):  # it moves in a circle, which Telegram does not do
+                raise
+            await self._chat_moved(channel, str(migrated.chat))
             return await self._post(post)
 
     async def _post(self, post: OutboundPost) -> str:
@@ -376,19 +383,20 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a chat; in Telegram that is the chat's own thread. Raises PlatformError."""
-        thread = make_thread_id(self.platform, channel, NO_TOPIC)
+        thread = make_thread_id(self.platform, self._moved.first_id(channel), NO_TOPIC)
         await self.post(OutboundPost(thread, key or f"open:{self._clock.new_id()}", text, maybe_posted=maybe_posted))
         return thread
 
     def _place(self, thread: ThreadId) -> dict[str, Json]:
         """The chat and topic of a thread as they are now. Raises PlatformError for an id not of Telegram's form."""
         address = thread_address(thread)
-        chat: Json = int(address.channel) if address.channel.lstrip("-").isdecimal() else address.channel
+        channel = self._moved.newest_id(address.channel)
+        chat: Json = int(channel) if channel.lstrip("-").isdecimal() else channel
         topic = address.thread
         if not topic.isdecimal():
             raise PlatformError(f"Telegram has no topic {topic!r}; its ids are numbers.", permanent=True)
         return {
-            "chat_id": self._migrated.get(address.channel, chat),
+            "chat_id": chat,
             "message_thread_id": int(topic) if topic != NO_TOPIC else None,
         }
 

@@ -146,7 +146,10 @@ class TelegramUser(msgspec.Struct):
 
 
 class _Chat(msgspec.Struct):
+    """A chat; `known_as` is its first id, where it has moved."""
+
     id: int
+    known_as: str = field(name="", default="")
     type: str = "private"
     title: str = ""
     username: str = ""
@@ -299,6 +302,8 @@ class TelegramMessage(_Content):
     forward_origin: _ForwardOrigin | None = None
     media_group_id: str = ""
     edit_date: int = 0
+    migrate_to_chat_id: int = 0
+    migrate_from_chat_id: int = 0
     via_bot: TelegramUser | None = None
     sender_business_bot: TelegramUser | None = None
 
@@ -388,6 +393,16 @@ class Update(msgspec.Struct):
     callback_query: CallbackQuery | None = None
     my_chat_member: _MemberUpdated | None = None
 
+    def chats(self) -> list[_Chat]:
+        """The chats that it names."""
+        clicked = self.callback_query.message if self.callback_query is not None else None
+        posts = (self.message, self.edited_message, self.channel_post, self.edited_channel_post, clicked)
+        messages = [post for post in posts if post is not None]
+        messages += [post.reply_to_message for post in messages if post.reply_to_message is not None]
+        found = [message.chat for message in messages]
+        found += [message.sender_chat for message in messages if message.sender_chat is not None]
+        return found + [one.chat for one in (self.message_reaction, self.my_chat_member) if one is not None]
+
 
 # ---- what they mean ----
 
@@ -395,7 +410,7 @@ class Update(msgspec.Struct):
 def thread_of(platform: str, message: TelegramMessage) -> ThreadId:
     """The thread a message belongs to: its topic, or the whole chat."""
     topic = str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else NO_TOPIC
-    return make_thread_id(platform, str(message.chat.id), topic)
+    return make_thread_id(platform, message.chat.known_as or str(message.chat.id), topic)
 
 
 def author_of(user: TelegramUser) -> Author:
@@ -413,7 +428,7 @@ def sender_of(message: TelegramMessage) -> Author | None:
 
 
 def _author_as(chat: _Chat) -> Author:
-    return Author(str(chat.id), chat.title or chat.first_name or chat.username, trusted=False)
+    return Author(chat.known_as or str(chat.id), chat.title or chat.first_name or chat.username, trusted=False)
 
 
 def is_addressed(message: TelegramMessage, me: TelegramUser) -> bool:

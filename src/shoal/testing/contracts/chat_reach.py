@@ -4,7 +4,9 @@ import logging
 
 import pytest
 
+from shoal.chat.account import MOVED, ChatAccount
 from shoal.domain.errors import PlatformError
+from shoal.domain.ids import channel_of
 from shoal.domain.messages import Edit
 from shoal.domain.posts import HasAround, OutboundPost
 from shoal.testing.contracts.chat_peer import Inbox, Peer, needs, serving
@@ -83,3 +85,27 @@ class ChatReach:
             await peer.in_channel("is it?", named=True)
             await inbox.prompts(1)
         assert [one.message for one in caplog.records].count("left out on purpose") == 1
+
+    @pytest.mark.parametrize("in_other_order", [False, True])
+    async def test_a_chat_that_gets_another_id_goes_on(self, peer: Peer, inbox: Inbox, in_other_order: bool) -> None:
+        """Its threads keep their ids, also after a restart; people and the owner are told once."""
+        needs(peer, "people", "channels")
+        told: list[str] = []
+
+        async def tell(text: str) -> None:
+            told.append(text)
+
+        assert isinstance(peer.adapter, ChatAccount)
+        peer.adapter.tell_owner = tell
+        async with serving(peer.adapter, inbox):
+            await peer.in_channel("is the tide high?", named=True)
+            (before,) = await inbox.prompts(1)
+            await peer.moves(in_other_order=in_other_order)
+            await peer.in_channel("and now?", named=True)
+            after = (await inbox.prompts(2))[-1]
+            await peer.adapter.post(OutboundPost(after.thread, "k", TIDE))
+        assert channel_of(after.thread) == channel_of(before.thread)
+        assert after.key != before.key
+        assert [TIDE in one for one in peer.around()].count(True) == 1
+        assert [one for one in peer.around() if MOVED in one] == [MOVED]
+        assert len(told) == 1

@@ -49,6 +49,11 @@ class FakeMatrix(FakePlatform):
         """A room with the bot and these people, ada alone unless told; returns its id."""
         return self.world.add_room(BOT, *(people or (ADA,)), name=name, encrypted=encrypted).id
 
+    async def invites_to(self, room: str, *, user: str = ADA) -> None:
+        """Somebody invites the bot to a room that is there."""
+        self.world.move(self.world.rooms[room], BOT, "invite", user)
+        await self.tell()
+
     async def invites(self, *, user: str = ADA, name: str = "", direct: bool = False) -> str:
         """Somebody makes a room and invites the bot; returns its id."""
         room = self.world.add_room(user, name=name)
@@ -79,6 +84,30 @@ class FakeMatrix(FakePlatform):
         info: Given = {"mimetype": mimetypes.guess_type(name)[0] or "text/plain", "size": len(content)}
         more: Given = {"url": uploaded["content_uri"], "info": info}
         return await self.says(room, name, user=user, thread=thread, kind="m.file", more=more)
+
+    async def sends_key(self) -> None:
+        """A device sends the bot a key, which says nothing of which event it opens. Source: spec.matrix.org,
+        client-server API, send-to-device messaging and m.room_key."""
+        self.world.position += 1
+        sealed: Given = {"algorithm": "m.olm.v1.curve25519-aes-sha2"}
+        event: Given = {"type": "m.room.encrypted", "sender": ADA, "content": sealed}
+        self.world.to_device.append((self.world.position, event))
+        await self.tell()
+
+    async def upgrades(self, room: str, *, public: bool = True) -> str:
+        """Ada upgrades a room; anybody may join the new one if it is `public`. Returns its id.
+
+        Source: spec.matrix.org, client-server API, room upgrades (m.room.tombstone).
+        """
+        new = self.world.add_room(*(one for one in self.world.rooms[room].joined() if one != BOT))
+        new.public = public
+        event = self.world.happen(
+            self.world.rooms[room], ADA, "m.room.tombstone", {"body": "moved", "replacement_room": new.id}, state_key=""
+        )
+        self.barred[room] = "You don't have permission to post that to the room."
+        await self.tell()
+        assert event.event_id
+        return new.id
 
     async def changes(self, room: str, event_id: str, text: str, *, user: str = ADA) -> None:
         """Somebody edits what they wrote."""
@@ -193,5 +222,9 @@ class FakeMatrix(FakePlatform):
             raise Refusal("M_UNKNOWN_TOKEN", "Invalid access token passed.")
         keys: Given = {"signed_curve25519": 50}
         news = self.world.news(since, self.timeline_max) or {}
-        told: Given = {"next_batch": f"s{self.world.position}", "rooms": news, "device_one_time_keys_count": keys}
+        sent: list[Json] = [event for position, event in self.world.to_device if position > since]
+        told: Given = {
+            "next_batch": f"s{self.world.position}", "rooms": news, "device_one_time_keys_count": keys,
+            "to_device": {"events": sent},
+        }  # fmt: skip
         return await self.weathered(lambda: ok(told), polls=True)

@@ -33,6 +33,7 @@ class Routes:
                 (rf"GET {room}/event/([^/]+)", self._event),
                 (r"GET /v1/rooms/([^/]+)/relations/([^/]+)/m\.thread", self._thread),
                 (rf"POST {room}/join", self._join),
+                (r"POST /v3/join/([^/]+)", self._join),
                 (rf"POST {room}/leave", self._leave),
                 (r"POST /v3/createRoom", self._create),
                 (r"POST /v3/keys/(upload|query|claim)", self._keys),
@@ -132,7 +133,7 @@ class Routes:
 
     def _join(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
         room = self._world.rooms.get(parts[0])
-        if room is None or room.members.get(BOT) not in ("invite", "join"):
+        if room is None or not (room.public or room.members.get(BOT) in ("invite", "join")):
             raise Refusal("M_FORBIDDEN", "You are not invited to this room.")
         self._world.move(room, BOT, "join", BOT)
         return {"room_id": room.id}

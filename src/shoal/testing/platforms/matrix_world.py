@@ -19,6 +19,7 @@ class Room(msgspec.Struct):
     members: dict[str, str] = {}
     encrypted: bool = False
     locked: bool = False
+    public: bool = False
     events: list[Happened] = []
 
     def joined(self) -> list[str]:
@@ -37,6 +38,7 @@ class MatrixWorld:
         self.files: dict[str, tuple[str, bytes]] = {}
         self.account_data: dict[str, Given] = {}
         self.barred: dict[str, str] = {}
+        self.to_device: list[tuple[int, Given]] = []
         self.transactions: dict[tuple[str, ...], str] = {}
         self._count = 0
 
@@ -108,7 +110,7 @@ class MatrixWorld:
             elif membership == "invite" and any(event.state_key == BOT for event in new):
                 state: list[Json] = [event.told() for event in room.events if event.state_key == BOT]
                 invited[room.id] = {"invite_state": {"events": state}}
-        if not joined and not invited:
+        if not joined and not invited and not any(position > since for position, _ in self.to_device):
             return None
         return {"join": joined, "invite": invited}
 

@@ -98,6 +98,21 @@ class FakeTelegram(FakePlatform):
         await self._happens("channel_post", message)
         return sent.id
 
+    async def migrates(self, old: int, new: int, *, told: Sequence[int] = (0, 1)) -> None:
+        """A group becomes a supergroup: two notes tell of it, one in each chat, and calls for the old id are refused
+        with the new one. `told` are the notes that come, in their order.
+
+        Source: core.telegram.org/bots/api#message (migrate_to_chat_id, migrate_from_chat_id) and #responseparameters.
+        """
+        topics = self.chats.pop(old)[1]
+        self.chats[new], self.moved[old] = ("supergroup", topics), new
+        notes = ((old, "group", {"migrate_to_chat_id": new}), (new, "supergroup", {"migrate_from_chat_id": old}))
+        for number in told:
+            chat, kind, note = notes[number]
+            place: dict[str, Json] = {"id": chat, "type": kind, "title": "harbour"}
+            message: dict[str, Json] = {"message_id": number + 1, "chat": place, "date": STARTED_AT, "from": user_of(7)}
+            await self._happens("message", {**message, **note})
+
     async def changes(self, message_id: int, text: str) -> None:
         """Who wrote a message edits it."""
         sent = next(found for found in self.messages if found.id == message_id)
