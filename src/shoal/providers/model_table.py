@@ -12,6 +12,7 @@ from importlib import import_module
 import msgspec
 
 from shoal.domain.messages import Usage
+from shoal.domain.settings import Price
 from shoal.providers.api_protocol import Quirks
 
 LOCAL_CONTEXT_TOKENS = 8_192
@@ -34,12 +35,14 @@ class ModelRow(msgspec.Struct, frozen=True):
 
 
 class ServerRow(msgspec.Struct, frozen=True):
-    """A server, by a part of its address: its quirks, and the window that it imposes (0: none)."""
+    """A server, by a part of its address: its quirks, the window that it imposes (0: none), and whether its tokens cost
+    nothing. Other servers of one's own may pass requests on to a paid service, so their price has to be configured."""
 
     address: str
     quirks: Quirks = Quirks()
     context_tokens: int = 0
     reasoning_back: bool = False
+    is_free: bool = False
 
 
 _M = 1_000_000
@@ -96,7 +99,7 @@ SERVERS = (
     ServerRow("//api.anthropic.com", Quirks(tool_search=True)),
     ServerRow("//api.openai.com", _OFFICIAL),
     ServerRow(".openai.azure.com", _OFFICIAL),
-    ServerRow(":11434", context_tokens=8_192),
+    ServerRow(":11434", context_tokens=8_192, is_free=True),
     ServerRow("api.deepseek.com", reasoning_back=True),
     ServerRow("api.moonshot.", reasoning_back=True),
     ServerRow("api.mistral.ai", Quirks(usage_option=False)),
@@ -139,6 +142,17 @@ def quirks_of(base_url: str, model: str) -> Quirks:
     if (searches, temperature) == (quirks.tool_search, quirks.temperature):
         return quirks
     return msgspec.structs.replace(quirks, tool_search=searches, temperature=temperature)
+
+
+def configured_usd(price: Price, usage: Usage) -> float:
+    """US dollars for this use at a configured price."""
+    if not isinstance(price, dict):
+        return (usage.input_tokens + usage.output_tokens) * price / 1e6
+    fresh = price.get("input", 0.0)
+    cached, written = price.get("cached", fresh), price.get("cache_write", fresh)
+    plain = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
+    sums = (plain * fresh, usage.cached_tokens * cached, usage.cache_write_tokens * written)
+    return (sum(sums) + usage.output_tokens * price.get("output", fresh)) / 1e6
 
 
 def price_usd(kind: str, base_url: str, model: str, usage: Usage) -> float | None:
