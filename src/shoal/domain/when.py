@@ -567,8 +567,7 @@ class _Reader:
         found: list[_Clock] = []
         while len(found) < 24:
             start = self._at
-            is_joined = bool(self._take("and", "und", "&")) or self._written[start - 1].endswith(",")
-            if found and not is_joined:
+            if found and not (self._take("and", "und", "&") or self._written[start - 1].endswith(",")):
                 break
             clock = self._try(lambda: self._clock(part, bare=bare))
             if clock is None:

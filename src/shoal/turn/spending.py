@@ -262,8 +262,8 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         return tuple(dict.fromkeys(Ceiling(*one) for one in found if one[0] and (one[2] or one[3])))
 
 
-LOW_SHARE = 0.2
-"""A report below this share of the estimate cannot be true: no text has so few tokens."""
+LOW_SHARE = 1 / 3
+"""A report below this share of a quarter of the characters counts as wrong: few texts have so few tokens."""
 LOW_TOKENS_MIN = 200
 """Estimates up to this say nothing about a report that is low."""
 WINDOW_TOKENS_MAX = 10_000_000
@@ -278,7 +278,7 @@ def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usa
     if said.reasoning_tokens > output_tokens:  # some services count thinking beside the answer
         output_tokens += said.reasoning_tokens
     cached, written, estimated = said.cached_tokens, said.cache_write_tokens, 0
-    if not _is_plausible(input_tokens, len(request.system) + sum(map(_chars, request.messages))):
+    if not _is_plausible(input_tokens, _sent_chars(request)):
         input_tokens, cached, written, estimated = gauge.request(request), 0, 0, 1
     if not _is_plausible(output_tokens, sum(map(len, answer))):
         output_tokens, estimated = round(sum(map(gauge.text, answer))), 1
@@ -297,6 +297,11 @@ def _is_plausible(tokens: int, chars: int) -> bool:
     expected = chars / 4
     is_low = tokens == 0 < chars or (expected > LOW_TOKENS_MIN and tokens < LOW_SHARE * expected)
     return not is_low and tokens <= WINDOW_TOKENS_MAX
+
+
+def _sent_chars(request: ModelRequest) -> int:
+    tools = sum(len(tool.description) + len(tool.parameters) for tool in request.tools)
+    return len(request.system) + tools + sum(map(_chars, request.messages))
 
 
 def _chars(message: ModelMessage) -> int:
