@@ -478,9 +478,8 @@ class CommandRouter:
         added = await self._add_trigger(spec)
         assert added.next_at is not None
         due = _at(added.next_at, spec.timezone)
-        if spec.kind == "one-shot":
-            return f"`{added.id[-6:]}` is due {due}: {short_line(wanted.text)}"
-        return f"`{added.id[-6:]}` comes {in_words(spec.schedule)}, first {due}: {short_line(wanted.text)}"
+        again = f", then {in_words(spec.schedule)}" if spec.kind == "periodic" else ""
+        return f"`{added.id[-6:]}` is due at {due}{again}: {short_line(wanted.text)}"
 
     async def timezone(self, asked: CommandRequest) -> str:
         """/timezone: whose clock counts for whoever asks. Raises InvalidInput with the nearest names."""
