@@ -22,6 +22,7 @@ from shoal.actors.actor import ActorServices, ReadableFiles
 from shoal.actors.commands import AgentCommands, CommandRouter
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.prompt_inputs import Attachments, Backfill
+from shoal.actors.timezones import TimeZones
 from shoal.actors.voice import VoiceService
 from shoal.agents.children import Children
 from shoal.agents.lifecycle import AgentLifecycle, Checks
@@ -174,6 +175,7 @@ class App:
     attachments: Attachments
     snapshots: ConversationSnapshots
     voice: VoiceService
+    timezones: TimeZones
     orchestrator: Orchestrator
     processes: ProcessService
     lifecycle: AgentLifecycle
@@ -267,7 +269,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
     if overrides.models is None:
         config = await with_ollama(config, os.environ)
     home = Home(config.home)
-    clock = overrides.clock or SystemClock()
+    clock = overrides.clock or SystemClock(config.zone)
     home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     home.data.mkdir(exist_ok=True)
     with suppress(OSError):  # a link to a disk that was taken away, say
@@ -382,6 +384,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         stopping = asyncio.Event()
         attachments = Attachments(home, web, config.context, clock, tainted_files)
         voice = _open_voice(config, clock, stack, spending, store, home, links.people, adapters, folders, outlets)
+        timezones = TimeZones(store.settings, links.people, clock)
         snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, folders)
         orchestrator = Orchestrator(
             ActorServices(
@@ -397,6 +400,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 attachments=attachments,
                 backfill=Backfill(adapters, admissions.judge, clock, config.context),
                 voice=voice,
+                timezones=timezones,
                 links=links,
                 folders=folders,
                 pause_seconds=config.mailbox.pause_seconds,
@@ -459,6 +463,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             known_models=partial(model_names, models),
             processes=processes.lines,
             voice=voice,
+            timezones=timezones,
             memory=outlets.memory,
             profile_of=profiles.of_agent,
         )
@@ -516,6 +521,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             attachments=attachments,
             snapshots=snapshots,
             voice=voice,
+            timezones=timezones,
             orchestrator=orchestrator,
             processes=processes,
             lifecycle=lifecycle,
@@ -556,7 +562,7 @@ def _add_services(app: App) -> None:
         backend.add_service(partial(anchor_audit, store.audit, clock))
         heard = app.orchestrator, clock, app.due_triggers.set, app.prompt_files.source_of
         minutes = config.triggers.heartbeat_minutes
-        backend.add_single("files", partial(watch_files, app.home, store, *heard, minutes))
+        backend.add_single("files", partial(watch_files, app.home, store, *heard, minutes, config.zone))
         days = config.context.artifact_days, config.checkpoints.days
         checkpoints = app.orchestrator.undo.checkpoints
         retention = Retention(store, app.artifacts, app.folders, checkpoints, app.home, clock, *days)

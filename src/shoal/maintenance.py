@@ -213,10 +213,11 @@ async def watch_files(
     ring: Callable[[], None],
     source_of: SourceOf,
     minutes: float,
+    timezone: str,
 ) -> None:
     """Start turns from event files and, every so many minutes (0: never), from HEARTBEAT.md."""
     await clock.sleep(FILES_AFTER_SECONDS)
-    files = EventFiles(home.events, store.triggers, target, clock, ring, source_of)
+    files = EventFiles(home.events, store.triggers, target, clock, ring, source_of, timezone)
     file, settings = home.data / "HEARTBEAT.md", store.settings
     heartbeat = Heartbeat(file, target, settings, clock, source_of, minutes)
     async with anyio.create_task_group() as tasks:

@@ -1,17 +1,23 @@
 """Budgets: a friendly stop before a ceiling is broken, a note before that, and an owner who can lift it."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.scenarios.kit import calls, echo
 
 from shoal.domain.commands import CommandRequest
 from shoal.domain.events import LimitReached, TurnFinished, TurnStarted
-from shoal.domain.messages import TOKENS_MAX, Author, Usage
+from shoal.domain.messages import Author, Usage
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Refusal, Reply, Seen
 from shoal.testing.scenario import World, scenario
+from shoal.turn.budget import Gauge
+from shoal.turn.spending import LOW_SHARE
 
+ECHOED = '{"text": "x"}'
 PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " * 60
 
 
@@ -44,29 +50,50 @@ async def test_a_call_that_could_break_a_ceiling_is_not_made(tmp_path: Path, cei
         assert finished.outcome == "limit"
 
 
-@pytest.mark.parametrize("counted", [-5_000_000, 10**20])
-async def test_what_a_server_counts_gives_nothing_back_and_costs_no_answer(tmp_path: Path, counted: int) -> None:
-    model = FakeModel(Reply("hello", usage=Usage(counted, counted)), Reply("again", usage=Usage(10, 10)))
+@pytest.mark.parametrize("counted", [-5_000_000, 0, 7, 10**12, 10**20])
+async def test_a_report_that_cannot_be_true_is_charged_as_an_estimate(tmp_path: Path, counted: int) -> None:
+    model = FakeModel(Reply(PARAGRAPH, usage=Usage(counted, counted)), Reply("again", usage=Usage(50_000, 10)))
     async with scenario(tmp_path, model) as world:
-        for text in ("hello", "again"):
-            await world.ada.says("hi")
-            await world.ada.sees(text)
+        await world.ada.says("hi")
+        await world.ada.sees("The quick brown fox")
         (row,) = await world.app.store.ledger.usage()
-        expected = 10 + (0 if counted < 0 else TOKENS_MAX)
-        assert (row.usage.input_tokens, row.usage.output_tokens) == (expected, expected)
+        request = model.requests[0]
+        assert row.usage.input_tokens == pytest.approx(Gauge().request(request), rel=0.1)
+        assert len(PARAGRAPH) // 5 < row.usage.output_tokens < len(PARAGRAPH)
+        assert row.usage.estimated == 1
+        await world.ada.says("hi")
+        await world.ada.sees("again")
+        (after,) = await world.app.store.ledger.usage()
+        assert after.usage.input_tokens - row.usage.input_tokens == 50_000
+        assert (after.calls, after.usage.estimated) == (2, 1)
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    st.lists(st.sampled_from([-1, 0, 1, 5, 900, 10**7 + 1, 10**12, 10**18]), min_size=5, max_size=5),
+    st.sampled_from(["tokens_per_turn", "tokens_per_day"]),
+)
+async def test_no_report_lets_a_turn_pass_its_ceiling(counts: list[int], ceiling: str) -> None:
+    """A turn that calls a tool for ever, whatever the server counts."""
+    model = FakeModel(script=lambda seen: Reply(calls=calls("echo", arguments=ECHOED).calls, usage=Usage(*counts)))
+    with TemporaryDirectory() as folder:
+        async with scenario(Path(folder), model, tools=(echo,), settings=budget(**{ceiling: 15_000})) as world:
+            await world.ada.says("hi")
+            await world.ada.sees("I stopped: the budget")
+            assert sum(map(Gauge().request, model.requests)) * LOW_SHARE < 15_000
 
 
 async def test_what_an_answer_took_is_recorded_once_whatever_it_asks_for(tmp_path: Path) -> None:
     answers = [
-        Reply(calls=calls(*["echo"] * count, arguments='{"text": "x"}').calls, usage=Usage(10**count, count))
+        Reply(calls=calls(*["echo"] * count, arguments='{"text": "x"}').calls, usage=Usage(10**count * 9_000, 100))
         for count in (1, 2, 3)
     ]
-    model = FakeModel(*answers, Reply("done", usage=Usage(5, 5)))
+    model = FakeModel(*answers, Reply("done", usage=Usage(9_000, 100)))
     async with scenario(tmp_path, model, tools=[echo]) as world:
         await world.ada.says("hi")
         await world.ada.sees("done")
         (row,) = await world.app.store.ledger.usage()
-        assert (row.calls, row.usage.input_tokens, row.usage.output_tokens) == (4, 1115, 11)
+        assert (row.calls, row.usage.input_tokens, row.usage.output_tokens) == (4, 1111 * 9_000, 400)
 
 
 async def test_a_turn_stops_between_its_steps(tmp_path: Path) -> None:
@@ -79,13 +106,13 @@ async def test_a_turn_stops_between_its_steps(tmp_path: Path) -> None:
 
 
 async def test_what_was_used_counts_and_what_was_set_aside_does_not(tmp_path: Path) -> None:
-    model = FakeModel(used("one", 7), used("two", 8))
+    model = FakeModel(used("one", 70_000), used("two", 80_000))
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
         for text in ("one", "two"):
             await world.ada.says("hi")
             await world.ada.sees(text)
         (day,) = await world.app.store.budget.standings()
-        assert (day.scope, day.tokens) == ("day", 15)
+        assert (day.scope, day.tokens) == ("day", 150_002)
 
 
 async def test_at_four_fifths_a_person_is_told_once_and_the_model_knows(tmp_path: Path) -> None:
@@ -182,13 +209,13 @@ async def test_a_call_that_never_began_costs_nothing(tmp_path: Path) -> None:
 
 
 async def test_describing_a_saved_conversation_is_paid_for(tmp_path: Path) -> None:
-    model = FakeModel(used("hello", 10), used("They greeted.", 70))
+    model = FakeModel(used("hello", 10_000), used("They greeted.", 70_000))
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
         saved = await world.app.snapshots.save(world.ada.thread)
         assert saved.description == "They greeted."
-        assert [one.tokens for one in await world.app.store.budget.standings()] == [80]
+        assert [one.tokens for one in await world.app.store.budget.standings()] == [80_006]
         assert [row.calls for row in await world.app.store.ledger.usage()] == [2]
 
 
@@ -242,23 +269,23 @@ async def test_fifty_threads_at_once_never_break_a_ceiling(tmp_path: Path) -> No
         ]
         assert outcomes.count("done") == len(model.requests) < 50
         assert outcomes.count("limit") == 50 - len(model.requests)
-        assert day.tokens == 3000 * len(model.requests) <= 20_000 + 3000
+        assert day.tokens == 3001 * len(model.requests) <= 20_000 + 3001
 
 
 async def test_status_tells_only_of_ceilings_that_count_here(tmp_path: Path) -> None:
     settings = budget(tokens_per_thread_day=1_000_000, tokens_per_user_day=1_000_000)
-    async with scenario(tmp_path, FakeModel(used("hello", 7), used("hi", 7)), settings=settings) as world:
+    async with scenario(tmp_path, FakeModel(used("hello", 70_000), used("hi", 70_000)), settings=settings) as world:
         for person in (world.ada, world.person("bob", "2")):
             await person.says("hi")
             await world.happens(person.thread, "turn_finished")
-        assert (await world.ada.asks("/status")).count("999,993 of 1,000,000") == 1
+        assert (await world.ada.asks("/status")).count("929,998 of 1,000,000") == 1
 
 
 async def test_status_says_what_was_spent_and_what_is_left(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(used("hello", 7)), settings=budget(tokens_per_day=1_000_000)) as world:
+    async with scenario(tmp_path, FakeModel(used("hello", 70_000)), settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
         author, now = Author("ada", trusted=True), world.app.clock.now()
         status = await world.app.commands.command(CommandRequest(world.ada.thread, author, "status", "", "k", now))
-        assert "Today, in all conversations: 1 model call, 7 tokens." in status
-        assert "Left: 999,993 of 1,000,000 tokens (all together today)." in status
+        assert "Today, in all conversations: 1 model call, 70,002 tokens." in status
+        assert "Left: 929,998 of 1,000,000 tokens (all together today)." in status

@@ -38,7 +38,7 @@ def drops(home: Path, **event: str) -> None:
 async def test_a_reminder_comes_to_who_asked_for_it(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel("Time to stretch!")
     async with playing(stand, tmp_path, model) as scene:
-        assert "is due at 2026-01-05T09:0" in await scene.ada.asks("/remind in 1 minutes stretch")
+        assert "is due at 2026-01-05 09:0" in await scene.ada.asks("/remind in 1 minutes stretch")
         assert "stretch" in await scene.ada.asks("/remind list")
         assert "Nothing is scheduled" in await scene.bob.asks("/remind list")
         await scene.ada.sees("Time to stretch!")

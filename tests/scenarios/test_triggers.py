@@ -72,7 +72,7 @@ async def test_people_and_the_agent_see_and_cancel_the_same_schedules(tmp_path: 
         await world.ada.says("every morning")
         await world.ada.sees("Made.")
         told = await world.ada.asks("/remind in 2 hours stretch")
-        assert "is due at 2026-01-05T11:00" in told
+        assert "is due at 2026-01-05 11:00 UTC" in told
         listed = await world.ada.asks("/remind list")
         assert "stand up" in listed
         assert "stretch" in listed

@@ -25,8 +25,8 @@ default, so that an empty file, or none, works. What counts, strongest first:
 
 1. options of the command, such as `--port`;
 2. variables `SHOAL_SECTION__KEY`, deeper keys by further `__`: `SHOAL_TURNS__STEPS_MAX=40`,
-   `SHOAL_PLATFORMS__TELEGRAM__TOKEN=…`. A value is read as TOML where the key can hold it (`true`, `3`, `["a", "b"]`),
-   else as text; a list of text may be written with commas;
+   `SHOAL_PLATFORMS__TELEGRAM__TOKEN=…`; and `SHOAL_TIMEZONE`. A value is read as TOML where the key can hold it
+   (`true`, `3`, `["a", "b"]`), else as text; a list of text may be written with commas;
 3. the file;
 4. the variables that other tools use too, listed at the end.
 
@@ -123,6 +123,8 @@ def default_text(kind: type[msgspec.Struct], key: Key) -> str:
             return "none"
         case dict():
             return "`{}`"
+        case None:
+            return "none"
         case _:
             return "`[]`"
 
@@ -130,8 +132,8 @@ def default_text(kind: type[msgspec.Struct], key: Key) -> str:
 def reference() -> str:
     """The whole page."""
     parts = [HEAD]
-    for path, kind in sections():
-        about = " ".join((inspect.getdoc(kind) or "").split())
+    for path, kind in [("", Config), *sections()]:
+        about = " ".join((inspect.getdoc(kind) or "").split()) if path else "They stand before the first table."
         rows = [
             f"| `{key.name}` | {'a secret' if bare(key.hint) is Secret else _cell(allowed(key.hint))} "
             f"| {_cell(default_text(kind, key))} | {_cell(descriptions(kind).get(key.name, ''))} |"
@@ -139,7 +141,8 @@ def reference() -> str:
             if not is_table(key)
         ]
         head = ["| key | allowed | default | |", "|---|---|---|---|"] if rows else []
-        parts.append("\n".join([f"## `[{path}]`\n", f"{about}\n", *head, *rows]) + "\n")
+        title = f"## `[{path}]`" if path else "## Keys without a table"
+        parts.append("\n".join([f"{title}\n", f"{about}\n", *head, *rows]) + "\n")
     rows = [f"| `{variable}` | `{'.'.join(path)}` |" for variable, path in USUAL_VARIABLES.items()]
     rows += [
         f"| `{variable}` | `platforms.{platform}.{key}` |"

@@ -32,6 +32,7 @@ import anyio
 import msgspec
 
 from shoal.actors.prompt_inputs import Attachments, Backfill
+from shoal.actors.timezones import TimeZones
 from shoal.actors.voice import VoiceService
 from shoal.agents.children import Children
 from shoal.agents.registry import AgentRegistry
@@ -153,6 +154,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     attachments: Attachments
     backfill: Backfill
     voice: VoiceService
+    timezones: TimeZones
     links: Links
     folders: Folders
     pause_seconds: float
@@ -401,7 +403,8 @@ class Actor:
             audience = msgspec.structs.replace(audience, everywhere=everywhere)
         if audience.guest:
             agent = as_guest(agent, chat)
-        return TurnScope(agent, asker, audience, caller, speaks_in)
+        timezone = await services.timezones.of(asker, agent)
+        return TurnScope(agent, asker, audience, caller, speaks_in, timezone)
 
     async def _close(self, view: ThreadView, *events: EventData) -> None:
         """Journal what a cancelled or failed turn leaves, with a result for every call."""

@@ -13,6 +13,7 @@ import msgspec
 from shoal.actors.actor import AUDIENCE
 from shoal.actors.memory import MemoryCommands
 from shoal.actors.orchestrator import CHOOSES_NO_MODEL, Orchestrator
+from shoal.actors.timezones import TimeZones
 from shoal.actors.undo import LAST_TURN, LAST_UNDO
 from shoal.actors.voice import VoiceService
 from shoal.agents.folder import KEYS
@@ -23,7 +24,7 @@ from shoal.agents.snapshots import ConversationSnapshots
 from shoal.domain.agents import HEARD, AgentSpec, describe_work
 from shoal.domain.cards import SHORT_ID_CHARS
 from shoal.domain.checkpoints import ChangedSince
-from shoal.domain.clock import Clock, iso, to_micros
+from shoal.domain.clock import Clock, to_micros
 from shoal.domain.commands import COMMANDS, CommandRequest
 from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError, StoreError
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, thread_address
@@ -32,7 +33,9 @@ from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ONCE
 from shoal.domain.speech import VOICE_MODES
-from shoal.domain.triggers import REMIND_USAGE, NewTrigger, Trigger, parse_reminder, parse_when
+from shoal.domain.triggers import NewTrigger, Trigger, in_words
+from shoal.domain.when import REMIND_USAGE, parse_reminder
+from shoal.domain.zones import local_time, zone_named
 from shoal.permissions.access import Links
 from shoal.permissions.profiles import Profile
 from shoal.store.store import Store
@@ -64,6 +67,7 @@ SETTINGS_USAGE = (
 CONTEXT_USAGE = (
     "`/context [show]`, `/context clear`, `/context save [DESCRIPTION]`, `/context history`, `/context restore ID`"
 )
+TIMEZONE_USAGE = "`/timezone Europe/Berlin`; `/timezone default` takes your choice back"
 VOICE_USAGE = "`/voice on`, `/voice off`, `/voice auto`: when you speak to me"
 THREAD_USAGE = "`/thread list`, `/thread kill ID`, `/thread history ID`"
 _OPEN_VERBS = ("", "show", "list")
@@ -96,10 +100,12 @@ class CommandRouter:
         known_models: Callable[[], Sequence[str]],
         processes: Callable[[str, str], Awaitable[Sequence[str]]],
         voice: VoiceService,
+        timezones: TimeZones,
         memory: MemoryBook,
         profile_of: Callable[[AgentSpec, Asker], Profile],
     ) -> None:
         self._voice = voice
+        self._timezones = timezones
         self._orchestrator = orchestrator
         self._store = store
         self._agents = agents
@@ -124,6 +130,7 @@ class CommandRouter:
             "undo": self.undo,
             "remind": self.remind,
             "voice": self.voice,
+            "timezone": self.timezone,
             "memory": MemoryCommands(memory, store, links, partial(agent_here, store, agents), profile_of).memory,
         }
 
@@ -183,10 +190,12 @@ class CommandRouter:
                 found = await self._store.journal.thread(thread)
                 if found is None:
                     return "Nothing was said here yet."
+                zone = await self._zone(asked)
                 doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
                 agent = found.agent or "not chosen yet"
                 said = f"{counted(await self._store.snapshots.messages(thread), 'message')} in this conversation"
-                line = f"{doing}; {found.queued} waiting. Agent {agent}. {said}, last active {_at(found.updated_at)}."
+                active = f"last active {_at(found.updated_at, zone)}; it is {_at(self._clock.now(), zone)} now"
+                line = f"{doing}; {found.queued} waiting. Agent {agent}. {said}, {active}."
                 standings = await self._store.budget.standings()
                 if self._links.audience(asked.asker, asked.author, thread).guest:
                     own = [one for one in standings if one.scope == f"thread:{thread}"]
@@ -243,9 +252,9 @@ class CommandRouter:
                 saved = await self._snapshots.save(thread, rest)
                 return f"Saved {counted(saved.messages, 'message')} as `{saved.id[-6:]}`: {saved.description}"
             case "history":
-                saved = await self._snapshots.history(thread)
+                saved, zone = await self._snapshots.history(thread), await self._zone(asked)
                 lines = [
-                    f"{number}. `{one.id[-6:]}` {_at(one.created_at)}: {one.description}"
+                    f"{number}. `{one.id[-6:]}` {_at(one.created_at, zone)}: {one.description}"
                     for number, one in enumerate(saved, 1)
                 ]
                 return _listed(lines, "Nothing was saved in this channel.")
@@ -260,23 +269,23 @@ class CommandRouter:
         match asked.argument.split():
             case [] | ["list"]:
                 spec = await agent_here(self._store, self._agents, asked.thread)
-                within, here = self._within(asked), place_of(asked.thread)
+                within, here, zone = self._within(asked), place_of(asked.thread), await self._zone(asked)
                 channels = (within,) if within else ()
                 lines: list[str] = []
                 for info in await self._store.journal.threads(THREADS_READ_MAX, agent=spec.name, channels=channels):
                     name = info.thread.rpartition(":")[2] if place_of(info.thread) == here else info.thread
                     state = "at work" if info.open_turn else "idle"
                     queued = f", {info.queued} waiting" if info.queued else ""
-                    lines.append(f"- `{name}` {short_line(info.title)} ({state}{queued}, {_at(info.updated_at)})")
+                    lines.append(f"- `{name}` {short_line(info.title)} ({state}{queued}, {_at(info.updated_at, zone)})")
                 return _listed(lines, f"{spec.name} has no threads here.")
             case ["kill", name]:
                 thread = await self._named(asked, name)
                 receipt = await self._orchestrator.send(Abort(thread, asked.author, all_queued=True))
                 return f"Stopping {thread}." if receipt.delivered else f"Nothing is running in {thread}."
             case ["history"]:
-                return await self._history(asked.thread)
+                return await self._history(asked.thread, await self._zone(asked))
             case ["history", name]:
-                return await self._history(await self._named(asked, name))
+                return await self._history(await self._named(asked, name), await self._zone(asked))
             case _:
                 return f"Usage: {THREAD_USAGE}."
 
@@ -349,12 +358,13 @@ class CommandRouter:
 
     async def undo(self, asked: CommandRequest) -> str:
         """/undo: what the last turn did to files; `last`, a number or an id restores them, `back` takes that back."""
+        zone = await self._zone(asked)
         undo, hows = self._orchestrator.undo, dict[str, ChangedSince](keep="keep", overwrite="overwrite")
         match asked.argument.split():
             case []:
                 shown = changes_text(await undo.show(asked.thread, LAST_TURN, asked.asker))
                 earlier = [
-                    f"\n- `/undo {number}` {_at(row.began_at)}, {f'{count} files' if count != 1 else '1 file'}"
+                    f"\n- `/undo {number}` {_at(row.began_at, zone)}, {f'{count} files' if count != 1 else '1 file'}"
                     for number, (row, count) in enumerate(await undo.undoable(asked.thread, UNDOABLE_MAX), 1)
                     if number > 1
                 ]
@@ -413,7 +423,7 @@ class CommandRouter:
         """What the ids of the threads begin with that whoever asks may see."""
         return self._links.audience(asked.asker, asked.author, asked.thread).within(asked.thread)
 
-    async def _history(self, thread: ThreadId) -> str:
+    async def _history(self, thread: ThreadId, zone: str) -> str:
         stored = await self._store.journal.steps(thread)
         if not stored:
             return f"No steps are recorded for {thread}."
@@ -422,7 +432,7 @@ class CommandRouter:
         if len(stored) > LINES_MAX:
             head += f"; the last {LINES_MAX}"
         lines = [
-            f"- {_at(one.started_at)} step {one.number}: {short_line(one.description)}, "
+            f"- {_at(one.started_at, zone)} step {one.number}: {short_line(one.description)}, "
             f"{duration_text(one.duration_ms)}"
             for one in (kept.step for kept in stored[-LINES_MAX:])
         ]
@@ -438,12 +448,11 @@ class CommandRouter:
         if word.lower() == "list":
             lines: list[str] = []
             for one in scheduled:
-                zone = f" {one.spec.timezone}" if one.spec.kind == "periodic" else ""
-                state = f"next {iso(one.next_at)}" if one.state == "active" and one.next_at else one.state
+                words = f"{in_words(one.spec.schedule)}, " if one.spec.kind == "periodic" else ""
+                due = _at(one.next_at, one.spec.timezone) if one.next_at else ""
+                state = f"next {due}" if one.state == "active" and due else one.state
                 why = f" ({one.error})" if one.error else ""
-                lines.append(
-                    f"- `{one.id[-6:]}` `{one.spec.schedule}`{zone}, {state}: {short_line(one.spec.text)}{why}"
-                )
+                lines.append(f"- `{one.id[-6:]}` {words}{state}: {short_line(one.spec.text)}{why}")
             return "\n".join(lines) or "Nothing is scheduled here."
         if word.lower() == "cancel":
             end = rest.strip()
@@ -452,24 +461,38 @@ class CommandRouter:
                 raise NotFound(f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what there is.")
             await self._store.triggers.remove(fitting[0].id)
             return f"Cancelled: {short_line(fitting[0].spec.text)}"
-        wanted = parse_reminder(asked.argument)
+        wanted = parse_reminder(asked.argument, await self._zone(asked), self._clock.now())
         if len(scheduled) >= REMINDERS_MAX:
             raise Conflict(
                 f"{REMINDERS_MAX} things are scheduled here already. `/remind list` shows them; cancel some."
             )
-        moment = parse_when(wanted.when, wanted.timezone, self._clock.now())
         spec = NewTrigger(
-            kind=moment.kind,
-            schedule=moment.schedule,
+            kind=wanted.when.kind,
+            schedule=wanted.when.schedule,
             text=wanted.text,
             author=asked.author,
             tainted_by="",
             thread=asked.thread,
-            timezone=wanted.timezone,
+            timezone=wanted.when.timezone,
         )
         added = await self._add_trigger(spec)
         assert added.next_at is not None
-        return f"`{added.id[-6:]}` is due at {iso(added.next_at)}: {short_line(wanted.text)}"
+        due = _at(added.next_at, spec.timezone)
+        again = f", then {in_words(spec.schedule)}" if spec.kind == "periodic" else ""
+        return f"`{added.id[-6:]}` is due at {due}{again}: {short_line(wanted.text)}"
+
+    async def timezone(self, asked: CommandRequest) -> str:
+        """/timezone: whose clock counts for whoever asks. Raises InvalidInput with the nearest names."""
+        word = asked.argument.strip()
+        if word.lower() == "help":
+            return f"Usage: {TIMEZONE_USAGE}."
+        if word:
+            await self._timezones.choose(asked.asker, "" if word.lower() in ("default", "none", "off") else word)
+        zone = await self._zone(asked)
+        return f"Your time zone is {zone}; it is {_at(self._clock.now(), zone)}. Usage: {TIMEZONE_USAGE}."
+
+    async def _zone(self, asked: CommandRequest) -> str:
+        return await self._timezones.of(asked.asker, await agent_here(self._store, self._agents, asked.thread))
 
 
 class AgentCommands(msgspec.Struct, frozen=True, eq=False):
@@ -648,5 +671,5 @@ def _listed(lines: Sequence[str], nothing: str) -> str:
     return "\n".join(lines) or nothing
 
 
-def _at(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
+def _at(moment: datetime, timezone: str) -> str:
+    return local_time(moment.astimezone(zone_named(timezone)))

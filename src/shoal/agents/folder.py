@@ -21,6 +21,7 @@ from shoal.domain.regular_files import decode_settings, read_regular, read_regul
 from shoal.domain.schema import refusal
 from shoal.domain.toml_text import find_statement
 from shoal.domain.untrusted import BAD_TOML, UNREADABLE
+from shoal.domain.zones import zone_named
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 FILE = "agent.toml"
@@ -51,6 +52,7 @@ class AgentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     taint: bool = True
     idle_minutes: float = 0.0
     budget: AgentBudget = AgentBudget()
+    timezone: str = ""
 
 
 KEYS = (
@@ -92,12 +94,21 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
         if all(isinstance(one, dict) for one in budgets):
             ceilings, its_own = cast("tuple[dict[str, object], dict[str, object]]", budgets)
             own["budget"] = {**ceilings, **its_own}
-        return msgspec.convert({**shared, **own}, AgentFile)
+        return _checked(msgspec.convert({**shared, **own}, AgentFile), folder)
     except FileNotFoundError:
         return msgspec.convert(dict(shared), AgentFile)
     except (*BAD_TOML, *UNREADABLE) as error:
         why = refusal(error, AgentFile, table="a table")
         raise InvalidInput(f"{folder.name}/{FILE}: {why}. Correct the file; it takes effect at once.") from error
+
+
+def _checked(file: AgentFile, folder: Path) -> AgentFile:
+    """The settings, if their time zone exists. Raises InvalidInput."""
+    try:
+        zone_named(file.timezone or "UTC")
+    except InvalidInput as error:
+        raise InvalidInput(f"{folder.name}/{FILE}: `timezone`: {error}") from error
+    return file
 
 
 def _settings(file: Path) -> bytes:
@@ -211,7 +222,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
         lines.insert(end, f"{key} = {_literal(key, value)}")
     content = "\n".join(lines) + "\n"
     try:
-        msgspec.convert(tomllib.loads(content), AgentFile)
+        _checked(msgspec.convert(tomllib.loads(content), AgentFile), folder)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         why = refusal(error, AgentFile, table="a table")
         raise InvalidInput(f"{key} cannot be {value[:200]!r}: {why}.") from error

@@ -25,6 +25,7 @@ from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.markup import counted
 from shoal.domain.regular_files import ensure_folder, unusable
 from shoal.domain.settings import Config
+from shoal.domain.zones import zone_named
 from shoal.store.agents import AgentStore
 
 log = logging.getLogger(__name__)
@@ -145,6 +146,7 @@ class AgentDefaults(msgspec.Struct, frozen=True):
     fallback: tuple[str, ...] = ()
     max_output_tokens: int = 4096
     temperature: float | None = None
+    timezone: str = "UTC"
 
     @classmethod
     def of(cls, config: Config, model: str) -> Self:
@@ -155,6 +157,7 @@ class AgentDefaults(msgspec.Struct, frozen=True):
             fallback=config.model.fallback,
             max_output_tokens=config.model.max_output_tokens,
             temperature=None if config.model.temperature == 1.0 else config.model.temperature,
+            timezone=config.zone,
         )
 
 
@@ -270,6 +273,7 @@ class AgentRegistry:
                 taint=file.taint,
                 idle_minutes=file.idle_minutes,
                 budget=file.budget,
+                timezone=zone_named(file.timezone).key if file.timezone else defaults.timezone,
             )
             kept = _LoadedAgent(path, stamp, own, spec)
             self._read[name] = kept

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS
-from shoal.domain.errors import ConfigError
+from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.ids import OWN_PLATFORMS, SUBAGENTS
 from shoal.domain.settings import MCP_NAME, SANDBOX_KINDS, Config, PermissionsSettings
 from shoal.domain.settings_platforms import MatrixSettings, SlackSettings, TelegramSettings
+from shoal.domain.zones import zone_named
 from shoal.extensions import extensions
 
 Found: TypeAlias = tuple[tuple[str, ...], str]
@@ -27,6 +28,13 @@ NEEDED = {
 
 def check(config: Config) -> Iterator[Found]:
     """Everything that is wrong between keys."""
+    zones = {("timezone",): config.timezone}
+    zones |= {("access", "people", name, "timezone"): person.timezone for name, person in config.access.people.items()}
+    for key, timezone in zones.items():
+        try:
+            zone_named(timezone or "UTC")
+        except InvalidInput as error:
+            yield key, f"cannot be used: {error}".rstrip(".")
     for name, provider in config.providers.items():
         if "/" in name:
             yield ("providers", name), "has a / in its name; allowed: a name without, as in NAME/MODEL"
@@ -34,6 +42,10 @@ def check(config: Config) -> Iterator[Found]:
             known = ", ".join(PROVIDER_KINDS)
             yield ("providers", name, "kind"), f'is "{provider.kind}"; allowed: {known}, or that of an extension'
         yield from _headers(("providers", name, "headers"), provider.headers)
+        prices = {("price",): provider.price, **{("prices", model): price for model, price in provider.prices.items()}}
+        for key, price in prices.items():
+            if isinstance(price, dict) and "input" not in price:
+                yield ("providers", name, *key), "has no input; allowed: a number, or a table with at least input"
         if provider.kind == "local" and not provider.model_file:
             yield ("providers", name, "model_file"), "is missing; allowed: the path of a GGUF file"
     try:

@@ -26,6 +26,8 @@ Table: TypeAlias = dict[str, object]
 NO_OVERRIDES: Mapping[str, object] = {}
 PREFIX = "SHOAL_"
 SEPARATOR = "__"
+TIMEZONE = "SHOAL_TIMEZONE"
+"""The only variable of a key that is in no section."""
 ID_LISTS = ("allow", "channels", "approvers")
 """Keys that hold ids, which people like to write as numbers."""
 
@@ -155,7 +157,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
         del draft.content["home"]
         draft.complain(("home",), "is not a key of the file; pass --home DIR or set SHOAL_HOME")
     for name in sorted(environ):
-        if name.startswith(PREFIX) and SEPARATOR in name:
+        if name.startswith(PREFIX) and (SEPARATOR in name or name == TIMEZONE):
             path = tuple(part.lower() for part in name.removeprefix(PREFIX).split(SEPARATOR))
             draft.put(path, parse_variable(path, environ[name]), f"environment variable {name}")
     for dotted, value in overrides.items():

@@ -49,6 +49,7 @@ class AgentSpec(msgspec.Struct, frozen=True):
     taint: bool = True
     idle_minutes: float = 0.0
     budget: AgentBudget = AgentBudget()
+    timezone: str = "UTC"
 
 
 GUESTS = "guests"

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from shoal.domain.ids import format_ulid
+from shoal.domain.zones import zone_named
 
 
 class Clock(Protocol):
@@ -20,6 +21,10 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """The present, aware, UTC."""
+        ...
+
+    def local(self) -> datetime:
+        """The present in the time zone of the configuration, by which days begin and end."""
         ...
 
     def monotonic(self) -> float:
@@ -40,10 +45,16 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The machine's own time. `timezone` is an IANA name."""
+
+    def __init__(self, timezone: str = "UTC") -> None:
+        self._timezone = timezone
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def local(self) -> datetime:
+        return datetime.now(zone_named(self._timezone))
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -93,15 +104,6 @@ def to_micros(at: datetime) -> int:
 
 def from_micros(micros: int) -> datetime:
     return datetime.fromtimestamp(micros // 1_000_000, UTC).replace(microsecond=micros % 1_000_000)
-
-
-def local_zone() -> str:
-    """The IANA name of this machine's time zone; UTC where it is not known."""
-    if name := os.environ.get("TZ", "").removeprefix(":"):
-        return name
-    with contextlib.suppress(OSError):
-        return os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2] or "UTC"
-    return "UTC"
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

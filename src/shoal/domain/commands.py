@@ -70,6 +70,7 @@ COMMANDS: dict[str, CommandSpec] = {
         CommandSpec("agent", "who answers: list, make, bind, configure", "[list|create|bind|config|destroy …]", True),
         CommandSpec("settings", "model and permissions of this place", "[show|model NAME|permissions PROFILE]", True),
         CommandSpec("memory", "what I remember here; forget or correct it", "[WORDS|forget ID|amend ID TEXT|undo]"),
+        CommandSpec("timezone", "your time zone, for reminders and what I tell of times", "[NAME]"),
     )
 }
 """By name. Whoever adds a row writes what it does in `actors/commands.py` or beside it, and adds it last: Google Chat's

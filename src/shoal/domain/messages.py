@@ -446,13 +446,15 @@ TOKENS_MAX = 1_000_000_000
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens of one model call. `input_tokens` includes the cached ones."""
+    """Tokens of model calls. `input_tokens` includes the cached ones. `estimated`: for how many of the calls the
+    provider reported no usable numbers, so that some of these are estimates."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    estimated: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(*map(add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))

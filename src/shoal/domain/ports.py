@@ -226,7 +226,7 @@ class ToolServices(Protocol):
 
 class ToolContext(msgspec.Struct, frozen=True):
     """Where and for whom a call runs. Built by the executor, never from a model's words. `tools` are those that the
-    agent has here and no profile hides."""
+    agent has here and no profile hides; `timezone` is that of whoever asks."""
 
     thread: ThreadId
     turn: TurnId
@@ -240,6 +240,7 @@ class ToolContext(msgspec.Struct, frozen=True):
     services: ToolServices
     purpose: Purpose
     tools: Callable[[], tuple[ToolSpec, ...]] = tuple
+    timezone: str = "UTC"
 
     @property
     def chat(self) -> ThreadId:

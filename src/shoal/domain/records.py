@@ -280,7 +280,8 @@ class PastCheck(msgspec.Struct, frozen=True):
 
 class Spend(msgspec.Struct, frozen=True):
     """One finished model call's use; `usd` is None when the price is unknown. It settles its `reservation`, and counts
-    against `ceilings` where that has lapsed: the call took longer than it stands, or the wall clock was set.
+    against `ceilings` where that has lapsed: the call took longer than it stands, or the wall clock was set. An empty
+    `day` is that in UTC.
     """
 
     id: str
@@ -291,6 +292,7 @@ class Spend(msgspec.Struct, frozen=True):
     usd: float | None = None
     reservation: str = ""
     ceilings: tuple[Ceiling, ...] = ()
+    day: str = ""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -542,13 +544,15 @@ class UsageRow(msgspec.Struct, frozen=True):
 
 
 class ThreadUsage(msgspec.Struct, frozen=True):
-    """Spend summed over a thread; `usd` is None when no call had a price."""
+    """Spend summed over a thread; `usd` is None when no call had a price. `estimated` counts the calls whose tokens are
+    estimates."""
 
     thread: ThreadId
     calls: int
     tokens: int
     cached_tokens: int
     usd: float | None
+    estimated: int = 0
 
 
 class StoredStep(msgspec.Struct, frozen=True):

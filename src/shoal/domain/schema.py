@@ -153,6 +153,8 @@ def allowed(hint: Hint) -> str:
     if get_origin(plain) is Literal:
         *most, last = [f'"{value}"' for value in get_args(plain)]
         return f"{', '.join(most)} or {last}" if most else last
+    if get_origin(plain) is dict and get_origin(get_args(plain)[0]) is Literal:
+        return f"a table with {', '.join(map(str, get_args(get_args(plain)[0])))}, each {allowed(get_args(plain)[1])}"
     entry = list_of(plain)
     if entry is not None and not is_section(entry):
         return f"a list of {'text values' if takes_text(entry) else 'values'}"

@@ -6,7 +6,7 @@ Each key's default and description are what docs/configuration.md shows; `shoal.
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -15,6 +15,7 @@ from shoal.domain.secret import NO_SECRET, Secret
 from shoal.domain.section import URL_OR_EMPTY, Section
 from shoal.domain.settings_platforms import PlatformsSettings
 from shoal.domain.speech import SpeechSettings
+from shoal.domain.zones import local_zone, zone_named
 
 
 class ModelSettings(Section, frozen=True, kw_only=True):
@@ -32,6 +33,11 @@ class ModelSettings(Section, frozen=True, kw_only=True):
     """Further models, tried in order when a provider is down or out of quota."""
     outage_seconds: Annotated[float, Meta(ge=0)] = 3600.0
     """How long a person's message waits for a model that is down, busy or out of reach, in seconds; 0 fails at once."""
+
+
+DollarsPerMillion: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
+Price: TypeAlias = DollarsPerMillion | dict[Literal["input", "output", "cached", "cache_write"], DollarsPerMillion]
+"""US dollars a million tokens, for all of them or by kind. A kind that is not named costs what input does."""
 
 
 class ProviderSettings(Section, frozen=True, kw_only=True):
@@ -52,6 +58,11 @@ class ProviderSettings(Section, frozen=True, kw_only=True):
     """Longest silence within one answer, in seconds; five times as long where the server keeps the connection open."""
     model_file: str = ""
     """For kind local: the GGUF file, absolute or below the home directory."""
+    price: Price | None = None
+    """US dollars a million tokens, a number or { input = 0.5, output = 1.5, cached = 0.05 }; 0 is a price. Without it
+    the public price lists count where they know the model; kind local and Ollama are free."""
+    prices: dict[str, Price] = {}
+    """The same for single models, by name: { "qwen3-32b" = { input = 0.2, output = 0.6 } }."""
 
 
 class DatabaseSettings(Section, frozen=True, kw_only=True):
@@ -274,9 +285,11 @@ class LinkedPerson(Section, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ()
     """Roles the person has on all platforms, beside those a platform gives."""
     usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars the person may spend a day (UTC), in the place of budget.usd_per_user_day; 0 leaves that in force."""
+    """US dollars the person may spend a day, in the place of budget.usd_per_user_day; 0 leaves that in force."""
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens the person may spend a day (UTC), in and out, in the place of budget.tokens_per_user_day."""
+    """Tokens the person may spend a day, in and out, in the place of budget.tokens_per_user_day."""
+    timezone: str = ""
+    """IANA name of the person's time zone; what they choose with /timezone counts more."""
 
 
 class AccessSettings(Section, frozen=True, kw_only=True):
@@ -292,25 +305,25 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
     usd_per_turn: Annotated[float, Meta(ge=0)] = 0.0
     """US dollars a turn."""
     usd_per_thread_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars a thread and day (UTC)."""
+    """US dollars a thread and day."""
     usd_per_user_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars a user and day (UTC)."""
+    """US dollars a user and day."""
     usd_per_agent_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars an agent and day (UTC)."""
+    """US dollars an agent and day."""
     usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars a day (UTC), all together."""
+    """US dollars a day, all together."""
     usd_total: Annotated[float, Meta(ge=0)] = 0.0
     """US dollars in all, ever."""
     tokens_per_turn: Annotated[int, Meta(ge=0)] = 0
     """Tokens a turn, in and out."""
     tokens_per_thread_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens a thread and day (UTC), in and out."""
+    """Tokens a thread and day, in and out."""
     tokens_per_user_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens a user and day (UTC), in and out."""
+    """Tokens a user and day, in and out."""
     tokens_per_agent_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens an agent and day (UTC), in and out."""
+    """Tokens an agent and day, in and out."""
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens a day (UTC), in and out, all together."""
+    """Tokens a day, in and out, all together."""
     tokens_total: Annotated[int, Meta(ge=0)] = 0
     """Tokens in all, ever, in and out."""
     unpriced: Literal["refuse", "allow"] = "refuse"
@@ -500,6 +513,9 @@ class Config(Section, frozen=True, kw_only=True):
     """The whole configuration. `home` is where it was read from; it is not a key of the file."""
 
     home: Path
+    timezone: str = ""
+    """IANA name of the time zone by which days begin and times are read and shown, such as Europe/Berlin. Empty takes
+    this machine's, or UTC where several machines share a database."""
     model: ModelSettings = ModelSettings()
     providers: dict[str, ProviderSettings] = {}
     database: DatabaseSettings = DatabaseSettings()
@@ -527,3 +543,10 @@ class Config(Section, frozen=True, kw_only=True):
     mcp: dict[str, McpServerSettings] = {}
     logging: LoggingSettings = LoggingSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+
+    @property
+    def zone(self) -> str:
+        """The IANA name of the time zone that counts."""
+        if self.timezone:
+            return zone_named(self.timezone).key
+        return "UTC" if self.database.url else local_zone()

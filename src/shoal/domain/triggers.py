@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, time, timedelta
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from shoal.domain.clock import iso
 from shoal.domain.errors import InvalidId, InvalidInput
 from shoal.domain.ids import ThreadId, make_thread_id, unopened
 from shoal.domain.messages import Author, Origin
+from shoal.domain.zones import zone_named
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -103,24 +104,17 @@ TEXT_CHARS_MAX = 20_000
 YEARS_MAX = 50
 """Further ahead nothing is looked for."""
 
-MACROS = {
+MACROS: Mapping[str, str] = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
     "@weekly": "0 0 * * 0",
     "@monthly": "0 0 1 * *",
     "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
 }
-
-_IN = re.compile(r"in (\d{1,6}|an?) ?(s|sec|second|m|min|minute|h|hour|d|day|w|week)s?", re.IGNORECASE)
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_FORMS = "an ISO time (2026-05-04T09:00), a wait (in 10 minutes) or a cron line (0 9 * * 1-5)"
-
-
-class When(msgspec.Struct, frozen=True):
-    """A schedule in the words of NewTrigger."""
-
-    kind: Literal["one-shot", "periodic"]
-    schedule: str
+SCHEDULE_CHARS_MAX = 200
+EXAMPLES = '"in 90 minutes", "tomorrow at 9" or "every weekday at 8:30"'
 
 
 def next_after(spec: NewTrigger, after: datetime) -> datetime | None:
@@ -140,13 +134,13 @@ def times_until(spec: NewTrigger, after: datetime, until: datetime, limit: int) 
     if spec.kind == "one-shot":
         at = next_after(spec, after)
         return [at] if at is not None and at < until else []
-    coming = (at for at in _cron_times(spec.schedule, zone_named(spec.timezone), after) if at > after)
+    coming = (at for at in cron_times(spec.schedule, zone_named(spec.timezone), after) if at > after)
     return list(islice(takewhile(lambda at: at < until, coming), limit))
 
 
 def next_cron(schedule: str, timezone: str, after: datetime) -> datetime | None:
     """The first instant of a cron line later than `after`, in UTC; None when there is none. Raises InvalidInput."""
-    return next((at for at in _cron_times(schedule, zone_named(timezone), after) if at > after), None)
+    return next((at for at in cron_times(schedule, zone_named(timezone), after) if at > after), None)
 
 
 def first_time(spec: NewTrigger, now: datetime) -> datetime:
@@ -177,63 +171,25 @@ def check(spec: NewTrigger) -> None:
     if spec.kind == "one-shot":
         single_time(spec.schedule, zone)
     else:
-        _simulation(spec.schedule, datetime(2000, 1, 1))  # noqa: DTZ001 (a wall time; only the line is checked)
-
-
-def parse_when(text: str, timezone: str, now: datetime) -> When:
-    """Understand what a person writes: `in 10 minutes`, an ISO time with or without offset, a cron line or `@daily`.
-
-    A single time comes back in UTC. Raises InvalidInput naming the forms, or when the time is past.
-    """
-    words = " ".join(text.split())
-    zone = zone_named(timezone)
-    waited = _IN.fullmatch(words)
-    if waited:
-        count = 1 if waited[1].lower().startswith("a") else int(waited[1])
-        seconds = count * _UNIT_SECONDS[waited[2][0].lower()]
-        if seconds > YEARS_MAX * 366 * 86_400:
-            raise InvalidInput(f"{words} is too far away: at most {YEARS_MAX} years.")
-        return When("one-shot", iso(now + timedelta(seconds=seconds)))
-    if words.startswith("@") or len(words.split()) == 5:
-        if next(_cron_times(words, zone, now), None) is None:
-            raise InvalidInput(f"The cron line {words!r} never comes. Check its day and month.")
-        return When("periodic", words)
-    at = single_time(words, zone)
-    if at <= now:
-        raise InvalidInput(f"The time {words} is past: it is {iso(now)} now. Give a later one.")
-    return When("one-shot", iso(at))
+        simulation_of(spec.schedule, datetime(2000, 1, 1))  # noqa: DTZ001 (a wall time; only the line is checked)
 
 
 def single_time(text: str, zone: "ZoneInfo") -> datetime:
     """An ISO 8601 time as an instant in UTC; without an offset it is a wall time in `zone`. Raises InvalidInput."""
     try:
         at = datetime.fromisoformat(text.strip())
-        return at.astimezone(UTC) if at.tzinfo is not None else _instant(at, zone)
+        return at.astimezone(UTC) if at.tzinfo is not None else instant(at, zone)
     except (ValueError, OverflowError):
-        raise InvalidInput(f"{text[:80]!r} is no time. Give {_FORMS}.") from None
+        raise InvalidInput(f"{text[:80]!r} is no time. Give an ISO 8601 time such as 2026-05-04T09:00.") from None
 
 
-def zone_named(name: str) -> "ZoneInfo":
-    """The time zone of an IANA name. Raises InvalidInput with the nearest known names."""
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
-
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, sorted(available_timezones()), n=3, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(near)}?" if near else " Give an IANA name such as Europe/Berlin."
-        raise InvalidInput(f"The time zone {name[:60]!r} is not known.{hint}") from None
-
-
-def _cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
+def cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
     """Instants of a cron line from about `after` on, never falling; some at the beginning may not be later than it."""
     wall = after.astimezone(zone).replace(tzinfo=None)
-    simulation = _simulation(line, wall)
+    simulation = simulation_of(line, wall)
     if simulation.parts[2] == "*":
         return _hourly(simulation, zone, after)
-    return (_instant(found, zone) for found in simulation)
+    return (instant(found, zone) for found in simulation)
 
 
 def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
@@ -250,13 +206,15 @@ def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterato
                 yield at
             at += timedelta(minutes=1)
         else:
-            at = _instant(datetime.combine(local.date() + timedelta(days=1), time()), zone)
+            at = instant(datetime.combine(local.date() + timedelta(days=1), time()), zone)
 
 
-def _simulation(line: str, start: datetime) -> "CronSim":
+def simulation_of(line: str, start: datetime) -> "CronSim":
     from cronsim import CronSim, CronSimError
 
     expression = MACROS.get(line.strip().lower(), line)
+    if len(line) > SCHEDULE_CHARS_MAX:
+        raise InvalidInput(f"A cron line has at most {SCHEDULE_CHARS_MAX} characters; {line[:40]!r}… has {len(line)}.")
     if len(expression.split()) != 5:
         raise InvalidInput(
             f"The cron line {line[:80]!r} needs five fields: minute hour day month weekday, or {', '.join(MACROS)}."
@@ -296,7 +254,7 @@ def in_words(schedule: str) -> str:
     """A cron line as people say it: "every weekday at 9:00". A line that cannot be read is given back."""
     expression = MACROS.get(schedule.strip().lower(), schedule)
     try:
-        said = _simulation(expression, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 (only the line counts)
+        said = simulation_of(expression, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 (only the line counts)
     except InvalidInput:
         return schedule
     said = _EVERY.sub(lambda found: f"every {found[2] or _ORDINALS.index(found[1].lower()) + 2} {found[3]}s", said)
@@ -308,7 +266,7 @@ def in_words(schedule: str) -> str:
     return said[:1].lower() + said[1:]
 
 
-def _instant(wall: datetime, zone: "ZoneInfo") -> datetime:
+def instant(wall: datetime, zone: "ZoneInfo") -> datetime:
     """A wall time as an instant: the first of two, and the end of the gap for one that does not exist."""
     at = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if at.astimezone(zone).replace(tzinfo=None) == wall:
@@ -322,38 +280,3 @@ def _instant(wall: datetime, zone: "ZoneInfo") -> datetime:
         else:
             before = middle
     return at
-
-
-# ---- /remind ----
-
-REMIND_USAGE = (
-    "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN is `in 10 minutes`, `2026-05-04T09:00` or "
-    "`0 9 * * 1-5`; a time zone such as `Europe/Berlin` may stand after it."
-)
-_WAIT = re.compile(r"(in\s+(?:\d{1,6}|an?)\s*(?:s|sec|second|m|min|minute|h|hour|d|day|w|week)s?)\s+(.+)", re.I | re.S)
-_CRON = re.compile(r"((?:[\w*/,#?-]*[\d*/][\w*/,#?-]*\s+){3}(?:[\w*/,#?-]+\s+)(?:[\w*/,#?-]+))\s+(.+)", re.S)
-_MOMENT = re.compile(r"(\d{4}-\S+|@\w+)\s+(.+)", re.S)
-_ZONE = re.compile(r"(UTC|[A-Z][A-Za-z_]+(?:/[A-Za-z_+-]+)+)\s+(.+)", re.S)
-
-
-class ParsedReminder(NamedTuple):
-    """What somebody wants: when, in which time zone, and what."""
-
-    when: str
-    timezone: str
-    text: str
-
-
-def parse_reminder(argument: str) -> ParsedReminder:
-    """WHEN, a time zone maybe, and TEXT. Raises InvalidInput with the forms."""
-    text = argument.strip()
-    found = _WAIT.fullmatch(text) or _CRON.fullmatch(text)
-    if found is None:
-        found = _MOMENT.fullmatch(text)
-        if found is None or (found[1].startswith("@") and found[1] not in MACROS):
-            raise InvalidInput(f"Write when, and then what: {REMIND_USAGE}")
-    zoned = _ZONE.fullmatch(found[2])
-    if zoned is None:
-        return ParsedReminder(found[1], "UTC", found[2].strip())
-    zone_named(zoned[1])
-    return ParsedReminder(found[1], zoned[1], zoned[2].strip())

@@ -73,6 +73,7 @@ class Person(msgspec.Struct, frozen=True):
     name: str = ""
     usd_per_day: float = 0.0
     tokens_per_day: int = 0
+    timezone: str = ""
 
 
 NOBODY = Person(())

@@ -21,7 +21,7 @@ from shoal.domain.markup import counted
 from shoal.domain.messages import Usage
 from shoal.domain.ports import Embeddings, Models, Provider, Route, Speech
 from shoal.domain.regular_files import read_regular
-from shoal.domain.settings import ProviderSettings
+from shoal.domain.settings import Price, ProviderSettings
 from shoal.domain.speech import SpeechSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.api_protocol import ApiProtocol
@@ -33,6 +33,7 @@ from shoal.providers.model_table import (
     LOCAL_CONTEXT_TOKENS,
     PRICED_AS,
     UNKNOWN_OUTPUT_TOKENS,
+    configured_usd,
     known_quirks,
     load_prices,
     model_row,
@@ -274,6 +275,8 @@ class _ConfiguredProvider(msgspec.Struct, frozen=True):
     base_url: str = ""
     context_tokens: int = 0
     models: tuple[str, ...] = ()
+    price: Price | None = None
+    prices: Mapping[str, Price] = {}
 
 
 class Catalog:
@@ -308,7 +311,8 @@ class Catalog:
         address = address_of(row)
         provider = build_provider(name, row, self._clock, self._environ, self._folder, self.memory)
         window = LOCAL_CONTEXT_TOKENS if row.kind == "local" else server_row(address).context_tokens
-        self._entries[name] = _ConfiguredProvider(provider, row.kind, address, window, row.models)
+        price = 0.0 if row.price is None and (row.kind == "local" or server_row(address).is_free) else row.price
+        self._entries[name] = _ConfiguredProvider(provider, row.kind, address, window, row.models, price, row.prices)
 
     def replace(self, name: str, row: ProviderSettings) -> None:
         """Have a provider as it is configured now; calls under way at the one it replaces end there."""
@@ -360,6 +364,9 @@ class Catalog:
         entry = self._entries.get(route.provider.name)
         if entry is not None and entry.kind == DEMO:
             return 0.0
+        price = entry.prices.get(route.model, entry.price) if entry is not None else None
+        if price is not None:
+            return configured_usd(price, usage)
         if entry is None or entry.kind not in PRICED_AS:
             return None
         return price_usd(entry.kind, entry.base_url, route.model, usage)

@@ -12,6 +12,7 @@ from importlib import import_module
 import msgspec
 
 from shoal.domain.messages import Usage
+from shoal.domain.settings import Price
 from shoal.providers.quirks import Changes, Quirks
 
 LOCAL_CONTEXT_TOKENS = 8_192
@@ -34,13 +35,15 @@ class ModelRow(msgspec.Struct, frozen=True):
 
 
 class ServerRow(msgspec.Struct, frozen=True):
-    """A server, by a part of its address: the quirks of its models, of all or of those that a pattern names, and the
-    window that it imposes (0: none)."""
+    """A server, by a part of its address: the quirks of its models, of all or of those that a pattern names, the window
+    that it imposes (0: none), and whether its tokens cost nothing. Other servers of one's own may pass requests on to a
+    paid service, so their price has to be configured."""
 
     address: str
     quirks: Changes = {}
     context_tokens: int = 0
     pattern: str = "*"
+    is_free: bool = False
 
 
 class FamilyRow(msgspec.Struct, frozen=True):
@@ -133,7 +136,7 @@ SERVERS = (
     ServerRow("//api.anthropic.com", {"tool_search": True}),
     ServerRow("//api.openai.com", _OFFICIAL),
     ServerRow(".openai.azure.com", _OFFICIAL),
-    ServerRow(":11434", context_tokens=8_192),
+    ServerRow(":11434", context_tokens=8_192, is_free=True),
     ServerRow("api.deepseek.com", {**_TEXT, **_WANTS_REASONING}),
     ServerRow("api.moonshot.", _WANTS_REASONING),
     ServerRow("api.kimi.com", _WANTS_REASONING),
@@ -195,6 +198,17 @@ def known_quirks(base_url: str, model: str) -> Quirks:
 def _plain(model: str) -> str:
     """A model's name as patterns have it."""
     return model.rpartition("/")[2].lower().replace(".", "-")
+
+
+def configured_usd(price: Price, usage: Usage) -> float:
+    """US dollars for this use at a configured price."""
+    if not isinstance(price, dict):
+        return (usage.input_tokens + usage.output_tokens) * price / 1e6
+    fresh = price.get("input", 0.0)
+    cached, written = price.get("cached", fresh), price.get("cache_write", fresh)
+    plain = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
+    sums = (plain * fresh, usage.cached_tokens * cached, usage.cache_write_tokens * written)
+    return (sum(sums) + usage.output_tokens * price.get("output", fresh)) / 1e6
 
 
 def price_usd(kind: str, base_url: str, model: str, usage: Usage) -> float | None:

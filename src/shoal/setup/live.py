@@ -32,7 +32,7 @@ from shoal.domain.errors import (
 )
 from shoal.domain.installation import how_to_add
 from shoal.domain.records import AuditEntry
-from shoal.domain.settings import McpServerSettings
+from shoal.domain.settings import McpServerSettings, Price
 from shoal.domain.settings_platforms import AccountSettings
 from shoal.domain.toml_text import Value
 from shoal.maintenance import missing_model
@@ -126,11 +126,13 @@ class SetupState(msgspec.Struct, frozen=True):
 
 
 class ProviderEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was entered of a provider; an empty `key` is the one that is there already."""
+    """What was entered of a provider; an empty `key` is the one that is there already. `price` is in US dollars a
+    million tokens, for all or by kind; null leaves the one that is there."""
 
     key: Entered = ""
     address: Entered = ""
     model_file: Entered = ""
+    price: Price | None = None
 
 
 class OfferedModels(msgspec.Struct, frozen=True):
@@ -292,6 +294,8 @@ class LiveSetup:
             values[f"{table}.base_url"] = address
             if name == "server":
                 values[f"{table}.kind"] = "openai"
+        if entered.price is not None:
+            values[f"{table}.price"] = {**entered.price} if isinstance(entered.price, dict) else entered.price
         if entered.key:
             self._redactor.learn(entered.key)
             if problem := mistaken(entered.key, KEYS[name]) if name in KEYS else "":

@@ -49,7 +49,7 @@ class BudgetStore(StorePart):
             if key in ceilings:
                 standings.append(standing)
         lifted = yield from query("setting_get", scope="budget", key="lifted")
-        is_lifted = bool(lifted) and lifted[0][0] == at.date().isoformat()
+        is_lifted = bool(lifted) and lifted[0][0] == self._clock.local().date().isoformat()
         blocked = next(
             (
                 one
@@ -76,12 +76,12 @@ class BudgetStore(StorePart):
 
     async def standings(self, keys: Sequence[BudgetKey] = ()) -> list[BudgetStatus]:
         """Today's ceilings (and the total), or those of these (scope, day)."""
-        found = [_standing(row) for row in await self._read("budget_all", day=self._clock.now().date().isoformat())]
+        found = [_standing(row) for row in await self._read("budget_all", day=self._clock.local().date().isoformat())]
         return [one for one in found if not keys or (one.scope, one.day) in keys]
 
     async def lift(self) -> str:
-        """Hold nothing up for the rest of the day (UTC), which is returned."""
-        today = self._clock.now().date().isoformat()
+        """Hold nothing up for the rest of the day, which is returned."""
+        today = self._clock.local().date().isoformat()
         await self._write("setting_put", scope="budget", key="lifted", value=today)
         return today
 
@@ -95,11 +95,11 @@ class Ledger(StorePart):
         return spend(thread, turn, spent, at)
 
     async def usage(self, days: int = 30) -> list[UsageRow]:
-        """Use of the last `days` days (UTC), today among them, by day, agent and model, newest first.
+        """Use of the last `days` days, today among them, by day, agent and model, newest first.
 
         `usd` is None when no call of the row had a price.
         """
-        since = (self._clock.now() - timedelta(days=days - 1)).date().isoformat()
+        since = (self._clock.local().date() - timedelta(days=days - 1)).isoformat()
         found: list[UsageRow] = []
         for day, agent, model, calls, *used, usd, priced in await self._read("spend_by_day", since=since):
             sums = number(calls), Usage(*map(number, used)), real(usd) if number(priced) else None
@@ -114,13 +114,13 @@ class Ledger(StorePart):
         for kind in ("", *BESIDE_TURNS):
             high = f"{kind.removesuffix(':')};" if kind else ":"
             for row in await self._read("spend_newest", low=f"{kind}{low}", high=high, limit=NEWEST_MAX):
-                one = sums.setdefault(text(row[0]), [0, 0, 0, 0, 0.0])
+                one = sums.setdefault(text(row[0]), [0, 0, 0, 0, 0, 0.0])
                 priced, usd = (0, 0.0) if row[4] is None else (1, real(row[4]))
-                used = (1, number(row[1]) + number(row[2]), number(row[3]), priced, usd)
+                used = (1, number(row[1]) + number(row[2]), number(row[3]), number(row[5]), priced, usd)
                 one[:] = [before + more for before, more in zip(one, used, strict=True)]
         found = [
-            ThreadUsage(ThreadId(thread), int(calls), int(tokens), int(cached), usd if priced else None)
-            for thread, (calls, tokens, cached, priced, usd) in sums.items()
+            ThreadUsage(ThreadId(thread), int(calls), int(tokens), int(cached), usd if priced else None, int(estimated))
+            for thread, (calls, tokens, cached, estimated, priced, usd) in sums.items()
         ]
         return sorted(found, key=lambda one: (one.usd or 0.0, one.tokens), reverse=True)
 
@@ -128,7 +128,7 @@ class Ledger(StorePart):
 def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[None]:
     """Record the use of a model call, once by its id, and settle its reservation."""
     usage = spent.usage
-    call = {"day": at.date().isoformat(), "agent": spent.agent, "model": spent.model, "usd": spent.usd}
+    call = {"day": spent.day or at.date().isoformat(), "agent": spent.agent, "model": spent.model, "usd": spent.usd}
     call |= msgspec.structs.asdict(usage)
     where = {"id": spent.id, "thread": thread, "turn": turn, "user_id": spent.user, "now": at}
     is_new = yield from query("spend_insert", **where, **call)

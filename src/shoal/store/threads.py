@@ -86,8 +86,8 @@ class ThreadStore(StorePart):
     async def spent(self, thread: ThreadId, turn: str) -> list[Spend]:
         """What the calls of a thread's turn took, subagents' not included."""
         rows = await self._read("spend_of_turn", thread=thread, low=f"{turn}:", high=f"{turn};")
-        priced = [(row, None if row[6] is None else real(row[6])) for row in rows]
-        return [Spend("", "", "", text(row[0]), Usage(*map(number, row[1:6])), usd) for row, usd in priced]
+        priced = [(row, None if row[7] is None else real(row[7])) for row in rows]
+        return [Spend("", "", "", text(row[0]), Usage(*map(number, row[1:7])), usd) for row, usd in priced]
 
     async def check_rest(self, thread: ThreadId) -> None:
         """Raises NotFound, and Conflict while it or a subagent of it has something to do."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from shoal.domain.ids import format_ulid
+from shoal.domain.zones import zone_named
 
 T = TypeVar("T")
 
@@ -27,12 +28,15 @@ class ManualClock:
     """A `Clock` for tests. Sleepers wake in the order of their times, ties in the order in which they went to sleep.
 
     Ids count up, so that they sort by the order of their making and are the same in every run. `settle` waits until
-    whoever was woken waits again; unless told, some rounds of the event loop.
+    whoever was woken waits again; unless told, some rounds of the event loop. `timezone` is that of `local`.
     """
 
-    __slots__ = ("_arrived", "_count", "_elapsed", "_ids", "_now", "_settle", "_sleepers", "_who")
+    __slots__ = ("_arrived", "_count", "_elapsed", "_ids", "_now", "_settle", "_sleepers", "_who", "_zone")
 
-    def __init__(self, start: datetime = START, settle: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self, start: datetime = START, settle: Callable[[], Awaitable[None]] | None = None, timezone: str = "UTC"
+    ) -> None:
+        self._zone = zone_named(timezone)
         self._now = start.astimezone(UTC)
         self._elapsed = timedelta()
         self._sleepers: list[tuple[timedelta, int, asyncio.Future[None]]] = []
@@ -44,6 +48,10 @@ class ManualClock:
     def now(self) -> datetime:
         """The time the test has set, aware, UTC."""
         return self._now
+
+    def local(self) -> datetime:
+        """The time the test has set, in the clock's time zone."""
+        return self._now.astimezone(self._zone)
 
     def monotonic(self) -> float:
         """Seconds since this clock was made."""

@@ -252,6 +252,7 @@ async def scenario(
         "permissions": {"default_profile": profile},
         "sandbox": {"kind": "host"},
         "mailbox": {"pause_seconds": 0},
+        "timezone": "UTC",
         **(settings or {}),
     }
     empty_database(home / "shoal.db")

@@ -90,6 +90,7 @@ class CallContext(msgspec.Struct, frozen=True):
     taint: TaintState
     purpose: Purpose
     bounds: tuple[Profile, ...] = ()
+    timezone: str = "UTC"
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -436,6 +437,7 @@ class Executor:
             clock=self._clock,
             services=self._services,
             purpose=context.purpose,
+            timezone=context.timezone,
             tools=lambda: self.registry.offer(context.agent.tools, hidden_by((context.profile, *context.bounds))).all,
         )
 

@@ -586,7 +586,7 @@ def amended(name: str, actions: Collection[Action], context: ToolContext) -> lis
             days = [scope for scope in scopes if scope.isdecimal()]
             return [*files, *(home.data / "memory" / day[:6] / f"{day}.md" for day in days)]
         case "note_today":
-            return [note_path(home, context.clock.now().date())]
+            return [note_path(home, context.clock.local().date())]
         case "edit_doc":
             return [agent / "docs" / action.text.removeprefix("tool:edit_doc:") for action in actions]
         case "set_system_prompt" | "set_model" | "set_permissions" | "set_tools":

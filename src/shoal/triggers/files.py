@@ -24,6 +24,7 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -37,8 +38,10 @@ from shoal.domain.ports import Settings
 from shoal.domain.records import Opening
 from shoal.domain.regular_files import read_regular
 from shoal.domain.schema import refusal
-from shoal.domain.triggers import HEARTBEAT_THREAD, NewTrigger, Trigger, check, first_time, single_time, zone_named
+from shoal.domain.triggers import HEARTBEAT_THREAD, NewTrigger, Trigger, check, first_time, single_time
 from shoal.domain.untrusted import UNREADABLE, is_text, written_after
+from shoal.domain.when import When, parse_schedule
+from shoal.domain.zones import zone_named
 from shoal.store.triggers import TriggerStore, key_of
 from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget, message_of
 
@@ -57,6 +60,8 @@ _NAME_PREFIX = "file:"
 _OWNER = Author("shoal", trusted=True)
 """Whoever may write into the directory may do everything here; what an agent was made to write there is marked."""
 _NAME_BYTES_MAX = 255
+_WRITTEN_MAX = 4e9
+"""Latest time at which a file counts as written, in seconds since 1970; file systems may name later ones."""
 _EventFileStamp: TypeAlias = tuple[int, int, int]
 """By which a change of a file is seen: when it was written (in nanoseconds), its size and its inode."""
 
@@ -74,7 +79,7 @@ class _EventFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adapterId: str = ""  # noqa: N815
     channelId: str = ""  # noqa: N815
     schedule: str = ""
-    timezone: str = "UTC"
+    timezone: str = ""
     agent: str = ""
 
 
@@ -91,6 +96,7 @@ class EventFiles:
     clock: Clock
     poke: Callable[[], None]
     source_of: SourceOf
+    timezone: str = "UTC"
     _known: dict[str, _EventFileStamp] = field(default_factory=dict[str, _EventFileStamp], init=False)
 
     async def run(self) -> None:
@@ -191,7 +197,8 @@ class EventFiles:
     async def _look_at(self, name: str, stamp: _EventFileStamp, stored: list[Trigger]) -> None:
         if self._known.get(name) != stamp:
             event, stamp = _read(self.directory / name)
-            spec = _spec(name, event, await self.source_of(self.directory / name))
+            written_at = datetime.fromtimestamp(min(max(stamp[0] / 1e9, 0), _WRITTEN_MAX), UTC)
+            spec = _spec(name, event, await self.source_of(self.directory / name), self.timezone, written_at)
             if event.type == "immediate":
                 key = f"{_NAME_PREFIX}{name}@{stamp[0]}"
                 author = msgspec.structs.replace(_OWNER, name=f"event {Path(name).stem}")
@@ -278,22 +285,29 @@ def _read(path: Path) -> tuple[_EventFile, _EventFileStamp]:
         raise _HalfWrittenError(f"The event file cannot be read: {refusal(error)}.") from None
 
 
-def _spec(name: str, event: _EventFile, source: str) -> NewTrigger:
-    """The file as a trigger; `source` had a hand in it. Raises InvalidInput naming what is wrong."""
+def _spec(name: str, event: _EventFile, source: str, timezone: str, written_at: datetime) -> NewTrigger:
+    """The file as a trigger; `source` had a hand in it. Words such as "tomorrow" count from when it was written.
+
+    Raises InvalidInput naming what is wrong.
+    """
     try:
         thread = parse_thread_id(event.threadId) if event.threadId else None
     except ShoalError as error:
         raise InvalidInput(str(error)) from None
+    timezone = event.timezone or timezone
+    when = When("one-shot", "1970-01-01", zone_named(timezone).key)
+    if event.type != "immediate":
+        when = parse_schedule(event.type, event.schedule, timezone, written_at)
     spec = NewTrigger(
-        kind="periodic" if event.type == "periodic" else "one-shot",
-        schedule=event.schedule if event.type != "immediate" else "1970-01-01",
+        kind=when.kind,
+        schedule=when.schedule,
         text=event.text,
         author=_OWNER,
         tainted_by=written_after(f"the event file {name}", source),
         thread=thread,
         platform="" if thread else event.adapterId,
         channel="" if thread else event.channelId,
-        timezone=event.timezone,
+        timezone=when.timezone,
         agent=event.agent,
         name=f"{_NAME_PREFIX}{name}",
     )

@@ -47,8 +47,8 @@ from shoal.domain.triggers import (
     single_time,
     switched_off,
     title,
-    zone_named,
 )
+from shoal.domain.zones import zone_named
 from shoal.store.outbox import QUEUE_FULL
 from shoal.store.triggers import TriggerStore, key_of
 

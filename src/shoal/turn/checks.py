@@ -272,7 +272,7 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
         """What one check may cost; dollars hold only where the price is known. Raises InvalidInput."""
         is_priced = self.spending.models.usd(self.spending.models.route(model), Usage(1, 1)) is not None
         usd_max = usd_max if is_priced else 0.0
-        scope, day = f"check:{self.clock.new_id()}", self.clock.now().date().isoformat()
+        scope, day = f"check:{self.clock.new_id()}", self.clock.local().date().isoformat()
         return Ceiling(scope, day, usd_max, tokens_max) if usd_max or tokens_max else None
 
     async def run(
@@ -442,6 +442,7 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
             profile=compile_profile("check", ProfileSettings(allow=("(?s:.*)",), deny=deny)),
             taint=TaintState(),
             purpose=Purpose(Author("check", trusted=False), ""),
+            timezone=self.agent.timezone,
         )
 
     async def violated(self, expected: Expectation, answer: str) -> str:

@@ -9,7 +9,7 @@ result, so that requests still begin with the same bytes.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from math import ceil
 from pathlib import Path
@@ -36,6 +36,7 @@ from shoal.domain.transcript import (
     Transcript,
     TranscriptEntry,
 )
+from shoal.domain.zones import local_time, zone_named
 from shoal.permissions.profiles import Profile, hidden_by
 from shoal.store.journal import Journal
 from shoal.store.store import Store
@@ -218,7 +219,7 @@ class ContextBuilder:
         works = await self._store.registry.at_work(agent.name, ACTIVITY_MAX, within=within)
         running = await self._store.processes.search(agent=agent.name, running=True, limit=ACTIVITY_MAX, within=within)
         text = volatile(
-            now,
+            now.astimezone(zone_named(scope.timezone)),
             others=[
                 f"{work.thread}: {describe_work(work, now)}"
                 if work.trusted
@@ -429,7 +430,8 @@ class ContextBuilder:
     def learn(self, run: TurnRun, route: Route, units: int, usage: Usage) -> None:
         """Take in what the provider reports for a request of so many units, and the window that it kept to."""
         readers = _readers(route, run.visible_threads)
-        self._calibration.learn(readers, units, usage.input_tokens)
+        if not usage.estimated:
+            self._calibration.learn(readers, units, usage.input_tokens)
         if run.window_tokens:
             self._calibration.learn_window(readers, run.window_tokens)
 
@@ -449,6 +451,7 @@ class ContextBuilder:
             taint=view.taint,
             bounds=self._bounds(scope),
             purpose=Purpose(view.open.author, view.tainted_by, scope.caller, scope.speaks_in, scope.audience),
+            timezone=scope.timezone,
         )
 
     def inside(self, agent: AgentSpec, thread: ThreadId, path: Path) -> str:
@@ -557,11 +560,12 @@ def volatile(
     spend_left: str = "",
     memory_changes: str = "",
 ) -> str:
-    """The trailing block. `others` and `processes` are one status line each, `spend_left` a short phrase.
+    """The trailing block; the time is told as `now` has it. `others` and `processes` are one status line each,
+    `spend_left` a short phrase.
 
     Names and texts in them come from outside: each is cut to a line of LINE_CHARS_MAX and cannot end the block.
     """
-    parts = [CONTEXT_HEAD, f"Time: {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC, {now.astimezone(UTC):%A}"]
+    parts = [CONTEXT_HEAD, f"Time: {local_time(now)}, {now:%A}"]
     if others:
         parts.append(_bullets("You are also at work in", others))
     if processes:

@@ -23,7 +23,7 @@ import os
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, date, timedelta
+from datetime import date, timedelta
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
@@ -314,9 +314,10 @@ class PromptBuilder:
         """The prompt as the files are now: the same object as before while nothing changed.
 
         `inside` gives the path by which the sandbox knows a host path, `source_of` what untrusted content had a hand in
-        a file, empty where none had; `person` is whose private memory stands in it. Daily notes go by the day in UTC.
+        a file, empty where none had; `person` is whose private memory stands in it. Daily notes go by the days of the
+        configured time zone.
         """
-        key, today = (agent.name, channel_of(thread), person), self._clock.now().astimezone(UTC).date()
+        key, today = (agent.name, channel_of(thread), person), self._clock.local().date()
         place, before, prompt = self._built.get(key, (None, None, None))
         if place is None or (place.agent_home, place.workspace, place.today) != (agent.home, agent.workspace, today):
             place, prompt = self._place(agent, thread, today, inside), None

@@ -2,7 +2,8 @@
 
 the call                                  what is recorded and settled
 ---------------------------------------   -----------------------------------------------------------------
-answered                                  what the provider reports, in the transaction of the answer's event
+answered                                  what the provider reports, in the transaction of the answer's event;
+                                          an estimate for a number that is missing or cannot be true
 failed before it said anything            nothing; what was set aside is given back
 cut off: stopped, timed out, dropped      an estimate: the whole request, and what had come of the answer
 beside turns: a summary, a description    the same, by themselves
@@ -20,7 +21,17 @@ from shoal.domain.agents import AgentBudget
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.markup import counted
-from shoal.domain.messages import ModelDone, ModelEvent, ModelFailed, ModelRequest, TextDelta, ThinkingDelta, Usage
+from shoal.domain.messages import (
+    AssistantMessage,
+    ModelDone,
+    ModelEvent,
+    ModelFailed,
+    ModelMessage,
+    ModelRequest,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+)
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Models, Route
 from shoal.domain.records import BudgetStatus, Ceiling, NewPost, Reservation, Reserved, Spend, UsageRow
@@ -41,8 +52,12 @@ STOPPED = (
     "I stopped: the budget does not allow another model call.{why} The owner can lift it for today with "
     "`shoal usage lift`, or raise it under [budget] in the configuration."
 )
+UNPRICED_STOPPED = "I cannot answer: {why}"
 OWN_STOPPED = "The next call could cost more than is left: {left}. Raise the ceiling to go on."
-UNPRICED = "The price of {model} is unknown, and budget.unpriced refuses such models while a ceiling in dollars is set."
+UNPRICED = (
+    "The price of {model} is unknown, so a ceiling in dollars cannot hold. Set providers.{provider}.price, in US "
+    'dollars a million tokens (0 where it costs nothing), or budget.unpriced = "allow".'
+)
 NOTE = "A note on the budget: {left} is left."
 
 
@@ -108,7 +123,8 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         if not ceilings:
             return ""
         if usd is None and self.ceilings.unpriced == "refuse" and any(one.usd_max for one in ceilings):
-            return STOPPED.format(why=f" {UNPRICED.format(model=charge.model)}")
+            provider = charge.model.partition("/")[0] if "/" in charge.model else "NAME"
+            return UNPRICED_STOPPED.format(why=UNPRICED.format(model=charge.model, provider=provider))
         expires_at = self.clock.now() + timedelta(seconds=STANDS_SECONDS)
         found = Reserved(())
         with anyio.CancelScope(shield=True):  # not cancelled half-way: the call that follows is, and settles it
@@ -146,7 +162,10 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         """The record of a call that took so much; it settles what was set aside."""
         ceilings = self._ceilings_of(charge)
         reservation, user = charge.id if ceilings else "", charge.asker.user
-        return Spend(charge.id, charge.agent, user, charge.model, usage, usd, reservation, ceilings)
+        return Spend(
+            charge.id, charge.agent, user, charge.model, usage, usd, reservation, ceilings,
+            day=self.clock.local().date().isoformat(),
+        )  # fmt: skip
 
     async def stream(
         self,
@@ -165,7 +184,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
                 if isinstance(event, TextDelta | ThinkingDelta):
                     written.append(event.text)
                 elif isinstance(event, ModelDone):  # what a server counts may be anything
-                    outcome = msgspec.structs.replace(event, usage=event.usage.bounded())
+                    outcome = msgspec.structs.replace(event, usage=plausible_usage(event, request, gauge))
                 else:
                     outcome = event
                 see(event)
@@ -173,7 +192,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         finally:
             was_cut_off = not ended or (isinstance(outcome, ModelFailed) and any(written))
             if was_cut_off:
-                usage = Usage(gauge.request(request), round(sum(map(gauge.text, written))))
+                usage = Usage(gauge.request(request), round(sum(map(gauge.text, written))), estimated=1)
                 spent = self.spend(charge, usage, self.models.usd(route, usage))
                 spent = msgspec.structs.replace(spent, id=f"{charge.id}:cut:{self.clock.new_id()}")
                 with anyio.CancelScope(shield=True):
@@ -214,7 +233,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         """What bounds the call: the turn and, where others called it, each turn and thread above; the person, the
         agent, and all there is. An agent's own budget holds for its turns and days, whichever is stricter; a person's
         own takes the place of everybody's."""
-        set_to, own, day = self.ceilings, self.own(charge.agent), self.clock.now().date().isoformat()
+        set_to, own, day = self.ceilings, self.own(charge.agent), self.clock.local().date().isoformat()
         person = self.people.find(charge.asker.identities[0])
         user = f"user:{charge.asker.identities[0]}" if charge.asker.user else ""
         found: list[tuple[str, str, float, int]] = []
@@ -241,6 +260,55 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         if (of_call := charge.ceiling) is not None:
             found.append((of_call.scope, of_call.day, of_call.usd_max, of_call.tokens_max))
         return tuple(dict.fromkeys(Ceiling(*one) for one in found if one[0] and (one[2] or one[3])))
+
+
+LOW_SHARE = 1 / 3
+"""A report below this share of a quarter of the characters counts as wrong: few texts have so few tokens."""
+LOW_TOKENS_MIN = 200
+"""Estimates up to this say nothing about a report that is low."""
+WINDOW_TOKENS_MAX = 10_000_000
+"""No model reads or writes more in one call."""
+
+
+def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usage:
+    """Return the reported tokens of a call, with estimates for those that are missing or cannot be true."""
+    said, message = done.usage.bounded(), done.message
+    answer = (message.text, done.thinking, *(f"{call.name}{call.arguments}" for call in message.tool_calls))
+    input_tokens, output_tokens = said.input_tokens, said.output_tokens
+    if said.reasoning_tokens > output_tokens:  # some services count thinking beside the answer
+        output_tokens += said.reasoning_tokens
+    cached, written, estimated = said.cached_tokens, said.cache_write_tokens, 0
+    if not _is_plausible(input_tokens, _sent_chars(request)):
+        input_tokens, cached, written, estimated = gauge.request(request), 0, 0, 1
+    if not _is_plausible(output_tokens, sum(map(len, answer))):
+        output_tokens, estimated = round(sum(map(gauge.text, answer))), 1
+    return Usage(
+        input_tokens,
+        output_tokens,
+        min(cached, input_tokens),
+        min(written, input_tokens),
+        min(said.reasoning_tokens, output_tokens),
+        estimated,
+    )
+
+
+def _is_plausible(tokens: int, chars: int) -> bool:
+    """Whether a text of so many characters can have so many tokens."""
+    expected = chars / 4
+    is_low = tokens == 0 < chars or (expected > LOW_TOKENS_MIN and tokens < LOW_SHARE * expected)
+    return not is_low and tokens <= WINDOW_TOKENS_MAX
+
+
+def _sent_chars(request: ModelRequest) -> int:
+    tools = sum(len(tool.description) + len(tool.parameters) for tool in request.tools)
+    return len(request.system) + tools + sum(map(_chars, request.messages))
+
+
+def _chars(message: ModelMessage) -> int:
+    """The characters of a message that a model certainly reads; images and kept thinking may be left out."""
+    if isinstance(message, AssistantMessage):
+        return len(message.text) + sum(len(call.arguments) for call in message.tool_calls)
+    return len(message.text)
 
 
 def may_know(audience: Audience, scope: str) -> bool:

@@ -484,13 +484,14 @@ class ThreadView:
 
 class TurnScope(msgspec.Struct, frozen=True):
     """For whom and in which bounds a turn works. `caller`: whose call began it; `speaks_in`: where it speaks when
-    nobody reads its answer, empty for its own thread."""
+    nobody reads its answer, empty for its own thread; `timezone` is that of whoever asks."""
 
     agent: AgentSpec
     asker: Asker
     audience: Audience
     caller: Caller | None = None
     speaks_in: ThreadId = ThreadId("")
+    timezone: str = "UTC"
 
 
 class TurnRun(msgspec.Struct, eq=False):

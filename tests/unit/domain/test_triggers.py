@@ -12,15 +12,12 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author
 from shoal.domain.triggers import (
     NewTrigger,
-    When,
     check,
     first_time,
     in_words,
     next_after,
-    parse_when,
     single_time,
     times_until,
-    zone_named,
 )
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -184,42 +181,6 @@ def test_a_single_time_comes_once() -> None:
     assert next_after(spec, at) is None
 
 
-# ---- what people write ----
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("in 10 minutes", When("one-shot", "2026-01-05T09:10:00.000Z")),
-        ("In  an hour", When("one-shot", "2026-01-05T10:00:00.000Z")),
-        ("in 2d", When("one-shot", "2026-01-07T09:00:00.000Z")),
-        ("2026-01-06T09:00", When("one-shot", "2026-01-06T08:00:00.000Z")),
-        ("0 9 * * 1-5", When("periodic", "0 9 * * 1-5")),
-        ("@weekly", When("periodic", "@weekly")),
-    ],
-)
-def test_what_people_write_is_understood(text: str, expected: When) -> None:
-    assert parse_when(text, "Europe/Berlin", NOW) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("tomorrow", "is no time. Give an ISO time"),
-        ("in ten minutes", "is no time"),
-        ("2026-01-05T08:00Z", "is past"),
-        ("61 * * * *", "wrong minute"),
-        ("9" * 5_000 + " * * * *", "wrong number"),
-        ("0 9 * * MONDAY", "wrong day-of-week"),
-        ("@never", "needs five fields"),
-        ("9999-12-31T23:59:59-12:00", "is no time"),
-    ],
-)
-def test_what_cannot_be_understood_is_said(text: str, what: str) -> None:
-    with pytest.raises(InvalidInput, match=what):
-        parse_when(text, "UTC", NOW)
-
-
 @pytest.mark.parametrize(
     ("spec", "what"),
     [
@@ -285,10 +246,6 @@ def test_what_cannot_be_understood_is_said(text: str, what: str) -> None:
 def test_wrong_triggers_are_refused(spec: NewTrigger, what: str) -> None:
     with pytest.raises(InvalidInput, match=what):
         first_time(spec, NOW)
-
-
-def test_zones_are_found_by_name() -> None:
-    assert zone_named("Europe/Berlin").key == "Europe/Berlin"
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,32 @@ def test_prices_are_known_or_unknown_but_never_guessed(tmp_path: Path) -> None:
     known = models.usd(models.route("openai/gpt-5"), USE)
     assert known == pytest.approx(500 * 1.25e-6 + 500 * 0.125e-6 + 100 * 10e-6)
     assert models.usd(models.route("behind-proxy/gpt-5"), USE) == known
-    for name in ("openai/no-such-model-9", "ollama/qwen9", "local/m"):
-        assert models.usd(models.route(name), USE) is None
+    assert models.usd(models.route("openai/no-such-model-9"), USE) is None
+    for free in ("ollama/qwen9", "local/m"):
+        assert models.usd(models.route(free), USE) == 0.0
+
+
+def test_a_configured_price_counts_more_than_any_list(tmp_path: Path) -> None:
+    models = catalog(
+        tmp_path,
+        ("openai", ProviderSettings(kind="openai", price=0.0)),
+        (
+            "lab",
+            ProviderSettings(
+                kind="openai",
+                base_url="http://192.168.1.5:8000/v1",
+                price={"input": 2.0, "output": 8.0, "cached": 0.5},
+                prices={"small": 1.0, "free": 0.0},
+            ),
+        ),
+        openai("other", base_url="http://192.168.1.5:8001/v1"),
+    )
+    use = Usage(input_tokens=1_000_000, output_tokens=500_000, cached_tokens=400_000)
+    prices = {
+        name: models.usd(models.route(name), use) for name in ("openai/gpt-5", "lab/big", "lab/small", "lab/free")
+    }
+    assert prices == {"openai/gpt-5": 0.0, "lab/big": pytest.approx(1.2 + 0.2 + 4.0), "lab/small": 1.5, "lab/free": 0.0}
+    assert models.usd(models.route("other/big"), use) is None
 
 
 def test_demo_costs_nothing_so_that_a_ceiling_in_dollars_lets_it_answer(tmp_path: Path) -> None:

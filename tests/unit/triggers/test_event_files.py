@@ -271,7 +271,7 @@ async def test_a_single_time_long_past_fails_as_missed(files: Files) -> None:
         (WEEKDAYS | {"schedule": "99 * * * *"}, "wrong minute"),
         (WEEKDAYS | {"timezone": "Nowhere"}, "not known"),
         (WEEKDAYS | {"shedule": "x"}, "`shedule` is not known"),
-        (ONCE | {"schedule": ""}, "is no time"),
+        (ONCE | {"schedule": ""}, "No time is understood"),
         ("x" * 70_000, "at most 65536 bytes"),
     ],
 )

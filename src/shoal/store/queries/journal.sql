@@ -169,18 +169,18 @@ where thread = :thread order by started_at, number limit 10000;
 -- name: spend_insert
 -- Record the use of one model call; nothing when it is recorded already.
 insert into spend (id, thread, turn, day, agent, user_id, model, input_tokens, output_tokens, cached_tokens,
-    cache_write_tokens, reasoning_tokens, usd, at)
+    cache_write_tokens, reasoning_tokens, estimated, usd, at)
 values (:id, :thread, :turn, :day, :agent, :user_id, :model, :input_tokens, :output_tokens, :cached_tokens,
-    :cache_write_tokens, :reasoning_tokens, :usd, :now)
+    :cache_write_tokens, :reasoning_tokens, :estimated, :usd, :now)
 on conflict (id) do nothing
 /*pg: returning id */ /*sqlite: ; select 1 where changes() > 0 */;
 
 -- name: spend_add
 -- Add a model call to the sums of its day, agent and model.
 insert into spend_days (day, agent, model, calls, input_tokens, output_tokens, cached_tokens, cache_write_tokens,
-    reasoning_tokens, usd, priced)
+    reasoning_tokens, estimated, usd, priced)
 values (:day, :agent, :model, 1, :input_tokens, :output_tokens, :cached_tokens, :cache_write_tokens,
-    :reasoning_tokens, coalesce(cast(:usd as double precision), 0),
+    :reasoning_tokens, :estimated, coalesce(cast(:usd as double precision), 0),
     case when cast(:usd as double precision) is null then 0 else 1 end)
 on conflict (day, agent, model) do update set
     calls = spend_days.calls + 1,
@@ -189,18 +189,19 @@ on conflict (day, agent, model) do update set
     cached_tokens = spend_days.cached_tokens + excluded.cached_tokens,
     cache_write_tokens = spend_days.cache_write_tokens + excluded.cache_write_tokens,
     reasoning_tokens = spend_days.reasoning_tokens + excluded.reasoning_tokens,
+    estimated = spend_days.estimated + excluded.estimated,
     usd = spend_days.usd + excluded.usd,
     priced = spend_days.priced + excluded.priced;
 
 -- name: spend_by_day
 -- Use summed by day, agent and model.
 select day, agent, model, calls, input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens,
-    usd, priced
+    estimated, usd, priced
 from spend_days where day >= :since order by day desc, agent, model;
 
 -- name: spend_newest
 -- The newest model calls whose ids stand between two, of turns or of one kind beside them.
-select thread, input_tokens, output_tokens, cached_tokens, usd from spend
+select thread, input_tokens, output_tokens, cached_tokens, usd, estimated from spend
 where id >= :low and id < :high order by id desc limit :limit;
 
 -- name: setting_get

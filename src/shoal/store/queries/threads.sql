@@ -79,5 +79,6 @@ delete from threads where thread = :thread;
 
 -- name: spend_of_turn
 -- What a turn's model calls took: their ids begin with the turn's.
-select model, input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, usd from spend
+select model, input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, estimated, usd
+from spend
 where id > :low and id < :high and thread = :thread limit 10000;

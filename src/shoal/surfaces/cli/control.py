@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import parse_thread_id
-from shoal.domain.triggers import BRIEF_ON_PAGE, next_cron, parse_when
+from shoal.domain.triggers import BRIEF_ON_PAGE, next_cron
+from shoal.domain.zones import local_time, zone_named
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
@@ -92,7 +92,7 @@ triggers = click.Group("triggers", help="Turns that start by the clock: once, or
 
 @command()
 @click.argument("at", metavar="AT")
-@click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: this machine's]")
+@click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: yours]")
 @click.option("--working-days", is_flag=True, help="From Monday to Friday.")
 @click.option("--thread", default="", help="Where it is sent.  [default: where you last wrote to the agent]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
@@ -113,17 +113,16 @@ def brief(context: CommandContext, at: str, timezone: str, working_days: bool, *
 
 
 def send_brief(context: CommandContext, asked: Mapping[str, str]) -> list[str]:
-    """Have a brief sent, by this machine's time zone unless another is asked for; returns what to say of it.
+    """Have a brief sent, by the time zone of whoever asks unless another is named; returns what to say of it.
 
     Raises what `call_api` does.
     """
-    body = {**asked, "timezone": asked.get("timezone") or local_zone()}
-    added = call_api(context, "POST", "/api/brief", body, into=TriggerView)
+    added = call_api(context, "POST", "/api/brief", {**asked}, into=TriggerView)
     where = f"in {added.thread or f'{added.platform}:{added.channel}'}"
-    said = [f"A brief comes {where}, first at {when(added.next_at)} UTC."]
+    said = [f"A brief comes {where}, first at {_local(added)}."]
     if added.thread == BRIEF_ON_PAGE:
         said = [
-            f"A brief comes on the page, first at {when(added.next_at)} UTC.",
+            f"A brief comes on the page, first at {_local(added)}.",
             "You have written to no agent in a chat yet; once you have, the same command sends it there.",
         ]
     return said if find_server(context) else [*said, "Triggers fire only while `shoal run` is running."]
@@ -153,21 +152,21 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
 @click.option("--thread", help=f"The thread it goes into.  [default: {THREAD}]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
-@click.option("--timezone", default="UTC", show_default=True, help="IANA name, such as Europe/Berlin.")
+@click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: yours]")
 @agent_option("Who answers; without it the thread's or channel's agent.")
 @click.option("--name", default="", help="A name for lists.")
 def add(context: CommandContext, when_: str, text: str, thread: str | None, **given: str) -> None:
     """Have the agent do TEXT at a time.
 
-    WHEN is "in 10 minutes", an ISO time such as 2026-05-04T09:00, or a cron line such as "0 9 * * 1-5".
+    WHEN is "in 90 minutes", "tomorrow at 9", "every weekday at 8:30", an ISO time such as 2026-05-04T09:00, or a cron
+    line such as "0 9 * * 1-5".
     """
     if bool(given["platform"]) != bool(given["channel"]) or (thread and given["platform"]):
         raise InvalidInput("Give --thread, or --platform and --channel.")
-    moment = parse_when(when_, given["timezone"], datetime.now(UTC))
     target = "" if given["platform"] else parse_thread_id(thread or THREAD)
-    body = {"kind": moment.kind, "schedule": moment.schedule, "text": text, "thread": target, **given}
+    body = {"schedule": when_, "text": text, "thread": target, **given}
     added = call_api(context, "POST", "/api/triggers", body, into=TriggerView)
-    tell(f"Added; it fires first at {when(added.next_at)} UTC. `shoal triggers list` shows it.")
+    tell(f"Added; it fires first at {_local(added)}. `shoal triggers list` shows it.")
     if find_server(context) is None:
         tell("Triggers fire only while `shoal run` is running.")
 
@@ -190,7 +189,7 @@ def pause(context: CommandContext, id: str) -> None:
 def resume(context: CommandContext, id: str) -> None:
     """Resume a trigger that is paused or was switched off."""
     found = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerView)
-    print(f"Resumed; it fires next at {when(found.next_at)} UTC.")
+    print(f"Resumed; it fires next at {_local(found)}.")
 
 
 @command(triggers, "next")
@@ -203,6 +202,11 @@ def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
     coming = [one for _, one in zip(range(limit), heapq.merge(*streams, key=lambda one: one.at), strict=False)]
     rows = [(one.at, one.id, one.name or one.text) for one in coming]
     print_records(coming, as_json, ("time (UTC)", "id", "what"), rows, "Nothing is scheduled.")
+
+
+def _local(trigger: TriggerView) -> str:
+    """When it fires next, by its own time zone."""
+    return local_time(trigger.next_at.astimezone(zone_named(trigger.timezone))) if trigger.next_at else "no time"
 
 
 def _times(trigger: TriggerView, now: datetime) -> Iterator[TriggerTime]:

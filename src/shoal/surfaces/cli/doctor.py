@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Literal, cast
 
@@ -27,6 +28,7 @@ from shoal.domain.settings_platforms import AccountSettings, PlatformsSettings
 from shoal.extensions import extension_sandbox
 from shoal.providers.catalog import Catalog, existing_model
 from shoal.sandbox.choose import open_sandbox, server_enclosure
+from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
 from shoal.store.driver import migrations
 from shoal.store.health import WHAT_TO_DO, FileHealth, check_file
 from shoal.store.lock import is_held
@@ -237,6 +239,10 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
             if found is not None:
                 troubled = True
                 yield found
+        named = [chosen, *config.model.fallback, *_models_of_agents(context, config)]
+        unpriced = [model for model in dict.fromkeys(named) if lacks_price(config, catalog, model)]
+        if unpriced:
+            yield warn("prices", unpriced_note(unpriced), PRICE_TODO)
         if not troubled:
             yield ok("models", f"{chosen} answers by default.")
             for model in (chosen, *config.model.fallback):
@@ -245,6 +251,17 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
                     yield warn("window", message, "Set model.context_tokens_max to what it has.")
     finally:
         await catalog.close()
+
+
+def _models_of_agents(context: CommandContext, config: Config) -> list[str]:
+    """The models that agents name themselves."""
+    agents = AgentRegistry(context.home, AgentDefaults.of(config, default_model(config)))
+    found = list[str]()
+    for name in agents.names():
+        with suppress(InvalidInput):  # the agents' check reports it
+            spec = agents.known(name)
+            found += [spec.model, *spec.fallback] if spec is not None else []
+    return found
 
 
 def _model(catalog: Catalog, name: str, check: str, todo: str) -> DoctorFinding | None:

@@ -14,6 +14,7 @@ from starlette.types import Message
 from shoal.accounts import account_agents, links_of, platform_names
 from shoal.actors.access_gate import Pairing
 from shoal.actors.access_tokens import AccessTokens
+from shoal.actors.timezones import TimeZones
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings
 from shoal.agents.self_edit import SelfEditor
@@ -61,7 +62,7 @@ class OfflineApp:
         self._context = context
         self.config = config
         self.home = context.home
-        self.clock = SystemClock()
+        self.clock = SystemClock(config.zone)
         self.store = store
         self.hub = Hub()
         self.adapters = cast(dict[str, ChatAdapter], dict.fromkeys(platform_names(config)))
@@ -70,6 +71,7 @@ class OfflineApp:
         self.pairing = Pairing(store, self.clock)
         links = links_of(config, self.adapters, {})
         self.tokens = AccessTokens(store, self.clock, self.pairing, links, self.agents.names)
+        self.timezones = TimeZones(store.settings, links.people, self.clock)
         self._prompt_files = PromptFiles(MarkedFiles(store.settings, self.home), self.home)
         self.memory = MemoryBook(self.home, store, self.clock, self._prompt_files)
         self.pins = Pins(store.settings, store.audit, self.clock, config.mcp)

@@ -122,8 +122,8 @@ def when(at: datetime | None) -> str:
 
 
 def usd(amount: float | None) -> str:
-    """US dollars; `unknown` when there is no price."""
-    return "unknown" if amount is None else f"{amount:.4f}"
+    """US dollars; a dash when there is no price."""
+    return "–" if amount is None else f"{amount:.4f}"
 
 
 def event_lines(event: Event) -> Iterator[str]:

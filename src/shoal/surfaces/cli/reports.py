@@ -93,10 +93,14 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
             row.usage.cached_tokens,
             row.usage.output_tokens,
             usd(row.usd),
+            row.usage.estimated or "",
         )
         for row in found
     ]
-    head = ("day (UTC)", "agent", "model", "calls", "tokens in", "of those cached", "tokens out", "US dollars")
+    head = (
+        *("day", "agent", "model", "calls", "tokens in", "of those cached", "tokens out", "US dollars"),
+        "calls estimated",
+    )
     print_records(found, as_json, head, rows, "No model was called in this time.")
     ceilings = [] if as_json else get(context, "/api/usage/ceilings", list[BudgetStatus])
     if ceilings:
@@ -114,9 +118,9 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
 
 @command(usage)
 def lift(context: CommandContext) -> None:
-    """Let no ceiling of the budget hold anything up for the rest of the day (UTC)."""
+    """Let no ceiling of the budget hold anything up for the rest of the day."""
     day = call_api(context, "POST", "/api/usage/lift", into=dict[str, str])["day"]
-    print(f"No ceiling holds anything up until the end of {day} (UTC).")
+    print(f"No ceiling holds anything up until the end of {day}.")
 
 
 # ---- models ----

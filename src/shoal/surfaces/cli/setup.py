@@ -20,9 +20,10 @@ from typing import cast
 
 import click
 
-from shoal.config import Config, default_model, load_config
+from shoal.config import Config, default_model, load_config, open_catalog
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS, with_ollama
 from shoal.config.load import parse_variable
+from shoal.domain.clock import SystemClock
 from shoal.domain.errors import HomeLocked, InvalidInput, ShoalError
 from shoal.domain.installation import install_command
 from shoal.domain.secret import Secret
@@ -32,6 +33,7 @@ from shoal.extensions import extension_sandbox
 from shoal.sandbox.choose import open_sandbox
 from shoal.setup import choices, trying
 from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, USER_IDS
+from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
 from shoal.setup.writing import keep_secret, write_settings
 from shoal.store.lock import is_held
 from shoal.surfaces.cli import setup_checks
@@ -253,6 +255,8 @@ class Setup:
         except ShoalError as error:
             self.say("model", trying.plain(error))
             return False
+        if lacks_price(config, open_catalog(config, os.environ, SystemClock()), name):
+            self.say("prices", f"{unpriced_note([name])} {PRICE_TODO}")
         return True
 
     def chat(self) -> None:

@@ -24,6 +24,7 @@ from shoal.permissions.rule_words import WORKSPACE, RuleSubject, pattern_of, sub
 from shoal.push import Browser
 from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, with_rule
 from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Removed, Routes, Text64, Text200, WebContext, view
+from shoal.surfaces.http.routes_control import zone_of
 from shoal.surfaces.http.routes_threads import check_agent
 
 routes = Routes()
@@ -42,7 +43,8 @@ class Preferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class WhoView(msgspec.Struct, frozen=True):
     """Who calls, and what they are called as the author of messages. `token` is empty for the home's own;
     `thread_prefix` begins the ids of the threads that this person opens on the page, and `answers_as` and
-    `answers_with` are the agent and the model that answer there unless others are chosen, where that is known."""
+    `answers_with` are the agent and the model that answer there unless others are chosen, where that is known.
+    `timezone` is whose clock counts for them."""
 
     token: str
     scope: TokenScope
@@ -54,6 +56,19 @@ class WhoView(msgspec.Struct, frozen=True):
     answers_as: str
     answers_with: str
     preferences: Preferences
+    timezone: str
+
+
+class TimeZoneChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An IANA name; empty takes the choice back."""
+
+    timezone: Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class TimeZoneView(msgspec.Struct, frozen=True):
+    """The time zone that counts for the caller."""
+
+    timezone: str
 
 
 class TokenView(msgspec.Struct, frozen=True):
@@ -131,8 +146,25 @@ async def who(web: WebContext, by: Principal) -> WhoView:
     answers = None if token.agent else web.app.agents.default()
     agent, model = (answers.name, answers.model) if answers else (token.agent, "")
     return WhoView(
-        token.name, token.scope, by.person, by.author.id, name, token.agent, prefix, agent, model, preferences
+        token.name,
+        token.scope,
+        by.person,
+        by.author.id,
+        name,
+        token.agent,
+        prefix,
+        agent,
+        model,
+        preferences,
+        await zone_of(web, by),
     )
+
+
+@routes("PUT /api/me/timezone", EVERYONE, narrows=True)
+async def set_timezone(web: WebContext, by: Principal, body: TimeZoneChoice) -> TimeZoneView:
+    """Set the caller's time zone, for reminders and the times that agents tell."""
+    await web.app.timezones.choose(by.asker, body.timezone)
+    return TimeZoneView(await zone_of(web, by))
 
 
 @routes("PUT /api/me/preferences", EVERYONE, narrows=True)

@@ -27,6 +27,8 @@ from shoal.domain.triggers import (
     in_words,
     times_until,
 )
+from shoal.domain.when import parse_schedule, parse_when
+from shoal.domain.zones import zone_named
 from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Removed, Routes, WebContext, checked_text, view
 from shoal.surfaces.http.routes_threads import check_agent
 from shoal.tools.mcp.pins import DIGEST_CHARS, Pin, State
@@ -132,18 +134,19 @@ async def decide(web: WebContext, by: Principal, id: str, body: DecisionRequest)
 class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something that starts a turn at a time: in `thread`, or in a new thread of `platform` and `channel`.
 
-    `schedule` is an ISO 8601 time for `one-shot` and a cron line for `periodic`.
+    `schedule` is an ISO 8601 time, a cron line, or words such as "tomorrow at 9" or "every weekday at 8:30"; `kind` may
+    say which of the two it has to be. Without `timezone` it is that of whoever asks.
     """
 
-    kind: Literal["one-shot", "periodic"]
     schedule: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     text: str
     thread: str = ""
     platform: str = ""
     channel: str = ""
-    timezone: Annotated[str, msgspec.Meta(max_length=64)] = "UTC"
+    timezone: Annotated[str, msgspec.Meta(max_length=64)] = ""
     agent: str = ""
     name: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    kind: Literal["", "one-shot", "periodic"] = ""
 
 
 class TriggerView(msgspec.Struct, frozen=True):
@@ -225,18 +228,24 @@ async def calendar(web: WebContext, *, days: Annotated[int, msgspec.Meta(ge=1, l
 @routes("POST /api/triggers", ADMINS, status=201)
 async def add_trigger(web: WebContext, by: Principal, body: TriggerRequest) -> TriggerView:
     """Schedule a turn."""
-    return _trigger_view(await web.app.outlets.add_trigger(_wanted(web, by, body)))
+    return _trigger_view(await web.app.outlets.add_trigger(await _wanted(web, by, body)))
 
 
-def _wanted(web: WebContext, by: Principal, body: TriggerRequest) -> NewTrigger:
+async def _wanted(web: WebContext, by: Principal, body: TriggerRequest) -> NewTrigger:
     """The trigger that a call asks for. Raises InvalidInput, ApiError."""
     if bool(body.thread) == bool(body.platform and body.channel):
         raise InvalidInput("A trigger goes into `thread`, or into `platform` and `channel`; give one of the two.")
     if body.platform and body.platform not in {*web.app.adapters, *OWN_PLATFORMS}:
         known = ", ".join(sorted(web.app.adapters)) or "none"
         raise InvalidInput(f"There is no platform {body.platform[:80]!r} here. Connected are: {known}.")
+    timezone, now = body.timezone or await zone_of(web, by), web.app.clock.now()
+    if body.kind:
+        when = parse_schedule(body.kind, body.schedule, timezone, now)
+    else:
+        when = parse_when(body.schedule, timezone, now)
     given = {
         **msgspec.structs.asdict(body),
+        **msgspec.structs.asdict(when),
         "text": checked_text(body.text),
         "author": by.author,
         "tainted_by": "",
@@ -247,13 +256,18 @@ def _wanted(web: WebContext, by: Principal, body: TriggerRequest) -> NewTrigger:
     return msgspec.convert(given, NewTrigger)
 
 
+async def zone_of(web: WebContext, by: Principal) -> str:
+    """The time zone of whoever asks."""
+    return await web.app.timezones.chosen(by.asker) or web.app.config.zone
+
+
 class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A brief at an hour of a time zone: in `thread`, in a new thread of `platform` and `channel`, or without these
-    where the owner last wrote to the agent in a chat, and on the page until then. The agent `brief` is made when it is
-    first named."""
+    """A brief at an hour of a time zone (by default that of whoever asks), in `thread`, in a new thread of `platform`
+    and `channel`, or without these where the owner last wrote to the agent in a chat, and on the page until then. The
+    agent `brief` is made when it is first named."""
 
     at: Annotated[str, msgspec.Meta(max_length=64, examples=["8:00"])]
-    timezone: Annotated[str, msgspec.Meta(max_length=64)] = "UTC"
+    timezone: Annotated[str, msgspec.Meta(max_length=64)] = ""
     days: Literal["all", "working"] = "all"
     thread: str = ""
     platform: str = ""
@@ -273,12 +287,12 @@ async def set_brief(web: WebContext, by: Principal, body: BriefRequest) -> Trigg
         thread = await settings.get(LAST_CHANNEL, agent or default) or await settings.get(LAST_CHANNEL, default)
         thread = thread or BRIEF_ON_PAGE
     schedule = f"{int(at[2] or 0)} {int(at[1])} * * {'1-5' if body.days == 'working' else '*'}"
+    timezone = zone_named(body.timezone or await zone_of(web, by)).key
     asked = TriggerRequest(
-        "periodic", schedule, BRIEF_TEXT.format(timezone=body.timezone), thread, body.platform, body.channel,
-        body.timezone, agent, BRIEF,
-    )  # fmt: skip
+        schedule, BRIEF_TEXT.format(timezone=timezone), thread, body.platform, body.channel, timezone, agent, BRIEF
+    )
     if agent == "brief" and agent not in app.agents.names():  # made only for a brief that can be sent
-        first_time(_wanted(web, by, msgspec.structs.replace(asked, agent="")), app.clock.now())
+        first_time(await _wanted(web, by, msgspec.structs.replace(asked, agent="")), app.clock.now())
         await app.lifecycle.create(agent, BRIEF_AGENT, by.person)
     before = [one for one in await app.store.triggers.all() if one.spec.name == BRIEF]
     added = await add_trigger(web, by, asked)

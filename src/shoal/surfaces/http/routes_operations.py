@@ -168,10 +168,12 @@ class TokensView(msgspec.Struct, frozen=True):
     cached_tokens: int
     cache_write_tokens: int
     reasoning_tokens: int
+    estimated: int = 0
 
 
 class UsageView(msgspec.Struct, frozen=True):
-    """Use of a model by an agent on a day (UTC); `usd` is null when its price is unknown."""
+    """Use of a model by an agent on a day; `usd` is null when its price is unknown. `usage.estimated` counts the calls
+    whose tokens are estimates, because the provider reported no usable numbers."""
 
     day: str
     agent: str
@@ -181,7 +183,7 @@ class UsageView(msgspec.Struct, frozen=True):
     usd: float | None
 
 
-class ThreadUsageView(ThreadUsage, frozen=True):
+class ThreadUsageView(ThreadUsage, frozen=True, kw_only=True):
     """Use by a thread; `usd` is null when no call had a price."""
 
     title: str

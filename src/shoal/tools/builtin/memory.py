@@ -56,7 +56,7 @@ def note_today(context: ToolContext, text: Annotated[str, "What happened or was 
     words = _entry_line(text).removeprefix("- ")
 
     async def work() -> ToolOutput:
-        now = context.clock.now()
+        now = context.clock.local()
         line, person = f"- {now:%H:%M} {words}", context.purpose.audience.person
         path = note_path(context.home, now.date())
         await _change(context, MemoryEdit(path, added=(only_for(line, person),), person=person))

@@ -16,8 +16,9 @@ from shoal.domain.events import Event, Outcome, Steered, TurnFinished, TurnStart
 from shoal.domain.ids import ThreadId, TurnId, is_child
 from shoal.domain.messages import SILENT
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.domain.triggers import BRIEF, zone_named
+from shoal.domain.triggers import BRIEF
 from shoal.domain.untrusted import untrusted_block
+from shoal.domain.zones import zone_named
 from shoal.store.store import Store
 from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 
@@ -193,12 +194,15 @@ def overview_tool(store: Store) -> FunctionTool[Invocation]:
     def overview(
         context: ToolContext,
         hours: Annotated[float, Meta(description="How far back to look.", ge=1, le=168)] = 24,
-        timezone: Annotated[str, Meta(description="IANA name of the zone for times.", max_length=64)] = "UTC",
+        timezone: Annotated[
+            str, Meta(description="IANA name of the zone for times; without it that of whoever asks.", max_length=64)
+        ] = "",
     ) -> Invocation:
         """Look up how things stand: what people asked and what was done in the last hours, what failed, what was spent,
         what waits for approval, and what is scheduled for the next day. For a daily brief, or "what did you do?"."""
         with as_tool_error(InvalidInput):
-            zone = zone_named(timezone)
+            zone = zone_named(timezone or context.timezone)
+        timezone = zone.key
         within = context.within
 
         async def work() -> ToolOutput:

@@ -6,19 +6,21 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from shoal.domain.clock import iso
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.domain.triggers import NewTrigger, Trigger, When, parse_when, zone_named
+from shoal.domain.triggers import NewTrigger, Trigger
+from shoal.domain.when import When, parse_when
+from shoal.domain.zones import local_time, zone_named
 from shoal.store.triggers import TriggerStore
 from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 
 LIST_MAX = 50
 TEXT_SHOWN_MAX = 120
 WHEN_FORMS = (
-    "an ISO 8601 time (2027-03-01T09:00), a wait (in 10 minutes, in 2 hours, in 3 days) "
-    "or a cron line (0 9 * * 1-5 for 9:00 on weekdays)"
+    "an ISO 8601 time (2027-03-01T09:00), a wait (in 90 minutes, in 3 days), a time in words (tomorrow at 9, every "
+    "weekday at 8:30) or a cron line (0 9 * * 1-5)"
 )
+ZONE = "IANA name of the time zone; without it that of whoever asks."
 
 NextTime = Callable[[NewTrigger, datetime], datetime]
 """When a trigger would come next. Raises InvalidInput when it never does."""
@@ -27,17 +29,17 @@ NextTime = Callable[[NewTrigger, datetime], datetime]
 @tool(read_only=True, idempotent=True)
 def time(
     context: ToolContext,
-    timezone: Annotated[str, "IANA name, such as Europe/Berlin; UTC unless given."] = "UTC",
+    timezone: Annotated[str, ZONE] = "",
 ) -> Invocation:
     """Get the current date, weekday and time in a time zone."""
     with as_tool_error(InvalidInput):
-        zone = zone_named(timezone)
+        zone = zone_named(timezone or context.timezone)
 
     async def work() -> ToolOutput:
         now = context.clock.now().astimezone(zone)
-        return ToolOutput(f"{now.isoformat(timespec='seconds')} ({now:%A}, {timezone})")
+        return ToolOutput(f"{now.isoformat(timespec='seconds')} ({now:%A}, {zone.key})")
 
-    return planned("time", timezone, work, zone=zone.key)
+    return planned("time", zone.key, work, zone=zone.key)
 
 
 @tool
@@ -45,9 +47,7 @@ def remind(
     context: ToolContext,
     when: Annotated[str, f"When: {WHEN_FORMS}."],
     text: Annotated[str, "What you are told then, as a message in this conversation.", Meta(max_length=4000)],
-    timezone: Annotated[
-        str, "IANA name of the zone of a time without one, or of a cron line; UTC unless given."
-    ] = "UTC",
+    timezone: Annotated[str, ZONE] = "",
 ) -> Invocation:
     """Schedule a message to yourself in this conversation, once or repeatedly; you then act on it and answer."""
     return _reminder("remind", "", when, text, timezone, context)
@@ -55,7 +55,7 @@ def remind(
 
 def _reminder(name: str, does: str, when: str, text: str, timezone: str, context: ToolContext) -> Invocation:
     """A call that schedules a turn of its conversation. Raises ToolError for what cannot be scheduled."""
-    text, when = text.strip(), " ".join(when.split())
+    text, when, timezone = text.strip(), " ".join(when.split()), timezone or context.timezone
     if not text:
         raise ToolError("There is nothing to be reminded of: the text is empty.")
 
@@ -72,14 +72,14 @@ def _reminder(name: str, does: str, when: str, text: str, timezone: str, context
             author=context.purpose.person,
             tainted_by=context.purpose.tainted_by,
             thread=context.chat,
-            timezone=timezone,
+            timezone=found.timezone,
             agent=context.agent.name,
         )
         try:
             added = await context.services.add_trigger(trigger)
         except InvalidInput as error:
             raise ToolError(f"That schedule cannot be used: {error}") from error
-        next_at = f", next at {iso(added.next_at)}" if added.next_at else ""
+        next_at = f", next at {_local(added.next_at, found.timezone)}" if added.next_at else ""
         return ToolOutput(f"Reminder {added.id} is set{next_at}: {text}")
 
     moment()
@@ -118,7 +118,7 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
             at = next_time(trigger.spec, context.clock.now())
         if not await triggers.resume(trigger.id, at):
             raise ToolError(f"It is {trigger.state}, so there is nothing to resume.")
-        return ToolOutput(f"{trigger.id} comes again, next at {iso(at)}.")
+        return ToolOutput(f"{trigger.id} comes again, next at {_local(at, context.timezone)}.")
 
     @tool
     def schedule(
@@ -129,9 +129,7 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
         text: Annotated[
             str, Meta(description="create: what you are told then, as a message in this conversation.", max_length=4000)
         ] = "",
-        timezone: Annotated[
-            str, "create: IANA name of the zone of a time without one, or of a cron line.", Meta(max_length=64)
-        ] = "UTC",
+        timezone: Annotated[str, Meta(description=f"create: {ZONE}", max_length=64)] = "",
     ) -> Invocation:
         """Make, list, pause, resume or cancel what starts a turn of yours in this conversation by the clock: reminders
         and recurring tasks. To change one, cancel it and create another."""
@@ -148,6 +146,10 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
     return schedule
 
 
+def _local(at: datetime, timezone: str) -> str:
+    return local_time(at.astimezone(zone_named(timezone)))
+
+
 def _untrusted(spec: NewTrigger) -> str:
     """Who had a hand in what it says and is not trusted, empty when nobody did."""
     if spec.tainted_by or (spec.author is not None and spec.author.trusted):
@@ -161,6 +163,10 @@ def trigger_line(trigger: Trigger) -> str:
     text = " ".join(spec.text.split())
     text = text if len(text) <= TEXT_SHOWN_MAX else f"{text[: TEXT_SHOWN_MAX - 1]}…"
     zone = f" {spec.timezone}" if spec.kind == "periodic" else ""
-    coming = f"next {iso(trigger.next_at)}" if trigger.next_at is not None and trigger.state == "active" else ""
+    coming = (
+        f"next {_local(trigger.next_at, spec.timezone)}"
+        if trigger.next_at is not None and trigger.state == "active"
+        else ""
+    )
     parts = [trigger.state, f"{spec.schedule}{zone}", coming, text, trigger.error]
     return f"{trigger.id}: {', '.join(part for part in parts if part)}"

@@ -9,9 +9,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput
-from shoal.domain.triggers import zone_named
+from shoal.domain.zones import local_zone, zone_named
 from shoal.surfaces.cli.imports.files import Options, Tree, changed_at, dotenv, folders_and_files, yaml_subset
 from shoal.surfaces.cli.imports.found import (
     Entry,

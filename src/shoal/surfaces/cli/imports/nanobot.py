@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from shoal.domain.clock import local_zone
 from shoal.domain.errors import InvalidInput
+from shoal.domain.zones import local_zone
 from shoal.surfaces.cli.imports.files import Options, Tree, changed_at, json5, leave_files, notes_of, read_workspace
 from shoal.surfaces.cli.imports.found import (
     Entry,

@@ -1,0 +1,39 @@
+"""Which models a ceiling in dollars would refuse, because their price is unknown."""
+
+from collections.abc import Sequence
+
+from shoal.config import Config
+from shoal.domain.errors import InvalidInput
+from shoal.domain.messages import Usage
+from shoal.domain.ports import Models
+
+PRICE_TODO = (
+    'Set providers.NAME.price in US dollars a million tokens (0 where it costs nothing), or budget.unpriced = "allow".'
+)
+
+
+def lacks_price(config: Config, models: Models, model: str) -> bool:
+    """Whether messages to this model would fail under a ceiling in dollars of the configuration."""
+    budget, people = config.budget, config.access.people.values()
+    ceilings = (
+        budget.usd_per_turn,
+        budget.usd_per_thread_day,
+        budget.usd_per_user_day,
+        budget.usd_per_agent_day,
+        budget.usd_per_day,
+        budget.usd_total,
+        *(person.usd_per_day for person in people),
+    )
+    if budget.unpriced == "allow" or not any(ceilings):
+        return False
+    try:
+        return models.usd(models.route(model), Usage(1, 1)) is None
+    except InvalidInput:
+        return False
+
+
+def unpriced_note(models: Sequence[str]) -> str:
+    """Say that these models fail under the ceilings that are set."""
+    names, many = ", ".join(models), len(models) > 1
+    verb = "have no known price" if many else "has no known price"
+    return f"{names} {verb}, so every message to {'them' if many else 'it'} fails while a ceiling in dollars is set."
