@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.dialects import DIALECTS
 
 from shoal.domain.markup import render_markup
-from shoal.domain.posts import ChatLimits, pieces_of
+from shoal.domain.pieces import pieces_of
+from shoal.domain.posts import ChatLimits
 from shoal.domain.tables import aligned
 from shoal.testing.platforms.telegram_markup import BadMarkup, shown_text
 

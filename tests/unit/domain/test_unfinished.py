@@ -5,7 +5,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.dialects import DIALECTS
 
-from shoal.domain.markup import closed, marked, render_markup, settled
+from shoal.domain.markup import render_markup
+from shoal.domain.unfinished import closed, marked, settled
 from shoal.testing.platforms.telegram_markup import shown_text
 
 MARKUPS = ("telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain")
