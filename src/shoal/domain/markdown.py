@@ -549,7 +549,8 @@ class _Tree:
                     rows[-1].children.append(Node("cell", self.spans(token)))
                 case _:
                     pass
-        written = self._lines[table.map[0] : table.map[1]] if table.map else []
+        lines = self._lines[table.map[0] : table.map[1]] if table.map else []
+        written = [line.lstrip(" \t>") for line in lines]
         if any(cells_in(line) > len(rows[0].children) for line in written):  # the parser leaves out what has no header
             return Node("fence", text="\n".join(written) + "\n")
         return Node("table", rows)

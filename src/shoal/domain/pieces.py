@@ -17,13 +17,11 @@ import msgspec
 from shoal.domain.markdown import CONTINUED, Node, parse, plain_text
 from shoal.domain.markup import (
     MARKDOWN_MARKS,
-    PLAIN,
     Dialect,
     escaped_markdown,
     fenced,
     indented,
     markdown_code,
-    markdown_link,
     render_markup,
     render_tree,
 )
@@ -37,6 +35,9 @@ CLUSTER_CHARS_MAX = 64
 """What stands for one character to people is not longer; else it is cut like any text."""
 _BOUNDARIES = ("\n\n", "\n", ". ", "! ", "? ", "。", "！", "？", " ")
 _ATOMS = frozenset({"token", "code", "link"})
+_STYLES = frozenset({"strong", "em", "s"})
+_BARE = re.compile(r"[()\s\\]|^$")
+"""What a link's address holds only between angle brackets."""
 _PIPE = re.compile(r"(?<!\\)\|")
 _ZWJ = "\u200d"
 
@@ -51,7 +52,9 @@ def _continued(item: Node, marker: str, body: str) -> str:
 
 
 def _written_link(label: str, url: str) -> str:
-    return f"<{url}>" if label == escaped_markdown(url) and "://" in url else markdown_link(label, url)
+    if label == escaped_markdown(url) and "://" in url:
+        return f"<{url}>"
+    return f"[{label}](<{url}>)" if _BARE.search(url) is not None else f"[{label}]({url})"
 
 
 def _written_table(rows: Sequence[Sequence[str]]) -> str:
@@ -144,11 +147,12 @@ class _Cutter:
         return not _is_longer(blocks, self._room) and self._is_short(render_tree(blocks, self._dialect))
 
     def _written(self, blocks: list[Node]) -> str:
-        """The blocks as Markdown; as plain words in the rare case in which that would be read in another way."""
+        """The blocks as Markdown; without emphasis in the rare case in which that would be read in another way."""
         written = render_tree(blocks, MARKDOWN)
-        if render_tree(parse(written), self._dialect) == render_tree(blocks, self._dialect):
+        if render_tree(parse(written), self._dialect).split() == render_tree(blocks, self._dialect).split():
             return written
-        return escaped_markdown(render_tree(blocks, PLAIN))
+        plain = render_tree(_unstyled(blocks), MARKDOWN)
+        return next((text for text in (plain, written) if self.takes(text)), plain)
 
     # ---- blocks ----
 
@@ -301,6 +305,14 @@ class _Cutter:
             return [], spans
         left, right = _take(spans, at)
         return left, _without_break(right)
+
+
+def _unstyled(nodes: Sequence[Node]) -> list[Node]:
+    plain: list[Node] = []
+    for node in nodes:
+        children = _unstyled(node.children)
+        plain += children if node.kind in _STYLES else [msgspec.structs.replace(node, children=children)]
+    return plain
 
 
 def _count(most: int, is_fitting: Callable[[int], bool]) -> int:
