@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Literal
 
 from shoal.domain.markup import render_markup
-from shoal.domain.posts import ChatLimits, pieces_of
+from shoal.domain.pieces import pieces_of
+from shoal.domain.posts import ChatLimits
 from tests.dialects import DIALECTS
 from tests.fuzz.inputs import any_text
 from tests.fuzz.target import Attempt

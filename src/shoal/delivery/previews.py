@@ -34,8 +34,8 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
 from shoal.domain.ids import ThreadId, TurnId, thread_address
-from shoal.domain.markup import closed, marked, settled
 from shoal.domain.messages import SILENT
+from shoal.domain.pieces import first_piece_of
 from shoal.domain.ports import ChatAdapter
 from shoal.domain.posts import (
     WRITING,
@@ -43,11 +43,11 @@ from shoal.domain.posts import (
     Deletes,
     OutboundPost,
     ReadsBack,
-    first_piece_of,
     preview_key,
     turn_of_reply,
 )
 from shoal.domain.records import OutboxRow
+from shoal.domain.unfinished import closed, marked, settled
 from shoal.store.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -326,9 +326,9 @@ def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:
     Where a message can only be added to, it is no more than what stays as it is."""
     reserve = len(STOPPED)
     while True:
-        piece, rest, _ = first_piece_of(text, limits, reserve)
+        piece, is_more = first_piece_of(text, limits, reserve)
         shown = settled(piece) if limits.can_stream else closed(piece)
         length = limits.rendered_length(marked(shown, STOPPED))
         if length <= limits.text_chars_max or reserve > limits.text_chars_max // 2:
-            return shown, not rest
+            return shown, not is_more
         reserve += length - limits.text_chars_max

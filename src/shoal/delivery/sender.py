@@ -44,8 +44,9 @@ from shoal.domain.clock import Clock, retry_delay, wall_ahead
 from shoal.domain.errors import PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Folders
 from shoal.domain.ids import ThreadId, thread_address
+from shoal.domain.pieces import pieces_of
 from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import REPEATED, Button, HasAround, OutboundPost, pieces_of, preview_key, turn_of_reply
+from shoal.domain.posts import REPEATED, Button, HasAround, OutboundPost, preview_key, turn_of_reply
 from shoal.domain.records import Committed, NewPost, OutboxRow
 from shoal.store.outbox import Outbox
 

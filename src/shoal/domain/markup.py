@@ -1,4 +1,4 @@
-"""Markdown rendered in a platform's own markup: one syntax tree, walked with the platform's dialect.
+"""Markdown rendered in a platform's own markup: one tree, walked with the platform's dialect.
 
 Pure functions, in the domain so that adapters, which render, and delivery, which measures, share them; dialects live
 with their platforms. Nothing is lost: HTML and link definitions stay text, and tables become aligned monospace text
@@ -7,45 +7,32 @@ where a platform has none.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
-from itertools import islice
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from functools import lru_cache
+from typing import Literal, TypeAlias
+from unicodedata import category
 
 import msgspec
 
-from shoal.domain.tables import aligned, cells_in
-
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-    from markdown_it.rules_block import StateBlock
-    from markdown_it.rules_inline import StateInline
-    from markdown_it.token import Token
-    from markdown_it.tree import SyntaxTreeNode
-
-NESTING_MAX = 40
-"""Deeper text is taken as it stands; nobody writes it, and the tree is walked recursively."""
+from shoal.domain.markdown import Node, language_in, parse, plain_text
+from shoal.domain.tables import aligned
 
 Wrap: TypeAlias = Callable[[str], str]
 Style: TypeAlias = Literal["strong", "em", "s"]
 
-MATH_LINES_MAX = 100
 RENDERED_MAX = 64
 """Texts whose markup is kept: whoever sends one has measured it before."""
 BOXES = ("☐ ", "☑ ")
 """How what is to be done and what is done begins in a task list."""
+LEVELS = 6
+"""The lowest level of a heading."""
+CODE_LINE = "\x01"
+"""Begins a line of code while a text is rendered, so that neither lists nor quotes shift it."""
+ZERO_WIDTH_SPACE = "\u200b"
 
-_MATH = re.compile(
-    r"\$\$[^\n]{1,2000}?\$\$"
-    r"|\$(?![\s$])(?:\\.|[^\\$\n]){1,1000}?(?<!\s)\$(?!\w)"  # what is not so is money
-    r"|\\\([^\n]{1,1000}?\\\)"
-)
-_MATH_BLOCK = re.compile(r" {0,3}(\$\$[\s\S]{1,4000}?\$\$|\\\[[\s\S]{1,4000}?\\\])[ \t]*(?:\n|$)")
-_BOX = re.compile(r"^\[([ xX])\] ")
-_NOTE = re.compile(r"^\[\^([^\]\s]{1,40})\]:", re.MULTILINE)
-_NOTE_MARK = re.compile(r"\[\^([^\]\s]{1,40})\]")
-_NOT_LANGUAGE = re.compile(r"[^\w+#.-]")
-_MARKDOWN = re.compile(r"([\\*_~`|])")
-_MARKDOWN_START = re.compile(r"^(\s*)([>#-])", re.MULTILINE)
+_STYLED: frozenset[str] = frozenset({"strong", "em", "s"})
+_RUNS = re.compile(r"`+")
+_MARKDOWN = re.compile(r"([\\*_~`|\[\]<])")
+_MARKDOWN_START = re.compile(r"^([ \t]*)([>#+=-]|\d{1,9}[.)](?=\s|$))", re.MULTILINE)
 
 
 # ---- what dialects are made of ----
@@ -56,7 +43,19 @@ def around(mark: str, end: str = "") -> Wrap:
 
 
 def before_lines(mark: str) -> Wrap:
-    return lambda inner: "\n".join(f"{mark}{line}" for line in inner.split("\n"))
+    """A mark before each line but those of code."""
+    return lambda inner: "\n".join(line if line.startswith(CODE_LINE) else mark + line for line in inner.split("\n"))
+
+
+def quoted(inner: str) -> str:
+    """A quote as Markdown has it, its code too."""
+    return "\n".join(f"> {line}" for line in inner.split("\n"))
+
+
+def indented(text: str, width: int = 2) -> str:
+    """The text of an item, its lines below the first set in, but for those of code."""
+    first, *rest = text.split("\n")
+    return "\n".join((first, *(f"{' ' * width}{line}" if line and line[0] != CODE_LINE else line for line in rest)))
 
 
 def escaped(special: re.Pattern[str], text: str) -> str:
@@ -65,17 +64,23 @@ def escaped(special: re.Pattern[str], text: str) -> str:
 
 
 def escaped_markdown(text: str) -> str:
-    return _MARKDOWN_START.sub(r"\1\\\2", escaped(_MARKDOWN, text))
+    """Text in which a Markdown parser sees no markup."""
+    return _MARKDOWN_START.sub(_escape_start, escaped(_MARKDOWN, text))
+
+
+def _escape_start(found: re.Match[str]) -> str:
+    mark = found[2]
+    return f"{found[1]}{mark[:-1]}\\{mark[-1]}"
 
 
 def markdown_code(code: str) -> str:
     """A code span that its content cannot close."""
-    return f"`` {code} ``" if "`" in code else f"`{code}`"
-
-
-def language_in(info: str) -> str:
-    """The language that a fence's opening line names, without what could end the fence."""
-    return _NOT_LANGUAGE.sub("", info)
+    runs = {len(run) for run in _RUNS.findall(code)}
+    mark = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
+    padded = (
+        code.startswith("`") or code.endswith("`") or (code.startswith(" ") and code.endswith(" ") and code.strip())
+    )
+    return f"{mark} {code} {mark}" if padded else f"{mark}{code}{mark}"
 
 
 def short_line(text: str, chars_max: int = 80) -> str:
@@ -97,14 +102,14 @@ def counted(number: float, noun: str) -> str:
 
 def fenced(content: str, info: str) -> str:
     """A fence that its content cannot close."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", content)), default=2)
+    longest = max((len(run) for run in _RUNS.findall(content)), default=2)
     mark = "`" * max(3, longest + 1)
-    return f"{mark}{language_in(info)}\n{content.rstrip(chr(10))}\n{mark}"
+    return f"{mark}{language_in(info)}\n{content.removesuffix(chr(10))}\n{mark}"
 
 
 def bare_fence(content: str, info: str) -> str:
     """A fence where there are neither languages nor longer fences: a zero-width space keeps inner ones apart."""
-    kept = content.rstrip("\n").replace("```", "``\u200b`")
+    kept = content.removesuffix("\n").replace("```", f"``{ZERO_WIDTH_SPACE}`")
     return f"```\n{kept}\n```"
 
 
@@ -117,6 +122,13 @@ def plain_link(label: str, url: str) -> str:
     return url if label == url else f"{label} ({url})"
 
 
+def markdown_link(label: str, url: str) -> str:
+    """A link for another Markdown parser; parentheses and spaces would end its address."""
+    for character, code in (("(", "%28"), (")", "%29"), ("<", "%3C"), (">", "%3E"), (" ", "%20"), ("\\", "%5C")):
+        url = url.replace(character, code)
+    return f"[{label}]({url})"
+
+
 def joined(blocks: Sequence[str], tight: bool) -> str:
     return ("\n" if tight else "\n\n").join(block for block in blocks if block)
 
@@ -126,25 +138,44 @@ def _same(text: str) -> str:
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """How a platform writes each thing; inner text comes rendered, but raw to `text`, `code` and `fence`."""
+    """How a platform writes each thing; inner text comes rendered, but raw to `text`, `token`, `code` and `fence`."""
 
     text: Wrap
+    token: Wrap | None = None
+    """Addresses, paths, mentions and custom emojis; None writes them as text."""
     styles: Mapping[Style, Wrap]
     code: Wrap
     link: Callable[[str, str], str]
+    label: Wrap | None = None
+    """Where links hold plain text alone: how that is written."""
     heading: Callable[[str, int], str]
     fence: Callable[[str, str], str] = fenced
-    quote: Wrap = before_lines("> ")
-    item: Wrap = lambda text: text.replace("\n", "\n  ")
+    quote: Wrap = quoted
+    item: Wrap = indented
+    bullet: str = "•"
+    boxes: tuple[str, str] = BOXES
+    continued: Callable[[Node, str, str], str] = lambda item, marker, body: f"  {body}"
+    """An item that continues one of the message before, from the item, its marker and its text."""
     rule: str = "———"
     blocks: Callable[[Sequence[str], bool], str] = joined
     table: Callable[[Sequence[Sequence[str]]], str] | None = None
-    """Where this is given, lists are HTML's too."""
+    """Where this is given, tables are written by the platform's own means."""
+    html: bool = False
     columns_max: int = 0
     """How wide a table as monospace text may be; 0 is no bound."""
-    em_separator: str = ""
+    edges: Literal["any", "apart", "spaced", "flanking"] = "any"
+    """Where marks of emphasis count: anywhere; not next to other marks; not next to a letter, unless a zero-width space
+    stands between; or as CommonMark has it, so that punctuation at an edge moves out where a letter follows. Where they
+    would not count, they are left out, so that none is shown."""
+    nests: bool = False
+    """Whether code and headings are the same in lists and quotes. Elsewhere lines of code are not set in, since the
+    platform would show that, and headings are bold."""
     inner_quote: Wrap | None = None
     """For quotes within quotes and lists, where those need another mark."""
+    shown: Wrap = _same
+    """What of the rendered text counts for the platform's limit."""
+    marks: Callable[[str], int] = lambda rendered: 0
+    """How many marks the platform counts in the rendered text, where it counts them."""
 
 
 SINGLE_MARKS: Mapping[Style, Wrap] = {"strong": around("*"), "em": around("_"), "s": around("~")}
@@ -156,385 +187,221 @@ PLAIN = Dialect(
     code=_same,
     link=plain_link,
     heading=lambda text, level: text,
+    nests=True,
 )
 
 
 # ---- rendering ----
 
 
-@cache
-def parser() -> "MarkdownIt":
-    """Markdown as it is understood here: CommonMark with tables, ~~struck~~ words, and formulas, without HTML."""
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTING_MAX})
-    parser.block.ruler.before("fence", "math", _math_block, {"alt": ["paragraph", "blockquote", "list"]})
-    parser.inline.ruler.before("escape", "math", _math)
-    return parser.enable(["table", "strikethrough"]).disable(["reference", "html_block", "html_inline"])
-
-
-def _math(state: "StateInline", silent: bool) -> bool:
-    """A formula is text as it is written; no mark within it counts."""
-    found = _MATH.match(state.src, state.pos, state.posMax)
-    if found is None:
-        return False
-    if not silent:
-        state.push("math", "", 0).content = found[0]
-    state.pos = found.end()
-    return True
-
-
-def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
-    if state.is_code_block(start) or not state.src.startswith(("$$", "\\["), state.bMarks[start] + state.tShift[start]):
-        return False
-    end = min(end, start + MATH_LINES_MAX)
-    found = _MATH_BLOCK.match(state.getLines(start, end, state.blkIndent, False))
-    if found is None:
-        return False
-    after = start + found[1].count("\n") + 1
-    if any(state.sCount[line] < state.blkIndent and not state.isEmpty(line) for line in range(start, after)):
-        return False  # the list that it is in ends within it
-    if not silent:
-        token = state.push("math_block", "", 0)
-        token.content, token.map = found[1], [start, after]
-        state.line = after
-    return True
-
-
 @lru_cache(RENDERED_MAX)
 def render_markup(markdown: str, dialect: Dialect | None) -> str:
     """`markdown` in a platform's own markup; as it is without a dialect."""
-    if dialect is None:
-        return markdown
-    tokens = parser().parse(markdown)
-    if any(token.level >= NESTING_MAX - 1 for token in tokens):
-        return dialect.text(markdown)
-    from markdown_it.tree import SyntaxTreeNode
+    return markdown if dialect is None else render_tree(parse(markdown), dialect)
 
-    renderer = _Renderer(dialect, markdown)
-    return dialect.blocks([renderer.block(node) for node in SyntaxTreeNode(tokens).children], False)
+
+def render_tree(blocks: Sequence[Node], dialect: Dialect) -> str:
+    """A parsed text in a platform's own markup."""
+    return _Renderer(dialect).document(blocks)
 
 
 class _Renderer:
     """One walk over a tree."""
 
-    def __init__(self, dialect: Dialect, markdown: str = "") -> None:
+    def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._lines = markdown.split("\n")
-        self._notes = set(_NOTE.findall(markdown))
         self._open: set[str] = set()
         self._depth = 0
 
-    def block(self, node: "SyntaxTreeNode") -> str:
+    def document(self, blocks: Sequence[Node]) -> str:
+        return self._dialect.blocks([self._block(node) for node in blocks], False).replace(CODE_LINE, "")
+
+    def _block(self, node: Node) -> str:
         dialect = self._dialect
-        match node.type:
+        match node.kind:
             case "heading":
-                return dialect.heading(self._styled(node, "strong", mark=False), int(node.tag[1]))
-            case "fence" | "code_block":
-                info = node.info.strip()
-                if info.isascii() and _NOT_LANGUAGE.search(info) is None:
-                    return dialect.fence(node.content, info)
-                return dialect.fence(f"{info}\n{node.content}", "")  # words behind the language must not be lost
-            case "blockquote":
+                level = node.number if dialect.nests or not self._depth else LEVELS
+                return dialect.heading(self._heading(node), level)
+            case "fence":
+                return self._fence(node.text, node.info)
+            case "quote":
                 quote = dialect.inner_quote if self._depth and dialect.inner_quote is not None else dialect.quote
                 return quote(self._nested(node, tight=False))
-            case "bullet_list" | "ordered_list":
+            case "list":
                 return self._list(node)
             case "table":
                 return self._table(node)
-            case "hr":
+            case "rule":
                 return dialect.rule
-            case "paragraph" | "inline":
-                return self._inline(node.children)
+            case "raw":
+                return (dialect.token or dialect.text)(node.text)
             case _:
-                return dialect.text(node.content)
+                return self.spans(node.children)
 
-    def _nested(self, node: "SyntaxTreeNode", *, tight: bool) -> str:
+    def _heading(self, node: Node) -> str:
+        """The words of a heading, which is bold itself; where marks cannot stand next to others, it has no more."""
+        within: set[str] = {"strong"} if self._dialect.edges == "any" else {"strong", "em", "s"}
+        added = within - self._open
+        self._open |= added
+        written = self.spans(node.children)
+        self._open -= added
+        return written
+
+    def _fence(self, content: str, info: str) -> str:
+        written = self._dialect.fence(content, info)
+        return written if self._dialect.nests else _before_code(written)
+
+    def _nested(self, node: Node, *, tight: bool) -> str:
         """The blocks of a quote or of a list's item."""
         self._depth += 1
-        inner = self._dialect.blocks([self.block(child) for child in node.children], tight)
+        inner = self._dialect.blocks([self._block(child) for child in node.children], tight)
         self._depth -= 1
         return inner
 
-    def _list(self, node: "SyntaxTreeNode") -> str:
-        ordered = node.type == "ordered_list"
-        start = int(node.attrs.get("start", 1)) if ordered else 0
-        tight = all(child.hidden for item in node.children for child in item.children if child.type == "paragraph")
-        items: list[str] = []
-        for number, item in enumerate(node.children, start):
-            marker = self._dialect.text(f"{number}.") if ordered else "•"
-            first = list(islice(item.walk(include_self=False), 3))
-            if not ordered and [node.type for node in first] == ["paragraph", "inline", "text"]:
-                text = first[-1].token
-                assert text is not None, "text is of one token"
-                text.content = _BOX.sub(lambda box: BOXES[box[1] != " "], text.content)
-            body = self._nested(item, tight=tight)
-            has_mark = self._dialect.table is not None or (not ordered and body.startswith(BOXES))
-            items.append(self._dialect.item(body if has_mark else f"{marker} {body}"))
-        if self._dialect.table is None:
-            return "\n".join(items)
-        opening = f'<ol start="{start}">' if ordered else "<ul>"
-        return f"{opening}{''.join(items)}</{'ol' if ordered else 'ul'}>"
-
-    def _table(self, node: "SyntaxTreeNode") -> str:
-        rows = [row for part in node.children for row in part.children]
-        written = self._lines[node.map[0] : node.map[1]] if node.map else ()
-        if any(cells_in(line) > len(rows[0].children) for line in written):  # the parser leaves out what has no header
-            return self._dialect.fence("\n".join(written) + "\n", "")
-        if self._dialect.table is not None:
-            return self._dialect.table([[self._inline(cell.children) for cell in row.children] for row in rows])
-        plain = _Renderer(PLAIN)
-        cells = [[plain._inline(cell.children) for cell in row.children] for row in rows]
-        return self._dialect.fence(aligned(cells, self._dialect.columns_max), "")
-
-    def _inline(self, nodes: "Sequence[SyntaxTreeNode]") -> str:
+    def _list(self, node: Node) -> str:
         dialect = self._dialect
+        items: list[str] = []
+        for number, item in enumerate(node.children, node.number):
+            marker = f"{number}{node.info}" if node.number >= 0 else dialect.bullet or node.info
+            body = self._nested(item, tight=node.tight)
+            box = dialect.boxes[item.box == "x"] if item.box else ""
+            if dialect.html:
+                items.append(dialect.item(box + body))
+            elif item.continued:
+                items.append(dialect.item(dialect.continued(item, marker, body)))
+            elif box and dialect.boxes is BOXES:
+                items.append(dialect.item(box + body if node.number < 0 else f"{marker} {box}{body}"))
+            elif body.startswith(CODE_LINE):
+                items.append(dialect.item(f"{marker}\n{body}"))
+            else:
+                items.append(dialect.item(f"{marker} {box}{body}"))
+        if not dialect.html:
+            return "\n".join(items)
+        opening = f'<ol start="{node.number}">' if node.number >= 0 else "<ul>"
+        return f"{opening}{''.join(items)}</{'ol' if node.number >= 0 else 'ul'}>"
+
+    def _table(self, node: Node) -> str:
+        if self._dialect.table is not None:
+            return self._dialect.table([[self.spans(cell.children) for cell in row.children] for row in node.children])
+        plain = _Renderer(PLAIN)
+        cells = [[plain.spans(cell.children) for cell in row.children] for row in node.children]
+        return self._fence(aligned(cells, self._dialect.columns_max), "")
+
+    def spans(self, nodes: Sequence[Node], before: str = "", after: str = "") -> str:
+        """Spans as they are written between these characters."""
         out: list[str] = []
-        before = ""
-        for node in nodes:
-            match node.type:
-                case "softbreak" | "hardbreak":
-                    piece = "\n"
-                case "code_inline":
-                    piece = dialect.code(node.content)
-                case "strong" | "em" | "s":
-                    piece = self._styled(node, node.type)
-                case "link" | "image":
-                    piece = self._link(node)
-                case "inline":
-                    piece = self._inline(node.children)
-                case _:
-                    content = node.content
-                    if "[^" in content and node.type == "text":  # a number stands for a note that may be still to come
-                        content = _NOTE_MARK.sub(
-                            lambda mark: f"[{mark[1]}]" if mark[1].isdigit() or mark[1] in self._notes else mark[0],
-                            content,
-                        )
-                    piece = dialect.text(content)
-            if node.type == before == "em" and piece:
-                out.append(dialect.em_separator)
-            out.append(piece)
-            before = node.type
+        for at, node in enumerate(nodes):
+            if node.kind in _STYLED:
+                last = next((piece[-1] for piece in reversed(out) if piece), before)
+                following = self._first(nodes[at + 1]) if at + 1 < len(nodes) else after
+                out.append(self._emphasis(node, last, following, is_second=at > 0 and nodes[at - 1].kind in _STYLED))
+            else:
+                out.append(self._plain(node))
         return "".join(out)
 
-    def _link(self, node: "SyntaxTreeNode") -> str:
+    def _plain(self, node: Node) -> str:
+        """A span that is not styled."""
+        dialect = self._dialect
+        match node.kind:
+            case "break":
+                return "\n"
+            case "code":
+                return dialect.code(node.text)
+            case "link":
+                return self._link(node)
+            case "token":
+                return (dialect.token or dialect.text)(node.text)
+            case _:
+                return dialect.text(node.text)
+
+    def _first(self, node: Node) -> str:
+        """The character with which a span that follows another one begins when it is written."""
+        if node.kind not in _STYLED:
+            return self._plain(node)[:1]
+        return self.spans(node.children)[:1] if self._dialect.edges == "flanking" else "*"
+
+    def _link(self, node: Node) -> str:
+        dialect = self._dialect
         if "link" in self._open:
-            return self._inline(node.children)
+            return self.spans(node.children)
         self._open.add("link")
-        label = self._inline(node.children)
+        label = dialect.label(plain_text(node.children)) if dialect.label is not None else self.spans(node.children)
         self._open.discard("link")
-        url, title = (str(node.attrs.get(name, "")) for name in ("src" if node.type == "image" else "href", "title"))
-        if title:
-            label = f"{label} {self._dialect.text(f'({title})')}"
-        return self._dialect.link(label or self._dialect.text(url), url)
+        if node.title:
+            label = f"{label} {dialect.text(f'({node.title})')}"
+        return dialect.link(label or dialect.text(node.url), node.url)
 
-    def _styled(self, node: "SyntaxTreeNode", style: Style, *, mark: bool = True) -> str:
+    def _emphasis(self, node: Node, before: str, after: str, *, is_second: bool) -> str:
+        """A styled span; `before` and `after` are the characters next to it, `is_second` says that it directly follows
+        another one."""
+        dialect, style, children = self._dialect, node.kind, node.children
+        assert style in ("strong", "em", "s")
         if style in self._open:
-            return self._inline(node.children)
+            return self.spans(children, before, after)
+        if dialect.edges == "spaced":
+            left, right = (ZERO_WIDTH_SPACE if _joins(character) else "" for character in (before, after))
+            return f"{left}{self._styled(node, style)}{right}"
+        if dialect.edges == "any":
+            return self._styled(node, style)
+        if is_second:
+            return self.spans(children, before, after)
+        if dialect.edges == "apart":
+            is_run = len(children) > 1 and bool({children[0].kind, children[-1].kind} & _STYLED)
+            return self.spans(children) if is_run else self._styled(node, style)
+        lead = trail = ""
+        if _is_letter(before) and children[0].kind == "text":
+            node, lead = _without_edge(node, first=True)
+        if _is_letter(after) and node.children[-1].kind == "text":
+            node, trail = _without_edge(node, first=False)
         self._open.add(style)
-        inner = self._inline(node.children)
+        inner = self.spans(node.children).strip()
         self._open.discard(style)
-        return self._dialect.styles[style](inner) if mark and inner.strip() else inner
+        is_loose = (_is_letter(before) and not lead and not _is_letter(inner[:1])) or (
+            _is_letter(after) and not trail and not _is_letter(inner[-1:])
+        )
+        if is_loose or not inner:
+            return self.spans(children, before, after)
+        return f"{dialect.text(lead)}{self._styled(node, style)}{dialect.text(trail)}"
+
+    def _styled(self, node: Node, style: Style) -> str:
+        if style in self._open:
+            return self.spans(node.children)
+        self._open.add(style)
+        inner = self.spans(node.children)
+        self._open.discard(style)
+        content = inner.strip()
+        if not content:
+            return inner
+        lead = len(inner) - len(inner.lstrip())
+        return f"{inner[:lead]}{self._dialect.styles[style](content)}{inner[lead + len(content) :]}"
 
 
-# ---- what is still being written ----
-#
-# Markdown that is still being written, made fit to be shown: what is open is closed, what has just begun left out.
-#
-#     at the end of the text                               it is shown as
-#     --------------------------------------------------   ----------------------------------------------------
-#     `Some **bo`, `a ~~b`, `` a `b ``                     closed: `Some **bo**`
-#     `Some **`, `a \`, a line of marks alone (`#`, `--`)  without it
-#     `see [the tab`, `see [the table](https://exa`        its words: `see the tab`
-#     within a code fence                                  closed by a fence of its own
-#     an opening fence without its line's end              without it
-#
-# Nothing that is shown goes away as the text grows: only marks come and go, and what they mean is the parser's word.
-
-ROUNDS_MAX = 100
-"""How often an end is looked at anew, at most: brackets within brackets, say."""
-
-_FENCE = re.compile(r"^((?:[ >]|[-+*] |\d{1,9}[.)] )*)(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
-_MARKS = re.compile(r"(?:^|\n)[\s>]*[-=+*_#>|:~`\\\[\]!.\s]*[-=+*_#>|:~`\\\[!]\s*$")
-_IMAGE = re.compile(r"(?<!\\)(?:\\\\)*!$")
-_MARK = re.compile(r"[*_~`\[<!\\\n]")
-_ADDRESS = re.compile(r"<(?=[a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\s<>]*$)")
-_BLANK_LINE = re.compile(r"\n[ \t]*\n")
-_EMPHASIS = re.compile(r"[*_~]")
-_TRAILING = re.compile(r"[*_~]+$")
+def _before_code(written: str) -> str:
+    return "\n".join(CODE_LINE + line for line in written.split("\n"))
 
 
-def closed(text: str) -> str:
-    """The text as it can be shown now, without white space at its end."""
-    text = text.rstrip()
-    for _ in range(ROUNDS_MAX):
-        fence = _open_fence(text)
-        if fence is not None:
-            inside = _within_fence(text, fence)
-            if inside == text:
-                return f"{text}\n{re.sub(r'[^> ]', ' ', fence[1])}{fence[2]}"
-            text = inside.rstrip()
-            continue
-        begun = _MARKS.search(text)
-        before, _, last = text.rpartition("\n")
-        if begun is not None and not (_FENCE.match(last) and _open_fence(before)):  # the last line ends no fence
-            text = text[: begun.start()].rstrip()
-            continue
-        start = _last_block(text)
-        block, code = _spans(text[start:])
-        loose = 0 if code else _loose_end(block)
-        block = block[: len(block) - loose]
-        if block == text[start:]:
-            return text[:start] + _with_marks_closed(block + code)
-        text = (text[:start] + block).rstrip()
-        if code:
-            return text[:start] + _with_marks_closed(text[start:] + code)
-    return text
+def _is_letter(character: str) -> bool:
+    """Whether there is a character, and neither white space nor punctuation, for CommonMark."""
+    return bool(character) and not character.isspace() and category(character)[0] not in "PS"
 
 
-def settled(text: str) -> str:
-    """The beginning of the text in which nothing is open but a code fence: what comes later only adds to it."""
-    text = text.rstrip()
-    fence = _open_fence(text)
-    if fence is not None:
-        return _within_fence(text, fence)
-    candidates = [found.start() for found in _MARK.finditer(text)][-ROUNDS_MAX:]
-    for at in [len(text), *reversed(candidates)]:
-        begun = text[:at].rstrip("! \t\n")  # an image may begin
-        if closed(begun) == begun:
-            return begun
-    return text[: _last_block(text)].rstrip()
+def _joins(character: str) -> bool:
+    """Whether a mark of emphasis next to this character does not count in Slack."""
+    return (
+        bool(character)
+        and not character.isspace()
+        and (not character.isascii() or character.isalnum() or character in "_*~`")
+    )
 
 
-def marked(text: str, mark: str) -> str:
-    """The text with a mark behind it, which ends no fence and no table."""
-    last = text.rpartition("\n")[2].lstrip(" >")
-    return f"{text}\n\n{mark}" if last.startswith(("```", "~~~", "|")) else text + mark
-
-
-def _with_marks_closed(block: str) -> str:
-    """The block with its open emphasis closed; as it is where the parser does not take that."""
-    marks = _open_marks(block) if _EMPHASIS.search(block) else ()
-    if not marks:
-        return block
-    ended = block + "".join(reversed(marks))
-    return ended if not _open_marks(ended) and not _loose_end(ended) else block
-
-
-def _open_fence(text: str) -> "re.Match[str] | None":
-    """The opening line of the fence that is open at the end."""
-    fence: re.Match[str] | None = None
-    for found in _FENCE.finditer(text):
-        if fence is None:
-            fence = found if found[2][0] == "~" or "`" not in found[3] else None
-        elif not found[3].strip() and found[2].startswith(fence[2]):
-            fence = None
-    return fence
-
-
-def _within_fence(text: str, fence: "re.Match[str]") -> str:
-    """The text without an opening fence that is still being written, or the beginning of a closing one."""
-    if "\n" not in text[fence.start() :]:
-        return text[: fence.start()].rstrip()
-    before, _, last = text.rpartition("\n")
-    return before if last.strip(" >") and not last.strip(" >").strip(fence[2][0]) else text
-
-
-def _last_block(text: str) -> int:
-    """Where the last block begins, roughly: after a blank line or a fence."""
-    blank = max((found.end() for found in _BLANK_LINE.finditer(text)), default=0)
-    fence = max((found.end() + 1 for found in _FENCE.finditer(text)), default=0)
-    return min(max(blank, fence), len(text))
-
-
-def _spans(block: str) -> tuple[str, str]:
-    """The block without a link or an escape that is still being written, and what closes code that is."""
-    brackets: list[int] = []
-    at = 0
-    while at < len(block):
-        character = block[at]
-        if character == "\\":
-            if at + 1 == len(block):
-                return block[:at], ""
-            at += 2
-            continue
-        if character == "`":
-            run = len(block) - at - len(block[at:].lstrip("`"))
-            end = re.compile(rf"(?<!`)`{{{run}}}(?!`)").search(block, at + run)
-            if end is None:
-                body = block[at + run :].rstrip("`")
-                return (block[:at], "") if not body.strip() else (block[: at + run] + body.rstrip(), "`" * run)
-            at = end.end()
-            continue
-        at += 1
-        if character == "[":
-            brackets.append(at - 1)
-        elif character == "]" and brackets:
-            opened, address = brackets.pop(), at
-            at = _address_end(block, address)
-            if at < 0:
-                return _unlinked(block, opened, address - 1), ""
-    if brackets:
-        return _unlinked(block, brackets[-1], len(block)), ""
-    return _ADDRESS.sub("", block), ""
-
-
-def _address_end(block: str, at: int) -> int:
-    """Where a link's address ends that begins here, if one does; -1 while it is, or may be, being written."""
-    if at < len(block) and block[at] != "(":
-        return at
-    depth = 0
-    while at < len(block) and block[at] != "\n":
-        if block[at] == "\\":
-            at += 1
-        elif block[at] == "(":
-            depth += 1
-        elif block[at] == ")":
-            depth -= 1
-            if not depth:
-                return at + 1
-        elif block[at].isspace() and '"' not in block[at:]:
-            return at  # no address has spaces
-        at += 1
-    return at if at < len(block) else -1
-
-
-def _unlinked(block: str, opened: int, end: int) -> str:
-    before = block[:opened]
-    is_image = _IMAGE.search(before) is not None
-    return before[: opened - is_image] + block[opened + 1 : end]
-
-
-def _inline(block: str) -> "Token | None":
-    tokens = parser().parse("\n".join(line.lstrip(" ") for line in block.split("\n")))
-    return next((token for token in reversed(tokens) if token.type == "inline"), None)
-
-
-def _loose_end(block: str) -> int:
-    """How many marks at the end neither close anything nor have anything behind them yet."""
-    found = _TRAILING.search(block)
-    if found is None:
-        return 0
-    token = _inline(block)
-    if token is None:  # a mark of a list or a quote
-        return len(found[0])
-    if not token.children or token.children[-1].type != "text":
-        return 0
-    loose = _TRAILING.search(token.children[-1].content)
-    escaped = block[: found.start()].endswith("\\")
-    return max(0, min(len(loose[0]), len(found[0])) - escaped) if loose is not None else 0
-
-
-def _open_marks(block: str) -> "Sequence[str]":
-    """The marks of emphasis that are open at the end of the block, in the order in which they were opened."""
-    from markdown_it.rules_inline import StateInline
-
-    token = _inline(block)
-    if token is None:
-        return ()
-    inline = parser().inline
-    state = StateInline(token.content, parser(), {}, [])
-    inline.tokenize(state)
-    for rule in inline.ruler2.getRules(""):
-        rule(state)
-    return ["~~" if chr(one.marker) == "~" else chr(one.marker) for one in state.delimiters if one.open and one.end < 0]
+def _without_edge(node: Node, *, first: bool) -> tuple[Node, str]:
+    """A styled span without the punctuation at one of its ends, and that punctuation; as it is where all is that."""
+    children = list(node.children)
+    text = children[0 if first else -1].text
+    letters = [at for at, character in enumerate(text) if category(character)[0] not in "PS"]
+    if not letters:
+        return node, ""
+    at = letters[0] if first else letters[-1] + 1
+    edge, kept = (text[:at], text[at:]) if first else (text[at:], text[:at])
+    children[0 if first else -1] = Node("text", text=kept)
+    return msgspec.structs.replace(node, children=children), edge

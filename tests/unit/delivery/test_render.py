@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.dialects import DIALECTS
 
+from shoal.chat.telegram.markup import styled
 from shoal.domain.markup import render_markup
-from shoal.domain.posts import ChatLimits, pieces_of
+from shoal.domain.pieces import pieces_of
+from shoal.domain.posts import ChatLimits
 from shoal.domain.tables import aligned
-from shoal.testing.platforms.telegram_markup import BadMarkup, shown_text
+from shoal.testing.platforms.telegram_markup import checked_entities
 
 MARKUPS = tuple(DIALECTS)
 line = st.one_of(
@@ -44,9 +46,10 @@ def answer() -> str:
 def test_a_long_answer_arrives_whole(markup: str, unit: Literal["characters", "utf16", "bytes"]) -> None:
     limits = ChatLimits(text_chars_max=2000, markup=DIALECTS[markup], text_unit=unit)
     text = answer()
-    rendered = [render_markup(piece, DIALECTS[markup]) for piece in pieces_of(text, limits)]
-    assert len(rendered) > 4
-    assert all(limits.length(piece) <= 2000 for piece in rendered)
+    pieces = pieces_of(text, limits)
+    rendered = [render_markup(piece, DIALECTS[markup]) for piece in pieces]
+    assert len(rendered) >= 4
+    assert all(limits.rendered_length(piece) <= 2000 for piece in pieces)
     wanted, found = (Counter(re.findall(r"[a-z]\d+", whole)) for whole in (text, "\n".join(rendered)))
     assert not wanted - found
     assert "\n".join(rendered).count("潮汐表第") == text.count("潮汐表第")
@@ -71,8 +74,9 @@ def test_no_letter_is_lost(markup: str, text: str) -> None:
 
 @given(markdown)
 def test_telegram_takes_whatever_is_rendered(text: str) -> None:
-    shown = shown_text(render_markup(text, DIALECTS["telegram"]))
+    shown, entities = styled(render_markup(text, DIALECTS["telegram"]))
     assert unquote(shown).count("漢") == text.count("漢")
+    assert len(checked_entities(shown, entities)) == len(entities)
 
 
 @pytest.mark.parametrize("markup", MARKUPS)
@@ -83,15 +87,14 @@ def test_an_address_without_words_that_is_no_link_is_shown_once(markup: str) -> 
 @pytest.mark.parametrize(
     ("markup", "rendered"),
     [
-        ("telegram", "*a* _b_ ~c~ `d*` [e\\.](https://x.y/\\)) 1\\."),
         ("slack", "*a* _b_ ~c~ `d*` <https://x.y/)|e.> 1."),
-        ("discord", "**a** *b* ~~c~~ `d*` e. (<https://x.y/)>) 1."),
+        ("discord", "**a** *b* ~~c~~ `d*` [e.](https://x.y/%29) 1."),
         (
             "matrix",
             '<p><strong>a</strong> <em>b</em> <del>c</del> <code>d*</code> <a href="https://x.y/)">e.</a> 1.</p>',
         ),
-        ("google_chat", "*a* _b_ ~c~ `d*` <https://x.y/)|e.> 1."),
-        ("teams", "**a** *b* ~~c~~ `d*` e. (https://x.y/)) 1."),
+        ("google_chat", "**a** *b* ~~c~~ `d*` [e.](https://x.y/%29) 1\\."),
+        ("teams", "**a** *b* ~~c~~ `d*` [e.](https://x.y/%29) 1\\."),
         ("plain", "a b c d* e. (https://x.y/)) 1."),
     ],
 )
@@ -128,13 +131,31 @@ def test_what_nobody_nests_so_deep_stays_text() -> None:
     assert "deep" in render_markup(text, DIALECTS["matrix"])
 
 
-@pytest.mark.parametrize("bad", ["*a", "a.", "`a", "[a](b", "_a*b_c*", "a!"])
-def test_the_fake_refuses_bad_markup(bad: str) -> None:
-    with pytest.raises(BadMarkup):
-        shown_text(bad)
+def telegram(markdown: str) -> tuple[str, list[tuple[str, str]]]:
+    """What Telegram shows, and the parts of it that are styled."""
+    text, entities = styled(render_markup(markdown, DIALECTS["telegram"]))
+    return text, [(entity.kind, entity.text) for entity in checked_entities(text, entities)]
 
 
-def test_telegram_knows_no_quote_within_a_quote_or_a_list() -> None:
-    assert render_markup("> > a", DIALECTS["telegram"]) == ">\\> a"
-    assert render_markup("1. > a", DIALECTS["telegram"]) == "1\\. \\> a"
-    assert shown_text(render_markup("- > a\n  > b", DIALECTS["telegram"])) == "• > a\n  > b"
+@pytest.mark.parametrize(
+    ("markdown", "text", "entities"),
+    [
+        ("**a** _b_ ~~c~~ `d*`", "a b c d*", [("bold", "a"), ("italic", "b"), ("strikethrough", "c"), ("code", "d*")]),
+        ("🦈 **e**.", "🦈 e.", [("bold", "e")]),
+        ("> ```py\n> x = 1\n> ```", "x = 1", [("blockquote", "x = 1"), ("pre", "x = 1")]),
+        (
+            "> a\n>\n> | b | c |\n> |---|---|",
+            "a\n\nb | c\n--+--",
+            [("blockquote", "a\n\nb | c\n--+--"), ("pre", "b | c\n--+--")],
+        ),
+        ("1. a\n   ```py\n   if x:\n     y\n   ```", "1. a\nif x:\n  y", [("pre", "if x:\n  y")]),
+        ("> > a", "> a", [("blockquote", "> a")]),
+        ("1. > a", "1. > a", []),
+        ("**see `x` now**", "see x now", [("bold", "see "), ("code", "x"), ("bold", " now")]),
+        ("[see `x`](https://x.y/)", "see x", [("text_link", "see x")]),
+        ("[me](tg://user?id=7)", "me", [("text_link", "me")]),
+        ("a *\n**", "a *\n**", []),
+    ],
+)
+def test_telegram_gets_a_text_with_entities(markdown: str, text: str, entities: list[tuple[str, str]]) -> None:
+    assert telegram(markdown) == (text, entities)

@@ -7,12 +7,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.dialects import DIALECTS
 
+from shoal.chat.telegram.markup import styled
 from shoal.domain.cards import CARD_CHARS_MAX, FILES_SHOWN_MAX, card_edit, card_post, card_text, coverage_text
 from shoal.domain.ids import ApprovalId, CallId, ThreadId
 from shoal.domain.markup import render_markup
 from shoal.domain.permissions import Coverage, CoveredFile
 from shoal.domain.records import NewApproval
-from shoal.testing.platforms.telegram_markup import shown_text
 
 FILE, ABSENT = CoveredFile("/workspace/build.py", 1204, "ab"), CoveredFile("/scratch/x", -1, "")
 
@@ -45,7 +45,7 @@ def test_every_character_of_what_would_run_is_shown(markup: str) -> None:
     shown = "echo *a* _b_ ~c~ [d](https://e.org) <f> `g`\n # h\n-i\n+j"
     rendered = render_markup(card_text("A1", shown), DIALECTS[markup])
     if markup == "telegram":
-        rendered = shown_text(rendered)
+        rendered = styled(rendered).text
     for part in ("*a* _b_ ~c~ [d](https://e.org)", " # h", "\n-i\n+j"):
         assert part in rendered
 

@@ -5,8 +5,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.dialects import DIALECTS
 
-from shoal.domain.markup import closed, marked, render_markup, settled
-from shoal.testing.platforms.telegram_markup import shown_text
+from shoal.chat.telegram.markup import styled
+from shoal.domain.markup import render_markup
+from shoal.domain.unfinished import closed, marked, settled
 
 MARKUPS = ("telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain")
 
@@ -125,7 +126,7 @@ def test_every_platform_takes_what_is_shown(text: str, data: st.DataObject) -> N
     for markup in MARKUPS:
         rendered = render_markup(shown, DIALECTS[markup])
         assert "".join(filter(str.isalpha, rendered)) or not shown.strip(" …")
-    assert "*" not in shown_text(render_markup(shown, DIALECTS["telegram"]))
+    assert "*" not in styled(render_markup(shown, DIALECTS["telegram"])).text
 
 
 @settings(max_examples=100)

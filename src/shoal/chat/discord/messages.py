@@ -25,12 +25,15 @@ from shoal.chat.inbox import read_file
 from shoal.domain.commands import CommandSpec
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
+from shoal.domain.markdown import language_in
 from shoal.domain.markup import (
     MARKDOWN_MARKS,
+    ZERO_WIDTH_SPACE,
     Dialect,
-    escaped_markdown,
+    Wrap,
     is_link,
     markdown_code,
+    markdown_link,
     plain_link,
     render_markup,
 )
@@ -295,18 +298,65 @@ _STYLES = {"allow": 3, "thread": 1, "deny": 4}
 """Green, blue and red, by what a button's value begins with."""
 
 
+_NATIVE = re.compile(
+    r"<(?:@[!&]?[0-9]+|#[0-9]+|a?:[A-Za-z0-9_]+:[0-9]+|/[^<>:\n]+:[0-9]+|t:-?[0-9]+(?::[A-Za-z])?|id:[a-z]+)>"
+)
+"""Mentions, which notify nobody here, custom emojis, commands and times, as Discord writes them."""
+_ANY_URL = re.compile(r"https?://")
+_ESCAPES = re.compile(r"([\\*_~`|<])")
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
+_LINE_START = re.compile(r"^([ \t]*)([>#-])", re.MULTILINE)
+
+
+def _text(text: str) -> str:
+    """Text without markup. Source: docs.discord.com/developers/reference, message formatting; a backslash before any
+    sign is left out by clients, but not in addresses and code."""
+    return _LINE_START.sub(r"\1\\\2", _ESCAPES.sub(r"\\\1", text))
+
+
+def _token(token: str) -> str:
+    if _NATIVE.fullmatch(token):
+        return token
+    return f"<{token}>" if _ANY_URL.match(token) and not set(token) & set("<> ") else _text(token)
+
+
+def _unless_within(wrap: Wrap, mark: str) -> Wrap:
+    """A style, without which words stay where its mark would end it early: in code or in an address."""
+
+    def styled(inner: str) -> str:
+        left = _ESCAPED.sub("", inner)
+        return inner if mark in (left.replace("**", "") if mark == "*" else left) else wrap(inner)
+
+    return styled
+
+
+def _fence(content: str, info: str) -> str:
+    """Three backticks always: Discord knows no longer fences, and shows an empty one as it is written."""
+    kept = content.removesuffix("\n").replace("```", f"``{ZERO_WIDTH_SPACE}`")
+    return f"```{language_in(info)}\n{kept if kept.strip() else ' '}\n```"
+
+
 def _link(label: str, url: str) -> str:
     if not is_link(url):
-        return plain_link(label, escaped_markdown(url))
-    return f"{label} (<{url}>)" if ")" in url or label == escaped_markdown(url) else f"[{label}]({url})"
+        return plain_link(label, _text(url))
+    if label in (_text(url), f"<{url}>"):
+        return _token(url)
+    # Discord shows a link whose words have an address as it is written.
+    return f"{label} (<{url}>)" if "://" in label else markdown_link(label, url)
 
 
 DISCORD_MARKDOWN = Dialect(
-    text=escaped_markdown,
-    styles=MARKDOWN_MARKS,
+    text=_text,
+    token=_token,
+    styles={
+        mark: _unless_within(wrap, sign)
+        for (mark, wrap), sign in zip(MARKDOWN_MARKS.items(), ("**", "*", "~~"), strict=True)
+    },
     code=markdown_code,
     link=_link,
     heading=lambda text, level: f"{'#' * level} {text}" if level < 4 else f"**{text}**",
+    fence=_fence,
+    edges="apart",
 )
 
 

@@ -52,7 +52,18 @@ from shoal.domain.clock import Clock, iso
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.markup import SINGLE_MARKS, Dialect, around, bare_fence, is_link, plain_link, render_markup
+from shoal.domain.markup import (
+    MARKDOWN_MARKS,
+    ZERO_WIDTH_SPACE,
+    Dialect,
+    escaped_markdown,
+    fenced,
+    is_link,
+    markdown_code,
+    markdown_link,
+    plain_link,
+    render_markup,
+)
 from shoal.domain.messages import UNTOLD, Attachment, Deletion, Edit, Prompt, Reaction, Reference
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
@@ -73,14 +84,39 @@ EMPTY = "…"
 NO_COMMAND = "I have no command of that number. /help lists what I can do, and I take them as text too."
 PRESSED = "shoal"
 """What a button of ours calls."""
-_EVERYBODY = re.compile(r"<(?=users/all>)")
+MARKUP_SYNTAX = "MARKUP_SYNTAX_MARKDOWN"
+"""How Google Chat reads our texts: apps differ in their default.
+
+Source: developers.google.com/workspace/chat, format messages.
+"""
+_PERSON = re.compile(r"<users/[0-9]{1,40}>")
+_ANYBODY = re.compile(r"<(?=users/)", re.IGNORECASE)
+
+
+def _text(text: str) -> str:
+    """Text without markup, which mentions nobody: what stands for all in a space is broken by an invisible space."""
+    return escaped_markdown(_ANYBODY.sub(f"<{ZERO_WIDTH_SPACE}", text))
+
+
+def _token(token: str) -> str:
+    if _PERSON.fullmatch(token):
+        return token
+    return markdown_link(_text(token), token) if is_link(token) else _text(token)
+
+
+def _silent(code: str) -> str:
+    return _ANYBODY.sub(f"<{ZERO_WIDTH_SPACE}", code)
+
+
 GOOGLE_CHAT_MARKUP = Dialect(
-    text=lambda text: text,
-    styles=SINGLE_MARKS,
-    code=around("`"),
-    fence=bare_fence,
-    link=lambda label, url: f"<{url.replace('|', '%7C')}|{label}>" if is_link(url) else plain_link(label, url),
-    heading=lambda text, level: f"*{text}*",
+    text=_text,
+    token=_token,
+    styles=MARKDOWN_MARKS,
+    code=lambda code: markdown_code(_silent(code)),
+    fence=lambda content, info: fenced(_silent(content), info),
+    link=lambda label, url: markdown_link(label, url) if is_link(url) else plain_link(label, _text(url)),
+    heading=lambda text, level: f"**{text}**" if text.strip() else text,
+    edges="flanking",
 )
 LIMITS = ChatLimits(
     opens_threads=True,
@@ -426,9 +462,9 @@ def message_of(post: OutboundPost, *, private: bool, quoted_at: str = "", functi
 def content_of(markdown: str, buttons: tuple[Button, ...], function: str = PRESSED) -> Fields:
     """What is seen of a message; without buttons the empty list removes those that are there. `function` is what they
     call: for an add-on the address of its endpoint. It may mention people by <users/ID>, but not everybody."""
-    text = _EVERYBODY.sub("<\u200b", render_markup(markdown, GOOGLE_CHAT_MARKUP)) or EMPTY
+    text = render_markup(markdown, GOOGLE_CHAT_MARKUP) or EMPTY
     cards: list[Json] = [{"cardId": "shoal", "card": card_of(buttons, function)}] if buttons else []
-    return {"text": text, "cardsV2": cards}
+    return {"text": text, "markupSyntax": MARKUP_SYNTAX, "cardsV2": cards}
 
 
 def card_of(buttons: tuple[Button, ...], function: str) -> Json:

@@ -25,7 +25,8 @@ from shoal.domain.clock import retry_after
 from shoal.domain.commands import ALIASES, COMMANDS
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.markup import Dialect, around, is_link, language_in, plain_link, render_markup
+from shoal.domain.markdown import language_in
+from shoal.domain.markup import Dialect, around, is_link, plain_link, render_markup
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
@@ -558,14 +559,24 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return f"<table>{''.join(lines)}</table>"
 
 
+def _link(label: str, url: str) -> str:
+    if is_link(url) or url.startswith("matrix:"):
+        return f'<a href="{html.escape(url)}">{label}</a>'
+    return plain_link(label, html.escape(url))
+
+
+def _token(token: str) -> str:
+    address = html.escape(token)
+    return _link(address, token) if is_link(token) or token.startswith("matrix:") else address
+
+
 MATRIX_HTML = Dialect(
     text=html.escape,
+    token=_token,
     styles={"strong": around("<strong>", "</strong>"), "em": around("<em>", "</em>"), "s": around("<del>", "</del>")},
     code=lambda code: f"<code>{html.escape(code)}</code>",
     fence=_fence,
-    link=lambda label, url: (
-        f'<a href="{html.escape(url)}">{label}</a>' if is_link(url) else plain_link(label, html.escape(url))
-    ),
+    link=_link,
     heading=lambda text, level: f"<h{level}>{text}</h{level}>",
     quote=around("<blockquote>", "</blockquote>"),
     item=around("<li>", "</li>"),
@@ -576,6 +587,8 @@ MATRIX_HTML = Dialect(
         if part
     ),
     table=_table,
+    html=True,
+    nests=True,
 )
 LIMITS = ChatLimits(
     opens_threads=True,

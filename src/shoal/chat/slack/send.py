@@ -15,7 +15,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import UNOPENED, ThreadId, thread_address
-from shoal.domain.markup import SINGLE_MARKS, Dialect, bare_fence, is_link, plain_link, render_markup
+from shoal.domain.markup import Dialect, Wrap, bare_fence, before_lines, is_link, plain_link, render_markup
 from shoal.domain.posts import WRITING, Button, ChatLimits, OutboundPost, Window
 from shoal.domain.untrusted import UNREADABLE
 
@@ -42,7 +42,14 @@ NOT_OFFERED = frozenset(
     {"unknown_method", "missing_scope", "not_allowed_token_type", "access_denied", "feature_not_enabled"}
 )
 
-_NAMED = re.compile(r"&lt;(@[UW][A-Z0-9]{1,40}|#C[A-Z0-9]{1,40})&gt;")
+_NATIVE = re.compile(
+    r"<(?:@[UW][A-Z0-9]{1,40}|#[CG][A-Z0-9]{1,40})(?:\|[^<>|]*)?>|<!date\^[0-9]+\^[^<>|^]{1,200}(?:\^https?://[^<>|^]+)?\|[^<>|]*>"
+)
+"""People, channels and times, as Slack writes them. What calls everybody (`<!channel>`, `<!subteam^…>`) stays text."""
+_MARK = re.compile(r"(?<![^\s!-/:-@\[-`{-~])[*_~](?!\s)|(?<!\s)[*_~](?![^\s!-/:-@\[-`{-~])|`")
+"""Marks in plain text that Slack would take for markup: next to the end of a word."""
+_QUOTE = re.compile(r"^(?=&gt;)", re.MULTILINE)
+SOFT_HYPHEN = "\u00ad"
 _NOT_IN_NAME = re.compile(r"[^\w-]+")
 
 
@@ -50,16 +57,47 @@ def _literal(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def _text(text: str) -> str:
+    """Text without markup. Slack has no escape for marks, but shows what stands for a time that is none as it is
+    written; a soft hyphen keeps `>` from beginning a quote. Source: yhatt/jsx-slack, about-escape-and-exact-mode."""
+    return _QUOTE.sub(SOFT_HYPHEN, _MARK.sub(lambda mark: f"<!date^00000000^{{_}}|{mark[0]}>", _literal(text)))
+
+
+def _token(token: str) -> str:
+    if _NATIVE.fullmatch(token):
+        return token
+    return f"<{_literal(token).replace('|', '%7C')}>" if is_link(token) else _text(token)
+
+
+def _link(label: str, url: str) -> str:
+    if not is_link(url):
+        return plain_link(label, _text(url))
+    address = _literal(url).replace("|", "%7C")
+    return f"<{address}>" if label == _literal(url) else f"<{address}|{label}>"
+
+
+def _code(code: str) -> str:
+    """Slack ends code at the first backtick; one within it is shown as its look-alike."""
+    kept = _literal(code.replace("`", "\u02cb").replace("\n", " "))
+    return f"`{kept}`" if kept.strip() else kept
+
+
+def _each_line(mark: str) -> Wrap:
+    """A mark around each line: in Slack none reaches over a line's end."""
+    return lambda inner: "\n".join(f"{mark}{line}{mark}" if line.strip() else line for line in inner.split("\n"))
+
+
 MRKDWN = Dialect(
-    # People and channels may be named by id, as Slack names them to us; nothing calls everybody.
-    text=lambda text: _NAMED.sub(r"<\1>", _literal(text)),
-    styles=SINGLE_MARKS,
-    code=lambda code: f"`{_literal(code)}`",
+    text=_text,
+    token=_token,
+    styles={"strong": _each_line("*"), "em": _each_line("_"), "s": _each_line("~")},
+    code=_code,
     fence=lambda content, info: _literal(bare_fence(content, info)),
-    link=lambda label, url: (
-        f"<{_literal(url).replace('|', '%7C')}|{label}>" if is_link(url) else plain_link(label, _literal(url))
-    ),
-    heading=lambda text, level: f"*{text}*",
+    link=_link,
+    label=lambda label: _literal(label.replace("\n", " ")),
+    heading=lambda text, level: _each_line("*")(text),
+    quote=before_lines("> "),  # which would be shown within code
+    edges="spaced",
 )
 LIMITS = ChatLimits(
     opens_threads=True,

@@ -44,12 +44,14 @@ from shoal.domain.errors import InvalidId, PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import (
+    CODE_LINE,
     MARKDOWN_MARKS,
     Dialect,
     escaped_markdown,
     is_link,
     joined,
     markdown_code,
+    markdown_link,
     plain_link,
     render_markup,
 )
@@ -83,29 +85,38 @@ CARD = "application/vnd.microsoft.card.adaptive"
 CONSENT = "application/vnd.microsoft.teams.card.file.consent"
 EMPTY = "…"
 _NAMED = re.compile(r"&lt;at&gt;(.{1,100}?)&lt;/at&gt;")
-_BREAK = re.compile(r" *\n(?=[^\n])")
 
 
 def _text(text: str) -> str:
     return escaped_markdown(html.escape(text, quote=False))
 
 
+def _token(token: str) -> str:
+    return markdown_link(_text(token), token) if is_link(token) else _text(token)
+
+
 def _link(label: str, url: str) -> str:
-    if not is_link(url):
-        return plain_link(label, _text(url))
-    return f"[{label}]({url})" if ")" not in url else plain_link(label, html.escape(url))
+    return markdown_link(label, url) if is_link(url) else plain_link(label, _text(url))
+
+
+def _with_breaks(text: str) -> str:
+    """Teams runs lines together unless two spaces end them; those of code it leaves."""
+    lines = text.split("\n")
+    return "\n".join(
+        line if not line or not after or CODE_LINE in line + after else f"{line.rstrip(' ')}  "
+        for line, after in zip(lines, [*lines[1:], ""], strict=True)
+    )
 
 
 TEAMS_MARKDOWN = Dialect(
     text=_text,
+    token=_token,
     styles=MARKDOWN_MARKS,
+    edges="flanking",
     code=markdown_code,
     link=_link,
     heading=lambda text, level: f"**{text}**" if text.strip() else text,
-    # Teams runs lines together unless two spaces end them; what is in fences it leaves.
-    blocks=lambda blocks, tight: joined(
-        [part if "```" in part else _BREAK.sub("  \n", part) for part in blocks], tight
-    ),
+    blocks=lambda blocks, tight: joined([_with_breaks(part) for part in blocks], tight),
 )
 
 LIMITS = ChatLimits(

@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from operator import itemgetter
@@ -14,6 +13,7 @@ import msgspec
 from shoal.chat.account import GREETING, NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount, IncomingFile
 from shoal.chat.http import Fields, Json
 from shoal.chat.inbox import Recent, press
+from shoal.chat.telegram.markup import ENTITIES_MAX, TELEGRAM_MARKUP, styled
 from shoal.chat.telegram.wire import (
     NO_TOPIC,
     ChatMigrated,
@@ -36,7 +36,7 @@ from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.markup import SINGLE_MARKS, Dialect, before_lines, escaped, is_link, language_in, render_markup
+from shoal.domain.markup import render_markup
 from shoal.domain.messages import Attachment, Author, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort, Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
@@ -64,34 +64,10 @@ ALBUMS_MAX = 200
 CAPTION_CHARS_MAX = 1024
 BUTTON_BYTES_MAX = 64
 PHOTOS = frozenset({".jpg", ".jpeg", ".png", ".webp"})
-PARSE_MODE = "MarkdownV2"
-
-_SPECIAL = re.compile(r"([_*\[\]()~`>#+\-=|{}.!\\])")
-_SPECIAL_IN_CODE = re.compile(r"([`\\])")
-_SPECIAL_IN_URL = re.compile(r"([)\\])")
-
-
-def _link(label: str, url: str) -> str:
-    if not is_link(url):
-        address = escaped(_SPECIAL, url)
-        return label if label == address else rf"{label} \({address}\)"
-    return f"[{label}]({escaped(_SPECIAL_IN_URL, url)})"
-
-
-MARKDOWN_V2 = Dialect(
-    text=lambda text: escaped(_SPECIAL, text),
-    styles=SINGLE_MARKS,
-    code=lambda code: f"`{escaped(_SPECIAL_IN_CODE, code)}`",
-    fence=lambda content, info: f"```{language_in(info)}\n{escaped(_SPECIAL_IN_CODE, content.rstrip(chr(10)))}\n```",
-    link=_link,
-    heading=lambda text, level: f"*{text}*" if text.strip() else text,
-    quote=before_lines(">"),
-    inner_quote=before_lines("\\> "),
-    em_separator="**",
-)
 LIMITS = ChatLimits(
     text_chars_max=4096,
-    markup=MARKDOWN_V2,
+    markup=TELEGRAM_MARKUP,
+    marks_max=ENTITIES_MAX,
     text_unit="utf16",
     edit_seconds_min=1.1,
     group_edit_seconds_min=3.1,
@@ -401,16 +377,18 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         }
 
     async def _send_text(self, method: str, given: Fields, markdown: str) -> TelegramMessage:
+        given = {**given, "link_preview_options": {"is_disabled": True}}  # a preview would tell others of the address
         return await self._styled("text", markdown, given, partial(self._api.call, method, TelegramMessage))
 
     async def _styled(self, field: str, markdown: str, given: Fields, send: Callable[[Fields], Awaitable[T]]) -> T:
-        """Send the words in Telegram's markup, or plain, with nothing left out, where Telegram refuses that."""
+        """Send the words with their entities, or as Markdown, with nothing left out, where Telegram refuses that."""
         if not markdown:
             return await send(given)
+        text, entities = styled(render_markup(markdown, TELEGRAM_MARKUP))
         try:
-            return await send({**given, field: render_markup(markdown, MARKDOWN_V2), "parse_mode": PARSE_MODE})
+            return await send({**given, field: text, "entities" if field == "text" else "caption_entities": entities})
         except TelegramBadRequest as error:
-            if not any(reason in error.description for reason in ("can't parse entities", "is too long")):
+            if not any(reason in error.description for reason in ("entit", "is too long", "UTF-16")):
                 raise
         return await send({**given, field: markdown})
 

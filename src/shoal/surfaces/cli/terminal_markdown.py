@@ -5,7 +5,8 @@ from functools import lru_cache
 
 from prompt_toolkit.utils import get_cwidth
 
-from shoal.domain.markup import Dialect, Wrap, around, before_lines, parser, render_markup
+from shoal.domain.markdown import parser
+from shoal.domain.markup import Dialect, Wrap, around, before_lines, render_markup
 from shoal.surfaces.cli.output import printable
 
 BAR = "│ "
@@ -63,6 +64,7 @@ def dialect(colour: bool, width: int) -> Dialect:
         quote=before_lines(BAR),
         item=lambda text: text.replace("\n", "\n" + " " * (text.find(" ") + 1)),  # the rest below its first word
         columns_max=max(1, width - CODE_INDENT),
+        nests=True,
         rule="─────",
     )
 

@@ -28,8 +28,8 @@ from shoal.domain.commands import COMMANDS as EVERYWHERE
 from shoal.domain.events import ApprovalRequested, ToolFinished
 from shoal.domain.home import Home
 from shoal.domain.installation import as_typed
-from shoal.domain.markup import closed
 from shoal.domain.messages import ToolCall
+from shoal.domain.unfinished import closed
 from shoal.surfaces.cli.chat import COMMANDS, ChatScreen, TerminalChat
 from shoal.surfaces.cli.completion import agent_names, words_of
 from shoal.surfaces.cli.output import VERBATIM, ending_mark, printable, request_lines, span

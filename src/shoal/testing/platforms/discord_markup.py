@@ -1,33 +1,75 @@
-"""Discord's markup as people see it: the text without its marks. Source: Discord's guide to text formatting."""
+"""Discord's markup as people see it.
+
+Sources: docs.discord.com/developers/reference#message-formatting, Discord's guide to text formatting, and how its
+clients were seen to parse, as the npm packages discord-markdown-parser and simple-markdown have it: at each place the
+first rule that matches wins; a backslash counts only before a sign, and neither in an address nor in code; there are no
+fences of more than three backticks; letters next to a mark matter for `_` alone.
+"""
 
 import re
 
-_FENCE = re.compile(r"(`{3,})(?:[\w+#.-]*\n)?(.*?)\n?\1", re.DOTALL)
-_CODE = re.compile(r"(`{1,2}) ?(.+?) ?\1")
-_LINK = re.compile(r"\[((?:\\.|[^\]\\])+)\]\((https?://[^)\s]+)\)")
-_MARK = re.compile(r"\\([^0-9A-Za-z\s])|\*{1,3}|~~|\|\||(?m:^(?:#{1,3} |> ))|<(https?://[^>\s]+)>")
+_BLOCKS = (
+    ("fence", re.compile(r"```(?:[a-z0-9_+\-.#]+?\n)?\n*([^\n].*?)\n*```", re.DOTALL | re.IGNORECASE)),
+    ("autolink", re.compile(r"<(https?://[^\s>]+)>")),
+    ("url", re.compile(r"https?://[^\s<]+[^<.,:;\"'\]\s]")),
+    ("native", re.compile(r"<(?:@[!&]?\d+|#\d+|a?:\w+:\d+|/[^<>:]+:\d+|t:-?\d+(?::[a-zA-Z])?|id:\w+)>")),
+    (
+        "link",
+        re.compile(r"\[((?:\\.|\[[^\[\]]*\]|[^\[\]\\])+)\]\(<?(https?://(?:[^\s\\()<>]|\([^\s()]*\))+)>?\)"),
+    ),
+    ("escape", re.compile(r"\\([^0-9A-Za-z\s])")),
+    ("code", re.compile(r"(`+)(.*?[^`])\1(?!`)", re.DOTALL)),
+    ("marked", re.compile(r"\*\*((?:\\.|[^\\])+?)\*\*(?!\*)", re.DOTALL)),
+    ("marked", re.compile(r"__((?:\\.|[^\\])+?)__(?!_)", re.DOTALL)),
+    ("marked", re.compile(r"~~(.+?)~~(?!_)", re.DOTALL)),
+    ("marked", re.compile(r"\|\|(.+?)\|\|", re.DOTALL)),
+    ("marked", re.compile(r"\*(?=\S)((?:\*\*|\\.|\s+(?:\\.|[^\s*\\]|\*\*)|[^\s*\\])+?)\*(?!\*)", re.DOTALL)),
+    ("word", re.compile(r"\b_((?:__|\\.|[^\\_])+?)_\b", re.DOTALL)),
+)
+_STARTS = (
+    ("quote", re.compile(r" *>>> (.*)", re.DOTALL)),
+    ("lines", re.compile(r"(?: *> [^\n]*(?:\n|$))+")),
+    ("heading", re.compile(r" *#{1,3} +([^\n]+)")),
+    ("heading", re.compile(r" *-# +([^\n]+)")),
+    ("item", re.compile(r" *[*-] +(?=\S)")),
+)
+_QUOTED = re.compile(r"^ *> ", re.MULTILINE)
+_ADDRESS = re.compile(r"https?://")
 
 
 def shown_text(source: str) -> str:
     """The text of a message as people see it."""
-    found: list[str] = []
+    out: list[str] = []
     at = 0
-    for fence in _FENCE.finditer(source):
-        found += [_spans(source[at : fence.start()]), fence[2]]
-        at = fence.end()
-    return "".join((*found, _spans(source[at:])))
+    while at < len(source):
+        is_start = at == 0 or source[at - 1] == "\n"
+        for kind, rule in (*(_STARTS if is_start else ()), *_BLOCKS):
+            found = rule.match(source, at)
+            if found is None or (kind == "link" and _ADDRESS.search(found[1])):
+                continue
+            if kind == "word" and at and (source[at - 1].isalnum() or source[at - 1] == "_"):
+                continue
+            out.append(_shown(kind, found))
+            at = found.end()
+            break
+        else:
+            out.append(source[at])
+            at += 1
+    return "".join(out)
 
 
-def _spans(text: str) -> str:
-    found: list[str] = []
-    at = 0
-    for code in _CODE.finditer(text):
-        if text[: code.start()].endswith("\\"):
-            continue
-        found += [_marks(text[at : code.start()]), code[2]]
-        at = code.end()
-    return "".join((*found, _marks(text[at:])))
-
-
-def _marks(text: str) -> str:
-    return _MARK.sub(lambda found: found[1] or found[2] or "", _LINK.sub(lambda found: found[1], text))
+def _shown(kind: str, found: re.Match[str]) -> str:
+    match kind:
+        case "fence" | "autolink" | "escape":
+            return found[1]
+        case "code":
+            inner = found[2]
+            return inner[1:-1] if inner.startswith(" ") and inner.endswith(" ") and "`" in inner else inner
+        case "url" | "native":
+            return found[0]
+        case "lines":
+            return shown_text(_QUOTED.sub("", found[0]))
+        case "item":
+            return "• "
+        case _:
+            return shown_text(found[1])

@@ -330,6 +330,7 @@ class FakeGoogleChat(FakePlatform):
         else:
             thread = ""
         message = self._keep(space, thread, "app", parts.text)
+        message.syntax = str(given.get("markupSyntax", ""))
         message.buttons, message.viewer, message.quoted = buttons_of(given), parts.viewer, parts.quoted
         return message
 
@@ -337,6 +338,7 @@ class FakeGoogleChat(FakePlatform):
         if message.sender != "app" or params.get("updateMask") != "text,cardsV2":
             raise refused(403 if message.sender != "app" else 400, "INVALID_ARGUMENT")
         message.text, message.buttons = check_message(given, {}).text, buttons_of(given)
+        message.syntax = str(given.get("markupSyntax", ""))
         message.edits += 1
 
     def _list(self, space: str, params: Mapping[str, str]) -> Answered:

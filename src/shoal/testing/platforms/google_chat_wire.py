@@ -3,10 +3,11 @@
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from shoal.testing.platforms import commonmark
 from shoal.testing.platforms.tokens import Signer
 from shoal.testing.platforms.wire import Refused, ok
 
@@ -15,10 +16,6 @@ MESSAGE_BYTES_MAX = 32_000
 
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | int | float | bool | None"
 Given: TypeAlias = "dict[str, Json]"
-
-_LINK = re.compile(r"<(https?://[^|>\s]+|mailto:[^|>\s]+)\|([^>]*)>")
-_STYLE = re.compile(r"(?<![\w*_~])([*_~])(?=\S)(.+?)(?<=\S)\1(?![\w*_~])")
-_CODE = re.compile(r"(```.*?```|`[^`\n]+`)", re.DOTALL)
 
 
 def refused(status: int, code: str) -> Refused:
@@ -77,6 +74,7 @@ class _CardWithId(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 class _Message(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     text: str = ""
+    markup_syntax: Literal["MARKUP_SYNTAX_CHAT", "MARKUP_SYNTAX_MARKDOWN"] = "MARKUP_SYNTAX_CHAT"
     cards_v2: list[_CardWithId] = msgspec.field(name="cardsV2", default_factory=list[_CardWithId])
     thread: _Named = msgspec.field(default_factory=_Named)
     private_message_viewer: _Named = msgspec.field(default_factory=_Named)
@@ -141,18 +139,15 @@ def check_assertion(form: Mapping[str, str], key: Signer, account: str, audience
     return str(claims.get("scope", ""))
 
 
+_PEOPLE = re.compile(r"<(users/(?:all|[0-9]+))>", re.IGNORECASE)
+
+
 def shown_text(text: str) -> str:
-    """What people read of a text: without styles outside of code, links as their words."""
-    pieces = _CODE.split(text)
-    return "".join(piece.strip("`") if number % 2 else _plain(piece) for number, piece in enumerate(pieces))
+    """What people read of a text in Markdown; whom it mentions as `<users/…>`.
 
-
-def _plain(text: str) -> str:
-    before = ""
-    text = _LINK.sub(r"\2", text)
-    while before != text:
-        before, text = text, _STYLE.sub(r"\2", text)
-    return text
+    Source: developers.google.com/workspace/chat, format messages: MARKUP_SYNTAX_MARKDOWN is CommonMark.
+    """
+    return commonmark.shown_text(_PEOPLE.sub(r"\\<\1\\>", text), html=False, break_="\n")
 
 
 class ChatMessage(msgspec.Struct):
@@ -171,11 +166,12 @@ class ChatMessage(msgspec.Struct):
     changed_at: str = ""
     edits: int = 0
     attachment: tuple[Given, ...] = ()
+    syntax: str = "MARKUP_SYNTAX_CHAT"
 
     @property
     def shown(self) -> str:
         """What people read."""
-        return shown_text(self.text)
+        return shown_text(self.text) if self.syntax == "MARKUP_SYNTAX_MARKDOWN" else self.text
 
 
 def page_of(messages: Sequence[ChatMessage], params: Mapping[str, str]) -> tuple[Sequence[ChatMessage], str]:

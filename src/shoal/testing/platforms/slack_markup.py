@@ -1,32 +1,44 @@
-"""Slack's mrkdwn as people see it. Source: docs.slack.dev/messaging/formatting-message-text.
+"""Slack's mrkdwn as people see it.
+
+Sources: docs.slack.dev/messaging/formatting-message-text; for what the documentation leaves out, yhatt/jsx-slack,
+docs/about-escape-and-exact-mode.md: marks count at the ends of words alone, for which a zero-width space is enough;
+none can be escaped, but the fallback of a time that is none is shown as it is; a soft hyphen keeps `>` from being a
+quote.
 
 Slack refuses no markup: marks that do not pair are shown as they are.
 """
 
 import re
+from html import unescape
 
-_FENCE = re.compile(r"```\n?(.*?)\n?```", re.DOTALL)
-_CODE = re.compile(r"`([^`\n]+)`")
-_LINK = re.compile(r"<([^<>|]+)(?:\|([^<>]*))?>")
-_STYLES = tuple(
-    re.compile(
-        rf"(?<![\w{re.escape(mark)}]){re.escape(mark)}(\S(?:[^\n]*?\S)?){re.escape(mark)}(?![\w{re.escape(mark)}])"
-    )
-    for mark in "*_~"
+_WHOLE = re.compile(
+    r"```\n?(.*?)\n?```|`([^`\n]+)`|<!date\^0+\^[^|<>]*\|([^<>]*)>"
+    r"|(<(?:[@#][A-Z0-9]+(?:\|[^<>]*)?|!date\^[1-9][^<>]*)>)|<((?:https?|mailto|tel)[^<>|]+)(?:\|([^<>]*))?>",
+    re.DOTALL,
 )
+"""Fences, code, times that are none, mentions and links, in which no mark counts."""
+_QUOTE = re.compile(r"^&gt; ?", re.MULTILINE)
+_KEPT = re.compile(r"\x00(\d+)\x00")
+_STYLES = tuple(
+    re.compile(rf"(?<![^\W_])(?<!{mark}){mark}([^\s](?:[^\n]*?[^\s])??){mark}(?![^\W_])(?!{mark})")
+    for mark in (r"\*", "_", "~")
+)
+_INVISIBLE = str.maketrans("", "", "\u200b\u00ad")
 
 
 def shown_text(source: str) -> str:
     """The text without markup."""
     kept: list[str] = []
 
-    def keep(found: re.Match[str]) -> str:
-        kept.append(found[1])
+    def keep(text: str) -> str:
+        kept.append(text)
         return f"\x00{len(kept) - 1}\x00"
 
-    text = _CODE.sub(keep, _FENCE.sub(keep, source))
-    text = _LINK.sub(lambda found: found[2] or found[1], text)
-    for style in _STYLES:
-        text = style.sub(r"\1", text)
-    text = re.sub(r"\x00(\d+)\x00", lambda found: kept[int(found[1])], text)
-    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    text = _WHOLE.sub(lambda found: keep(next(text for text in found.groups()[::-1] if text is not None)), source)
+    text = _QUOTE.sub("", text)
+    for _ in "*_~":  # one may be within another
+        for style in _STYLES:
+            text = style.sub(r"\1", text)
+    while _KEPT.search(text):
+        text = _KEPT.sub(lambda found: kept[int(found[1])], text)
+    return unescape(text).translate(_INVISIBLE)

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from shoal.testing.platforms.fake import FakePlatform
-from shoal.testing.platforms.telegram_markup import BadMarkup, shown_text
+from shoal.testing.platforms.telegram_markup import BadMarkup, checked_entities
 from shoal.testing.platforms.telegram_wire import (
     Sent,
     buttons_of,
@@ -399,11 +399,10 @@ class FakeTelegram(FakePlatform):
 
     def _checked_text(self, given: Given, field: str, units_max: int, too_long: str) -> str:
         text = str(given.get(field, "") or "")
-        if given.get("parse_mode") == "MarkdownV2":
-            try:
-                text = shown_text(text)
-            except BadMarkup as error:
-                raise refused(400, f"Bad Request: can't parse entities: {error}") from error
+        try:
+            checked_entities(text, given.get("entities" if field == "text" else "caption_entities"))
+        except BadMarkup as error:
+            raise refused(400, f"Bad Request: {error}") from error
         if len(text.encode("utf-16-le")) // 2 > units_max:
             raise refused(400, f"Bad Request: {too_long}")
         return text

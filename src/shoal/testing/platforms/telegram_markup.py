@@ -1,91 +1,77 @@
-"""MarkdownV2 as Telegram reads it: the text without markup, or the refusal. Source: Bot API, formatting options."""
+"""Telegram's entities as the Bot API reads them: what of a text is styled, or the refusal.
 
-import re
+Sources: core.telegram.org/bots/api#messageentity and #formatting-options; tdlib/td, td/telegram/MessageEntity.cpp
+(`clean_input_string_with_entities`, `fix_entities`): offsets count UTF-16 code units, an entity that begins or ends
+within a character is an error, one that reaches beyond the text or is empty is left out without a word, of those that
+overlap one counts, nothing but a quote holds code, and quotes hold no quotes. A message has 100 entities at most.
+"""
 
-RESERVED = frozenset("_*[]()~`>#+-=|{}.!")
-_NAMES = {"*": "Bold", "_": "Italic", "__": "Underline", "~": "Strikethrough", "||": "Spoiler", "[": "TextUrl"}
-_LANGUAGE = re.compile(r"[^\s`]*\n")
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shoal.testing.platforms.wire import Json
+
+ENTITIES_MAX = 100
+_SPLIT = frozenset({"bold", "italic", "underline", "strikethrough", "spoiler"})
+_QUOTES = frozenset({"blockquote", "expandable_blockquote"})
+_PRIORITY = {"blockquote": 0, "expandable_blockquote": 0, "pre": 11, "code": 20, "text_link": 49, "text_mention": 49}
+_KINDS = _SPLIT | _QUOTES | {"code", "pre", "text_link", "text_mention", "custom_emoji"}
 
 
 class BadMarkup(Exception):
-    """The text does not parse; the message is Telegram's."""
+    """The entities do not fit the text; the message is Telegram's."""
 
 
-class MarkdownV2:
-    """One parse."""
+class Entity(NamedTuple):
+    """A part of a text and what it is; `text` is what it covers."""
 
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._at = 0
-        self._open: list[str] = []
-        self._text: list[str] = []
-
-    def parse(self) -> str:
-        """The text people see. Raises BadMarkup."""
-        while self._at < len(self._source):
-            self._step()
-        if self._open:
-            raise BadMarkup(f"Can't find end of {_NAMES[self._open[-1]]} entity at byte offset {self._at}")
-        return "".join(self._text)
-
-    def _step(self) -> None:
-        source, at = self._source, self._at
-        character = source[at]
-        if character == "\\" and at + 1 < len(source) and 0 < ord(source[at + 1]) <= 126:
-            self._take(source[at + 1], 2)
-        elif character not in RESERVED:
-            self._take(character, 1)
-        elif character == "`":
-            self._code()
-        elif character == "]" and self._open and self._open[-1] == "[":
-            self._link_end()
-        elif character == ">" and (at == 0 or source[at - 1] == "\n"):
-            self._at += 1
-        else:
-            self._mark(character)
-
-    def _mark(self, character: str) -> None:
-        doubled = character * 2
-        mark = doubled if doubled in _NAMES and self._source.startswith(doubled, self._at) else character
-        if mark not in _NAMES:
-            raise BadMarkup(f"Character '{character}' is reserved and must be escaped with the preceding '\\'")
-        if self._open and self._open[-1] == mark and mark != "[":
-            self._open.pop()
-        else:
-            self._open.append(mark)
-        self._at += len(mark)
-
-    def _code(self) -> None:
-        fence = "```" if self._source.startswith("```", self._at) else "`"
-        self._at += len(fence)
-        language = _LANGUAGE.match(self._source, self._at) if fence == "```" else None
-        if language:
-            self._at = language.end()
-        while not self._source.startswith(fence, self._at):
-            if self._at >= len(self._source):
-                name = "Pre" if fence == "```" else "Code"
-                raise BadMarkup(f"Can't find end of {name} entity at byte offset {self._at}")
-            if self._source[self._at] == "\\" and self._at + 1 < len(self._source):
-                self._at += 1
-            self._take(self._source[self._at], 1)
-        self._at += len(fence)
-
-    def _link_end(self) -> None:
-        self._open.pop()
-        self._at += 1
-        if not self._source.startswith("(", self._at):
-            return
-        while not self._source.startswith(")", self._at):
-            if self._at >= len(self._source):
-                raise BadMarkup("Can't find end of a URL")
-            self._at += 2 if self._source[self._at] == "\\" else 1
-        self._at += 1
-
-    def _take(self, character: str, length: int) -> None:
-        self._text.append(character)
-        self._at += length
+    kind: str
+    text: str
+    detail: str = ""
 
 
-def shown_text(source: str) -> str:
-    """The text of a MarkdownV2 source as people see it. Raises BadMarkup."""
-    return MarkdownV2(source).parse()
+def checked_entities(text: str, given: Json) -> list[Entity]:
+    """The entities that count. Raises BadMarkup."""
+    units = text.encode("utf-16-le")
+    counted: list[tuple[int, int, Entity]] = []
+    for one in given if isinstance(given, list) else []:
+        if not isinstance(one, dict) or one.get("type") not in _KINDS:
+            raise BadMarkup("Can't parse MessageEntity: unsupported type of an entity")
+        kind, start, length = str(one["type"]), one.get("offset"), one.get("length")
+        if not isinstance(start, int) or not isinstance(length, int):
+            raise BadMarkup('Can\'t parse MessageEntity: Field "offset" must be of type Number')
+        if kind == "text_link" and not str(one.get("url", "")).startswith(
+            ("http://", "https://", "tg://", "mailto:", "tel:")
+        ):
+            continue
+        end = start + length
+        if start < 0 or length <= 0 or end * 2 > len(units):
+            continue
+        for side, at in (("begins", start), ("ends", end)):
+            if b"\xdc" <= units[at * 2 + 1 : at * 2 + 2] <= b"\xdf":
+                raise BadMarkup(f"Entity {side} in a middle of a UTF-16 symbol at byte offset {at * 2}")
+        detail = str(one.get("url", "") or one.get("language", ""))
+        counted.append((start, end, Entity(kind, units[start * 2 : end * 2].decode("utf-16-le"), detail)))
+    counted.sort(key=lambda one: (one[0], -one[1], _PRIORITY.get(one[2].kind, 90)))
+    kept: list[tuple[int, int, Entity]] = []
+    for start, end, entity in counted:
+        if all(_goes_with(entity.kind, (start, end), other.kind, (since, until)) for since, until, other in kept):
+            kept.append((start, end, entity))
+    return [entity for _, _, entity in kept[:ENTITIES_MAX]]
+
+
+def _goes_with(kind: str, place: tuple[int, int], other: str, there: tuple[int, int]) -> bool:
+    """Whether an entity counts beside one that begins before it, or holds it."""
+    if place[0] >= there[1]:
+        return True
+    is_within = place[1] <= there[1]
+    if {kind, other} & {"code", "pre"}:
+        return other in _QUOTES and is_within
+    if kind in _QUOTES or other in _QUOTES:
+        return not (kind in _QUOTES and other in _QUOTES) and is_within
+    return (is_within or kind in _SPLIT) and (kind in _SPLIT or other in _SPLIT)
+
+
+def shown_styles(entities: Sequence[Entity]) -> set[tuple[str, str]]:
+    """What is styled how, for tests."""
+    return {(entity.kind, entity.text) for entity in entities}

@@ -6,6 +6,7 @@ import { Marked } from "./vendor/marked.js";
 import { pictureAddress } from "./api.js";
 import { copyText } from "./clipboard.js";
 import { visible } from "./format.js";
+import { emphasisIn, tokensIn } from "./tokens.js";
 
 const { DOMPurify } = globalThis;
 
@@ -29,6 +30,15 @@ const escapeHtml = (text) => text.replace(/[&<>"']/g, (found) => ENTITIES[found]
 
 const PICTURE = /^(?![a-z][a-z0-9+.-]*:|\/\/)[^?#]+\.(?:png|jpe?g|gif|webp|avif)$/i; // a path, not a URL
 
+const WINDOW = 500;
+
+/** Where one of the signs stands first, looking a little ahead: marked asks at each piece of text. */
+function firstOf(text, ...signs) {
+  const near = text.slice(0, WINDOW);
+  const found = signs.map((sign) => near.indexOf(sign)).filter((at) => at >= 0);
+  return found.length ? Math.min(...found) : text.length > WINDOW ? WINDOW - 2 : undefined;
+}
+
 // ---- what GitHub's markdown has beside marked's: formulas and footnotes ----
 
 const blockMath = {
@@ -45,7 +55,7 @@ const blockMath = {
 const inlineMath = {
   name: "inlineMath",
   level: "inline",
-  start: (text) => text.match(/\$|\\\(/)?.index,
+  start: (text) => firstOf(text, "$", "\\("),
   tokenizer(text) {
     // a dollar before a space or after one, or before a digit, is money
     const found = /^(?:\$\$([^\n]{1,2000}?)\$\$|\$(?![\s$])((?:\\.|[^\\$\n]){1,1000}?)(?<!\s)\$(?!\w)|\\\(([^\n]{1,1000}?)\\\))/.exec(text);
@@ -53,6 +63,70 @@ const inlineMath = {
   },
   renderer: ({ text }) => `<code class="math">${escapeHtml(text)}</code>`,
 };
+
+// ---- what our Markdown has beside CommonMark: tokens, and emphasis next to CJK characters ----
+
+const KEPT = /\ue000(\d+)\ue001/g;
+const KEPT_START = /^\ue000(\d+)\ue001/;
+const MARKS_MAX = 1000; // of one block; more are nobody's emphasis, and marked takes quadratic time over them
+let kept = []; // of the text that is rendered now: its tokens that have marks
+
+/** The text with each token that has marks replaced, but for those in a link's address. */
+function withTokensKept(text) {
+  let out = "";
+  let at = 0;
+  for (const token of tokensIn(text)) {
+    const before = text.slice(Math.max(0, token.start - 2), token.start);
+    if (!/[*_~]/.test(token.text) || before.endsWith("](") || (token.isUrl && before.endsWith("<"))) continue;
+    out += `${text.slice(at, token.start)}\ue000${kept.push({ ...token, raw: text.slice(token.start, token.end) }) - 1}\ue001`;
+    at = token.end;
+  }
+  return out + text.slice(at);
+}
+
+const restored = (html) => html.replace(KEPT, (whole, number) => (kept[number] ? escapeHtml(kept[number].raw) : whole));
+const restoredText = (text) => text.replace(KEPT, (whole, number) => kept[number]?.raw ?? whole);
+
+/** The text with the marks of overfull blocks escaped. */
+function tamed(text) {
+  return text
+    .split(/(\n[ \t]*\n)/)
+    .map((block) => {
+      const marks = block.length > MARKS_MAX ? (block.match(/[*_~[\]<$`\\]/g) ?? []).length : 0;
+      return marks > MARKS_MAX ? block.replace(/[*_~[\]<$`\\!(]/g, (mark) => ENTITIES_OF_MARKS[mark]) : block;
+    })
+    .join("");
+}
+const ENTITIES_OF_MARKS = Object.fromEntries([..."*_~[]<$`\\!("].map((mark) => [mark, `&#${mark.codePointAt(0)};`]));
+
+const token = {
+  name: "token",
+  level: "inline",
+  start: (text) => firstOf(text, "\ue000"),
+  tokenizer(text) {
+    const found = KEPT_START.exec(text);
+    return found && kept[found[1]] ? { type: "token", raw: found[0], number: found[1], isInLink: this.lexer.state.inLink } : undefined;
+  },
+  renderer({ number, isInLink }) {
+    const { text, isUrl } = kept[number];
+    return isUrl && !isInLink && address(text) ? `<a href="${escapeHtml(text)}">${escapeHtml(text)}</a>` : escapeHtml(text);
+  },
+};
+
+let pairs = { masked: null, found: null };
+
+/** A styled part that begins here, of the paragraph that is read now. */
+function styledPart(lexer, text, masked) {
+  if (pairs.masked !== masked) pairs = { masked, found: emphasisIn(masked) };
+  const pair = pairs.found.get(masked.length - text.length);
+  if (!pair) return undefined;
+  const raw = text.slice(0, pair.end - (masked.length - text.length));
+  const inner = raw.slice(pair.marks, -pair.marks);
+  const before = pairs;
+  const tokens = lexer.inlineTokens(inner);
+  pairs = before;
+  return { type: pair.kind, raw, text: inner, tokens };
+}
 
 let notes = []; // of the text that is rendered now: {id, html}, in the order of their numbers
 
@@ -64,7 +138,7 @@ function numberOf(id) {
 const noteRef = {
   name: "noteRef",
   level: "inline",
-  start: (text) => text.match(/\[\^/)?.index,
+  start: (text) => firstOf(text, "[^"),
   tokenizer(text) {
     const found = /^\[\^([^\]\s]{1,40})\]/.exec(text);
     return found ? { type: "noteRef", raw: found[0], id: found[1] } : undefined;
@@ -89,7 +163,15 @@ const noteText = {
 const marked = new Marked({
   gfm: true,
   breaks: true,
-  extensions: [blockMath, inlineMath, noteRef, noteText],
+  extensions: [blockMath, inlineMath, noteRef, noteText, token],
+  tokenizer: {
+    emStrong(text, masked) {
+      return styledPart(this.lexer, text, masked);
+    },
+    del(text, masked) {
+      return styledPart(this.lexer, text, masked);
+    },
+  },
   hooks: {
     /** A document's first level of headings comes after the page's own two, whichever it is. */
     processAllTokens(tokens) {
@@ -105,7 +187,8 @@ const marked = new Marked({
       const level = Math.min(depth + 2, 6); // the page itself has the first two
       return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
     },
-    link({ href, tokens }) {
+    link({ href: written, tokens }) {
+      const href = restoredText(written);
       const text = this.parser.parseInline(tokens);
       return address(href) ? `<a href="${escapeHtml(href)}">${text}</a>` : text;
     },
@@ -136,8 +219,9 @@ export function render(text, { thread = "", live = false } = {}) {
   let fragment;
   notes = [];
   try {
-    const body = marked.parse(text);
-    const listed = notes.map(({ html }) => `<li>${html ?? ""}</li>`).join("");
+    kept = [];
+    const body = restored(marked.parse(tamed(withTokensKept(text))));
+    const listed = notes.map(({ html }) => `<li>${restored(html ?? "")}</li>`).join("");
     fragment = DOMPurify.sanitize(listed ? `${body}<section class="notes"><ol>${listed}</ol></section>` : body, CLEAN);
   } catch {
     fragment = document.createDocumentFragment(); // a parser that gave up must not hide the words

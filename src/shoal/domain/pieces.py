@@ -1,0 +1,449 @@
+"""A long text in pieces that a platform takes, cut on the parsed tree.
+
+What is open at a cut is closed in one piece and opened again in the next: bold, struck and linked words, code with its
+language, quotes, and lists with their numbers. A table that goes on repeats its header. No cut is within an address, a
+mention, an emoji or a letter with its accents, unless that alone is longer than a message.
+
+Pieces are Markdown again, in which text that looks like markup is escaped. A text that fits is left as it is.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+from unicodedata import category, combining
+
+import msgspec
+
+from shoal.domain.markdown import CONTINUED, Node, parse, plain_text
+from shoal.domain.markup import (
+    MARKDOWN_MARKS,
+    Dialect,
+    escaped_markdown,
+    fenced,
+    indented,
+    markdown_code,
+    render_markup,
+    render_tree,
+)
+from shoal.domain.posts import ChatLimits
+
+CHARS_MIN = 64
+"""The shortest piece that may be asked for."""
+TAIL_SHARE = 8
+"""A last piece has this part of the one before it at least: nobody wants a message of two letters."""
+CLUSTER_CHARS_MAX = 64
+"""What stands for one character to people is not longer; else it is cut like any text."""
+_BOUNDARIES = ("\n\n", "\n", ". ", "! ", "? ", "。", "！", "？", " ")
+_ATOMS = frozenset({"token", "code", "link"})
+_STYLES = frozenset({"strong", "em", "s"})
+_BARE = re.compile(r"[()\s\\]|^$")
+"""What a link's address holds only between angle brackets."""
+_PIPE = re.compile(r"(?<!\\)\|")
+_ZWJ = "\u200d"
+
+Fits: TypeAlias = Callable[[list[Node]], bool]
+
+
+def _continued(item: Node, marker: str, body: str) -> str:
+    first = item.children[0].kind if item.children else "paragraph"
+    if first == "list":
+        return f"{marker} {body}"
+    return f"{marker} {CONTINUED}{body}" if first == "paragraph" else f"{marker} {CONTINUED}\n\n{body}"
+
+
+def _written_link(label: str, url: str) -> str:
+    if label == escaped_markdown(url) and "://" in url:
+        return f"<{url}>"
+    return f"[{label}](<{url}>)" if _BARE.search(url) is not None else f"[{label}]({url})"
+
+
+def _written_table(rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(_PIPE.sub(r"\\|", cell.replace("\n", " ")) for cell in row) + " |" for row in rows]
+    return "\n".join((lines[0], "|" + "---|" * len(rows[0]), *lines[1:]))
+
+
+MARKDOWN = Dialect(
+    text=escaped_markdown,
+    token=lambda token: token,
+    styles=MARKDOWN_MARKS,
+    code=markdown_code,
+    link=_written_link,
+    heading=lambda text, level: f"{'#' * level} {text}".replace("\n", " "),
+    fence=fenced,
+    item=lambda text: indented(text, text.find(" ") + 1),
+    bullet="",
+    boxes=("[ ] ", "[x] "),
+    continued=_continued,
+    rule="***",
+    table=_written_table,
+    nests=True,
+)
+"""Markdown from a tree, which parses into that tree again."""
+
+
+class FirstPiece(NamedTuple):
+    """The first piece of a text, and whether there is more."""
+
+    piece: str
+    is_more: bool
+
+
+def pieces_of(text: str, limits: ChatLimits, reserve: int = 0) -> list[str]:
+    """`text` as pieces of Markdown, each at most `limits.text_chars_max` less `reserve` when rendered.
+
+    At least one piece, even for no text; no word is lost. The same text and limits give the same pieces, which a resend
+    relies on.
+    """
+    cutter = _Cutter(limits, reserve)
+    if cutter.takes(text):
+        return [text]
+    pieces: list[str] = []
+    blocks = parse(text)
+    while blocks or not pieces:
+        piece, blocks = cutter.cut(blocks)
+        pieces.append(piece)
+    return pieces
+
+
+def first_piece_of(text: str, limits: ChatLimits, reserve: int = 0) -> FirstPiece:
+    """As much of the text as fits in when rendered."""
+    cutter = _Cutter(limits, reserve)
+    if cutter.takes(text):
+        return FirstPiece(text, False)
+    piece, rest = cutter.cut(parse(text))
+    return FirstPiece(piece, bool(rest))
+
+
+class _Cutter:
+    """Cuts for one platform."""
+
+    def __init__(self, limits: ChatLimits, reserve: int) -> None:
+        self._limits = limits
+        self._room = max(CHARS_MIN, limits.text_chars_max - reserve)
+        self._dialect = limits.markup or MARKDOWN
+
+    def takes(self, text: str) -> bool:
+        """Whether a text fits in as it is."""
+        if len(text) > self._room * 100:
+            return False
+        return self._is_short(render_markup(text, self._limits.markup))
+
+    def cut(self, blocks: list[Node]) -> tuple[str, list[Node]]:
+        """The first piece, and what is left. Each piece holds at least one character of a text that has any."""
+        piece, rest = self._split(blocks, self._fits, is_first=True)
+        if not piece:
+            return "", []
+        return self._written(piece), rest
+
+    def _is_short(self, rendered: str) -> bool:
+        limits = self._limits
+        if limits.markup is None:
+            return limits.length(rendered) <= self._room
+        return limits.length(limits.markup.shown(rendered)) <= self._room and (
+            not limits.marks_max or limits.markup.marks(rendered) <= limits.marks_max
+        )
+
+    def _fits(self, blocks: list[Node]) -> bool:
+        return not _is_longer(blocks, self._room) and self._is_short(render_tree(blocks, self._dialect))
+
+    def _written(self, blocks: list[Node]) -> str:
+        """The blocks as Markdown; without emphasis in the rare case in which that would be read in another way."""
+        written = render_tree(blocks, MARKDOWN)
+        if render_tree(parse(written), self._dialect).split() == render_tree(blocks, self._dialect).split():
+            return written
+        plain = render_tree(_unstyled(blocks), MARKDOWN)
+        return next((text for text in (plain, written) if self.takes(text)), plain)
+
+    # ---- blocks ----
+
+    def _split(self, blocks: list[Node], fits: Fits, *, is_first: bool) -> tuple[list[Node], list[Node]]:
+        """The blocks that fit, and the rest. The first part is empty only where `is_first` is not set: then what comes
+        before in the message is a piece by itself."""
+        count = _count(len(blocks), lambda number: fits(blocks[:number]))
+        if count == len(blocks):
+            return blocks, []
+        whole, block = blocks[:count], blocks[count]
+        if not count or not self._is_half(whole):
+            left, right = self._split_block(block, lambda part: fits([*whole, part]), is_first=is_first and not count)
+            if left is not None:
+                return [*whole, left], [*([right] if right is not None else []), *blocks[count + 1 :]]
+        if count > 1 and whole[-1].kind == "heading":  # it stays with what it is the heading of
+            count -= 1
+        return blocks[:count], blocks[count:]
+
+    def _is_half(self, blocks: list[Node]) -> bool:
+        return _is_longer(blocks, self._room // 2)
+
+    def _split_block(
+        self, block: Node, fits: Callable[[Node], bool], *, is_first: bool
+    ) -> tuple[Node | None, Node | None]:
+        """A block in two; None for what is empty."""
+
+        def part(children: list[Node], **changed: object) -> Node:
+            return msgspec.structs.replace(block, children=children, **changed)
+
+        match block.kind:
+            case "paragraph" | "heading":
+                left, right = self._split_spans(block.children, lambda spans: fits(part(spans)), is_first=is_first)
+                kind = "paragraph" if left else block.kind
+                return part(left) if left else None, part(right, kind=kind) if right else None
+            case "fence":
+                return self._split_fence(block, fits, is_first=is_first)
+            case "quote":
+                left, right = self._split(block.children, lambda blocks: fits(part(blocks)), is_first=is_first)
+                return part(left) if left else None, part(right) if right else None
+            case "list":
+                return self._split_list(block, fits, is_first=is_first)
+            case "table":
+                return self._split_table(block, fits, is_first=is_first)
+            case "raw":
+                text = Node("paragraph", [Node("text", text=block.text)])
+                return self._split_block(text, fits, is_first=is_first)
+            case _:
+                return (block, None) if is_first else (None, block)
+
+    def _split_list(
+        self, block: Node, fits: Callable[[Node], bool], *, is_first: bool
+    ) -> tuple[Node | None, Node | None]:
+        items = block.children
+
+        def listed(items: list[Node], skipped: int = 0) -> Node:
+            number = block.number + skipped if block.number >= 0 else -1
+            return msgspec.structs.replace(block, children=items, number=number)
+
+        count = _count(len(items), lambda number: fits(listed(items[:number])))
+        if count == len(items):
+            return block, None
+        if not count or not self._is_half([listed(items[:count])]):
+            item = items[count]
+
+            def with_part(blocks: list[Node]) -> Node:
+                return listed([*items[:count], msgspec.structs.replace(item, children=blocks)])
+
+            left, right = self._split(
+                item.children, lambda blocks: fits(with_part(blocks)), is_first=is_first and not count
+            )
+            if left:
+                rest = [msgspec.structs.replace(item, children=right, box="", continued=True)] if right else []
+                skipped = count + (not right)
+                rest += items[count + 1 :]
+                return with_part(left), listed(rest, skipped) if rest else None
+        if not count:
+            return (listed(items[:1]), listed(items[1:], 1)) if is_first else (None, block)
+        return listed(items[:count]), listed(items[count:], count)
+
+    def _split_table(
+        self, block: Node, fits: Callable[[Node], bool], *, is_first: bool
+    ) -> tuple[Node | None, Node | None]:
+        head, *rows = block.children
+
+        def table(rows: list[Node]) -> Node:
+            return msgspec.structs.replace(block, children=[head, *rows])
+
+        count = _count(len(rows), lambda number: fits(table(rows[:number])))
+        if count:
+            return table(rows[:count]), table(rows[count:]) if rows[count:] else None
+        if not is_first:
+            return None, block
+        if not rows or not fits(table([])) or _is_longer([head], self._room // 2):
+            lines = (" | ".join(plain_text(cell.children) for cell in row.children) for row in block.children)
+            return self._split_fence(Node("fence", text="\n".join(lines) + "\n"), fits, is_first=True)
+        longest = max(len(plain_text(cell.children)) for cell in rows[0].children)
+
+        def halves(length: int) -> tuple[Node, Node]:
+            parts = [_take(cell.children, min(length, len(plain_text(cell.children)))) for cell in rows[0].children]
+            first, second = ([Node("cell", part[side]) for part in parts] for side in (0, 1))
+            return Node("row", first), Node("row", second)
+
+        length = max(1, _count(longest, lambda number: fits(table([halves(number)[0]]))))
+        first, second = halves(length)
+        return table([first]), table([second, *rows[1:]])
+
+    def _split_fence(
+        self, block: Node, fits: Callable[[Node], bool], *, is_first: bool
+    ) -> tuple[Node | None, Node | None]:
+        lines = block.text.removesuffix("\n").split("\n")
+
+        def fence(text: str) -> Node:
+            return msgspec.structs.replace(block, text=f"{text}\n")
+
+        count = _count(len(lines), lambda number: fits(fence("\n".join(lines[:number]))))
+        if count == len(lines):
+            return block, None
+        if count:
+            return fence("\n".join(lines[:count])), fence("\n".join(lines[count:]))
+        if not is_first:
+            return None, block
+        line = lines[0]
+        length = max(1, _count(min(len(line), self._room), lambda number: fits(fence(line[:number]))))
+        length = _whole_clusters(line, length)
+        return fence(line[:length]), fence("\n".join((line[length:], *lines[1:])))
+
+    # ---- spans ----
+
+    def _split_spans(self, spans: list[Node], fits: Fits, *, is_first: bool) -> tuple[list[Node], list[Node]]:
+        text = plain_text(spans)
+        most = _count(min(len(text), self._room), lambda number: fits(_take(spans, number)[0]))
+        if most >= len(text):
+            return spans, []
+        if len(text) <= 2 * most:  # the last piece is no mere tail
+            most = max(len(text) - most, min(most, len(text) - self._room // TAIL_SHARE))
+        atoms = list(_atoms(spans, 0))
+        at = _boundary(text, most // 2, most, atoms)
+        if not at:
+            atom = next((atom for atom in atoms if atom[0] < most < atom[1]), None)
+            if atom is None or (atom[0] == 0 and is_first):
+                at = _boundary(text, most // 2, most, ()) if atom is not None else 0
+                at = at or _whole_clusters(text, most)
+            else:
+                at = atom[0]
+        if not at:
+            if not is_first:
+                return [], spans
+            at = max(1, most)
+        if not is_first and at < self._room // TAIL_SHARE and most < len(text) // 2:
+            return [], spans
+        left, right = _take(spans, at)
+        return left, _without_break(right)
+
+
+def _unstyled(nodes: Sequence[Node]) -> list[Node]:
+    plain: list[Node] = []
+    for node in nodes:
+        children = _unstyled(node.children)
+        plain += children if node.kind in _STYLES else [msgspec.structs.replace(node, children=children)]
+    return plain
+
+
+def _count(most: int, is_fitting: Callable[[int], bool]) -> int:
+    """The largest number up to `most` that fits, where all smaller ones do. Never tries one twice as large."""
+    low, step = 0, 1
+    while low + step <= most and is_fitting(low + step):
+        low += step
+        step *= 2
+    high = min(most, low + step - 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if is_fitting(middle) else (low, middle - 1)
+    return low
+
+
+def _is_longer(nodes: Sequence[Node], chars: int) -> bool:
+    """Whether what the nodes say has more characters than this."""
+    waiting, size = list(reversed(nodes)), 0
+    while waiting and size <= chars:
+        node = waiting.pop()
+        size += len(node.text.rstrip("\n")) if node.kind != "break" else 1
+        waiting += reversed(node.children)
+    return size > chars
+
+
+def _take(spans: Sequence[Node], length: int) -> tuple[list[Node], list[Node]]:
+    """Spans in two, the first with so many characters; what is open there is closed and opened again."""
+    left: list[Node] = []
+    for number, node in enumerate(spans):
+        size = len(node.text) if not node.children else len(plain_text(node.children))
+        if size <= length:
+            left.append(node)
+            length -= size
+            continue
+        if not length:
+            return left, list(spans[number:])
+        if node.children:
+            first, second = _take(node.children, length)
+            parts = [msgspec.structs.replace(node, children=first), msgspec.structs.replace(node, children=second)]
+        else:
+            kind = "code" if node.kind == "code" else "text"
+            parts = [Node(kind, text=node.text[:length]), Node(kind, text=node.text[length:])]
+        return [*left, parts[0]], [parts[1], *spans[number + 1 :]]
+    return left, []
+
+
+def _without_break(spans: list[Node]) -> list[Node]:
+    """Spans without a line break at their beginning."""
+    while spans and spans[0].kind == "break":
+        spans = spans[1:]
+    return spans
+
+
+def _atoms(spans: Sequence[Node], at: int) -> "Sequence[tuple[int, int]]":
+    """Where spans stand that are not cut."""
+    found: list[tuple[int, int]] = []
+    for node in spans:
+        size = len(node.text) if not node.children else len(plain_text(node.children))
+        if node.kind in _ATOMS:
+            found.append((at, at + size))
+        else:
+            found += _atoms(node.children, at)
+        at += size
+    return found
+
+
+def _boundary(text: str, least: int, most: int, atoms: Sequence[tuple[int, int]]) -> int:
+    """The end of the best boundary between these two places, the last of its kind; 0 when there is none."""
+    for boundary in _BOUNDARIES:
+        end = most + (0 if boundary.strip() else len(boundary))
+        while (at := text.rfind(boundary, least, end)) >= 0:
+            cut = min(at + len(boundary), most)
+            atom = next((atom for atom in atoms if atom[0] < cut < atom[1]), None)
+            if atom is None:
+                return cut
+            end = min(end - 1, atom[0] + len(boundary) - 1)
+    return 0
+
+
+def _whole_clusters(text: str, most: int) -> int:
+    """The last place up to `most` that is within no emoji, flag or letter with its accents."""
+    for at in range(most, max(0, most - CLUSTER_CHARS_MAX), -1):
+        if _is_between_clusters(text, at):
+            return at
+    return most
+
+
+def _is_between_clusters(text: str, at: int) -> bool:
+    """Whether people see two characters to both sides of a place. Source: Unicode annex 29, rules GB3 to GB13."""
+    if at <= 0 or at >= len(text):
+        return True
+    before, after = text[at - 1], text[at]
+    if (
+        category(after)[0] == "M"
+        or after in (_ZWJ, "\u200c", "\u0e33", "\u0eb3")
+        or "\U0001f3fb" <= after <= "\U0001f3ff"
+    ):
+        return False
+    if "\U000e0020" <= after <= "\U000e007f" or before == _ZWJ or (before == "\r" and after == "\n"):
+        return False
+    if combining(before) == 9 and category(after) == "Lo":  # a conjunct of Indic letters
+        return False
+    if _is_flag(before) and _is_flag(after):
+        first = at - 1
+        while first > 0 and _is_flag(text[first - 1]):
+            first -= 1
+        return (at - first) % 2 == 0
+    return (_jamo(before), _jamo(after)) not in {
+        ("L", "L"),
+        ("L", "V"),
+        ("L", "S"),
+        ("V", "V"),
+        ("V", "T"),
+        ("T", "T"),
+        ("S", "V"),
+        ("S", "T"),
+    }
+
+
+def _is_flag(character: str) -> bool:
+    """Whether it is one of the two letters of a flag."""
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+def _jamo(character: str) -> str:
+    """Leading, vowel or trailing letter of a Korean syllable, or S for a whole one."""
+    point = ord(character)
+    if 0x1100 <= point <= 0x115F or 0xA960 <= point <= 0xA97C:
+        return "L"
+    if 0x1160 <= point <= 0x11A7 or 0xD7B0 <= point <= 0xD7C6:
+        return "V"
+    if 0x11A8 <= point <= 0x11FF or 0xD7CB <= point <= 0xD7FB:
+        return "T"
+    return "S" if 0xAC00 <= point <= 0xD7A3 else ""

@@ -1,0 +1,229 @@
+"""Markdown that is still being written, made fit to be shown: what is open is closed, what has just begun left out.
+
+    at the end of the text                               it is shown as
+    --------------------------------------------------   ----------------------------------------------------
+    `Some **bo`, `a ~~b`, `` a `b ``                     closed: `Some **bo**`
+    `Some **`, `a \\`, a line of marks alone (`#`, `--`)  without it
+    `see [the tab`, `see [the table](https://exa`        its words: `see the tab`
+    within a code fence                                  closed by a fence of its own
+    an opening fence without its line's end              without it
+
+Nothing that is shown goes away as the text grows: only marks come and go, and what they mean is the parser's word.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shoal.domain.markdown import parser
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+ROUNDS_MAX = 100
+"""How often an end is looked at anew, at most: brackets within brackets, say."""
+
+_FENCE = re.compile(r"^((?:[ >]|[-+*] |\d{1,9}[.)] )*)(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
+_MARKS = "-=+*_#>|:~`\\[!"
+"""With these, a full stop and white space alone, the last lines say nothing yet."""
+_OPENING = re.compile(r"`+|[\\\[\]]")
+_MARK = re.compile(r"[*_~`\[<!\\\n]")
+_ADDRESS = re.compile(r"<(?=[a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\s<>]*$)")
+_BLANK_LINE = re.compile(r"\n[ \t]*\n")
+_EMPHASIS = re.compile(r"[*_~]")
+
+
+def closed(text: str) -> str:
+    """The text as it can be shown now, without white space at its end."""
+    text = text.rstrip()
+    for _ in range(ROUNDS_MAX):
+        fence = _open_fence(text)
+        if fence is not None:
+            inside = _within_fence(text, fence)
+            if inside == text:
+                return f"{text}\n{re.sub(r'[^> ]', ' ', fence[1])}{fence[2]}"
+            text = inside.rstrip()
+            continue
+        begun = _marks_alone(text)
+        before, _, last = text.rpartition("\n")
+        if begun >= 0 and not (_FENCE.match(last) and _open_fence(before)):  # the last line ends no fence
+            text = text[:begun].rstrip()
+            continue
+        start = _last_block(text)
+        block, code = _spans(text[start:])
+        loose = 0 if code else _loose_end(block)
+        block = block[: len(block) - loose]
+        if block == text[start:]:
+            return text[:start] + _with_marks_closed(block + code)
+        text = (text[:start] + block).rstrip()
+        if code:
+            return text[:start] + _with_marks_closed(text[start:] + code)
+    return text
+
+
+def settled(text: str) -> str:
+    """The beginning of the text in which nothing is open but a code fence: what comes later only adds to it."""
+    text = text.rstrip()
+    fence = _open_fence(text)
+    if fence is not None:
+        return _within_fence(text, fence)
+    candidates = [found.start() for found in _MARK.finditer(text)][-ROUNDS_MAX:]
+    for at in [len(text), *reversed(candidates)]:
+        begun = text[:at].rstrip("! \t\n")  # an image may begin
+        if closed(begun) == begun:
+            return begun
+    return text[: _last_block(text)].rstrip()
+
+
+def marked(text: str, mark: str) -> str:
+    """The text with a mark behind it, which ends no fence and no table."""
+    last = text.rpartition("\n")[2].lstrip(" >")
+    return f"{text}\n\n{mark}" if last.startswith(("```", "~~~", "|")) else text + mark
+
+
+def _marks_alone(text: str) -> int:
+    """Where the last lines begin that have marks alone; -1 where the last line has words."""
+    if not text.endswith(tuple(_MARKS)):
+        return -1
+    rest = text.rstrip(f"{_MARKS}]. \t\r\n\v\f")
+    return text.find("\n", len(rest)) if rest else 0
+
+
+def _loose_marks(text: str) -> int:
+    """How many marks of emphasis the text ends with."""
+    return len(text) - len(text.rstrip("*_~"))
+
+
+def _with_marks_closed(block: str) -> str:
+    """The block with its open emphasis closed; as it is where the parser does not take that."""
+    marks = _open_marks(block) if _EMPHASIS.search(block) else ()
+    if not marks:
+        return block
+    ended = block + "".join(reversed(marks))
+    return ended if not _open_marks(ended) and not _loose_end(ended) else block
+
+
+def _open_fence(text: str) -> "re.Match[str] | None":
+    """The opening line of the fence that is open at the end."""
+    fence: re.Match[str] | None = None
+    for found in _FENCE.finditer(text):
+        if fence is None:
+            fence = found if found[2][0] == "~" or "`" not in found[3] else None
+        elif not found[3].strip() and found[2].startswith(fence[2]):
+            fence = None
+    return fence
+
+
+def _within_fence(text: str, fence: "re.Match[str]") -> str:
+    """The text without an opening fence that is still being written, or the beginning of a closing one."""
+    if "\n" not in text[fence.start() :]:
+        return text[: fence.start()].rstrip()
+    before, _, last = text.rpartition("\n")
+    return before if last.strip(" >") and not last.strip(" >").strip(fence[2][0]) else text
+
+
+def _last_block(text: str) -> int:
+    """Where the last block begins, roughly: after a blank line or a fence."""
+    blank = max((found.end() for found in _BLANK_LINE.finditer(text)), default=0)
+    fence = max((found.end() + 1 for found in _FENCE.finditer(text)), default=0)
+    return min(max(blank, fence), len(text))
+
+
+def _spans(block: str) -> tuple[str, str]:
+    """The block without links and escapes that are still being written, and what closes code that is."""
+    brackets: list[int] = []
+    at, last_quote = 0, block.rfind('"')
+    while (found := _OPENING.search(block, at)) is not None:
+        at = found.start()
+        character = block[at]
+        if character == "\\":
+            if at + 1 == len(block):
+                return block[:at], ""
+            at += 2
+            continue
+        if character == "`":
+            run = len(found[0])
+            end = re.compile(rf"(?<!`)`{{{run}}}(?!`)").search(block, at + run)
+            if end is None:
+                body = block[at + run :].rstrip("`")
+                return (block[:at], "") if not body.strip() else (block[: at + run] + body.rstrip(), "`" * run)
+            at = end.end()
+            continue
+        at += 1
+        if character == "[":
+            brackets.append(at - 1)
+        elif brackets:
+            opened, address = brackets.pop(), at
+            at = _address_end(block, address, last_quote)
+            if at < 0:
+                return _unlinked(block, [opened], address - 1), ""
+    if brackets:
+        return _unlinked(block, brackets, len(block)), ""
+    return _ADDRESS.sub("", block), ""
+
+
+def _address_end(block: str, at: int, last_quote: int) -> int:
+    """Where a link's address ends that begins here, if one does; -1 while it is, or may be, being written. `last_quote`
+    is where the block's last quotation mark stands, which may end a title."""
+    if at < len(block) and block[at] != "(":
+        return at
+    depth = 0
+    while at < len(block) and block[at] != "\n":
+        if block[at] == "\\":
+            at += 1
+        elif block[at] == "(":
+            depth += 1
+        elif block[at] == ")":
+            depth -= 1
+            if not depth:
+                return at + 1
+        elif block[at].isspace() and last_quote < at:
+            return at  # no address has spaces
+        at += 1
+    return at if at < len(block) else -1
+
+
+def _unlinked(block: str, opened: Sequence[int], end: int) -> str:
+    """The block up to `end` without these brackets, and without the marks of images before them."""
+    kept: list[str] = []
+    at = 0
+    for bracket in opened:
+        before = block[at:bracket]
+        is_image = before.endswith("!") and (len(before) - len(before[:-1].rstrip("\\"))) % 2 == 1
+        kept.append(before[:-1] if is_image else before)
+        at = bracket + 1
+    return "".join((*kept, block[at:end]))
+
+
+def _inline(block: str) -> "Token | None":
+    tokens = parser().parse("\n".join(line.lstrip(" ") for line in block.split("\n")))
+    return next((token for token in reversed(tokens) if token.type == "inline"), None)
+
+
+def _loose_end(block: str) -> int:
+    """How many marks at the end neither close anything nor have anything behind them yet."""
+    written = _loose_marks(block)
+    if not written:
+        return 0
+    token = _inline(block)
+    if token is None:  # a mark of a list or a quote
+        return written
+    if not token.children or token.children[-1].type != "text":
+        return 0
+    escaped = block[: len(block) - written].endswith("\\")
+    return max(0, min(_loose_marks(token.children[-1].content), written) - escaped)
+
+
+def _open_marks(block: str) -> "Sequence[str]":
+    """The marks of emphasis that are open at the end of the block, in the order in which they were opened."""
+    from markdown_it.rules_inline import StateInline
+
+    token = _inline(block)
+    if token is None:
+        return ()
+    inline = parser().inline
+    state = StateInline(token.content, parser(), {}, [])
+    inline.tokenize(state)
+    for rule in inline.ruler2.getRules(""):
+        rule(state)
+    return ["~~" if chr(one.marker) == "~" else chr(one.marker) for one in state.delimiters if one.open and one.end < 0]
