@@ -45,7 +45,7 @@ _NOTE = re.compile(r"^\[\^([^\]\s]{1,40})\]:", re.MULTILINE)
 _NOTE_MARK = re.compile(r"\[\^([^\]\s]{1,40})\]")
 _NOT_LANGUAGE = re.compile(r"[^\w+#.-]")
 _MARKDOWN = re.compile(r"([\\*_~`|])")
-_MARKDOWN_START = re.compile(r"^(\s*)([>#-])", re.MULTILINE)
+_MARKDOWN_START = re.compile(r"^([^\S\n]*+)([>#-])", re.MULTILINE)
 
 
 # ---- what dialects are made of ----
@@ -361,7 +361,7 @@ _MARK = re.compile(r"[*_~`\[<!\\\n]")
 _ADDRESS = re.compile(r"<(?=[a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\s<>]*$)")
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")
 _EMPHASIS = re.compile(r"[*_~]")
-_TRAILING = re.compile(r"[*_~]+$")
+_TRAILING = re.compile(r"(?<![*_~])[*_~]++$")
 
 
 def closed(text: str) -> str:

@@ -268,7 +268,7 @@ def _simulation(line: str, start: datetime) -> "CronSim":
         raise InvalidInput(f"The cron line {line[:80]!r} has a wrong {reason}.") from None
 
 
-_AT = re.compile(r"At (?P<times>[\d:]+(?:(?:, | and )[\d:]+)*)(?P<days> .+)")
+_AT = re.compile(r"At (?P<times>[\d:]++(?:(?:, | and )[\d:]++)*+)(?P<days> .+)")
 _ORDINALS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
 _EVERY = re.compile(rf"\bevery (?:({'|'.join(_ORDINALS)})|(\d+)\w\w) (minute|hour)\b", re.IGNORECASE)
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
@@ -331,7 +331,7 @@ REMIND_USAGE = (
     "`0 9 * * 1-5`; a time zone such as `Europe/Berlin` may stand after it."
 )
 _WAIT = re.compile(r"(in\s+(?:\d{1,6}|an?)\s*(?:s|sec|second|m|min|minute|h|hour|d|day|w|week)s?)\s+(.+)", re.I | re.S)
-_CRON = re.compile(r"((?:[\w*/,#?-]*[\d*/][\w*/,#?-]*\s+){3}(?:[\w*/,#?-]+\s+)(?:[\w*/,#?-]+))\s+(.+)", re.S)
+_CRON = re.compile(r"((?:(?=[\w*/,#?-]*[\d*/])[\w*/,#?-]++\s++){3}[\w*/,#?-]++\s++[\w*/,#?-]++)\s++(.+)", re.S)
 _MOMENT = re.compile(r"(\d{4}-\S+|@\w+)\s+(.+)", re.S)
 _ZONE = re.compile(r"(UTC|[A-Z][A-Za-z_]+(?:/[A-Za-z_+-]+)+)\s+(.+)", re.S)
 

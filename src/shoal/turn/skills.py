@@ -23,7 +23,7 @@ from shoal.domain.ports import Mount
 Value: TypeAlias = str | tuple[str, ...] | dict[str, str]
 
 _FENCE = re.compile(r"---[ \t]*")
-_KEY = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*)[ \t]*:(?:[ \t]+(.*))?")
+_KEY = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*)[ \t]*+:(?:[ \t]++(.*))?")
 _BLOCK_SCALAR = re.compile(r"([|>])([+-]?)(?:[ \t]+#.*)?")
 _COMMENT = re.compile(r"(?:^|[ \t])#.*")
 _FOLD = re.compile(r"(?<!\n)\n+(?![ \t\n])")
@@ -102,7 +102,7 @@ class _FrontMatterParser:
 
     def _nested(self) -> Value:
         listed: list[str] = []
-        while (line := self._next_line()) is not None and (item := re.fullmatch(r"[ \t]*-[ \t]+(.*)", line)):
+        while (line := self._next_line()) is not None and (item := re.fullmatch(r"[ \t]*-[ \t]++(.*)", line)):
             self._at += 1
             listed.append(self._scalar(item[1].strip()))
         if listed:

@@ -82,7 +82,7 @@ CARD = "application/vnd.microsoft.card.adaptive"
 CONSENT = "application/vnd.microsoft.teams.card.file.consent"
 EMPTY = "…"
 _NAMED = re.compile(r"&lt;at&gt;(.{1,100}?)&lt;/at&gt;")
-_BREAK = re.compile(r" *\n(?=[^\n])")
+_BREAK = re.compile(r"(?<! ) *+\n(?=[^\n])")
 
 
 def _text(text: str) -> str:
