@@ -532,7 +532,7 @@ def _add_services(app: App) -> None:
     backend.add_service(upkeep("idle threads", app.orchestrator.deactivate_idle))
     backend.add_service(upkeep("attachments", app.attachments.run))
     backend.add_service(app.processes.run)
-    backend.add_service(partial(watch_health, backend.health, clock, app.notices.of_damage))
+    backend.add_service(partial(watch_health, backend.health, clock, app.notices.past_outbox))
     expires_seconds = config.permissions.ask_expires_seconds
     backend.add_service(partial(watch_approvals, app.orchestrator.expire_approvals, clock, expires_seconds))
     backend.add_single("database check", upkeep("database check", partial(look_through_daily, backend.health, clock)))

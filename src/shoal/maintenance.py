@@ -17,7 +17,7 @@ from shoal.chat.begun import SET_ASIDE, SetAside
 from shoal.config import Config
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidInput, StoreCorrupt, StoreUnavailable
+from shoal.domain.errors import InvalidInput, StoreCorrupt, StoreReadOnly, StoreUnavailable
 from shoal.domain.events import Event, TurnFinished
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId
@@ -27,7 +27,7 @@ from shoal.domain.settings_platforms import AccountSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
-from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
+from shoal.store.health import BACKGROUND_CHECK_SECONDS, STORING_FAILED, Health
 from shoal.store.store import Store
 from shoal.triggers.files import EventFiles, Heartbeat
 from shoal.triggers.service import SourceOf, TriggerTarget
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 EXPIRY_CHECK_SECONDS = 30.0
 HEALTH_CHECK_SECONDS = 5.0
+TROUBLE_SECONDS = 3600.0
 LOOK_THROUGH_AFTER_SECONDS = 900.0
 """The first look through the whole database comes when the work that waited for a start is done."""
 DAY_SECONDS = 86_400.0
@@ -125,7 +126,7 @@ class Upkeep:
             if failure is None:
                 return
             group = failure if isinstance(failure, BaseExceptionGroup) else BaseExceptionGroup("", [failure])
-            if group.subgroup((StoreUnavailable, StoreCorrupt)) is not None:
+            if group.subgroup((StoreUnavailable, StoreReadOnly, StoreCorrupt)) is not None:
                 raise failure
             failures = failures + 1 if self._clock.monotonic() - began < UPKEEP_CALM_SECONDS else 1
             await self._report(name, failure)
@@ -185,12 +186,20 @@ async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
 
 
 async def watch_health(health: Health, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
-    """Notice within HEALTH_CHECK_SECONDS that the database's files were changed, and tell of any damage once."""
+    """Notice within HEALTH_CHECK_SECONDS that the database's files were changed, and tell of any damage once; of a disk
+    that is full or read only at most every TROUBLE_SECONDS."""
+    told_at = -TROUBLE_SECONDS
     while not health.damage:
         await clock.sleep(HEALTH_CHECK_SECONDS)
+        trouble, health.trouble = health.trouble, ""
+        if trouble and clock.monotonic() - told_at >= TROUBLE_SECONDS:
+            told_at = clock.monotonic()
+            await tell(f"I cannot store anything at the moment. {trouble}")
         with contextlib.suppress(StoreCorrupt):
             health.check()
-    await tell(health.damage)
+    failed = health.damage.startswith(STORING_FAILED)
+    what = "" if failed else "my database is damaged. "
+    await tell(f"I take no messages any more, and nothing runs: {what}{health.damage}")
 
 
 async def look_through_daily(health: Health, clock: Clock) -> None:

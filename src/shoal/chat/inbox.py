@@ -15,7 +15,17 @@ import msgspec
 from shoal.chat.begun import SET_ASIDE, Begun, SetAside
 from shoal.domain.agents import servers_scope
 from shoal.domain.clock import Clock, retry_delay, to_micros
-from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidId, InvalidInput, NotFound, PlatformError, StoreError
+from shoal.domain.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    InvalidId,
+    InvalidInput,
+    NotFound,
+    PlatformError,
+    StoreError,
+    system_words,
+)
 from shoal.domain.events import Scope
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, channel_of, encode_part
@@ -354,7 +364,7 @@ async def save_attachment(
     except PlatformError as error:
         return msgspec.structs.replace(file, error=str(error))
     except OSError as error:
-        return msgspec.structs.replace(file, error=f"could not be stored: {error.strerror}")
+        return msgspec.structs.replace(file, error=f"could not be stored: {system_words(error)}")
     return msgspec.structs.replace(file, size_bytes=len(body), path=str(path))
 
 

@@ -25,6 +25,8 @@ ShoalError
     └── UnderWay                     a Conflict: another process is doing just that
 """
 
+import os
+
 
 class ShoalError(Exception):
     """Root of every error Shoal raises on purpose."""
@@ -166,3 +168,9 @@ class UnderWay(Conflict):
 
 class Gone(ShoalError):
     """It has expired."""
+
+
+def system_words(error: OSError) -> str:
+    """What the system says of a call that failed, with the path that it was about."""
+    why = error.strerror or str(error)
+    return f"{os.fsdecode(error.filename)}: {why}" if isinstance(error.filename, str | bytes) else why
