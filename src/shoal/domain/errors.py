@@ -123,10 +123,15 @@ class ProviderDown(ProviderError):
     """The provider cannot be reached, or answers with nonsense."""
 
 
+ASKED_SECONDS_MAX = 3600.0
+"""A platform that asks for a longer wait (a day, or until the year 9999) is tried sooner."""
+
+
 class PlatformError(ShoalError):
     """A chat platform refused or failed.
 
-    `retry_after_seconds` is what the platform asked for, `permanent` means that trying again cannot help,
+    `retry_after_seconds` is what the platform asked for, at most ASKED_SECONDS_MAX. `permanent` means that trying again
+    cannot help,
     `outcome_unknown` means that the message may have been posted, `everywhere` that the wait is the whole account's.
     """
 
@@ -140,7 +145,8 @@ class PlatformError(ShoalError):
         everywhere: bool = False,
     ) -> None:
         super().__init__(message)
-        self.retry_after_seconds = retry_after_seconds
+        capped = None if retry_after_seconds is None else min(retry_after_seconds, ASKED_SECONDS_MAX)
+        self.retry_after_seconds = capped
         self.permanent = permanent
         self.outcome_unknown = outcome_unknown
         self.everywhere = everywhere
