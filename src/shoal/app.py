@@ -43,6 +43,7 @@ from shoal.domain.ids import OWN_PLATFORMS, make_thread_id
 from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox, TellsOwner, Tool
 from shoal.extensions import extension_sandbox, extension_tools
 from shoal.maintenance import (
+    Upkeep,
     anchor_audit,
     look_through_daily,
     note_settings,
@@ -50,6 +51,7 @@ from shoal.maintenance import (
     watch_approvals,
     watch_files,
     watch_health,
+    watch_set_aside,
 )
 from shoal.notices import Notices
 from shoal.permissions.access import AccessRules, Links, People, among
@@ -539,37 +541,47 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
 def _add_services(app: App) -> None:
     """What runs besides the engine: in every process of its role, or in one of them at a time."""
     config, clock, store, backend = app.config, app.clock, app.store, app.backend
-    backend.add_service(app.orchestrator.deactivate_idle)
-    backend.add_service(app.attachments.run)
+    upkeep = Upkeep(store.settings, clock, app.notices.tell_owner).keep
+    backend.add_service(upkeep("idle threads", app.orchestrator.deactivate_idle))
+    backend.add_service(upkeep("attachments", app.attachments.run))
     backend.add_service(app.processes.run)
-    backend.add_service(partial(watch_health, backend.health, clock, app.notices.of_damage))
+    backend.add_service(partial(watch_health, backend.health, clock, app.notices.past_outbox))
     expires_seconds = config.permissions.ask_expires_seconds
     backend.add_service(partial(watch_approvals, app.orchestrator.expire_approvals, clock, expires_seconds))
-    backend.add_single("database check", partial(look_through_daily, backend.health, clock))
-    backend.add_single("backups", app.backups.run)
-    backend.add_single("row retention", partial(store.bookkeeping.run, bookkeeping_days(config)))
+    backend.add_single("database check", upkeep("database check", partial(look_through_daily, backend.health, clock)))
+    backend.add_single("backups", upkeep("backups", app.backups.run))
+    backend.add_single(
+        "row retention", upkeep("row retention", partial(store.bookkeeping.run, bookkeeping_days(config)))
+    )
     if app.library.embeddings is not None:
-        backend.add_single("recall", app.library.run)
+        backend.add_single("recall", upkeep("recall", app.library.run))
     for server in app.mcp.connections:
         backend.begin(f"mcp {server.server.name}", server.run)
     if not app.push.why_off:
-        backend.add_service(app.push.run)
+        backend.add_service(upkeep("notifications", app.push.run))
     if app.role != "serve":
         backend.add_service(app.orchestrator.watch_retries)
     if app.role != "worker":
         backend.on_due(app.due)
-        backend.add_service(app.triggers.run)
-        backend.add_service(partial(anchor_audit, store.audit, clock))
+        backend.add_service(upkeep("triggers", app.triggers.run))
+        backend.add_service(upkeep("audit anchors", partial(anchor_audit, store.audit, clock)))
+        told = partial(watch_set_aside, store.settings, clock, app.notices.tell_owner)
+        backend.add_single("messages set aside", upkeep("messages set aside", told))
         heard = app.orchestrator, clock, app.due_triggers.set, app.prompt_files.source_of
         minutes = config.triggers.heartbeat_minutes
-        backend.add_single("files", partial(watch_files, app.home, store, *heard, minutes, config.zone))
+        backend.add_single(
+            "files",
+            upkeep("event files and heartbeat", partial(watch_files, app.home, store, *heard, minutes, config.zone)),
+        )
         days = config.context.artifact_days, config.checkpoints.days
         checkpoints = app.orchestrator.undo.checkpoints
         retention = Retention(store, app.artifacts, app.folders, checkpoints, app.home, clock, *days)
-        backend.add_single("retention", retention.run)
+        backend.add_single("retention", upkeep("retention", retention.run))
         idle = IdleWatch(store, app.agents, app.snapshots, clock, app.outlets.post)
-        backend.add_single("idle agents", idle.run)
-        backend.add_single("bound channels", partial(app.notices.watch_channels, app.lifecycle))
+        backend.add_single("idle agents", upkeep("idle agents", idle.run))
+        backend.add_single(
+            "bound channels", upkeep("bound channels", partial(app.notices.watch_channels, app.lifecycle))
+        )
         for adapter in app.adapters.values():
             app.serve_platform(adapter)
 

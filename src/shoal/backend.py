@@ -21,7 +21,7 @@ from anyio.abc import TaskGroup
 
 from shoal.config import Config
 from shoal.delivery.hub import Hub
-from shoal.domain.errors import StoreCorrupt, StoreUnavailable
+from shoal.domain.errors import StoreCorrupt, StoreReadOnly, StoreUnavailable
 from shoal.domain.home import Home
 from shoal.domain.ports import Engine, LiveHub
 from shoal.engine.local import LocalEngine
@@ -175,7 +175,7 @@ async def _outlast(health: Health, serve: Service) -> None:
     while True:
         try:
             return await serve()
-        except* StoreUnavailable as outage:
+        except* (StoreUnavailable, StoreReadOnly) as outage:
             log.warning(
                 "the database takes nothing; what needs it starts anew", extra={"why": str(outage.exceptions[0])}
             )

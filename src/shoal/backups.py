@@ -8,6 +8,7 @@ whole when it was made.
 
 import asyncio
 import contextlib
+import errno
 import gzip
 import io
 import logging
@@ -34,6 +35,7 @@ import msgspec
 from shoal.config import Config
 from shoal.config.secrets import without_secrets
 from shoal.domain.clock import Clock
+from shoal.domain.deep_folders import walk
 from shoal.domain.errors import ConfigError, Conflict, InvalidInput, ShoalError, StoreCorrupt, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ports import Settings
@@ -57,6 +59,7 @@ NOT_SET = "backup.to is empty, so that there is no place for backups. Set it to 
 PROBLEM = ("backup", "problem")
 """The setting that holds why the last scheduled backup failed; empty after one that did not."""
 
+PLACE_CHARS_MAX = 80
 _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR"})
 _NAME = re.compile(r"shoal-(\d{8}T\d{6}Z)\.tar\.gz")
 _TIME = "%Y%m%dT%H%M%SZ"
@@ -244,7 +247,10 @@ def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, databa
     with tempfile.TemporaryDirectory(prefix="shoal-backup-") as folder:
         made, read = Path(folder) / name, Path(folder) / "read"
         with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
-            write_archive(home, target, [], with_secrets=False, database_url=database_url)
+            notes = list[str]()
+            write_archive(home, target, notes, with_secrets=False, database_url=database_url)
+            for note in notes:
+                log.warning("a backup is not of everything", extra={"what": note})
         try:
             place.put(made, unchecked)
             made.unlink()
@@ -313,9 +319,12 @@ def write_archive(
             copy = Path(folder) / DATABASE
             copy_database(home.database_file, copy)
             _add(archive, copy, DATABASE)
+        left_out: list[OSError] = []
         for name in FOLDERS:
-            for path in _below(home.root / name):
+            for path in _below(home.root / name, left_out.append):
                 _add(archive, path, path.relative_to(home.root).as_posix())
+        if left_out:
+            notes.append(_left_out(home, left_out))
         if home.config_file.exists():
             _add_configuration(archive, home, notes, with_secrets=with_secrets)
         if home.secrets.is_dir() and not with_secrets:
@@ -356,13 +365,33 @@ def dump_server(url: str, target: Path) -> None:
             raise StoreError(f"{command[0]} failed: {' '.join(ran.stderr.split())[-300:]}")
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """A folder and all that is in it, links not followed."""
+def _below(folder: Path, unread: Callable[[OSError], object] = lambda _: None) -> Iterator[Path]:
+    """A folder and all that is in it, links not followed; `unread` gets why a folder could not be looked into."""
     if not folder.is_dir():
         return
     yield folder
-    for parent, folders, files in os.walk(folder):
-        yield from (Path(parent) / name for name in sorted(folders + files))
+    for parent, folders, files in walk(folder, unread):
+        yield from (parent / name for name in sorted(folders + files))
+
+
+def _left_out(home: Home, errors: list[OSError]) -> str:
+    first = errors[0]
+    place = os.path.relpath(os.fsdecode(first.filename), home.root)
+    shown = place if len(place) <= PLACE_CHARS_MAX else f"{place[:PLACE_CHARS_MAX]}…"
+    return f"Folders that could not be read were left out: {len(errors)}. The first is {shown}: {first.strerror}."
+
+
+class _Padded(io.RawIOBase):
+    """A file as long as it was when it was measured: what is missing of one that shrank reads as zeros."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file = file
+        self.is_short = False
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._file.read(size)
+        self.is_short = self.is_short or len(content) < size
+        return content.ljust(size, b"\0")
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
@@ -376,11 +405,17 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
                 entry.type, entry.linkname = tarfile.REGTYPE, ""
                 entry.size = found.st_size if whole is None else len(whole)
                 entry.pax_headers = {CHANGED_AT: str(found.st_ctime_ns)}
-                archive.addfile(entry, file if whole is None else io.BytesIO(whole))
+                padded = _Padded(file)
+                archive.addfile(entry, padded if whole is None else io.BytesIO(whole))
+                if padded.is_short:
+                    log.warning("a file shrank while it was backed up", extra={"path": name})
         elif stat.S_ISDIR(found.st_mode) or stat.S_ISLNK(found.st_mode):
             archive.add(path, name, recursive=False)
     except FileNotFoundError:
         return
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
 
 
 def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *, with_secrets: bool) -> None:

@@ -5,26 +5,29 @@ import contextlib
 import gc
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from datetime import datetime, timedelta
+from functools import partial
 
 import anyio
 import msgspec
 
 from shoal.agents.folder import read_agent, read_shared
+from shoal.chat.begun import SET_ASIDE, SetAside
 from shoal.config import Config
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidInput, StoreCorrupt
+from shoal.domain.errors import InvalidInput, StoreCorrupt, StoreReadOnly, StoreUnavailable
 from shoal.domain.events import Event, TurnFinished
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.ports import Completion, Models
+from shoal.domain.ports import Completion, Models, Settings
 from shoal.domain.records import AuditEntry
 from shoal.domain.settings_platforms import AccountSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
-from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
+from shoal.store.health import BACKGROUND_CHECK_SECONDS, STORING_FAILED, Health
 from shoal.store.store import Store
 from shoal.triggers.files import EventFiles, Heartbeat
 from shoal.triggers.service import SourceOf, TriggerTarget
@@ -33,6 +36,7 @@ log = logging.getLogger(__name__)
 
 EXPIRY_CHECK_SECONDS = 30.0
 HEALTH_CHECK_SECONDS = 5.0
+TROUBLE_SECONDS = 3600.0
 LOOK_THROUGH_AFTER_SECONDS = 900.0
 """The first look through the whole database comes when the work that waited for a start is done."""
 DAY_SECONDS = 86_400.0
@@ -40,6 +44,15 @@ ANCHOR_SECONDS = 3600.0
 TRIM_SECONDS = 60.0
 FILES_AFTER_SECONDS = 1.0
 """Event files and the heartbeat begin a little later than the rest, so that `shoal ask` does not pay for them."""
+SERVICE_PROBLEMS = "service problems"
+"""The scope of settings that holds why each service failed last."""
+SET_ASIDE_SECONDS = 60.0
+UPKEEP_SECONDS_MIN = 60.0
+UPKEEP_DOUBLINGS_MAX = 6
+"""A service that keeps failing runs again every hour or so."""
+UPKEEP_CALM_SECONDS = 7200.0
+"""One that has run for so long begins with a short wait again."""
+PROBLEM_CHARS_MAX = 300
 DISCOVER_AFTER_SECONDS = 3.0
 """Providers are asked what they offer when the first messages have had their turn."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -89,6 +102,73 @@ def collect_seldom() -> None:
     gc.enable()
 
 
+class Upkeep:
+    """Services without which turns go on for a while: one that fails is written down and told to the owner, and runs
+    again later. The engine, what watches the database and what settles approvals end the process instead.
+
+    Outages and damage of the database are passed on: all services wait for its end together.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._tell = tell
+
+    def keep(self, name: str, serve: Callable[[], Awaitable[None]]) -> Callable[[], Coroutine[object, object, None]]:
+        """The service, run again whenever it fails."""
+        return partial(self._run, name, serve)
+
+    async def _run(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
+        failures = 0
+        while True:
+            began = self._clock.monotonic()
+            (failure,) = await asyncio.gather(serve(), return_exceptions=True)  # as a value: it may be of any kind
+            if failure is None:
+                return
+            group = failure if isinstance(failure, BaseExceptionGroup) else BaseExceptionGroup("", [failure])
+            if group.subgroup((StoreUnavailable, StoreReadOnly, StoreCorrupt)) is not None:
+                raise failure
+            failures = failures + 1 if self._clock.monotonic() - began < UPKEEP_CALM_SECONDS else 1
+            await self._report(name, failure)
+            await self._clock.sleep(UPKEEP_SECONDS_MIN * 2.0 ** min(failures - 1, UPKEEP_DOUBLINGS_MAX))
+
+    async def _report(self, name: str, failure: BaseException) -> None:
+        """Raises StoreError."""
+        log.error("a service failed and runs again later", extra={"service": name}, exc_info=failure)
+        now, before = self._clock.now(), await self._settings.get(SERVICE_PROBLEMS, name)
+        why = f"{type(failure).__name__}: {' '.join(str(failure).split())}"[:PROBLEM_CHARS_MAX]
+        await self._settings.put(SERVICE_PROBLEMS, name, _encode(ServiceProblem(now, why)).decode())
+        if before is None or now - service_problem(before).at >= timedelta(seconds=DAY_SECONDS):
+            await self._tell(f"My service “{name}” failed and starts again by itself; `shoal doctor` says more. {why}")
+
+
+class ServiceProblem(msgspec.Struct, frozen=True):
+    """When and why a service failed last."""
+
+    at: datetime
+    why: str
+
+
+def service_problem(stored: str) -> ServiceProblem:
+    """What was written down of a service."""
+    return msgspec.json.decode(stored, type=ServiceProblem)
+
+
+async def watch_set_aside(settings: Settings, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
+    """Tell the owner of events that were set aside, each once."""
+    while True:
+        for key, stored in await settings.page(SET_ASIDE):
+            aside = msgspec.json.decode(stored, type=SetAside)
+            if not aside.told:
+                told = _encode(msgspec.structs.replace(aside, told=True)).decode()
+                if await settings.swap(SET_ASIDE, key, stored, told):
+                    await tell(
+                        f"I set aside a message of {aside.platform}: I ended twice while reading it. "
+                        "`shoal doctor` lists it; please report this as a bug."
+                    )
+        await clock.sleep(SET_ASIDE_SECONDS)
+
+
 async def watch_approvals(expire: Callable[[], Awaitable[None]], clock: Clock, ask_expires_seconds: float) -> None:
     """Settle questions within EXPIRY_CHECK_SECONDS after their time is up, and sooner where they are short-lived."""
     while True:
@@ -106,12 +186,20 @@ async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
 
 
 async def watch_health(health: Health, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
-    """Notice within HEALTH_CHECK_SECONDS that the database's files were changed, and tell of any damage once."""
+    """Notice within HEALTH_CHECK_SECONDS that the database's files were changed, and tell of any damage once; of a disk
+    that is full or read only at most every TROUBLE_SECONDS."""
+    told_at = -TROUBLE_SECONDS
     while not health.damage:
         await clock.sleep(HEALTH_CHECK_SECONDS)
+        trouble, health.trouble = health.trouble, ""
+        if trouble and clock.monotonic() - told_at >= TROUBLE_SECONDS:
+            told_at = clock.monotonic()
+            await tell(f"I cannot store anything at the moment. {trouble}")
         with contextlib.suppress(StoreCorrupt):
             health.check()
-    await tell(health.damage)
+    failed = health.damage.startswith(STORING_FAILED)
+    what = "" if failed else "my database is damaged. "
+    await tell(f"I take no messages any more, and nothing runs: {what}{health.damage}")
 
 
 async def look_through_daily(health: Health, clock: Clock) -> None:

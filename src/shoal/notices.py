@@ -109,13 +109,12 @@ class Notices:
             if await self.store.settings.swap("windows", model, None, str(WINDOW_TOKENS_DEFAULT)):
                 log.warning("%s", note)
 
-    async def of_damage(self, damage: str) -> None:
-        """To the owner in private, past the outbox, which is in the database that is damaged."""
+    async def past_outbox(self, text: str) -> None:
+        """To the owner in private, past the outbox, which is in the database that is damaged or takes nothing."""
         with contextlib.suppress(StoreError, PlatformError):
             found = await self.store.settings.get(*OWNER_IN)
             adapter = self.adapters.get(found.partition(":")[0]) if found else None
             if found and adapter is not None:
-                text = f"I take no messages any more, and nothing runs: my database is damaged. {damage}"
                 await by_adapter(adapter.post(OutboundPost(ThreadId(found), f"{NOTICE}{self.clock.new_id()}", text)))
 
     async def watch_channels(self, agents: AgentLifecycle) -> None:

@@ -26,7 +26,16 @@ from shoal.domain.cards import SHORT_ID_CHARS
 from shoal.domain.checkpoints import ChangedSince
 from shoal.domain.clock import Clock, to_micros
 from shoal.domain.commands import COMMANDS, CommandRequest
-from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError, StoreError
+from shoal.domain.errors import (
+    Conflict,
+    FilesDiffer,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    ShoalError,
+    StoreError,
+    system_words,
+)
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, thread_address
 from shoal.domain.markup import counted, duration_text, short_line
 from shoal.domain.messages import Abort, Prompt, Retry, Steer
@@ -164,7 +173,7 @@ class CommandRouter:
             return str(error)
         except OSError as error:
             log.warning("a command failed", extra={"command": asked.name, "why": str(error)})
-            return f"That failed on this machine: {error.strerror or 'the disk refused it'}."
+            return f"That failed on this machine: {system_words(error)}."
 
     async def _note_readers(self, asked: CommandRequest) -> None:
         """Who writes to the agent alone is the one who reads there, also what a reminder's turn will say and keep."""

@@ -30,7 +30,7 @@ MEMORY_USAGE = (
     "entry's words, and then `->` before TEXT"
 )
 _ID = re.compile(r"`?([0-9a-f]{6})`?")
-_ARROW = re.compile(r"\s+(?:->|=>|→)\s+")
+_ARROW = re.compile(r"(?<!\s)\s++(?:->|=>|→)\s+")
 
 
 class MemoryCommands(msgspec.Struct, frozen=True, eq=False):

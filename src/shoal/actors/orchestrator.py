@@ -27,6 +27,7 @@ from shoal.domain.errors import (
     StoreNewer,
     StoreUnavailable,
     UnderWay,
+    system_words,
 )
 from shoal.domain.events import Cleared, Event, RetryRequested, Revised, Scope, UserSaid
 from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, is_child, thread_address, unopened
@@ -395,7 +396,8 @@ class Orchestrator:
                 at = self._services.clock.now() + timedelta(seconds=UNDER_WAY_SECONDS)
                 await outbox.retry(row, at, str(error), maybe_sent=True)
             except (ShoalError, OSError) as error:
-                why = f"This machine's disk refused it: {error.strerror}." if isinstance(error, OSError) else str(error)
+                words = system_words(error) if isinstance(error, OSError) else ""
+                why = f"This machine's disk refused it: {words}." if words else str(error)
                 if isinstance(error, Conflict):
                     if (fate := await outbox.fate(row.id)) and fate.state == "sent":
                         return  # another process has made it meanwhile

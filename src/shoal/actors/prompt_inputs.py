@@ -30,7 +30,7 @@ import anyio
 import msgspec
 
 from shoal.domain.clock import Clock
-from shoal.domain.errors import FetchError, InvalidInput, PlatformError, StoreError
+from shoal.domain.errors import FetchError, InvalidInput, PlatformError, StoreError, system_words
 from shoal.domain.events import Failed
 from shoal.domain.files import in_thread
 from shoal.domain.home import Home
@@ -198,7 +198,7 @@ class Attachments:
         except FetchError as error:
             return _failed(attachment, f"could not be downloaded: {error}")
         except OSError as error:
-            return _failed(attachment, f"could not be stored: {error.strerror or error}")
+            return _failed(attachment, f"could not be stored: {system_words(error)}")
         except StoreError as error:
             return _failed(attachment, f"could not be marked as a stranger's: {error}")
 

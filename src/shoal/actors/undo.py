@@ -34,7 +34,7 @@ from shoal.domain.checkpoints import (
     alike,
     shown_path,
 )
-from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError
+from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError, system_words
 from shoal.domain.events import Checkpointed, FilesChanged, FilesRestored, Forked, ToolStarted
 from shoal.domain.files import in_thread
 from shoal.domain.ids import ThreadId, is_child
@@ -422,7 +422,7 @@ def _why_not(error: OSError) -> ShoalError:
     if isinstance(error, FileNotFoundError):
         return NotFound(NOT_HERE)
     if error.strerror:
-        return Conflict(f"This machine's disk refused it: {error.strerror}. Once that is mended, try again.")
+        return Conflict(f"This machine's disk refused it: {system_words(error)}. Once that is mended, try again.")
     return Conflict(str(error))  # damaged, or the object store's own words
 
 

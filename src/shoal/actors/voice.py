@@ -25,7 +25,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from shoal.domain.clock import Clock, retry_delay
-from shoal.domain.errors import ProviderDown, ProviderRefused
+from shoal.domain.errors import ProviderDown, ProviderRefused, system_words
 from shoal.domain.files import Folders, in_thread
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId, channel_of, thread_address
@@ -110,7 +110,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         try:
             audio = await in_thread(Path(file.path).read_bytes)
         except OSError as error:
-            raise ProviderRefused(f"it could not be read: {error.strerror or error}.") from error
+            raise ProviderRefused(f"it could not be read: {system_words(error)}.") from error
         if len(audio) > self.settings.bytes_max:
             raise ProviderRefused(f"it has more than {self.settings.bytes_max:,} bytes (speech.bytes_max).")
         seconds = seconds_of(audio)
@@ -199,7 +199,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
             try:
                 await self._keep(row.thread, mark, {found.name: made.audio, SPOKEN: msgspec.json.encode(found)})
             except OSError as error:
-                raise ProviderDown(f"the recording could not be stored: {error.strerror or error}.") from error
+                raise ProviderDown(f"the recording could not be stored: {system_words(error)}.") from error
         await self.spending.record(charge, found.usage, found.usd)
         return self._folder(row.thread, mark) / found.name
 

@@ -15,6 +15,7 @@ from typing import Annotated, cast
 import msgspec
 
 from shoal.domain.agents import AgentBudget
+from shoal.domain.deep_folders import remove_tree
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.regular_files import decode_settings, read_regular, read_regular_text, unusable
@@ -201,7 +202,7 @@ def remove_folder(home: Home, name: str, at: datetime, *, keep: bool) -> Path:
     target.parent.mkdir(exist_ok=True)
     home.agent(name).rename(target)
     if not keep:
-        shutil.rmtree(target)
+        remove_tree(target)
     return target
 
 

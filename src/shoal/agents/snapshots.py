@@ -23,6 +23,7 @@ import msgspec
 from shoal.agents.registry import AgentRegistry
 from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock
+from shoal.domain.deep_folders import remove_tree
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, ShoalError, UnderWay
 from shoal.domain.events import (
     AssistantSaid,
@@ -238,7 +239,8 @@ class ConversationSnapshots:
                     await self.files.marks.note(home.attachments(thread), [folder / file], marked)
             self.publish(await self.store.branches.fork(source, thread, upto, by, moved, opened_by))
         except (ShoalError, OSError):
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(remove_tree, folder)
             raise
         finally:
             await self._end_fork(folder)
@@ -263,7 +265,8 @@ class ConversationSnapshots:
             for part in folder.iterdir():  # whole folders: a file that is moved itself loses what marks it
                 part.rename(here / part.name)
             await self.folders.push(thread)
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(remove_tree, folder)
 
     async def _find(self, thread: ThreadId) -> ContextWindow:
         window = await self.store.snapshots.window(thread)

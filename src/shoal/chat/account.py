@@ -16,7 +16,15 @@ from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.commands import parse_command
 from shoal.domain.errors import ConfigError, PlatformError, StoreError
 from shoal.domain.home import Home
-from shoal.domain.ids import UNOPENED, WHOLE_CHANNEL, ThreadId, channel_of, make_thread_id, thread_address
+from shoal.domain.ids import (
+    UNOPENED,
+    WHOLE_CHANNEL,
+    ThreadId,
+    channel_of,
+    encode_part,
+    make_thread_id,
+    thread_address,
+)
 from shoal.domain.messages import Attachment, Author, Prompt, Reaction, Reference
 from shoal.domain.moved import MovedChats
 from shoal.domain.ports import InboxPort, Settings
@@ -92,7 +100,7 @@ class ChatAccount(Generic[S]):
         self._clock = clock
         self._inbox: InboxPort | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._intake = Intake(platform, store, clock)
+        self._intake = Intake(platform, store, clock, home.root / "begun" / f"{encode_part(platform)}.json")
         self._pending = PendingEdits()
         self._moved = MovedChats(platform, store)
         self.tell_owner: Callable[[str], Awaitable[None]] = _tell_nobody

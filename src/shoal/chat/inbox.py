@@ -12,9 +12,20 @@ from typing import BinaryIO, Generic, TypeVar
 import anyio.abc
 import msgspec
 
+from shoal.chat.begun import SET_ASIDE, Begun, SetAside
 from shoal.domain.agents import servers_scope
 from shoal.domain.clock import Clock, retry_delay, to_micros
-from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidId, InvalidInput, NotFound, PlatformError, StoreError
+from shoal.domain.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    InvalidId,
+    InvalidInput,
+    NotFound,
+    PlatformError,
+    StoreError,
+    system_words,
+)
 from shoal.domain.events import Scope
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, channel_of, encode_part
@@ -148,12 +159,14 @@ class Intake:
     slow           kept in the store after PATIENCE_SECONDS, and the stream goes on: other chats hear nothing of it
     behind one     kept, and taken in after it
 
+    An event during which the process has died at two starts is set aside at the third, and the owner is told.
     What is kept is tried until it is taken in, also by the next process: it leaves the store after that. So one chat's
     large file delays that chat alone. Where SLOW_MAX chats are slow at once, or WAITING_MAX events wait, the stream
     waits.
     """
 
-    def __init__(self, platform: str, store: Settings, clock: Clock) -> None:
+    def __init__(self, platform: str, store: Settings, clock: Clock, begun: Path | None = None) -> None:
+        self._begun = Begun(begun)
         self._platform = platform
         self._scope = f"intake:{platform}"
         self._store = store
@@ -165,6 +178,7 @@ class Intake:
 
     async def open(self, tasks: anyio.abc.TaskGroup, take: Callable[[str], Awaitable[bool]]) -> None:
         """Go on with what an earlier process has left, each chat in its order. Raises StoreError."""
+        self._begun.open()
         left = await self._store.page(self._scope, limit=WAITING_MAX)
         self._tasks, self._take, self._lanes, self._waiting = tasks, take, {}, 0
         self._kept_at = max((int(key.partition(".")[0]) for key, _ in left), default=self._kept_at)
@@ -206,7 +220,13 @@ class Intake:
             while waiting:
                 event = waiting[0]
                 try:
-                    event.came_of_it = await self._take(event.content)
+                    try:
+                        if self._begun.begin(lane):
+                            event.came_of_it = await self._take(event.content)
+                        else:
+                            await self._set_aside(event)
+                    finally:
+                        self._begun.end(lane)
                     await self._forget(event)
                 except (PlatformError, StoreError, InvalidId) as error:
                     refused = isinstance(error, PlatformError) and (error.permanent or error.barred)
@@ -233,6 +253,16 @@ class Intake:
         finally:
             del self._lanes[lane]
             self._room.set()
+
+    async def _set_aside(self, event: _Event) -> None:
+        """Keep an event that ends the process apart, where nothing reads it. Raises StoreError."""
+        log.error(
+            "an event was set aside: the process ended twice while reading it",
+            extra={"platform": self._platform, "channel": event.lane},
+        )
+        aside = SetAside(self._platform, event.lane, event.content)
+        key = f"{to_micros(self._clock.now()):020}.{self._clock.new_id()}"
+        await self._store.put(SET_ASIDE, key, msgspec.json.encode(aside).decode())
 
     async def _keep(self, event: _Event) -> None:
         """Write an event down that is not over. Raises StoreError."""
@@ -335,7 +365,7 @@ async def save_attachment(
     except PlatformError as error:
         return msgspec.structs.replace(file, error=str(error))
     except OSError as error:
-        return msgspec.structs.replace(file, error=f"could not be stored: {error.strerror}")
+        return msgspec.structs.replace(file, error=f"could not be stored: {system_words(error)}")
     return msgspec.structs.replace(file, size_bytes=len(body), path=str(path))
 
 

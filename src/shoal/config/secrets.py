@@ -71,7 +71,8 @@ def _secrets_of(value: object, name: str = "") -> Iterator[Secret | str]:
         yield value
 
 
-_REMARK = re.compile(r"""^(\s*#.*(?:key|token|secret|password|passwd|credential)\w*\s*=\s*)(["']).+\2""", re.I | re.M)
+_REMARK = re.compile(r"^[ \t]*+#.*", re.MULTILINE)
+_ASSIGNED = re.compile(r"""(?<!\w)(\w++)\s*+=\s*+(["'])""")
 
 
 def without_secrets(text: str) -> str | None:
@@ -84,11 +85,21 @@ def without_secrets(text: str) -> str | None:
         for secret in sorted(found, key=len, reverse=True):
             for quote in ('"""', "'''", '"', "'"):
                 text = text.replace(f"{quote}{secret}{quote}", '""')
-        text = _REMARK.sub(r'\1""', text)
+        text = _REMARK.sub(_without_value, text)
         left = any(_secrets(tomllib.loads(text)))
     except BAD_TOML:
         return None
     return None if left or any(secret in text for secret in found) else text
+
+
+def _without_value(remark: re.Match[str]) -> str:
+    """A comment without the value of a setting that is written in it, where the setting's name says it is a secret."""
+    line = remark[0]
+    for setting in _ASSIGNED.finditer(line):
+        end = line.rfind(setting[2])
+        if _SECRET_NAME.search(setting[1]) and end > setting.end():
+            return f'{line[: setting.start(2)]}""{line[end + 1 :]}'
+    return line
 
 
 def _secrets(value: object, path: tuple[str, ...] = ()) -> Iterator[str]:

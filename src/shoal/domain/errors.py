@@ -25,6 +25,8 @@ ShoalError
     └── UnderWay                     a Conflict: another process is doing just that
 """
 
+import os
+
 
 class ShoalError(Exception):
     """Root of every error Shoal raises on purpose."""
@@ -121,10 +123,15 @@ class ProviderDown(ProviderError):
     """The provider cannot be reached, or answers with nonsense."""
 
 
+ASKED_SECONDS_MAX = 3600.0
+"""A platform that asks for a longer wait (a day, or until the year 9999) is tried sooner."""
+
+
 class PlatformError(ShoalError):
     """A chat platform refused or failed.
 
-    `retry_after_seconds` is what the platform asked for, `permanent` means that trying again cannot help,
+    `retry_after_seconds` is what the platform asked for, at most ASKED_SECONDS_MAX. `permanent` means that trying again
+    cannot help,
     `outcome_unknown` means that the message may have been posted, `everywhere` that the wait is the whole account's.
     `barred` means that the place takes no posts, whatever they say: with `permanent` it is gone, otherwise it may open
     again.
@@ -141,7 +148,8 @@ class PlatformError(ShoalError):
         barred: bool = False,
     ) -> None:
         super().__init__(message)
-        self.retry_after_seconds = retry_after_seconds
+        capped = None if retry_after_seconds is None else min(retry_after_seconds, ASKED_SECONDS_MAX)
+        self.retry_after_seconds = capped
         self.permanent = permanent
         self.outcome_unknown = outcome_unknown
         self.everywhere = everywhere
@@ -170,3 +178,9 @@ class UnderWay(Conflict):
 
 class Gone(ShoalError):
     """It has expired."""
+
+
+def system_words(error: OSError) -> str:
+    """What the system says of a call that failed, with the path that it was about."""
+    why = error.strerror or str(error)
+    return f"{os.fsdecode(error.filename)}: {why}" if isinstance(error.filename, str | bytes) else why

@@ -66,7 +66,7 @@ MEMORY_BYTES_MAX = 262_144
 """Most that one person may see of a memory file or daily note that entries are added to."""
 FILE_BYTES_MAX = 16 * MEMORY_BYTES_MAX
 """Longest such file, with what is for others alone."""
-_ONLY = re.compile(r"[ \t]*<!-- only (\S+) -->[ \t]*$")
+_ONLY = re.compile(r"(?<![ \t])[ \t]*+<!-- only (\S++) -->[ \t]*+$")
 _MARK = "<!-- only "
 
 

@@ -470,7 +470,7 @@ SILENT = "[SILENT]"
 StopReason: TypeAlias = Literal["end", "tool_calls", "max_tokens", "refusal", "aborted"]
 FailureKind: TypeAlias = Literal[
     "rate_limited", "overloaded", "unreachable", "dropped", "timeout", "quota",
-    "auth", "invalid_request", "context_overflow", "content_filter",
+    "auth", "invalid_request", "too_large", "context_overflow", "content_filter",
 ]  # fmt: skip
 
 RETRYABLE: frozenset[FailureKind] = frozenset({"rate_limited", "overloaded", "unreachable", "dropped", "timeout"})

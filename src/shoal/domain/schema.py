@@ -100,7 +100,7 @@ def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") 
     message, _, path = str(error).partition(" - at `")
     path = path.rstrip("`").removeprefix("$").removeprefix(".")
     hint: Hint | None = kind
-    for name, entry in re.findall(r"([^.\[\]]+)|(\[[^\]]*\])", path):
+    for name, entry in re.findall(r"([^.\[\]]+)|(\[[^\[\]]*+\])", path):
         options = [bare(one) for one in choices(bare(hint))]
         section = next((one for one in options if is_section(one)), None)
         within = next((get_args(one)[-1] for one in options if get_origin(one) in (list, dict)), None)
@@ -118,15 +118,15 @@ def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") 
     if hint is None or allowed(hint) == "a value":
         if value := re.fullmatch(r"Invalid enum value (.+)", message):
             return f"{what} cannot be {value[1]}"
-        named = re.fullmatch(r"Expected `(.+?)`(.*?)(?:, got `(.+)`)?", message)
+        named = re.fullmatch(r"Expected `([^`]++)`((?:[^,]|,(?! got `))*+)(?:, got `(.+)`)?", message)
         if named is None:
             return f"{what} has another form than it needs"
         wanted = ", or ".join(_TYPES.get(one, one) for one in named[1].split(" | "))
         return f"{what} has to be {wanted}{named[2]}{f', and is {_TYPES.get(named[3], named[3])}' if named[3] else ''}"
     if allowed(hint) == "a table":
         return f"{what} has to be {table}"
-    found = re.search(r"value (.+)$", message)
-    return f"{what} has to be {allowed(hint)}{f', and is {found[1]}' if found else ''}"
+    value = message.partition("value ")[2]
+    return f"{what} has to be {allowed(hint)}{f', and is {value}' if value else ''}"
 
 
 def _unreadable(error: Exception) -> str:

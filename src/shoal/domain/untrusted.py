@@ -22,10 +22,9 @@ FORWARDED = "a forwarded message"
 QUOTED = "a quoted message"
 """What words are called that somebody passes on, and that are somebody else's."""
 
-_PATH = re.compile(r" - at `\$(.+)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-_MARK = re.compile(r"<(?=\s*/?\s*untrusted)", re.IGNORECASE)
-_OWN_MARK = re.compile(r"<(?=\s*/?\s*(?:untrusted|context))", re.IGNORECASE)
+_MARK = re.compile(r"<(?=\s*+(?:/\s*+)?untrusted)", re.IGNORECASE)
+_OWN_MARK = re.compile(r"<(?=\s*+(?:/\s*+)?(?:untrusted|context))", re.IGNORECASE)
 _LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _HEADING = re.compile(r"^([ \t]*)(#{1,6})(?=\s|$)", re.MULTILINE)
 _UNDERLINE = re.compile(r"(?<=[^\n]\n)([ \t]*(?:=+|-+)[ \t]*)$", re.MULTILINE)
@@ -41,12 +40,13 @@ def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, 
         try:
             return msgspec.json.decode(content, type=kind), odd
         except msgspec.ValidationError as error:
-            path = _PATH.search(str(error))
-            if path is None:
+            _, at, path = str(error).rpartition(" - at `$")
+            path = path.removesuffix("`")
+            if not at or not path:
                 raise
             whole: Any = msgspec.json.decode(content)
             holder, key, value = None, "", whole
-            for name, number in _STEP.findall(path[1]):
+            for name, number in _STEP.findall(path):
                 if number == "...":  # of a mapping it does not say which
                     break
                 holder, key = value, name or int(number)
@@ -54,7 +54,7 @@ def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, 
             if holder is None:
                 raise
             if value is not None:
-                odd.append(path[1].removeprefix("."))
+                odd.append(path.removeprefix("."))
             del holder[key]
             content = msgspec.json.encode(whole)
     return msgspec.json.decode(content, type=kind), odd

@@ -311,7 +311,7 @@ COMMANDS_KEPT_MAX = 512
 FRAGMENTS_MAX = 500
 
 _BETWEEN = re.compile(r"[;|&\n(){}`'\"=!<>]|::|\b(?:do|then|else|exec|[0-9]*e|shell|system)\s")
-_LISTED = re.compile(r"\{([^\s{}]*,[^\s{}]*)\}")
+_LISTED = re.compile(r"\{([^\s{},]*+,[^\s{}]*+)\}")
 _SILENT = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/zero"})
 
 

@@ -25,8 +25,8 @@ _DATA_FOLDERS = frozenset({"data", "out", "output", "outputs", "result", "result
 _CODE_FOLDERS = frozenset({"templates", "views", "layouts", "partials", "_includes", "_layouts", "hooks", "bin",
                            "requirements", "constraints"})  # fmt: skip
 _LOOKED_FOR = re.compile(
-    r"CMake.*|entry_points\.txt|meson_options\.txt|conanfile\.txt|(?:.*-)?(?:requirements|constraints)(?:[-._].*)?\.txt"
-    r"|.*-requirements\.txt|(?:package|composer|deno|[jt]sconfig.*|tasks|launch|settings|pom|build)\.(?:json|xml)",
+    r"CMake.*|entry_points\.txt|meson_options\.txt|conanfile\.txt|(?=(?:.*-)?(?:requirements|constraints)[-._]).*\.txt"
+    r"|(?:package|composer|deno|[jt]sconfig.*|tasks|launch|settings|pom|build)\.(?:json|xml)",
     re.IGNORECASE,
 )
 

@@ -11,9 +11,11 @@ import re
 import stat
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
+from shoal.domain.deep_folders import walk
 from shoal.domain.regular_files import regular_only
 
 CONFIG_BYTES_MAX = 65_536
@@ -37,7 +39,7 @@ INERT = re.compile(
 """The keys, in lower case, whose values make git run nothing and write nothing elsewhere."""
 _INERT_VALUES = {"core.repositoryformatversion": "0", "core.bare": "false"}
 _HEADER = re.compile(r'\[([A-Za-z0-9-]+)(?: "((?:[^"\\\n]|\\["\\])*)")?\]\s*(?:[#;].*)?')
-_ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)(?:\s*=\s*([^\\\r\x00]*))?")
+_ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)(?:\s*+=\s*+([^\\\r\x00]*+))?")
 _HEAD = re.compile(r"ref: refs/[A-Za-z0-9._/@+-]+\n|[0-9a-f]{40}\n")
 _SAMPLE = ".sample"
 _GITLINK = b"\x00\x00\xe0\x00"  # the mode of an entry of the index that is another repository
@@ -85,8 +87,8 @@ def repository_at(
 
 def holds_repository(top: str) -> bool:
     """Whether another repository lies in a work tree, or there are too many folders to tell."""
-    for number, (folder, folders, files) in enumerate(os.walk(top)):
-        if number > FOLDERS_MAX or (folder != top and (".git" in folders or ".git" in files)):
+    for number, (folder, folders, files) in enumerate(walk(Path(top))):
+        if number > FOLDERS_MAX or (folder != Path(top) and (".git" in folders or ".git" in files)):
             return True
         folders[:] = [name for name in folders if name != ".git"]
     return False

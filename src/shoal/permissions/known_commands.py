@@ -86,9 +86,9 @@ def harmless_assignment(name: str, value: str | None) -> bool:
 
 # Some seds let a delimiter stand between brackets, others end the pattern there: a script has to be plain both ways, or
 # an error the other way. `{0}` is the delimiter.
-_SED_TEXT = r"(?:\\[^\n]|[^{0}\\\n])*"
-_SED_BRACKETS = r"\[\^?\]?(?:\[[:.=][a-z]+[:.=]\]|[^\]\n\\\[]|\[(?![:.=])|\\[^\]\n])*\]"
-_SED_WITH_BRACKETS = rf"(?:\\[^\n]|{_SED_BRACKETS}|[^{{0}}\\\n\[])*"
+_SED_TEXT = r"(?:\\[^\n]|[^{0}\\\n])*+"
+_SED_BRACKETS = r"\[\^?+\]?+(?:\[[:.=][a-z]+[:.=]\]|[^\]\n\\\[]|\[(?![:.=])|\\[^\]\n])*+\]"
+_SED_WITH_BRACKETS = rf"(?:\\[^\n]|{_SED_BRACKETS}|[^{{0}}\\\n\[])*+"
 _DELIMITERS = (r"/", r"\|", "#", ",", ":", "@", "!", "%", "~", "_", ";")
 
 
@@ -101,11 +101,11 @@ def _sed_pattern(pattern: str) -> re.Pattern[str]:
     )
     text = r"[aic](?:\\\n|\\? ?)[^\n\\]*"
     command = rf"(?:[pPdDgGhHxnNlz=]|[qQ][0-9]*|[btT] ?[A-Za-z0-9_]*|:[A-Za-z0-9_]+|{replacing}|\{{|\}}|{text})"
-    addressed = rf"[\s;]*(?:{address}(?:,\s*{address})?\s*!?\s*)?{command}[ \t]*(?=[;\n}}]|$|(?<=\{{))"
-    return re.compile(rf"(?:{addressed})*[\s;]*")
+    addressed = rf"[\s;]*+(?:{address}(?:,\s*+{address})?\s*+(?:!\s*+)?)?{command}[ \t]*+(?=[;\n}}]|$|(?<=\{{))"
+    return re.compile(rf"(?:{addressed})*+[\s;]*")
 
 
-_SED_ERROR = re.compile(r"\s*[0-9,$]*\s*s([/|#,:@])(?:(?:\\.|(?!\1)[^\\\n])*\1){2}[^gpiIMmew0-9\s;}#]")
+_SED_ERROR = re.compile(r"\s*+[0-9,$]*+\s*+s([/|#,:@])(?:(?:\\.|(?!\1)[^\\\n])*+\1){2}[^gpiIMmew0-9\s;}#]")
 _AWK_HIDES = re.compile(r"@|system|extension|getline|ARGV|ARGC|PROCINFO|ENVIRON|SYMTAB|FUNCTAB")
 _JQ_READS_MORE = re.compile(r"\b(?:import|include|modulemeta)\b|(?<![.\w])env\b|\$ENV\b")
 _YQ_HIDES = re.compile(r"load|env|system|exec|eval")
@@ -129,10 +129,10 @@ _AWK_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _SIGNATURE = re.compile(r"%[-+ ]?G|signature")
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 _HELPER = re.compile(r"[A-Za-z0-9+.-]+::")  # git runs git-remote-NAME for NAME::ADDRESS
-_REMOTE = re.compile(r"(?:-[A-Za-z]*f|--file=)?[^/=]*:")
-_TAR_LETTERS = re.compile(r"[cxtvzjJpkhamOPSwru]*f?[cxtvzjJpkhamOPSwru]*")
+_REMOTE = re.compile(r"(?:--file=)?[^/=:]*+:")
+_TAR_LETTERS = re.compile(r"[cxtvzjJpkhamOPSwru]*+(?:f[cxtvzjJpkhamOPSwru]*+)?")
 _CMAKE_SETTING = re.compile(
-    r"(?!.*(?:COMPILER|LAUNCHER|PROGRAM|EXECUTABLE|COMMAND|TOOLCHAIN|INCLUDE|LINKER|_AR\b|RULE)[^=]*=)"
+    r"(?!(?:(?!COMPILER|LAUNCHER|PROGRAM|EXECUTABLE|COMMAND|TOOLCHAIN|INCLUDE|LINKER|_AR\b|RULE).)*+.[^=]*+=)"
     r"[A-Z][A-Za-z0-9_]*(?::[A-Z]+)?=[A-Za-z0-9_.,/ +-]*"
 )
 
@@ -357,7 +357,8 @@ def _uniq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _FORMAT = re.compile(
-    r"(?:[^%]|%%|%[-+ #0']*(?:\*|[0-9]+)?(?:\.(?:\*|[0-9]*))?(?:[hjlLtz]*[diouxXeEfFgGaAcsbqQ]|\([^()]*\)T))*",
+    r"(?:[^%]|%%|%[-+ #0']*+(?:\*|[1-9][0-9]*+)?(?:\.(?:\*|[0-9]*+))?"
+    r"(?:[hjlLtz]*+[diouxXeEfFgGaAcsbqQ]|\([^()]*+\)T))*+",
     re.DOTALL,
 )
 _SET_OPTION = re.compile(r"[-+][euxfo]+|pipefail|errexit|nounset|xtrace")

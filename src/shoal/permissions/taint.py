@@ -74,9 +74,9 @@ _FETCHERS = frozenset(
     """.split()  # noqa: SIM905
 )
 _COMMANDS = tuple(f"tool:{name}:" for name in COMMAND_TOOLS)
-_GIT_FETCH = re.compile(
-    r"(?:.*/)?git(?: -\S+(?: [^-\s]\S*)??)* (?:clone|fetch|pull|ls-remote|submodule|remote update)\b.*", re.DOTALL
-)
+_FETCHES = r"(?:clone|fetch|pull|ls-remote|submodule|remote update)\b"
+_GIT_COMMAND = re.compile(rf"(?:\A|/)git(?: -\S++(?: (?!{_FETCHES})[^-\s]\S*+)?+)*+")
+_GIT_FETCH = re.compile(rf" {_FETCHES}")
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -203,11 +203,16 @@ def fetched_by(actions: Iterable[Action]) -> str:
     for action in actions:
         detail = next((action.text.removeprefix(tool) for tool in _COMMANDS if action.text.startswith(tool)), "")
         name = base_name(detail.split(" ", 1)[0])
-        if name in _FETCHERS or _GIT_FETCH.fullmatch(detail):
+        if name in _FETCHERS or git_fetches(detail):
             return f"what {name} fetched"
         if "/dev/tcp/" in detail or (action.opaque and "://" in detail):
             return "what a command fetched"
     return ""
+
+
+def git_fetches(command: str) -> bool:
+    """Whether a command is git, by any path, with options and a subcommand that fetches."""
+    return any(_GIT_FETCH.match(command, git.end()) for git in _GIT_COMMAND.finditer(command))
 
 
 def gate(decision: Decision, actions: Sequence[Action], taint: TaintState, profile: Profile) -> tuple[Decision, str]:

@@ -62,7 +62,7 @@ _UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX = 40
 """OpenAI's Chat Completions take no longer one."""
 _CALL_NAME_CHARS_MAX = 64
-_NO_NUMBERS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
+_NO_NUMBERS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 """Strings of a JSON document, and what some servers write in it that is no JSON."""
 
 encode = msgspec.json.Encoder().encode

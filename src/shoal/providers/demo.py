@@ -199,12 +199,14 @@ Values: TypeAlias = Mapping[str, str]
 _TALK = frozenset[IntentKind]({"help", "connect", "greet", "thanks", "unknown"})
 _QUOTED = r"(?s)```(?:\w*\n)?(.*?)```|`([^`]+)`|\"([^\"]+)\"|“([^”]+)”|(?<!\w)'([^']+)'(?!\w)"
 _VERBS = "list|show|read|write|save|run|execute|tell|what|remember|remind|create|make|replace|upload|send|open|print"
-_CLAUSES = rf"(?i)\s*(?:[;\n]+|,?\s*\b(?:and then|then)\b|,?\s*\band\b(?=\s+(?:{_VERBS})\b))\s*"
+_CLAUSES = rf"(?i)(?<!\s)\s*+(?:[;\n]+|,?\s*\b(?:and then|then)\b|,?\s*\band\b(?=\s+(?:{_VERBS})\b))\s*"
 _POLITE = r"(?i)^(?:please|now|also|ok(?:ay)?|and|could you|can you(?! do)|would you|i want you to|first)[\s,]+"
-_CONTEXT = r"(?sm)<context>.*?</context>|<untrusted[^>]*>|</untrusted>|^\[attachment [^\n]*\]$"
+_CONTEXT = r"(?m)<context>(?:[^<]|<(?!/?context>))*+</context>|<untrusted[^<>]*+>|</untrusted>|^\[attachment [^\n]*\]$"
 _AUTHOR = r"^\s*\[[^\]\n]{1,80}\]\s+"
 _COMMAND_LINE = r"^(?:\$|(?:run|execute) [^\n]*[;|&])"
 _PRONOUNS = frozenset({"it", "that", "this"})
+WORDS_CHARS_MAX = 1_000
+"""Of a message that is understood."""
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _SPAN = r"in (?P<count>\d+|an?|one) (?P<unit>second|minute|hour|day)s?"
 
@@ -274,7 +276,8 @@ _properties = msgspec.json.Decoder(_ToolProperty)
 
 def understand(text: str) -> list[Intent]:
     """The intents of a message, in order; never empty. Quoted parts are kept whole."""
-    words = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text)).strip()  # without what stands around the person's words
+    said = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # without what stands around the person's words
+    words = said.strip()[:WORDS_CHARS_MAX]
     if fenced := re.fullmatch(r"`([^`\n]+)`", words):
         return [Intent("run", {"command": fenced.group(1)})]
     held: list[str] = []

@@ -12,6 +12,8 @@ from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.quirks import teaches
 
 WORDS_CHARS_MAX = 400
+COMPLAINT_CHARS_MAX = 4 * WORDS_CHARS_MAX
+"""Of what a provider says that is read."""
 """How much of a provider's own words goes into a failure's message."""
 
 
@@ -97,14 +99,14 @@ _OTHERWISE_MEANT = frozenset({401, 402, 403, 407, 408, 409, 425, 429, 529})
 _STATUS = re.compile(r"[1-5][0-9][0-9]")
 _OVERFLOW = re.compile(
     r"""context[ _-](window|length|size|limit)\b[^.]{0,60}(exceed|overflow)
-    | (exceed\w*|longer\ than|greater\ than|larger\ than)\ [^.]{0,50}context[ _-](window|length|size|limit)
+    | (exceed\w{0,9}|longer\ than|greater\ than|larger\ than)\ [^.]{0,50}context[ _-](window|length|size|limit)
     | context[ _](length|window|size)[ _]exceeded | context_?window_?exceeded | exceed_context_size
     | max_prompt_tokens_exceeded | request_too_large | context(\ the)?\ overflow | configured\ context\ size
     | maximum\ (allowed\ )?(context|prompt|model|input)\ length | max\ length\ exceeded | exceeds?\ max\ length
-    | (prompt|inputs?|messages|conversation)(\ length)?(\ \([^)]*\))?(\ is|\ are)?\ too\ (long|large)
-    | too\ large\ for\ model\ with | request\ exceeds\ the\ maximum\ size | total\ message\ size\ \S+\ exceeds
-    | (input|prompt|request\w*)\b[^.]{0,30}\ tokens?\b[^.]{0,30}(exceeds?\b|exceeded|but\ model\ only\ supports)
-    | exceed\w*\ (the\ )?(model\ )?token\ limit | token\ limit\ exceeded | too\ many\ (input\ )?tokens
+    | (prompt|inputs?|messages|conversation)(\ length)?(\ \([^()]{0,80}\))?(\ is|\ are)?\ too\ (long|large)
+    | too\ large\ for\ model\ with | request\ exceeds\ the\ maximum\ size | total\ message\ size\ \S{1,40}\ exceeds
+    | (input|prompt|request\w{0,9})\b[^.]{0,30}\ tokens?\b[^.]{0,30}(exceeds?\b|exceeded|but\ model\ only\ supports)
+    | exceed\w{0,9}\ (the\ )?(model\ )?token\ limit | token\ limit\ exceeded | too\ many\ (input\ )?tokens
     | number\ of\ tokens\b[^.]{0,40}cannot\ exceed | range\ of\ input\ length | n_keep\b.{0,30}n_ctx
     | reduce\ the\ (length\ of\ the\ (messages|prompt|input)|input\ token\ count)
     | `inputs`\ (tokens\ \+|must\ have\ less\ than) | long\ context\ (requests|beta)
@@ -113,14 +115,14 @@ _OVERFLOW = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """What providers say of a conversation too long for the model; tests/unit/providers/overflows.py has their words."""
-_NUMBER = r"(\d[\d,]*)"
+_NUMBER = r"(\d[\d,]{0,20})"
 _WINDOW = re.compile(
     rf"""(?:maximum|allowed|loaded\ with|available|configured|exceed)\ (?:allowed\ )?
       (?:context|prompt|model|input)\ (?:length|window|size|limit)
       (?:\ is|\ of)?(?:\ only)?:?\ \(?{_NUMBER}(?![\d,]|\ \+)
     | model's\ context\ length\ \({_NUMBER} | {_NUMBER}\ maximum\ context | n_ctx\ \({_NUMBER}
     | maximum\ number\ of\ tokens\ allowed\ \(?{_NUMBER} | model\ only\ supports\ up\ to\ {_NUMBER}
-    | \d\ tokens\ >\ {_NUMBER} | \d\ \+\ \d+\ >\ {_NUMBER} | max\ input\ tokens:\ {_NUMBER} | \[1,\ {_NUMBER}\]
+    | \d\ tokens\ >\ {_NUMBER} | \d\ \+\ \d{{1,20}}\ >\ {_NUMBER} | max\ input\ tokens:\ {_NUMBER} | \[1,\ {_NUMBER}\]
     | token\ limit:\ {_NUMBER} | max\ length:\ ?{_NUMBER} | while\ limit\ is\ {_NUMBER} | limit\ of\ {_NUMBER}
     | must\ be\ <=\ {_NUMBER} | must\ have\ less\ than\ {_NUMBER} | cannot\ exceed\ {_NUMBER}""",
     re.IGNORECASE | re.VERBOSE,
@@ -166,7 +168,7 @@ _SENTENCES: dict[FailureKind, str] = {
 }
 """What a failure's message says after the provider's name and the status."""
 _WAIT = re.compile(r"(?:try again|retry) in ((?:\d+h)?(?:\d+m(?!s))?(?:\d+(?:\.\d+)?(?:ms|s))?)", re.IGNORECASE)
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|h|m|s)")
 _SPAN_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _KEY_LIKE = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|key|hf|nvapi)[-_][\w*.-]{6,}|\bAIza[\w-]{20,}|(?<=[Bb]earer )[\w.~+/*-]{6,}"
@@ -218,7 +220,7 @@ def failure_in_document(body: bytes, provider: str, secrets: Iterable[str] = ())
         return ModelFailed("dropped", f"{provider} sent only part of an answer.")
     if holds_something:
         return ModelFailed("invalid_request", f"{provider} answered without streaming. Check base_url.")
-    words = redact(body[: 4 * WORDS_CHARS_MAX].decode("utf-8", "replace"), secrets)
+    words = redact(body[:COMPLAINT_CHARS_MAX].decode("utf-8", "replace"), secrets)
     return ModelFailed("dropped", f"{provider} sent something that is not an answer: {words}")
 
 
@@ -270,11 +272,11 @@ def _read_complaint(body: bytes) -> _Complaint:
         found = (_decode_error(part) for part in (bytes(document.error), whole, bytes(document.detail), raw))
         error = next((one for one in found if one is not None), None)
     if error is None:
-        text = body[: 4 * WORDS_CHARS_MAX].decode("utf-8", "replace")
+        text = body[:COMPLAINT_CHARS_MAX].decode("utf-8", "replace")
         return _Complaint("" if text.lstrip()[:1] == "<" else text, frozenset())
-    words = error.message or ""
+    words = (error.message or "")[:COMPLAINT_CHARS_MAX]
     if error.metadata is not None and error.metadata.raw:
-        words = f"{words} ({error.metadata.raw})"
+        words = f"{words} ({error.metadata.raw})"[:COMPLAINT_CHARS_MAX]
     details = error.details or []
     values = (error.type, error.code, error.status, *(detail.reason for detail in details))
     codes = frozenset(str(value).lower() for value in values if value)
@@ -303,7 +305,7 @@ def _decode_error(raw: bytes) -> _ErrorDocument | None:
 
 
 def _kind(complaint: _Complaint, status: int) -> FailureKind:
-    text = f"{complaint.words} {' '.join(sorted(complaint.codes))}"
+    text = f"{complaint.words} {' '.join(sorted(complaint.codes))}"[:COMPLAINT_CHARS_MAX]
     if _PER_MINUTE.search(text) and status in (403, 413, 429):
         return "rate_limited"
     if status == 413 or complaint.codes & _OVERFLOW_CODES:

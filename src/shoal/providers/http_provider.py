@@ -357,7 +357,7 @@ class HttpProvider:
         except HttpFailed as error:
             reader.failure = reader.failure or ModelFailed(error.kind, str(error))
         except EventTooLarge:
-            reader.failure = ModelFailed("invalid_request", f"{self.name} sent more than an answer can be.")
+            reader.failure = ModelFailed("too_large", f"{self.name} sent more than an answer can be.")
         finally:
             await chunks.aclose()
             await response.close()

@@ -37,7 +37,11 @@ CONNECT_SECONDS = 30.0
 def plain(error: Exception) -> str:
     """What went wrong, in words for somebody who is asked again: without what to correct in the file, and restart."""
     text = " ".join(error.problems if isinstance(error, ConfigError) else str(error).split())
-    text = re.sub(r" Check (?:api_key|base_url|model\.name)\b.*?\.(?= |$)| Set platforms\..*? then restart\.", "", text)
+    text = re.sub(
+        r" Check (?:api_key|base_url|model\.name)\b.{0,300}?\.(?= |$)| Set platforms\..{0,300}? then restart\.",
+        "",
+        text,
+    )
     text = re.sub(rf"^{OWN_SERVER}(?= at | \()", "The server", text)
     return text.removeprefix("given on start: ")
 

@@ -60,6 +60,8 @@ RESCUES_MAX = 100
 MARKS_MAX = 128
 """Marks that processes have announced or confirmed lately; at most one of each is on its way into the file."""
 BACKGROUND_NICENESS = 19
+STORING_FAILED = "Storing failed"
+"""How the damage begins that a restart may well mend."""
 WHAT_TO_DO = "`shoal restore` names the newest backup and says how to go on."
 
 CheckKind: TypeAlias = Literal["quick_check", "integrity_check"]
@@ -78,6 +80,8 @@ class Health:
     def __init__(self) -> None:
         self.damage = ""
         """Empty, or what is wrong and what to do, in whole sentences. It stays until the process ends."""
+        self.trouble = ""
+        """Empty, or why the disk took something not, until it is told to the owner."""
 
     def report(self, damage: str) -> StoreCorrupt:
         """Take the first damage down, log it, and return it as the error to raise."""
@@ -510,6 +514,11 @@ def copy_connection(reading: sqlite3.Connection, target: Path) -> None:
         writing.close()
 
 
+def disk_failed(error: BaseException) -> bool:
+    """Whether this error of SQLite means that the disk failed, after which only a new process knows what is stored."""
+    return getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
+
+
 def is_damage(error: BaseException | None) -> bool:
     """Whether this error of SQLite means that what is stored cannot be read. Statements are Shoal's own: what one does
     not find was there once."""
@@ -518,7 +527,7 @@ def is_damage(error: BaseException | None) -> bool:
     if isinstance(error, sqlite3.OperationalError) and str(error).startswith(("no such table", "no such column")):
         return True
     code = getattr(error, "sqlite_errorcode", 0)
-    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or code in _UNREADABLE
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or disk_failed(error)
 
 
 def why(error: BaseException) -> str:

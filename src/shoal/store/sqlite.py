@@ -49,9 +49,11 @@ from shoal.store.driver import (
     statements,
 )
 from shoal.store.health import (
+    STORING_FAILED,
     WHAT_TO_DO,
     FileHealth,
     Health,
+    disk_failed,
     is_damage,
     refuse_what_is_no_file,
     refuse_without_wal,
@@ -292,6 +294,8 @@ class SqliteDriver:
             yield
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
             found = _translate(error, self._path)
+            if isinstance(found, StoreFull | StoreReadOnly):
+                self.health.trouble = str(found)
             raise (self.health.report(str(found)) if is_damage(error) else found) from error
 
     def _drive(self, cursor: sqlite3.Cursor, script: Script[T], executed: list[Query], first: Batch | None = None) -> T:
@@ -347,6 +351,11 @@ def _settle(settled: Sequence[tuple[asyncio.Future[object], _Done]]) -> None:
 
 
 def _translate(error: BaseException, path: Path) -> BaseException:
+    if disk_failed(error):
+        return StoreCorrupt(
+            f"{STORING_FAILED}: the disk of {path} reports “{error}”. Look at the disk, then restart Shoal: it checks "
+            "the database when it starts."
+        )
     if is_damage(error):
         return StoreCorrupt(f"{path} is damaged: {why(error)}. Stop Shoal. {WHAT_TO_DO}")
     if isinstance(error, UnicodeError | OverflowError):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from shoal.domain.checkpoints import CheckpointsSettings, TreeChange
+from shoal.domain.errors import system_words
 from shoal.domain.events import Checkpointed, FilesChanged
 from shoal.domain.files import Files, digest_of, in_thread
 from shoal.domain.home import Home
@@ -80,7 +81,7 @@ class Checkpoints:
             async with self.alone(name):
                 taken = await self.take(name)
         except OSError as error:
-            why = f"The workspace could not be read or kept ({error.strerror or error}), so this cannot be undone."
+            why = f"The workspace could not be read or kept ({system_words(error)}), so this cannot be undone."
             return (Checkpointed(name, "", author, (why,)),)
         return (Checkpointed(name, taken.tree, author, taken.notes),)
 
@@ -96,7 +97,7 @@ class Checkpoints:
             trees = self.trees(before.workspace)
             changed = await in_thread(lambda: len(files_of(list(trees.changes(before.tree, taken.tree)))))
         except OSError as error:
-            return (FilesChanged("", 0, (f"The workspace could not be read at the end ({error.strerror or error}).",)),)
+            return (FilesChanged("", 0, (f"The workspace could not be read at the end ({system_words(error)}).",)),)
         return (FilesChanged(taken.tree, changed, tuple(dict.fromkeys((*before.notes, *taken.notes)))),)
 
     async def take(self, workspace: str) -> Scan:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from shoal.domain.deep_folders import walk
 from shoal.domain.errors import ToolError
 from shoal.domain.untrusted import UNREADABLE
 from shoal.tools.output import is_binary, text_of
@@ -30,7 +31,7 @@ FOLDER_DEPTH_MAX = 3
 EXIT_TOLD = 3
 """How the child ends when it says why a document cannot be read."""
 
-_HTML = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype html|html)\b", re.IGNORECASE | re.DOTALL)
+_HTML = re.compile(rb"\s*+(?:<!--(?:[^-]|-(?!->))*+-->\s*+)*+<(?:!doctype html|html)\b", re.IGNORECASE)
 _MAIL = re.compile(rb"(?:Return-Path|Received|Delivered-To|MIME-Version|Message-ID|From|Date|Subject): ", re.IGNORECASE)
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
@@ -117,7 +118,7 @@ def pieces_of(parts: list[DocumentPart]) -> Iterator[tuple[str, str]]:
 def documents_below(folder: Path) -> list[Path]:
     """The files of a folder, FOLDER_DEPTH_MAX deep, without hidden ones; at most FOLDER_FILES_MAX."""
     found: list[Path] = []
-    for path, folders, names in os.walk(folder):
+    for path, folders, names in walk(folder):
         depth = len(Path(path).relative_to(folder).parts)
         folders[:] = sorted(name for name in folders if not name.startswith(".")) if depth < FOLDER_DEPTH_MAX else []
         found += [Path(path, name) for name in sorted(names) if not name.startswith(".")]

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from shoal.domain.agents import AgentSpec, Purpose
 from shoal.domain.clock import Clock
-from shoal.domain.errors import ContentChanged, SandboxError, ToolError
+from shoal.domain.errors import ContentChanged, SandboxError, ToolError, system_words
 from shoal.domain.events import ASK_INSTEAD, ASK_OR_LOOK, ApprovalRequested, ToolFinished, ToolStarted, Verdict
 from shoal.domain.files import Files, in_thread
 from shoal.domain.home import Home
@@ -378,7 +378,7 @@ class Executor:
             return bound_output(text, bounds, self._services.artifacts.keep, self.redactor.redact(output.raw))
         except OSError as error:
             log.warning("a result could not be stored", extra={"why": str(error)})
-            why = f"[The rest of the output could not be stored: {error.strerror or error}]"
+            why = f"[The rest of the output could not be stored: {system_words(error)}]"
             return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max)}\n{why}")
 
     async def _marked_taint(self, actions: Sequence[Action], context: CallContext) -> TaintState | None:

@@ -32,7 +32,7 @@ SHOWN_BYTES_MAX = 3_000
 """Of the end that is shown; as JSON it fits into one notification of PostgreSQL, whatever it is."""
 
 _STYLES = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
-_WRITTEN_OVER = re.compile(r"[^\n\r]*\r+(?=[^\n\r])")
+_WRITTEN_OVER = re.compile(r"(?<![^\n\r])(?:[^\n\r]++|(?<!\r))\r++(?=[^\n\r])")
 """What a terminal shows no more, as all but the last of a progress."""
 
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from shoal.domain.checkpoints import CheckpointsSettings
 from shoal.domain.clock import Clock, sleep_till_steady
+from shoal.domain.deep_folders import remove_tree
 from shoal.domain.errors import Conflict, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Files, Folders, in_thread
 from shoal.domain.home import Home
@@ -159,7 +160,8 @@ async def delete_thread(
             ) from error
     deleted = await store.threads.delete(thread, by, token)
     for one in tree:  # and what the end of its last turn has written since
-        await in_thread(lambda one=one: shutil.rmtree(home.thread(one), ignore_errors=True))
+        with suppress(OSError):
+            await in_thread(lambda one=one: remove_tree(home.thread(one)))
     return deleted
 
 
@@ -167,7 +169,7 @@ def _empty(folder: Path, others: list[Path]) -> None:
     """Delete what is in a folder, and these files; the folder stays, so that it counts as emptied and not as lost."""
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
+            remove_tree(entry)
         else:
             entry.unlink()
     for path in others:

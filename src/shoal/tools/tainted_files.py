@@ -46,6 +46,7 @@ from pathlib import Path, PurePosixPath
 import anyio
 import msgspec
 
+from shoal.domain.deep_folders import walk
 from shoal.domain.files import digest_of_file, in_thread
 from shoal.domain.home import MEMORY_SCOPES, Home, memory_path, note_path
 from shoal.domain.messages import ToolSpec
@@ -158,7 +159,7 @@ SETTLED_NS = 3_600_000_000_000
 _UNSEEN = frozenset({"write", "create_file", "upload"})
 """Tools that show nothing of the file they name."""
 _PATH_CHARS_MAX = 4096
-_TEXT = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?')
+_TEXT = re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))(\s*+:)?')
 """A text of a JSON document, and whether it is the name of a field."""
 _APART = frozenset({"workspace", "scratch", "attachments", "artifacts", "checkpoints", ".git"})
 """Folders of the home that have marks of their own, or none: what lies in them enters no prompt by itself."""
@@ -494,7 +495,7 @@ def _below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    for folder, folders, names in os.walk(path):
+    for folder, folders, names in walk(path):
         folders[:] = [name for name in folders if name not in apart]
         for name in names:
             yield Path(folder, name)

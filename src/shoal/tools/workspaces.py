@@ -44,6 +44,7 @@ import anyio.to_thread
 import msgspec
 
 from shoal.domain.agents import AgentSpec
+from shoal.domain.deep_folders import remove_tree
 from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
 from shoal.domain.files import Files, Folders, digest_of_file
 from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
@@ -131,14 +132,19 @@ def scan(root: Path, seen: Mapping[str, Seen], now: int, wanted: Wanted = everyt
 
 
 def _walk(root: Path, inside: str, wanted: Wanted) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
-    with suppress(FileNotFoundError), os.scandir(root / inside) as found:
-        for entry in sorted(found, key=lambda one: one.name):
-            path = f"{inside}/{entry.name}" if inside else entry.name
-            if not is_text(entry.name) or not wanted(entry.name):
-                continue
-            yield path, entry
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(root, path, everything)
+    left = [inside]
+    while left:
+        inside, folders = left.pop(), list[str]()
+        with suppress(FileNotFoundError), os.scandir(root / inside) as found:
+            for entry in sorted(found, key=lambda one: one.name):
+                path = f"{inside}/{entry.name}" if inside else entry.name
+                if not is_text(entry.name) or not wanted(entry.name):
+                    continue
+                yield path, entry
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(path)
+        left += reversed(folders)
+        wanted = everything
 
 
 def check_path(path: str) -> tuple[str, ...]:
@@ -398,7 +404,7 @@ class WorkspaceSync:
             for path, entry in entries.items():
                 make(root, path, entry, arriving / entry.value if entry.kind == "file" else None)
         finally:
-            shutil.rmtree(arriving, ignore_errors=True)
+            remove_tree(arriving)
 
     def _prepare(self, name: str, root: Path, newest: str, wanted: Wanted, source_of: Callable[[Path], str]) -> _Next:
         state = self._recall(name, root)

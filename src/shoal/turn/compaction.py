@@ -78,7 +78,7 @@ HEADINGS = ("Goal", "Constraints", "Progress", "Decisions", "Next steps", "Open 
 
 _READERS = frozenset({"read", "read_file", "view"})
 _WRITERS = frozenset({"write", "write_file", "create_file", "edit", "edit_file", "str_replace"})
-_BLOCK = re.compile(r"\n*<(request|files-read|files-changed)>\n(.*?)\n</\1>", re.DOTALL)
+_BLOCK = re.compile(r"(?<!\n)\n*+<(request|files-read|files-changed)>\n((?:(?!\n</\1>|<\1>\n).)*+)\n</\1>", re.DOTALL)
 
 _SYSTEM = f"""You keep the record of a conversation between people and an agent. Write the summary by which the agent
 goes on with the work, and nothing else. Use these headings, in this order, leaving out one with nothing under it:

@@ -82,6 +82,7 @@ FRIENDLY: dict[FailureKind, str] = {
     "quota": "The model's quota is used up. Whoever runs this agent has to raise it or name another model.",
     "auth": "The model refused the API key. Whoever runs this agent can check it with `shoal doctor`.",
     "invalid_request": "The model did not accept the request. The details are in the console.",
+    "too_large": "The model sent more than an answer can be, so I dropped it. Ask for less at once.",
     "context_overflow": "This conversation has grown too long for the model. Start a new one with /new.",
     "content_filter": "The model's provider declined to answer this.",
 }
@@ -105,6 +106,7 @@ WHY: dict[FailureKind, str] = {
     "quota": "has used up its quota",
     "auth": "refused the API key",
     "invalid_request": "did not accept the request",
+    "too_large": "sent more than an answer can be",
 }
 INSTEAD = "{model} answered, because {first} {why}."
 CHOICES_MAX = 2
@@ -117,6 +119,8 @@ REFUSALS: frozenset[FailureKind] = frozenset({"invalid_request", "content_filter
 """Failures that may come from what was said before."""
 
 OUTAGE_BASE_SECONDS = 5.0
+OUTAGE_ASKED_SECONDS_MAX = 300.0
+"""A provider that asks for a longer wait is asked again sooner: many name a day, and are back in a minute."""
 """First pause of a turn that waits for a model; it doubles up to `BACKOFF_SECONDS_MAX`."""
 CONFIRMED_SECONDS = 0.5
 """Maximum age of a lease check; a process that stood still meanwhile checks again."""
@@ -363,6 +367,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             return None
         attempt = before.attempt + 1 if before is not None else 1
         wanted = min((failure.retry_after_seconds or 0.0) for failure in passing)
+        wanted = min(wanted, OUTAGE_ASKED_SECONDS_MAX)
         delay = min(retry_delay(attempt, wanted or None, OUTAGE_BASE_SECONDS), (until - now).total_seconds())
         asked = {name.partition("/")[0] for name in (agent.model, *agent.fallback)}
         choices: dict[str, str] = {}

@@ -1,5 +1,6 @@
 """A database that is damaged, replaced or lacks what was written last is noticed, and nothing more is written to it."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from shoal.domain.errors import StoreCorrupt, StoreError
 from shoal.domain.home import Home
+from shoal.maintenance import HEALTH_CHECK_SECONDS, watch_health
 from shoal.store.driver import (
     Row,
     Script,
@@ -22,6 +24,7 @@ from shoal.store.driver import (
 )
 from shoal.store.health import check_file
 from shoal.store.sqlite import SqliteDriver
+from shoal.testing.clock import ManualClock
 
 KEYS = [f"{number:03}" for number in range(120)]
 WATCHED = ("", "-wal", "-shm")
@@ -517,3 +520,54 @@ def test_a_check_ends_when_its_time_is_up(tmp_path: Path) -> None:
         large.commit()
     assert check_file(path, "integrity_check").is_whole
     assert check_file(path, "integrity_check", 0.001) == ("", False)
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_DATA])
+async def test_a_disk_that_fails_asks_for_a_restart_and_for_no_restore(tmp_path: Path, code: int) -> None:
+    driver, told = SqliteDriver(tmp_path / "shoal.db"), list[str]()
+
+    def fails() -> Script[None]:
+        yield from query("setting_get", scope="a", key="b")
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = code
+        raise error
+
+    async def tell(text: str) -> None:
+        told.append(text)
+
+    with pytest.raises(StoreCorrupt, match="Storing failed"):
+        await driver.write(fails())
+    await watch_health(driver.health, ManualClock(), tell)
+    await driver.close()
+    assert "restart Shoal: it checks the database" in told[0]
+    assert str(tmp_path / "shoal.db") in told[0]
+    assert "damaged" not in told[0]
+    assert "restore" not in told[0]
+    again = SqliteDriver(tmp_path / "shoal.db")
+    assert not again.health.damage
+    await again.close()
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_READONLY])
+async def test_the_owner_hears_of_a_disk_that_takes_nothing_once_an_hour(tmp_path: Path, code: int) -> None:
+    driver, clock, told = SqliteDriver(tmp_path / "shoal.db"), ManualClock(), list[str]()
+
+    def fails() -> Script[None]:
+        yield from query("setting_get", scope="a", key="b")
+        error = sqlite3.OperationalError("no")
+        error.sqlite_errorcode = code
+        raise error
+
+    async def tell(text: str) -> None:
+        told.append(text)
+
+    watching = asyncio.create_task(watch_health(driver.health, clock, tell))
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            await driver.read(fails())
+        await clock.sleepers(1)
+        await clock.advance(HEALTH_CHECK_SECONDS)
+    watching.cancel()
+    await driver.close()
+    assert len(told) == 1
+    assert str(tmp_path / "shoal.db") in told[0]

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias, TypeVar
 from urllib.parse import quote, unquote
@@ -363,8 +363,12 @@ WRITTEN = _CALLS | _LIVE_LOCATIONS | {"m.room.message", "m.sticker", "m.poll.sta
 """Types of events that people send."""
 _QUOTED = re.compile(r"^> (?:\* )?<@[^>\n]+>.*\n(?:>.*\n)*\n?")
 """What old clients put before an answer: whom they answer, and their words."""
-_LINK = re.compile(r"""<a\s[^>]*?href=["']([^"']+)["'][^>]*>(.*?)</a>""", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"<[^>]*>")
+_LINK = re.compile(r"<a\s([^<>]*+)>", re.IGNORECASE)
+_LINK_END = re.compile(r"</a", re.IGNORECASE)
+_HREF = re.compile(r"""href=(?:"([^"]++)"|'([^']++)')""", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*+>")
+LINKS_MAX = 100
+"""Links of one message whose addresses are added to its text."""
 _BANG = re.compile(r"^!([A-Za-z]+)")
 
 
@@ -506,11 +510,24 @@ def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot) -> str:
         body = ""
     answers = bool(content.relation.answered.event_id)
     text = text_of(body, me, answers=answers, named=is_addressed(content, me))
-    for href, marked in _LINK.findall(content.formatted_body) if body else ():  # the plain form may lack addresses
-        address, label = html.unescape(href), html.unescape(_TAG.sub("", marked))
+    for address, label in links_of(content.formatted_body) if body else ():  # the plain form may lack addresses
         if "matrix.to/#/" not in address and address not in text:
             text = text.replace(label, f"{label} ({address})", 1) if label in text else f"{text} ({address})"
     return text
+
+
+def links_of(formatted: str) -> Iterator[tuple[str, str]]:
+    """The address and the label of each link of a formatted text, the first LINKS_MAX of them."""
+    at = 0
+    for _ in range(LINKS_MAX):
+        begin = _LINK.search(formatted, at)
+        end = _LINK_END.search(formatted, begin.end()) if begin is not None else None
+        if begin is None or end is None:
+            return
+        at = end.end()
+        if (href := _HREF.search(begin[1])) is not None:
+            label = _TAG.sub("", formatted[begin.end() : end.start()])
+            yield html.unescape(href[1] or href[2]), html.unescape(label)
 
 
 def time_of(event: MatrixEvent) -> datetime:

@@ -42,9 +42,9 @@ PLACES_MAX = 5000
 """Conversations whose service is remembered without asking the store."""
 
 _ROOT = ";messageid="
-_AT = re.compile(r"<at\b[^>]*>(.*?)</at>", re.DOTALL | re.IGNORECASE)
+_AT = re.compile(r"<at\b[^<>]*+>([^<]*+(?:<(?!/?at\b)[^<]*+)*+)</at>", re.IGNORECASE)
 _QUOTE = re.compile(r"<blockquote\b", re.IGNORECASE)
-_QUOTED_HERE = re.compile(r"<quoted\b[^>]*/>[ \t]*", re.IGNORECASE)
+_QUOTED_HERE = re.compile(r"<quoted\b[^<>/]*+(?:/(?!>)[^<>/]*+)*+/>[ \t]*+", re.IGNORECASE)
 _ACTION = re.compile(r"Action\..+|openUrl|imBack|messageBack|postBack|invoke|signin")
 
 

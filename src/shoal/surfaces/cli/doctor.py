@@ -17,6 +17,7 @@ from shoal.accounts import every_account, make_adapters
 from shoal.agents.folder import read_shared
 from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, backup_place, listed_in
+from shoal.chat.begun import SET_ASIDE
 from shoal.config import Config, default_model, open_catalog
 from shoal.domain.clock import SystemClock
 from shoal.domain.errors import ConfigError, InvalidInput, ShoalError, StoreError, StoreNewer, StoreReadOnly
@@ -26,6 +27,7 @@ from shoal.domain.ports import Settings
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import AccountSettings, PlatformsSettings
 from shoal.extensions import extension_sandbox
+from shoal.maintenance import DAY_SECONDS, SERVICE_PROBLEMS, service_problem
 from shoal.providers.catalog import Catalog, existing_model
 from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
@@ -392,4 +394,22 @@ async def _agents(context: CommandContext, config: Config) -> AsyncGenerator[Doc
         await catalog.close()
 
 
-CHECKS = (_database, _backups, _providers, _agents, _sandbox, _platforms, _mcp, _skills)
+async def _services(context: CommandContext, _config: Config) -> AsyncGenerator[DoctorFinding]:
+    """What failed in the last day and runs again, and events that were set aside."""
+    try:
+        problems = await asyncio.to_thread(context.read, lambda store: store.settings.page(SERVICE_PROBLEMS))
+        aside = await asyncio.to_thread(context.read, lambda store: store.settings.page(SET_ASIDE))
+    except ShoalError:  # the database check reports it
+        return
+    now = SystemClock().now()
+    for name, stored in problems:
+        problem = service_problem(stored)
+        if (now - problem.at).total_seconds() < DAY_SECONDS:
+            todo = "It runs again by itself. The log has the details."
+            yield warn("services", f"“{name}” failed on {when(problem.at)}: {problem.why}", todo)
+    if aside:
+        what = counted(len(aside), "message was", "messages were")
+        yield warn("messages", f"{what} set aside: Shoal ended twice while reading them.", "Report this as a bug.")
+
+
+CHECKS = (_database, _services, _backups, _providers, _agents, _sandbox, _platforms, _mcp, _skills)

@@ -181,11 +181,24 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return [leaf for one in inner for leaf in _leaves(one)]
 
 
+def _newer_home(context: CommandContext) -> list[str]:
+    """What explains keys that this version does not know, where a newer one has used the home directory."""
+    from shoal.store.driver import migrations
+    from shoal.surfaces.cli.backup import schema_version
+
+    database = context.home.database_file
+    try:
+        is_newer = database.is_file() and schema_version(database) > migrations("sqlite")[-1][0]
+    except (ShoalError, OSError):
+        return []
+    return [f"{context.root} was written by a newer Shoal. Install that version to use it."] if is_newer else []
+
+
 def _complain(context: CommandContext, error: BaseException) -> None:
     """One line on stderr, without secrets; a configuration has one for each problem."""
     match error:
         case ConfigError():
-            lines = error.problems
+            lines = [*error.problems, *_newer_home(context)]
         case click.ClickException():
             said = " ".join(error.format_message().split())
             if not said.endswith("?") and not (type(error) is click.UsageError and said.endswith(".")):  # click says so

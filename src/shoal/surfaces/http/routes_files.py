@@ -29,6 +29,7 @@ from starlette.responses import Response, StreamingResponse
 from shoal.actors.commands import agent_here
 from shoal.actors.principals import Principal
 from shoal.domain.agents import as_guest
+from shoal.domain.deep_folders import walk
 from shoal.domain.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly, StoreUnavailable, ToolError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId, encode_part
@@ -374,9 +375,9 @@ def list_thread_files(home: Home, thread: ThreadId) -> list[FileView]:
 
     def found() -> Iterator[FileView]:
         for folder in (name for name in READABLE if not (root / name).is_symlink()):
-            for where, folders, names in os.walk(root / folder):
+            for where, folders, names in walk(root / folder):
                 folders[:] = sorted(name for name in folders if not name.startswith("."))
-                for path in (Path(where) / name for name in names if not name.startswith(".")):
+                for path in (where / name for name in names if not name.startswith(".")):
                     if not is_text(str(path)):  # a name that is not text cannot be used in a call
                         continue
                     try:

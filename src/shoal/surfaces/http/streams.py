@@ -6,11 +6,14 @@ without gaps tell whether something is missing: then, and when it was too slow f
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractContextManager, aclosing, contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
+import anyio.lowlevel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -45,6 +48,10 @@ ALLOWED_SECONDS = 0.5
 """How often that is asked."""
 REPLAY_EVENTS_MAX = 200
 """How many events are read from the journal at a time."""
+READ_AT_ONCE_MAX = 2
+"""How many streams read a page of a journal at once."""
+FRAMES_BYTES_MAX = 4_194_304
+"""Of events as they are sent, which streams of the same thread share."""
 OPENING = b"retry: 1000\n: shoal\n\n"
 HEARTBEAT = b": still here\n\n"
 LOST = b"event: lost\ndata: {}\n\n"
@@ -56,7 +63,11 @@ class LiveStreams:
     def __init__(self, options: "WebOptions") -> None:
         self.open = 0
         self.closing = False
+        self.reading = anyio.Semaphore(READ_AT_ONCE_MAX)
+        """Held while a page of a journal is read and made into objects."""
         self._options = options
+        self._frames: OrderedDict[tuple[ThreadId, int, datetime], bytes] = OrderedDict()
+        self._frames_bytes = 0
         self._waiting: set[anyio.CancelScope] = set()
 
     def admit(self) -> AbstractContextManager[None]:
@@ -87,6 +98,7 @@ class LiveStreams:
         """Send a piece of a stream; False when the client does not read for too long, or the server stops."""
         with self._wait(self._options.slow_reader_seconds):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await anyio.lowlevel.checkpoint()  # a client whose buffers take everything keeps nobody else waiting
             return True
         return False
 
@@ -106,6 +118,18 @@ class LiveStreams:
             finally:
                 self._waiting.discard(scope)
 
+    def frame_of(self, event: Event) -> bytes:
+        """An event as it is sent, made once for all who read the same."""
+        key = event.thread, event.seq, event.at
+        found = self._frames.get(key)
+        if found is None:
+            found = b"id: %d\ndata: %s\n\n" % (event.seq, encode_event(event))
+            self._frames[key] = found
+            self._frames_bytes += len(found)
+            while self._frames_bytes > FRAMES_BYTES_MAX:
+                self._frames_bytes -= len(self._frames.popitem(last=False)[1])
+        return found
+
     def close(self) -> None:
         """End every stream now; no new ones are taken."""
         self.closing = True
@@ -122,7 +146,10 @@ async def thread_items(app: "App", streams: LiveStreams, thread: ThreadId, after
     seq, finished, said = after if info is not None and after <= info.last_seq else 0, TurnId(""), 0
     while not streams.closing:
         with app.hub.subscribe(thread) as subscription:
-            while events := await app.store.journal.events(thread, seq, REPLAY_EVENTS_MAX):
+            while True:
+                async with streams.reading:
+                    events = await app.store.journal.events(thread, seq, REPLAY_EVENTS_MAX)
+                    await anyio.lowlevel.checkpoint()  # whoever else waits for the loop comes first
                 for event in events:
                     seq, finished = event.seq, event.turn if isinstance(event.data, TurnFinished) else finished
                     said = seq if isinstance(event.data, AssistantSaid) else said
@@ -150,7 +177,7 @@ async def thread_frames(app: "App", streams: LiveStreams, thread: ThreadId, afte
     yield OPENING
     async with aclosing(thread_items(app, streams, thread, after)) as items:
         async for item in items:
-            yield frame(item, app.clock)
+            yield streams.frame_of(item) if isinstance(item, Event) else frame(item, app.clock)
 
 
 async def all_frames(app: "App", streams: LiveStreams) -> AsyncGenerator[bytes, None]:
@@ -161,16 +188,16 @@ async def all_frames(app: "App", streams: LiveStreams) -> AsyncGenerator[bytes, 
             items = aiter(subscription)
             while (item := await streams.next(items)) is not None:
                 if not (isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed | OutputShown)):
-                    yield frame(item, app.clock, numbered=False)
+                    yield frame(item, app.clock)
         if not streams.closing:
             yield LOST
 
 
-def frame(item: Item, clock: Clock, *, numbered: bool = True) -> bytes:
+def frame(item: Item, clock: Clock) -> bytes:
+    """What happens as it is sent, without a number."""
     match item:
-        case Event(seq=seq):
-            head = b"id: %d\n" % seq if numbered else b""
-            return b"%sdata: %s\n\n" % (head, encode_event(item))
+        case Event():
+            return b"data: %s\n\n" % encode_event(item)
         case LiveEvent():
             return b"data: %s\n\n" % encode_live(item, clock.now())
         case _:

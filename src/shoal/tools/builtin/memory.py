@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from shoal.domain.errors import Conflict, InvalidInput, ToolError
+from shoal.domain.errors import Conflict, InvalidInput, ToolError, system_words
 from shoal.domain.home import MemoryScope, entry_key, entry_line, memory_path, note_path, only_for
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
@@ -94,7 +94,7 @@ def _entries(context: ToolContext, words: str) -> list[MemoryEntry]:
     try:
         known = memory_entries(context.home, context.chat, context.purpose.audience.person)
     except OSError as error:
-        raise ToolError(f"The memory file could not be read: {error.strerror or error}.") from error
+        raise ToolError(f"The memory file could not be read: {system_words(error)}.") from error
     found = entries_saying((entry for entry in known if entry.is_changeable), words)
     if not found:
         more = f" {EVERYBODYS}" if entries_saying(known, words) else ""
@@ -117,4 +117,4 @@ async def _change(context: ToolContext, edit: MemoryEdit) -> bool:
         with as_tool_error(InvalidInput, Conflict):
             return await context.services.change_memory(edit)
     except OSError as error:
-        raise ToolError(f"The memory file could not be written: {error.strerror or error}.") from error
+        raise ToolError(f"The memory file could not be written: {system_words(error)}.") from error

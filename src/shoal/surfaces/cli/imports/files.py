@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, cast
 
+from shoal.domain.deep_folders import walk
 from shoal.domain.errors import InvalidInput
 from shoal.surfaces.cli.imports.found import (
     Found,
@@ -247,7 +248,7 @@ def _files(path: Path) -> Iterator[Path]:
     if path.is_symlink() or not path.is_dir():
         yield path
         return
-    for folder, folders, names in os.walk(path):
+    for folder, folders, names in walk(path):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         folders[:] = sorted(set(folders) - PASSED_OVER - set(links))
         yield from (Path(folder, name) for name in sorted({*names, *links} - PASSED_OVER))
@@ -359,7 +360,9 @@ def _snake(name: str) -> str:
 
 
 _TOKEN = re.compile(
-    r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|//[^\n]*|/\*.*?\*/|[{}\[\]:,]|[^\s{}\[\]:,"'/]+|/""", re.DOTALL
+    r""""(?:[^"\\]|\\.)*+(?:"|\\?\Z)|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)"""
+    r"""|[{}\[\]:,]|[^\s{}\[\]:,"'/]+|/""",
+    re.DOTALL,
 )
 
 
@@ -387,10 +390,10 @@ def json5(text: str, where: Path) -> Json:
 def dotenv(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in text.splitlines():
-        match = re.fullmatch(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*", line)
+        match = re.fullmatch(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*+(.*)", line.rstrip())
         if match:
             quoted = re.match(r"""(["'])(.*)\1""", match[2])
-            found[match[1]] = quoted[2] if quoted else re.sub(r"\s+#.*", "", match[2]).strip()
+            found[match[1]] = quoted[2] if quoted else re.sub(r"(?<!\s)\s++#.*", "", match[2]).strip()
     return {name: value for name, value in found.items() if value}
 
 
@@ -433,11 +436,11 @@ def _yaml_block(lines: list[str], at: int, indent: int) -> tuple[Json, int]:
                 value, at = _yaml_scalar(inner), at + 1
             items.append(value)
             continue
-        match = re.match(r"""("[^"]*"|'[^']*'|[^:#]+?)\s*:(?:\s+(.*))?$""", content)
+        match = re.match(r"""("[^"]*"|'[^']*'|[^:#]*[^:#\s])\s*+:(?:\s++(.*))?$""", content)
         if match is None:
             at += 1
             continue
-        name, rest = match[1].strip("\"'"), re.sub(r"\s+#.*$", "", match[2] or "").strip()
+        name, rest = match[1].strip("\"'"), re.sub(r"(?<!\s)\s++#.*", "", match[2] or "").strip()
         at += 1
         below = _indent(lines[at]) if at < len(lines) else 0
         starts_list = at < len(lines) and below == indent and lines[at].strip().startswith("-")

@@ -172,7 +172,7 @@ def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], si
     branch = branch[::-1] or [as_dict(one) for one in as_list(chat.get("messages"))]
     talk: list[Entry] = []
     for one in branch:  # how it shows thoughts and tools is no part of what was said
-        text = re.sub(r"<details.*?</details>", "", said(one.get("content")), flags=re.DOTALL)
+        text = re.sub(r"<details(?:[^<]|<(?!/?details))*+</details>", "", said(one.get("content")))
         talk.append((one.get("role"), text, one.get("timestamp")))
     found.add_thread(key, "openwebui", title, talk, since)
     if others := len(messages) - len(seen):
@@ -183,7 +183,7 @@ def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], si
 def read_schedule(found: Found, row: Mapping[str, Json], agent: str, zone: str) -> None:
     """What started turns by the clock, in the person's time zone, else local."""
     data, name = _table(row.get("data")), text_of(row.get("name")) or text_of(row.get("id"))
-    rule = dict(re.findall(r"(\w+)=([^;\n]+)", text_of(data.get("rrule"))))
+    rule = dict(re.findall(r"(?<!\w)(\w++)=([^;\n]++)", text_of(data.get("rrule"))))
     minute, hour = rule.get("BYMINUTE", "0"), rule.get("BYHOUR", "9")
     days = ",".join(DAYS[one] for one in rule.get("BYDAY", "").split(",") if one in DAYS)
     once = rule.get("INTERVAL", "1") == "1" and "COUNT" not in rule and "UNTIL" not in rule

@@ -1,0 +1,85 @@
+"""Folders of any depth, walked and removed without recursion.
+
+`os.walk` and `shutil.rmtree` call themselves once a level, so one command of an agent (`mkdir -p` a thousand times)
+makes them fail, and a path has a longest length as well.
+"""
+
+import itertools
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+
+def walk(
+    top: Path, unread: Callable[[OSError], object] = lambda _: None
+) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield each folder with the names of its folders and of its other entries, a folder before what is in it.
+
+    Names taken out of the first list are not entered, and neither are links. A folder that cannot be read, or whose
+    path is longer than the system allows, is passed over; `unread` gets the error.
+    """
+    left = [top]
+    while left:
+        folder = left.pop()
+        folders, others = list[str](), list[str]()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    try:
+                        is_folder = entry.is_dir(follow_symlinks=False)
+                    except OSError:
+                        is_folder = False
+                    (folders if is_folder else others).append(entry.name)
+        except OSError as error:
+            unread(error)
+            continue
+        yield folder, folders, others
+        left += (folder / name for name in reversed(folders))
+
+
+def remove_tree(top: Path) -> None:
+    """Remove a folder with everything in it, whatever its depth, and folders closed to their owner. Blocking.
+
+    Each inner folder is moved up before it is looked into, so that no path gets long; what an interrupted run leaves
+    is removed by the next. Raises OSError for what cannot be removed, and does nothing where `top` does not exist.
+    """
+    with suppress(FileNotFoundError):
+        if not stat.S_ISDIR(top.lstat().st_mode):
+            raise NotADirectoryError(f"{top} is not a folder.")
+        _open_to_owner(top)
+        numbers = itertools.count()
+        left = [top]
+        while left:
+            folder = left.pop()
+            with os.scandir(folder) as entries:
+                found = list(entries)
+            for entry in found:
+                path = Path(entry.path)
+                if not entry.is_dir(follow_symlinks=False):
+                    path.unlink(missing_ok=True)
+                    continue
+                _open_to_owner(path)
+                if folder != top:
+                    path = _moved(path, top, numbers)
+                left.append(path)
+            if folder != top:
+                folder.rmdir()
+        top.rmdir()
+
+
+def _moved(path: Path, top: Path, numbers: Iterator[int]) -> Path:
+    for number in numbers:
+        target = top / f".removed-{number}"
+        if not os.path.lexists(target):
+            path.rename(target)
+            return target
+    raise AssertionError("unreachable: numbers do not end")
+
+
+def _open_to_owner(folder: Path) -> None:
+    mode = stat.S_IMODE(folder.lstat().st_mode)
+    if mode & 0o700 != 0o700:
+        with suppress(OSError):
+            folder.chmod(mode | 0o700)

@@ -1,0 +1,172 @@
+"""Faults around a process: events that end it, deep folders, files that change, services that fail."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.backups import write_archive
+from shoal.chat.begun import SET_ASIDE, SetAside
+from shoal.chat.inbox import Intake
+from shoal.domain.errors import StoreUnavailable
+from shoal.domain.home import Home
+from shoal.maintenance import SERVICE_PROBLEMS, UPKEEP_SECONDS_MIN, Upkeep, service_problem, watch_set_aside
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat_peer import MemorySettings
+
+POISON = """
+import asyncio, os, sys
+from pathlib import Path
+import anyio
+from shoal.chat.inbox import Intake
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat_peer import MemorySettings
+
+async def take(event):
+    os._exit(9)
+
+async def main():
+    intake = Intake("pigeon", MemorySettings(), ManualClock(), Path(sys.argv[1]))
+    async with anyio.create_task_group() as tasks:
+        await intake.open(tasks, take)
+        await intake.put("ada", "poison")
+
+asyncio.run(main())
+"""
+
+
+async def taken_in(file: Path, store: MemorySettings, *events: tuple[str, str]) -> list[str]:
+    """What an intake takes in of these events, in a process of its own as far as it knows."""
+    import anyio
+
+    taken: list[str] = []
+
+    async def take(event: str) -> bool:
+        taken.append(event)
+        return True
+
+    intake = Intake("pigeon", store, ManualClock(), file)
+    async with anyio.create_task_group() as tasks:
+        await intake.open(tasks, take)
+        for lane, content in events:
+            await intake.put(lane, content)
+    return taken
+
+
+async def test_an_event_that_ends_the_process_twice_is_set_aside_and_told_once(tmp_path: Path) -> None:
+    file, store, told = tmp_path / "begun.json", MemorySettings(), list[str]()
+    for _ in range(2):
+        ended = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", POISON, str(file)], check=False)
+        assert ended.returncode == 9
+    events = ("ben", "hello"), ("ada", "poison"), ("ada", "what came after")
+    assert await taken_in(file, store, *events) == ["hello", "what came after"]
+    ((_, stored),) = await store.page(SET_ASIDE)
+    assert msgspec.json.decode(stored, type=SetAside).content == "poison"
+    assert await taken_in(file, store, ("ada", "poison")) == ["poison"]  # the count began again with its success
+
+    async def tell(text: str) -> None:
+        told.append(text)
+
+    clock = ManualClock()
+    watching = asyncio.create_task(watch_set_aside(store, clock, tell))
+    for _ in range(3):
+        await clock.sleepers(1)
+        await clock.advance(60.0)
+    watching.cancel()
+    assert len(told) == 1
+    assert "set aside a message of pigeon" in told[0]
+
+
+async def test_one_death_sets_nothing_aside(tmp_path: Path) -> None:
+    file = tmp_path / "begun.json"
+    await asyncio.to_thread(subprocess.run, [sys.executable, "-c", POISON, str(file)], check=False)
+    assert await taken_in(file, MemorySettings(), ("ada", "poison")) == ["poison"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\0", b"[[[[", b'{"ada":"x"}', b"{" * 70_000])
+async def test_a_damaged_file_of_begun_events_keeps_nothing_out(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "begun.json"
+    file.write_bytes(content)
+    assert await taken_in(file, MemorySettings(), ("ada", "hello")) == ["hello"]
+
+
+async def test_a_service_that_fails_is_told_once_and_runs_again_later(tmp_path: Path) -> None:
+    clock, settings, told, runs = ManualClock(), MemorySettings(), list[str](), list[float]()
+
+    async def tell(text: str) -> None:
+        told.append(text)
+
+    async def serve() -> None:
+        runs.append(clock.monotonic())
+        raise RecursionError("too deep")
+
+    kept = asyncio.create_task(Upkeep(settings, clock, tell).keep("backups", serve)())
+    for _ in range(4):
+        await clock.sleepers(1)
+        await clock.advance(UPKEEP_SECONDS_MIN * 64)
+    kept.cancel()
+    assert len(runs) >= 4
+    assert len(told) == 1
+    assert "“backups” failed" in told[0]
+    assert "too deep" in service_problem(await settings.get(SERVICE_PROBLEMS, "backups") or "").why
+
+
+async def test_an_outage_of_the_database_is_not_a_fault_of_the_service() -> None:
+    async def serve() -> None:
+        raise ExceptionGroup("", [StoreUnavailable("away")])
+
+    async def tell(_: str) -> None:
+        raise AssertionError
+
+    with pytest.raises(ExceptionGroup):
+        await Upkeep(MemorySettings(), ManualClock(), tell).keep("files", serve)()
+
+
+def test_a_backup_leaves_out_only_what_no_path_reaches(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    handle = os.open(tmp_path, os.O_RDONLY)
+    for name in ("home", "data", *["n" * 200] * 60):
+        os.mkdir(name, dir_fd=handle)
+        inner = os.open(name, os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = inner
+    os.close(handle)
+    (home.data / "kept.txt").write_text("kept")
+    notes: list[str] = []
+    with (tmp_path / "backup").open("wb") as target:
+        write_archive(home, target, notes, with_secrets=False)
+    assert len(notes) == 1
+    assert "left out: 1" in notes[0]
+    assert len(notes[0]) < 250
+
+
+def test_a_large_file_that_shrinks_does_not_end_the_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path / "home")
+    (home.data).mkdir(parents=True)
+    with (home.data / "large").open("wb") as file:
+        file.truncate(200_000_000)
+
+    class Shrinking:
+        """A target that makes the file shorter as soon as its first bytes are written."""
+
+        def __init__(self) -> None:
+            self.size = 0
+
+        def write(self, data: bytes) -> int:
+            self.size += len(data)
+            os.truncate(home.data / "large", 1_000)
+            return len(data)
+
+        def flush(self) -> None: ...
+
+        def tell(self) -> int:
+            return self.size
+
+    monkeypatch.setattr("shoal.backups.READ_WHOLE_BYTES_MAX", 1_000_000)
+    target = Shrinking()
+    write_archive(home, target, [], with_secrets=False)  # pyright: ignore[reportArgumentType]
+    assert target.size > 0

@@ -1,0 +1,80 @@
+"""No regular expression of the product takes more than linear time, whatever it reads.
+
+`tests/tidy/expressions.py` finds them all and runs them, in a process of its own that does nothing else.
+"""
+
+import json
+import subprocess
+import sys
+from functools import cache
+
+import msgspec
+import pytest
+
+from tests.tidy.expressions import BUILT, Expression, Slow, measured
+from tests.tidy.source import ROOT
+
+FOUND_MIN = 350
+SLOW = {r"(?:^|\n)[\s>]*[-=+*_#>|:~`\\\[\]!.\s]*": "domain/markup.py: being rewritten without it"}
+"""What the expressions begin with that are known to be slow, and why they are still there. Only gets shorter."""
+
+
+class Report(msgspec.Struct):
+    """What the other process printed."""
+
+    expressions: int
+    unknown: list[str]
+    unused: list[str]
+    slow: list[Slow]
+
+
+@cache
+def report() -> Report:
+    run = [sys.executable, "-W", "ignore", "-m", "tests.tidy.expressions"]
+    printed = subprocess.run(run, cwd=ROOT, check=True, capture_output=True).stdout
+    return msgspec.convert(json.loads(printed), Report)
+
+
+def test_every_expression_of_the_product_is_linear() -> None:
+    assert report().expressions > FOUND_MIN
+    told = [
+        f"{one.place} {one.method}: {one.pattern[:120]} over {one.text}"
+        for one in report().slow
+        if not one.pattern.startswith(tuple(SLOW))
+    ]
+    assert not told
+
+
+def test_every_expression_is_known_here_or_has_samples() -> None:
+    assert not report().unknown, "add samples to BUILT in tests/tidy/expressions.py"
+    assert not report().unused, f"remove from BUILT ({len(BUILT)} entries)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "method"),
+    [
+        (r"(a+)+b", "match"),
+        (r"(?:x|xy?)*z", "match"),
+        (r"\s+->", "search"),
+        (r"<a\s[^>]*?href=[\"']([^\"']+)[\"'][^>]*>(.*?)</a>", "search"),
+        (r"<!--.*?-->", "search"),
+        (r"(.*)=(.*)=(.*);", "fullmatch"),
+        (r"\d+[0-9]*x", "match"),
+    ],
+)
+def test_a_slow_expression_is_found(pattern: str, method: str) -> None:
+    assert measured(Expression("sample:1", pattern, 0, (method,))) is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "method"),
+    [
+        (r"(?<!\s)\s++->", "search"),
+        (r"\s+->", "match"),
+        (r"<[^<>]*+>", "search"),
+        (r"(?:[^\\\"]|\\.)*+\"", "match"),
+        (r"[a-z]{1,20}[0-9]{1,20}", "search"),
+    ],
+)
+def test_a_linear_expression_passes(pattern: str, method: str) -> None:
+    assert measured(Expression("sample:1", pattern, 0, (method,))) is None
