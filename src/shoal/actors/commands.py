@@ -203,7 +203,7 @@ class CommandRouter:
                 doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
                 agent = found.agent or "not chosen yet"
                 said = f"{counted(await self._store.snapshots.messages(thread), 'message')} in this conversation"
-                active = f"last active {_at(found.updated_at, zone)}; it is {_at(self._clock.now(), zone)} now"
+                active = f"last active {_at(found.updated_at, zone)}"
                 line = f"{doing}; {found.queued} waiting. Agent {agent}. {said}, {active}."
                 standings = await self._store.budget.standings()
                 if self._links.audience(asked.asker, asked.author, thread).guest:
