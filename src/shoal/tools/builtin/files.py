@@ -20,6 +20,7 @@ from shoal.domain.files import in_thread
 from shoal.domain.markup import counted
 from shoal.domain.messages import Image
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+from shoal.domain.secret_forms import PLACEHOLDER
 from shoal.domain.transcript import SHOWN_IMAGES
 from shoal.tools.attachments import fit_image, keep_copy, media_type_of
 from shoal.tools.functions import FunctionTool, planned, tool
@@ -195,6 +196,9 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
         async def work() -> ToolOutput:
             await require_room(context)
             async with locks.hold(place.host, place.shown):
+                if PLACEHOLDER.search(content) is not None:
+                    before = b"" if old_size is None else await in_thread(lambda: jail.read(place, TEXT_BYTES_MAX))
+                    refuse_placeholders(content, before.decode("utf-8", errors="replace"), place.shown)
                 await in_thread(lambda: jail.write(place, data))
             lines = content.count("\n") + (not content.endswith("\n"))
             told = f"Wrote {place.shown}: {counted(len(data), 'byte')}, {counted(lines, 'line')}."
@@ -265,6 +269,16 @@ def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
     return str_replace
 
 
+def refuse_placeholders(written: str, before: str, shown: str) -> None:
+    """Keep what is shown in the place of a secret out of a file that does not have it. Raises ToolError."""
+    for found in PLACEHOLDER.finditer(written):
+        if found[0] not in before:
+            raise ToolError(
+                f"{found[0]} stands for a secret that you are not shown, so writing it would destroy the secret. "
+                f"Nothing was changed. Edit the other lines of {shown}, or copy the file with a command."
+            )
+
+
 def _planned_edit(
     name: str, context: ToolContext, locks: PathLocks, path: str, old: str, new: str, *, replace_all: bool
 ) -> Invocation:
@@ -280,6 +294,7 @@ def _planned_edit(
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
             raise ToolError(f"{place.shown} is not UTF-8 text, so it cannot be edited as text.") from error
+        refuse_placeholders(f"{old}\n{new}", text, place.shown)
         changed = replace_text(text, old, new, replace_all=replace_all, shown=place.shown)
         return changed, hashlib.sha256(content).hexdigest()
 
