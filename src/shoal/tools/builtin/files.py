@@ -21,8 +21,7 @@ from shoal.domain.markup import counted
 from shoal.domain.messages import Image
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.secret_forms import PLACEHOLDER
-from shoal.domain.transcript import SHOWN_IMAGES
-from shoal.tools.attachments import fit_image, keep_copy, media_type_of
+from shoal.tools.attachments import fit_image, is_image, keep_copy, media_type_of
 from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.jail import jail_of, require_room
 from shoal.tools.locks import PathLocks
@@ -133,8 +132,6 @@ LINE_CHARS_MAX = 2000
 """A longer line is cut when shown."""
 TEXT_BYTES_MAX = 10_485_760
 """Longest text file that is read or edited."""
-IMAGE_BYTES_MAX = 5_242_880
-"""Longest image that is handed to a model."""
 
 PathArgument = Annotated[str, "Path of the file: relative to the workspace, or absolute, such as /scratch/notes.txt."]
 
@@ -150,15 +147,15 @@ def read_tool(name: str = "read") -> FunctionTool[Invocation]:
         limit: Annotated[int, Meta(ge=1, le=100_000, description="How many lines to show.")] = LINES_DEFAULT,
     ) -> Invocation:
         """Read a file. Text comes with line numbers, which are not part of the file; long files in parts, by offset and
-        limit. PNG, JPEG, GIF and WebP images are shown to you."""
+        limit. Images are shown to you."""
         jail = jail_of(context)
         place = jail.resolve(path)
 
         def read() -> ToolOutput:
             content = jail.read(place, TEXT_BYTES_MAX)
-            if (media_type := media_type_of(content)) in SHOWN_IMAGES:
+            if is_image(media_type := media_type_of(content)):
                 try:
-                    image, image_type = fit_image(content, media_type, IMAGE_BYTES_MAX)
+                    image, image_type = fit_image(content)
                 except InvalidInput as problem:
                     raise ToolError(f"{place.shown} cannot be shown: {problem}.") from problem
                 kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image)
