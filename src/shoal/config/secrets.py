@@ -40,10 +40,10 @@ def learned_from(name: str, secret: Secret, learn: Callable[[str], None]) -> Cal
     """
     if names_secret(name):
         return learn
-    takes = looks_like_key if secret.source == "value" else lambda value: not is_plain(value)
 
     def learn_some(value: str) -> None:
-        if takes(value) or "://" in value or "\n" in value:
+        is_secret = looks_like_key(value) if secret.source == "value" else not is_plain(value)
+        if is_secret or "://" in value or "\n" in value:
             learn(value)
 
     return learn_some

@@ -80,7 +80,7 @@ def _rules(schema: "Mapping[str, Json]", kind: str, depth: int) -> "dict[str, Js
     properties, required, choices = schema.get("properties"), schema.get("required"), schema.get("enum")
     if kind == "object" and isinstance(properties, dict) and properties:
         found["properties"] = {name: _common(one, depth + 1) for name, one in properties.items()}
-        names = [name for name in required if name in properties] if isinstance(required, list) else []
+        names: list[Json] = [one for one in required if one in properties] if isinstance(required, list) else []
         if names:
             found["required"] = names
     elif kind == "array":

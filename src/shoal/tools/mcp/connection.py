@@ -404,7 +404,7 @@ class McpConnection:
             self._stir.set()  # whether the server is still there is seen by listing its tools
             if self._lost.is_set():
                 raise ToolError(LOST.format(server)) from error
-            if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
+            if error.code == PARSE_ERROR and "validation error" in error.message:
                 raise ToolError(UNCLEAR.format(server), tainted_by=source_of(server)) from error
             return marked(server, error.message, is_error=True)
         except failures() as error:

@@ -211,7 +211,7 @@ def _leaves(value: Json) -> Iterator[str]:
             yield value
         case bool() | None:
             return
-        case float() if value == int(value) if abs(value) < 2**53 else False:
+        case float() if value.is_integer() and abs(value) < 2**53:
             yield str(int(value))
         case _:
             yield str(value)

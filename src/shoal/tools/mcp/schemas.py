@@ -300,8 +300,9 @@ def _merged(one: Schema, two: Schema) -> Schema:
     properties = {**_properties(two)}
     for name, value in _properties(one).items():
         before = properties.get(name)
-        both = isinstance(before, dict) and isinstance(value, dict) and before != value
-        properties[name] = {**value, "allOf": [before]} if both and "allOf" not in value else value  # pyright: ignore[reportGeneralTypeIssues]
+        properties[name] = value
+        if isinstance(before, dict) and isinstance(value, dict) and before != value and "allOf" not in value:
+            properties[name] = {**value, "allOf": [before]}
     if properties:
         merged["properties"] = properties
     required = [*_listed(one.get("required")), *_listed(two.get("required"))]
@@ -425,7 +426,7 @@ def _is_number(value: Json) -> bool:
 
 
 def _size(value: Json) -> int | None:
-    if isinstance(value, float) and value == value and abs(value) < _INTEGER_MAX and value == int(value):
+    if isinstance(value, float) and value.is_integer() and abs(value) < _INTEGER_MAX:
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
 
@@ -447,10 +448,10 @@ def _description(flat: Schema) -> str:
     return ""
 
 
-def _any(read: Sequence[Schema]) -> Schema:
+def _any(choices: Sequence[Schema]) -> Schema:
     """Any of these; where one of them allows everything, everything."""
     arms: list[Schema] = []
-    for one in read:
+    for one in choices:
         if one not in arms:
             arms.append(one)
     if not arms or not all(arms):

@@ -74,10 +74,11 @@ def _mended(item: "SessionMessage | Exception") -> "list[SessionMessage | Except
         return [item]
     from shoal.tools.mcp.wire import mended
 
-    inputs = [one["input"] for one in item.errors(include_url=False)]
-    sent = next((one for one in inputs if isinstance(one, list) or (isinstance(one, dict) and "jsonrpc" in one)), None)
-    sent = next((one for one in inputs if isinstance(one, dict) and {"result", "error", "method"} & one.keys()), sent)
-    sent = inputs[0] if sent is None and inputs else sent
+    errors = item.errors(include_url=False)
+    of_whole = [
+        one for one in errors if one["type"] in ("json_invalid", "missing", "model_type") and len(one["loc"]) < 3
+    ]
+    sent: object = of_whole[0]["input"] if of_whole else None
     found: list[SessionMessage | Exception] = []
     for message in mended(sent):
         with suppress(ValidationError):

@@ -51,7 +51,7 @@ def mended(sent: object) -> list[Message]:
 def _mended(message: Message) -> Message:
     made: Message = {"jsonrpc": "2.0"}
     number = message.get("id")
-    if isinstance(number, float) and number == int(number):
+    if isinstance(number, float) and number.is_integer():
         number = int(number)
     if isinstance(number, int | str) and not isinstance(number, bool):
         made["id"] = number
