@@ -1,16 +1,22 @@
 """Narrows a tool's JSON Schema to what a service takes; what cannot be said there in keywords is said in words.
 
 dialect   for                            keywords
--------   ----------------------------   -----------------------------------------------------------------------------
+-------   ----------------------------   ------------------------------------------------------------------------
 full      Anthropic, OpenAI Responses    all that a tool's schema may have
 common    Gemini, and every server of    one `type` or an `anyOf` alone, `description`, `properties`, `required`,
-          OpenAI's protocol              `items`, `enum` of non-empty strings, `minimum`, `maximum`, `minItems`, `maxItems`
+          OpenAI's protocol              `items`, `enum` of non-empty strings, `minimum`, `maximum`, and `minItems`
+                                         and `maxItems` up to REPEATS_MAX
 
-Why common is so small, each a refusal of the whole request: Gemini's Schema has no field for
-`additionalProperties`, `const`, `exclusiveMinimum`, `propertyNames`, `uniqueItems`, `$ref` and `type` lists, wants `enum` to be strings, `items`
-for arrays and `anyOf` alone (ai.google.dev/api/caching#Schema); llama.cpp's grammars fail on patterns without
-anchors, with `\\d` or look-aheads, and on long repetitions (ggml-org/llama.cpp issues 22314, 25746, 26930, 27580), and so do Ollama
-and LM Studio; Fireworks wants a type for every value. A server behind OpenAI's protocol may be any of these.
+Why common is so small, each a refusal of the whole request:
+
+- Gemini's Schema has no field for `additionalProperties`, `const`, `exclusiveMinimum`, `propertyNames`, `uniqueItems`,
+  `$ref` and `type` lists, and wants strings in `enum`, `items` for arrays and `anyOf` alone
+  (ai.google.dev/api/caching#Schema).
+- llama.cpp's grammars, Ollama's and LM Studio's with them, fail on patterns without anchors, with `\\d` or look-aheads,
+  on long repetitions (ggml-org/llama.cpp issues 22314, 25746, 26930, 27580).
+- Fireworks wants a type for every value.
+
+A server behind OpenAI's protocol may be any of these.
 """
 
 import json

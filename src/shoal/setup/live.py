@@ -166,6 +166,8 @@ class McpServerState(msgspec.Struct, frozen=True):
     tools: tuple[str, ...]
     why: str
     waiting: int
+    left_out: tuple[str, ...] = ()
+    """Tools of it that no model can be told of, each with the reason."""
 
 
 class LiveSetup:
@@ -216,7 +218,8 @@ class LiveSetup:
             secrets = (*server.env, *server.headers)
             told = (status, state.tools, self._redactor.redact(state.why), state.waiting)
             private = (tuple(map(self._redactor.redact, args)), secrets) if for_owner else ((), ())
-            found.append(McpServerState(name, where, *private, server.enabled, *told))
+            left_out = tuple(map(self._redactor.redact, state.left_out))
+            found.append(McpServerState(name, where, *private, server.enabled, *told, left_out))
         return tuple(found)
 
     def _model_choice(self, name: str, title: str) -> ModelChoice:

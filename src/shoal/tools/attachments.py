@@ -11,7 +11,7 @@ from pathlib import Path
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
-from shoal.domain.images import image_head
+from shoal.domain.images import ImageHead, image_head
 from shoal.tools.output import is_binary
 
 _MAGIC = (
@@ -67,8 +67,9 @@ PIXELS_MAX = 1568
 IMAGE_BYTES_MAX = 3_000_000
 """Largest image that every provider takes: in base64, which is what their limits are for, it has 4 MB.
 
-Anthropic and Bedrock take 5 MB of base64 and 8,000 pixels, 2,000 where a request has more than 20 images; Groq 4 MB;
-Mistral 10 MB; OpenAI, xAI and Gemini 20 MB of a whole request. Gemini takes no GIF, xAI and llama.cpp neither that nor WebP.
+Anthropic and Bedrock take 5 MB of base64 and 8,000 pixels, 2,000 where a request has more than 20 images; Groq
+4 MB; Mistral 10 MB; OpenAI, xAI and Gemini 20 MB of a whole request. Gemini takes no GIF, xAI and llama.cpp neither
+that nor WebP.
 """
 AREA_MAX = 60_000_000
 """Largest image that is opened at all, in pixels."""
@@ -91,17 +92,25 @@ def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, 
     Without Pillow, which is an extra, an image is judged by its head, and sent as it is or not at all. Blocking. Raises
     InvalidInput for one that is damaged, cut off, vast, or of no use.
     """
-    bytes_max = min(bytes_max, IMAGE_BYTES_MAX)
+    bytes_max, head = min(bytes_max, IMAGE_BYTES_MAX), image_head(content)
+    if head is not None and head.width * head.height > AREA_MAX:
+        raise InvalidInput(f"it has {head.width} × {head.height} pixels")
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
-        return _by_head(content, bytes_max)
+        return _by_head(content, head, bytes_max)
     try:
         with Image.open(io.BytesIO(content), formats=_OPENED) as image:
             width, height = image.size
             if width * height > AREA_MAX:
                 raise InvalidInput(f"it has {width} × {height} pixels")
-            is_sent = image.format in _SENT and getattr(image, "n_frames", 1) == 1 and image.mode in _MODES
+            is_sent = (
+                image.format in _SENT
+                and head is not None
+                and head.is_whole
+                and getattr(image, "n_frames", 1) == 1
+                and image.mode in _MODES
+            )
             if is_sent and len(content) <= bytes_max and max(width, height) <= PIXELS_MAX:
                 image.load()
                 if image.getexif().get(_ORIENTATION, 1) == 1:
@@ -135,8 +144,7 @@ def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, 
     raise InvalidInput(f"an image may have {bytes_max:,} bytes")
 
 
-def _by_head(content: bytes, bytes_max: int) -> tuple[bytes, str]:
-    head = image_head(content)
+def _by_head(content: bytes, head: ImageHead | None, bytes_max: int) -> tuple[bytes, str]:
     if head is None:
         raise InvalidInput(_why_not(content))
     if not head.is_whole:

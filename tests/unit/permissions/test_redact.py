@@ -120,7 +120,7 @@ production development true false 8080 1.2.3 v2.10.3-beta github.com api.openai.
 /usr/bin/python ~/notes ./a/b src/main.py owner/repo C:\\Users\\me https://api.github.com/v3 application/json */*
 text/event-stream application/vnd.github.v3+json text/html;charset=utf-8 application/json,text/plain;q=0.9 Asia/Shanghai
 ollama none dummy not-needed EMPTY lm-studio changeme sk-xxxxxxxxxxxxxxxx xxxxxxxxxxxx your-api-key-here <token>
-${TOKEN} sk-no-key-required sk-1234 test123 password ******** X-Api-Key applicationJson ada@example.org 2026-01-31T10:00:00
+${TOKEN} sk-no-key-required sk-1234 test123 password ******** X-Api-Key applicationJson ada@example.org 2026-01-31
 """.split()  # noqa: SIM905
 
 
@@ -177,7 +177,7 @@ def test_a_key_of_any_service_is_taken_out_under_any_name(kind: str, seed: int) 
 
 
 WORDS = st.sampled_from(
-    ORDINARY + ["the", "Basic", "basic", "Bearer", "authentication", "token=", "key:", "https://", "{}", "\n"]
+    [*ORDINARY, "the", "Basic", "basic", "Bearer", "authentication", "token=", "key:", "https://", "{}", "\n"]
 )
 
 

@@ -13,8 +13,8 @@ drafts 3 and 4, OpenAPI's, unknown types, wrong forms   the draft 2020-12 form, 
 
 What comes out uses KEYWORDS alone, has one `type` or an `anyOf` wherever a type is known, and is bounded in nodes,
 depth and bytes. Anthropic validates against draft 2020-12 and wants property names of `[A-Za-z0-9_.-]{1,64}`; it and
-OpenAI refuse `anyOf`, `oneOf` and `allOf` at the top, OpenAI also arrays without `items` and objects without `properties`. What
-further services refuse is the concern of `providers/schema_dialects.py`.
+OpenAI refuse `anyOf`, `oneOf` and `allOf` at the top, OpenAI also arrays without `items` and objects without
+`properties`. What further services refuse is the concern of `providers/schema_dialects.py`.
 """
 
 import hashlib

@@ -1,12 +1,15 @@
-"""An MCP server that sends, byte for byte, what its script says: `raw_server.py SCRIPT`, a JSON object of a method, or of
-`tools/call NAME`, to the lines to write; `$ID` stands for the request's id. What it has no lines for it answers usually."""
+"""An MCP server that sends, byte for byte, what its script says: `raw_server.py SCRIPT`.
+
+The script is a JSON object of methods, or `tools/call NAME` or `tools/list CURSOR`, to the lines to write; `$ID` stands
+for the request's id. What it has no lines for it answers in the usual form.
+"""
 
 import json
 import sys
 from pathlib import Path
 
 USUAL = {
-    "initialize": '{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"r","version":"1"}}',
+    "initialize": '{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"r","version":"1"}}',
     "tools/list": '{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}',
     "tools/call": '{"content":[{"type":"text","text":"fine"}]}',
 }

@@ -19,7 +19,8 @@ def raw(tmp_path: Path, **script: list[str] | str) -> AbstractAsyncContextManage
     lines = {methods[name]: [one] if isinstance(one, str) else one for name, one in script.items()}
     path = tmp_path / "script.json"
     path.write_text(json.dumps(lines))
-    return connected(tmp_path, configured("raw", sys.executable, RAW, str(path), folder=tmp_path / "f", timeout_seconds=20))
+    server = configured("raw", sys.executable, RAW, str(path), folder=tmp_path / "f", timeout_seconds=20)
+    return connected(tmp_path, server)
 
 
 def result(text: str) -> str:
@@ -173,7 +174,7 @@ async def test_an_odd_definition_is_a_tool_beside_the_others(tmp_path: Path, odd
 
 
 async def test_arguments_go_back_by_the_servers_own_names(tmp_path: Path) -> None:
-    tool = '{"name":"t","inputSchema":{"type":"object","properties":{"$filter":{"type":"string"}},"required":["$filter"]}}'
+    tool = '{"name":"t","inputSchema":{"properties":{"$filter":{"type":"string"}},"required":["$filter"]}}'
     echo = result('{"content":[{"type":"text","text":"seen"}],"structuredContent":{$ARGUMENTS}}')
     async with raw(tmp_path, list=result(f'{{"tools":[{tool}]}}'), call=echo) as stand:
         await stand.becomes("up")

@@ -48,7 +48,8 @@ def test_what_cannot_be_shown_is_named() -> None:
     audio = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
     inside = {"type": "resource", "resource": {"uri": "memo://b", "text": "inside"}}
     assert told(text("one"), link, audio, inside).splitlines() == [
-        "one", "[resource memo://a: a] The first.", "[audio, audio/wav, 3 bytes, not played]", "[resource memo://b]", "inside",
+        "one", "[resource memo://a: a] The first.", "[audio, audio/wav, 3 bytes, not played]",
+        "[resource memo://b]", "inside",
     ]  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""Any schema that a server writes becomes one that every provider takes, and arguments go back by the server's names."""
+"""Any schema of a server becomes one that every provider takes, and arguments go back by the server's names."""
 
 import json
 import re
-from typing import Any, cast
+from typing import Any, cast  # noqa: TID251 - schemas as servers write them
 
 import jsonschema
 import pytest
@@ -14,8 +14,12 @@ from shoal.providers.schema_dialects import narrowed
 from shoal.tools.mcp.schemas import KEYWORDS, NODES_MAX, SCHEMA_BYTES_MAX, own_names, portable
 
 Node = dict[str, Any]
-COMMON = frozenset("type anyOf description properties required items enum minimum maximum minItems maxItems".split())
-TYPES = frozenset("string number integer boolean array object null".split())
+COMMON = KEYWORDS - frozenset(
+    """
+    additionalProperties default format pattern exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength uniqueItems
+    """.split()  # noqa: SIM905
+)
+TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 
 
 def nodes(schema: Node) -> list[Node]:
@@ -195,7 +199,8 @@ def test_odd_names_are_sent_back_as_the_server_has_them() -> None:
         "where": {"filter": "d"}, "$orderby": "e",
     }  # fmt: skip
     assert own_names(sent, names) == {
-        "$filter": "a", "filter": "b", "filter[id]": [{"foo.bar": 1}], long: "c", "where": {"filter": "d"}, "$orderby": "e",
+        "$filter": "a", "filter": "b", "filter[id]": [{"foo.bar": 1}], long: "c",
+        "where": {"filter": "d"}, "$orderby": "e",
     }  # fmt: skip
 
 
