@@ -308,7 +308,8 @@ def _merged(one: Schema, two: Schema) -> Schema:
     required = [*_listed(one.get("required")), *_listed(two.get("required"))]
     if required:
         merged["required"] = list(dict.fromkeys(required))
-    if one.get("additionalProperties") is False or two.get("additionalProperties") is False:
+    is_closed = one.get("additionalProperties") is False or two.get("additionalProperties") is False
+    if is_closed and _properties(one) and _properties(two):
         merged.pop("additionalProperties", None)  # of one part alone it would shut out the other's
     parts = [part for each in (one, two) for part in _list(each.get("allOf"))]
     if parts:

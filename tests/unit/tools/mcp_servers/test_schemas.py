@@ -16,7 +16,8 @@ from shoal.tools.mcp.schemas import KEYWORDS, NODES_MAX, SCHEMA_BYTES_MAX, own_n
 Node = dict[str, Any]
 COMMON = KEYWORDS - frozenset(
     """
-    additionalProperties default format pattern exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength uniqueItems
+    additionalProperties default format pattern exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength
+    uniqueItems
     """.split()  # noqa: SIM905
 )
 TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
