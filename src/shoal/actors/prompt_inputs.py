@@ -39,9 +39,8 @@ from shoal.domain.messages import Attachment, Judge, Prompt, bounded, judged_fil
 from shoal.domain.ports import ChatAdapter
 from shoal.domain.regular_files import read_regular
 from shoal.domain.settings import ContextSettings
-from shoal.domain.transcript import SHOWN_IMAGES
 from shoal.domain.web import Fetcher, FetchRequest
-from shoal.tools.attachments import EXECUTABLE, fit_image, media_type_of
+from shoal.tools.attachments import EXECUTABLE, fit_image, is_image, media_type_of
 from shoal.tools.output import text_of, visible
 from shoal.tools.tainted_files import MarkedFiles
 from shoal.turn.thread import ThreadView
@@ -213,9 +212,9 @@ class Attachments:
             excerpt = visible(text_of(content[: EXCERPT_CHARS * 4]))
             if len(content) > EXCERPT_CHARS:
                 excerpt = f"{excerpt[:EXCERPT_CHARS]}\n[… {len(content):,} bytes in all; the rest is in the file.]"
-        if media_type in SHOWN_IMAGES:
+        if is_image(media_type):
             try:
-                image, image_type = fit_image(content, media_type, self._settings.attachment_image_bytes_max)
+                image, image_type = fit_image(content, self._settings.attachment_image_bytes_max)
             except InvalidInput as problem:
                 error = f"not shown: {problem}"
             else:

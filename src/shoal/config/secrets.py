@@ -13,11 +13,40 @@ from shoal.domain.home import Home
 from shoal.domain.regular_files import read_regular
 from shoal.domain.schema import find
 from shoal.domain.secret import SECRET_BYTES_MAX, Secret
+from shoal.domain.secret_forms import is_plain, looks_like_key
 from shoal.domain.settings import Config
 from shoal.domain.untrusted import BAD_TOML
 
 _SECRET_NAME = re.compile(r"key|token|secret|password|passwd|credential", re.IGNORECASE)
 """Names under which keys that are not ours (of extensions, or commented out) hold secrets."""
+_NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_SECRET_WORDS = re.compile(
+    r"(?:api|access|private|secret|master|signing|auth|encryption|app|client|account|license|service|bot|user|db)?"
+    r"(?:keys?|tokens?|secrets?|passw(?:or)?d|pass|passphrase|pwd|credentials?|auth|authorization|bearer|cookies?|pat"
+    r"|private|signature|dsn|jwt|salt|mnemonic)"
+)
+
+
+def names_secret(name: str) -> bool:
+    """Whether a key's name says that its value is a secret: `GITHUB_TOKEN`, `apiKey`, `X-Auth`."""
+    return any(_SECRET_WORDS.fullmatch(word.lower()) for word in _NAME_WORDS.findall(name))
+
+
+def learned_from(name: str, secret: Secret, learn: Callable[[str], None]) -> Callable[[str], None]:
+    """What to do with each value of a setting: `learn` it as far as it can be a secret.
+
+    One whose name says so is learned unless it is an ordinary word (which the redactor leaves out itself); one that is
+    looked up elsewhere, unless it is made of words and numbers alone; any other only if it looks like a key.
+    """
+    if names_secret(name):
+        return learn
+
+    def learn_some(value: str) -> None:
+        is_secret = looks_like_key(value) if secret.source == "value" else not is_plain(value)
+        if is_secret or "://" in value or "\n" in value:
+            learn(value)
+
+    return learn_some
 
 
 def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
@@ -25,11 +54,11 @@ def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
 
     Commands are not run for this: what they print is learned when it is asked for.
     """
-    for secret in _secrets_of(config):
+    for name, secret in _secrets_of(config):
         if isinstance(secret, str):
             learn(secret)
             continue
-        secret.observe(learn)
+        secret.observe(learned_from(name, secret, learn))
         if secret.source != "command":
             try:
                 secret.reveal()
@@ -52,23 +81,24 @@ def read_token(home: Home) -> str:
     return token
 
 
-def _secrets_of(value: object, name: str = "") -> Iterator[Secret | str]:
-    """Every secret below a part of the configuration; of an extension's settings the texts under such names."""
+def _secrets_of(value: object, name: str = "") -> Iterator[tuple[str, Secret | str]]:
+    """Every secret below a part of the configuration, with its key; of an extension's settings the texts under names
+    that say secret."""
     if isinstance(value, Secret):
-        yield value
+        yield name, value
     elif isinstance(value, msgspec.Raw):
         yield from _secrets_of(msgspec.json.decode(value), "")
     elif isinstance(value, msgspec.Struct):
         for field in value.__struct_fields__:
-            yield from _secrets_of(getattr(value, field))
+            yield from _secrets_of(getattr(value, field), field)
     elif isinstance(value, dict):
         for key, inner in cast("dict[str, object]", value).items():
             yield from _secrets_of(inner, str(key))
     elif isinstance(value, list | tuple):
         for inner in cast("list[object]", value):
             yield from _secrets_of(inner, name)
-    elif isinstance(value, str) and _SECRET_NAME.search(name):
-        yield value
+    elif isinstance(value, str) and names_secret(name):
+        yield name, value
 
 
 _REMARK = re.compile(r"^[ \t]*+#.*", re.MULTILINE)

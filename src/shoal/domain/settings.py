@@ -174,8 +174,8 @@ class ContextSettings(Section, frozen=True, kw_only=True):
     """How old a missed message may be, in hours."""
     attachment_bytes_max: Annotated[int, Meta(ge=1024)] = 26_214_400
     """Largest attachment that is downloaded, in bytes."""
-    attachment_image_bytes_max: Annotated[int, Meta(ge=1024)] = 5_242_880
-    """Largest image that is shown to the model, in bytes; a larger one is kept as a file."""
+    attachment_image_bytes_max: Annotated[int, Meta(ge=1024)] = 3_000_000
+    """Largest image that is sent to the model, in bytes; a larger one is made smaller. At most 3 MB count."""
     attachment_wait_seconds: Annotated[float, Meta(ge=0, le=600)] = 20.0
     """How long a turn waits for its attachments, in seconds; what takes longer comes in the background."""
     tokenizer: Literal["estimate", "exact"] = "estimate"

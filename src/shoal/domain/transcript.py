@@ -290,6 +290,6 @@ def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessa
     images = tuple(
         Image(attachment.shown or attachment.path, attachment.shown_type or attachment.media_type)
         for attachment in said.attachments
-        if attachment.path and not attachment.error and attachment.media_type in SHOWN_IMAGES
+        if attachment.path and not attachment.error and (attachment.shown_type or attachment.media_type) in SHOWN_IMAGES
     )
     return UserMessage("\n\n".join(parts), images)

@@ -5,27 +5,27 @@ which is nearly every text, costs a handful of substring searches and is returne
 """
 
 import base64
-import contextlib
 import json
 import logging
 import re
 import sys
 import threading
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 
 from shoal.domain.records import AuditEntry
+from shoal.domain.secret_forms import CHARS_MIN, is_ordinary, is_plain, looks_like_key, secret_parts
 
-KNOWN_CHARS_MIN = 6
 KNOWN_MAX = 2000
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """A kind of secret. The pattern's group `keep` stays, the rest is replaced; all its repeats are bounded.
+    """A kind of secret. The pattern's group `keep` stays, the rest is replaced; all its repeats are bounded. What
+    `spares` says of the rest leaves it as it is: an example, or an ordinary word.
 
     A `glimpse` is searched first where no marker is rare enough; it begins with a literal, which `re` finds quickly.
     Both are compiled, and kept, by `re` when they are first needed: most never are.
@@ -35,10 +35,37 @@ class Shape(msgspec.Struct, frozen=True):
     markers: tuple[str, ...]
     pattern: str
     glimpse: str = ""
+    spares: Callable[[str], bool] | None = None
+
+    def replaced(self, found: re.Match[str]) -> str:
+        """What stands in the place of a match."""
+        keep = found["keep"] if "keep" in found.re.groupindex else ""
+        if self.spares is not None and self.spares(found[0][len(keep) :]):
+            return found[0]
+        return f"{keep}[redacted:{self.kind}]"
 
 
-def _shape(kind: str, markers: str, pattern: str, glimpse: str = "") -> Shape:
-    return Shape(kind, tuple(markers.split()), pattern, glimpse)
+def _shape(
+    kind: str, markers: str, pattern: str, glimpse: str = "", spares: Callable[[str], bool] | None = None
+) -> Shape:
+    return Shape(kind, tuple(markers.split()), pattern, glimpse, spares)
+
+
+def _is_example(text: str) -> bool:
+    return is_ordinary(text) or "example" in text.lower() or "xxxx" in text.lower() or "your" in text.lower()
+
+
+def _is_not_basic(text: str) -> bool:
+    """Whether a word after `basic` is no base64 of USER:PASSWORD."""
+    try:
+        return b":" not in base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except ValueError:
+        return True
+
+
+def _is_prose(text: str) -> bool:
+    """What follows `bearer` or `basic` in a sentence."""
+    return not looks_like_key(text) and (is_ordinary(text) or text.isalpha() or text.islower() or "example" in text)
 
 
 _SHAPES = (
@@ -48,12 +75,17 @@ _SHAPES = (
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
         r"(?:[^-]|-(?!----)){0,20000}(?:-----END [A-Z0-9 ]{0,40}-----)?",
     ),
-    _shape("api-key", "sk- sk_ rk_ pk_", r"\b(?:sk-[A-Za-z0-9_-]{16,300}|[srp]k_(?:live|test)_[A-Za-z0-9]{10,300})"),
+    _shape(
+        "api-key",
+        "sk- sk_ rk_ pk_",
+        r"\b(?:sk-[A-Za-z0-9_-]{16,300}|[srp]k_(?:live|test)_[A-Za-z0-9]{10,300})",
+        spares=lambda text: _is_example(text) or is_plain(text),
+    ),
     _shape("github-token", "gh github_pat_", r"\b(?:gh[pousr]_[A-Za-z0-9]{20,300}|github_pat_[A-Za-z0-9_]{20,300})"),
     _shape("gitlab-token", "glpat- gldt- glrt-", r"\bgl(?:pat|dt|rt)-[A-Za-z0-9_-]{16,300}"),
     _shape("slack-token", "xox xapp-", r"\b(?:xox[a-z]-|xoxe\.xox[bp]-|xapp-)[A-Za-z0-9-]{10,300}"),
     _shape("slack-webhook", "hooks.slack.com", r"(?P<keep>hooks\.slack\.com/services/)[A-Za-z0-9/]{10,200}"),
-    _shape("aws-key", "AKIA ASIA", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    _shape("aws-key", "AKIA ASIA", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", spares=_is_example),
     _shape("google-key", "AIza ya29.", r"\b(?:AIza[A-Za-z0-9_-]{30,100}|ya29\.[A-Za-z0-9_-]{20,500})"),
     _shape("jwt", "eyJ", r"\beyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,8000}\.[A-Za-z0-9_-]{0,2000}"),
     _shape("telegram-token", ":AA", r"\b(?:bot)?[0-9]{6,12}:AA[A-Za-z0-9_-]{30,40}"),
@@ -70,17 +102,38 @@ _SHAPES = (
     ),
     _shape("shoal-token", "shoal_", r"\bshoal_[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])"),
     _shape("mail-key", "SG.", r"\bSG\.[A-Za-z0-9_-]{16,40}\.[A-Za-z0-9_-]{30,60}"),
-    _shape("bearer", "earer EARER", r"(?P<keep>\b(?i:bearer)[ \t]{1,8})[A-Za-z0-9._~+/=-]{12,4000}"),
-    _shape("basic-auth", "asic ASIC", r"(?P<keep>\b(?i:basic)[ \t]{1,8})[A-Za-z0-9+/]{12,400}={0,2}"),
-    _shape("password", "://", r"(?P<keep>[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@'\"]{0,100}:)[^\s/@'\"]{1,300}(?=@)"),
+    _shape("bearer", "earer EARER", r"(?P<keep>\b(?i:bearer)[ \t]{1,8})[A-Za-z0-9._~+/=-]{12,4000}", spares=_is_prose),
+    _shape(
+        "basic-auth", "asic ASIC", r"(?P<keep>\b(?i:basic)[ \t]{1,8})[A-Za-z0-9+/]{12,400}={0,2}", spares=_is_not_basic
+    ),
+    _shape(
+        "password",
+        "://",
+        r"(?P<keep>[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@'\"]{0,100}:)[^\s/@'\"]{1,300}(?=@)",
+        spares=_is_example,
+    ),
     _shape(
         "token",
         "oken= _key= ecret= ignature=",
         r"(?P<keep>[?&](?:access_|refresh_|id_)?(?:token|api_key|secret|client_secret|signature)=)[^&\s\"'<>#]{8,4000}",
+        spares=_is_example,
     ),
 )
 
 
+def _spellings(secret: str) -> set[str]:
+    """A secret as it is written plainly, in URLs, in JSON, and in base64, there also amid other bytes."""
+    raw = secret.encode(errors="surrogateescape")
+    found = {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + raw).decode().rstrip("=")
+        inner = encoded[(0, 2, 3)[before] : None if (len(raw) + before) % 3 == 0 else -1]
+        spelled = encoded if before == 0 else inner
+        found |= {spelled, spelled.translate(_URL_SAFE), inner, inner.translate(_URL_SAFE)}
+    return {spelling for spelling in found if len(spelling) >= CHARS_MIN}
+
+
+_URL_SAFE = str.maketrans("+/", "-_")
 _OPEN_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}\Z")
 _GLIMPSE_CHARS = 4
 """So much of a known secret's beginning is not told from other text."""
@@ -99,7 +152,7 @@ class Redactor:
     def learn(self, *secrets: str) -> None:
         """Add values to take out, with their URL, JSON and base64 spellings, and the password of an address by itself.
 
-        Values shorter than `KNOWN_CHARS_MIN` characters are left alone, since they would hit ordinary words; at most
+        Ordinary words, places and placeholders are left alone (`is_ordinary`), since they occur in other text; at most
         `KNOWN_MAX` spellings are kept. Safe to call from any thread; cheap for what is known already.
         """
         with self._learning:
@@ -107,19 +160,13 @@ class Redactor:
             if not new:
                 return
             self._learned = self._learned | new if len(self._learned) < KNOWN_MAX else new
-            found = set(self._known)
-            for secret in map(str.strip, new):
-                if len(secret) >= KNOWN_CHARS_MIN:
-                    raw = secret.encode(errors="surrogateescape")
-                    found |= {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
-                    found |= {base64.b64encode(raw).decode().rstrip("=")}
-                    found |= {base64.urlsafe_b64encode(raw).decode().rstrip("=")}
-                    with contextlib.suppress(ValueError):
-                        if "://" in secret and (password := urlsplit(secret).password):
-                            found |= {password, unquote(password)}
-            found = {spelling for spelling in found if len(spelling) >= KNOWN_CHARS_MIN}
+            parts = {part for secret in new for part in secret_parts(secret)}
+            found = set(self._known).union(*map(_spellings, parts))
             known = sorted(found, key=lambda value: (-len(value), value))[:KNOWN_MAX]
-            self._known, self._pattern = frozenset(known), re.compile("|".join(map(re.escape, known)))
+            self._known, self._pattern = (
+                frozenset(known),
+                re.compile("|".join(map(re.escape, known))) if known else None,
+            )
 
     def redact(self, text: str) -> str:
         """The text without secrets; the same object when there are none."""
@@ -128,8 +175,8 @@ class Redactor:
         for shape in _SHAPES:
             seen = any(marker in text for marker in shape.markers)
             if seen and (not shape.glimpse or re.search(shape.glimpse, text)):
-                keep = r"\g<keep>" if "(?P<keep>" in shape.pattern else ""
-                text = re.sub(shape.pattern, f"{keep}[redacted:{shape.kind}]", text)
+                redacted = re.sub(shape.pattern, shape.replaced, text)
+                text = text if redacted == text else redacted
         return text
 
     def redact_begun(self, text: str) -> tuple[str, str, str]:

@@ -125,6 +125,7 @@ class AnthropicMessages(ApiProtocol):
     """Messages as content blocks; results, and the words that follow them, share one user message."""
 
     kind = "anthropic"
+    schema_dialect = "full"
     answers_path = "/v1/messages"
     models_path = "/v1/models?limit=1000"
     fixed_headers = (*ApiProtocol.fixed_headers, (b"anthropic-version", VERSION))

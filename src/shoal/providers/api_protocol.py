@@ -18,6 +18,7 @@ from weakref import ReferenceType, WeakSet, ref
 import msgspec
 
 from shoal.domain.ids import CallId
+from shoal.domain.images import image_head
 from shoal.domain.messages import (
     AssistantMessage,
     Image,
@@ -40,6 +41,7 @@ from shoal.domain.regular_files import read_regular
 from shoal.domain.untrusted import UNREADABLE, decode_known
 from shoal.providers.arrange import MessageForm, arranged, nine_chars
 from shoal.providers.quirks import Quirks
+from shoal.providers.schema_dialects import SchemaDialect, narrowed
 
 THREADS_MAX = 256
 """Encoded conversations kept; the least recently used is dropped and encoded anew when it is needed.
@@ -50,8 +52,11 @@ JOINED_BYTES_MAX = 16 * 1024 * 1024
 """The same bound in bytes, over all threads."""
 STABLE_MAX = 64
 """Encoded system prompts and tool lists kept."""
-IMAGE_BYTES_MAX = 20 * 1024 * 1024
-"""Largest image sent; a larger one is named in words instead."""
+IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4
+"""Largest image sent, 5 MiB in base64, as Anthropic and Bedrock take it; a larger one is named in words instead.
+
+Images are made to fit when they come (`tools/attachments.py`); this is for what conversations had before."""
+IMAGE_SIDE_MAX = 8000
 
 T = TypeVar("T")
 Finish: TypeAlias = StopReason | Literal[""]
@@ -112,6 +117,8 @@ class ApiProtocol:
     """Whether the user's messages in a row are joined before they are encoded."""
     images: ClassVar[Literal["all", "user"]] = "all"
     """Where images may stand: also in results, or in the user's messages alone."""
+    schema_dialect: ClassVar[SchemaDialect] = "common"
+    """What a tool's schema may have."""
 
     def __init__(self) -> None:
         # The system prompt and the tools stay the same from request to request.
@@ -177,7 +184,11 @@ class ApiProtocol:
 
     def encode_tool(self, spec: ToolSpec, *, native: bool) -> bytes:
         """A tool that the model is told of from the start."""
-        return self.tool_template % (encode(spec.name), encode(spec.description), spec.parameters.encode())
+        return self.tool_template % (encode(spec.name), encode(spec.description), self.schema(spec))
+
+    def schema(self, spec: ToolSpec) -> bytes:
+        """The schema of a tool's arguments, as this protocol takes it."""
+        return narrowed(spec.parameters, self.schema_dialect).encode()
 
     def encode_found(self, specs: Iterable[ToolSpec]) -> list[bytes]:
         """What stands among the tools for those that were looked up."""
@@ -192,7 +203,7 @@ class ApiProtocol:
 
     def encode_images(self, shown: Iterable[Image], images: Images) -> list[bytes]:
         """Each image; in the place of one that was not loaded, words."""
-        limit = f"is larger than {IMAGE_BYTES_MAX >> 20} MiB"
+        limit = "is damaged or too large"
         return [
             self.image_template % (image.media_type.encode(), images[image.path])
             if image.path in images
@@ -330,7 +341,9 @@ def load_images(images: Iterable[Image]) -> dict[str, bytes]:
             data = read_regular(Path(image.path), IMAGE_BYTES_MAX + 1)
         except OSError:
             continue
-        if len(data) <= IMAGE_BYTES_MAX:
+        head = image_head(data)
+        fits = head is None or (head.is_whole and max(head.width, head.height) <= IMAGE_SIDE_MAX)
+        if fits and len(data) <= IMAGE_BYTES_MAX:
             loaded[image.path] = base64.b64encode(data)
     return loaded
 

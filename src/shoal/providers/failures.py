@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.domain.clock import ASKED_SECONDS_MAX, Clock, retry_after
 from shoal.domain.messages import RETRYABLE, FailureKind, ModelFailed
+from shoal.domain.secret_forms import is_ordinary
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.quirks import teaches
 
@@ -254,7 +255,7 @@ def _failure(
 def redact(words: str, secrets: Iterable[str] = ()) -> str:
     """A provider's words, fit to show: without keys and control characters, at most WORDS_CHARS_MAX characters."""
     for secret in secrets:
-        if secret:
+        if not is_ordinary(secret):
             words = words.replace(secret, "[key]")
     words = _KEY_LIKE.sub("[key]", _CONTROLS.sub(" ", words)).strip()
     return words if len(words) <= WORDS_CHARS_MAX else words[: WORDS_CHARS_MAX - 1] + "…"

@@ -400,6 +400,7 @@ class OpenAiResponses(_OpenAi):
     """Responses: an item each for reasoning, text and every call."""
 
     kind = "openai-responses"
+    schema_dialect = "full"
     answers_path = "/responses"
     text_template = b'{"type":"input_text","text":%b}'
     image_template = b'{"type":"input_image","detail":"auto","image_url":"data:%b;base64,%b"}'

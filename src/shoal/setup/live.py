@@ -19,7 +19,7 @@ import msgspec
 from shoal.accounts import every_account
 from shoal.config import Config, load_config
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
-from shoal.config.secrets import watch_secrets
+from shoal.config.secrets import learned_from, watch_secrets
 from shoal.domain.errors import (
     ConfigError,
     Conflict,
@@ -32,6 +32,7 @@ from shoal.domain.errors import (
 )
 from shoal.domain.installation import how_to_add
 from shoal.domain.records import AuditEntry
+from shoal.domain.secret import Secret
 from shoal.domain.settings import McpServerSettings, Price
 from shoal.domain.settings_platforms import AccountSettings
 from shoal.domain.toml_text import Value
@@ -167,6 +168,8 @@ class McpServerState(msgspec.Struct, frozen=True):
     tools: tuple[str, ...]
     why: str
     waiting: int
+    left_out: tuple[str, ...] = ()
+    """Tools of it that no model can be told of, each with the reason."""
 
 
 class LiveSetup:
@@ -217,7 +220,8 @@ class LiveSetup:
             secrets = (*server.env, *server.headers)
             told = (status, state.tools, self._redactor.redact(state.why), state.waiting)
             private = (tuple(map(self._redactor.redact, args)), secrets) if for_owner else ((), ())
-            found.append(McpServerState(name, where, *private, server.enabled, *told))
+            left_out = tuple(map(self._redactor.redact, state.left_out))
+            found.append(McpServerState(name, where, *private, server.enabled, *told, left_out))
         return tuple(found)
 
     def _model_choice(self, name: str, title: str) -> ModelChoice:
@@ -409,8 +413,8 @@ class LiveSetup:
                 raise InvalidInput("Give a command or an address, one of both.")
             secrets = {f"{table}.env.{key}": value for key, value in wanted.env.items()}
             secrets |= {f"{table}.headers.{key}": value for key, value in wanted.headers.items()}
-            for secret in secrets.values():
-                self._redactor.learn(secret)
+            for key, value in (*wanted.env.items(), *wanted.headers.items()):
+                learned_from(key, Secret("value", value), self._redactor.learn)(value)
             state = await self._probe(name, self._config({**values, **secrets}).mcp[name])
             if state.status != "up":
                 raise InvalidInput(f"The server does not answer. {state.why}".strip())

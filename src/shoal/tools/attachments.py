@@ -5,11 +5,13 @@ import io
 import os
 import re
 import secrets
+import struct
 from pathlib import Path
 
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
+from shoal.domain.images import ImageHead, image_head
 from shoal.tools.output import is_binary
 
 _MAGIC = (
@@ -17,6 +19,10 @@ _MAGIC = (
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"\0\0\1\0", "image/x-icon"),
+    (b"BM", "image/bmp"),
     (b"%PDF-", "application/pdf"),
     (b"PK\x03\x04", "application/zip"),
     (b"\x1f\x8b", "application/gzip"),
@@ -30,6 +36,17 @@ _MAGIC = (
     (b"\xca\xfe\xba\xbe", "application/x-executable"),
 )
 _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
+_FTYP = {
+    b"avif": "image/avif",
+    b"avis": "image/avif",
+    b"heic": "image/heic",
+    b"heix": "image/heic",
+    b"hevc": "image/heic",
+    b"mif1": "image/heic",
+    b"msf1": "image/heic",
+}
+_SHORT = (b"MZ", b"BM")
+"""These begin words of texts too."""
 EXECUTABLE = "application/x-executable"
 
 
@@ -38,44 +55,80 @@ def media_type_of(content: bytes) -> str:
     if content[:4] == b"RIFF":
         return _RIFF.get(content[8:12], "application/octet-stream")
     if content[4:8] == b"ftyp":
-        return "image/avif" if content[8:12] == b"avif" else "video/mp4"
+        return _FTYP.get(content[8:12], "video/mp4")
     for magic, media_type in _MAGIC:
-        if content.startswith(magic) and (magic != b"MZ" or is_binary(content)):
+        if content.startswith(magic) and (magic not in _SHORT or is_binary(content)):
             return media_type
     return "application/octet-stream" if is_binary(content) else "text/plain"
 
 
 PIXELS_MAX = 1568
 """Longest side that models look at; the providers make larger ones smaller themselves, and charge for it."""
+IMAGE_BYTES_MAX = 3_000_000
+"""Largest image that every provider takes: in base64, which is what their limits are for, it has 4 MB.
+
+Anthropic and Bedrock take 5 MB of base64 and 8,000 pixels, 2,000 where a request has more than 20 images; Groq
+4 MB; Mistral 10 MB; OpenAI, xAI and Gemini 20 MB of a whole request. Gemini takes no GIF, xAI and llama.cpp neither
+that nor WebP.
+"""
 AREA_MAX = 60_000_000
 """Largest image that is opened at all, in pixels."""
 HALVINGS_MAX = 5
+_OPENED = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "ICO", "AVIF")
+_SENT = {"PNG": "image/png", "JPEG": "image/jpeg"}
+_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
+_ORIENTATION = 0x0112
 
 
-def fit_image(content: bytes, media_type: str, bytes_max: int) -> tuple[bytes, str]:
-    """The image itself where it fits, else a smaller one (of an animation its first picture); and its media type.
+def is_image(media_type: str) -> bool:
+    """Whether `fit_image` may make something of content of a type."""
+    return media_type.startswith("image/")
 
-    Blocking. Raises InvalidInput for one that is damaged, vast, or too large while Pillow is not installed.
+
+def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, str]:
+    """The one way of any image to a model: itself where every provider takes it, else as a PNG or JPEG, made smaller
+    where it is too large, of an animation the first picture; and its media type. What it is its bytes say.
+
+    Without Pillow, which is an extra, an image is judged by its head, and sent as it is or not at all. Blocking. Raises
+    InvalidInput for one that is damaged, cut off, vast, or of no use.
     """
+    bytes_max, head = min(bytes_max, IMAGE_BYTES_MAX), image_head(content)
+    if head is not None and head.width * head.height > AREA_MAX:
+        raise InvalidInput(f"it has {head.width} × {head.height} pixels")
     try:
-        from PIL import Image
+        from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
-        if len(content) <= bytes_max:
-            return content, media_type
-        raise InvalidInput(
-            f"an image may have {bytes_max:,} bytes; the extra `images` lets larger ones be made smaller"
-        ) from None
+        return _by_head(content, head, bytes_max)
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with Image.open(io.BytesIO(content), formats=_OPENED) as image:
             width, height = image.size
             if width * height > AREA_MAX:
                 raise InvalidInput(f"it has {width} × {height} pixels")
-            if len(content) <= bytes_max and max(width, height) <= PIXELS_MAX:
+            is_sent = (
+                image.format in _SENT
+                and head is not None
+                and head.is_whole
+                and getattr(image, "n_frames", 1) == 1
+                and image.mode in _MODES
+            )
+            if is_sent and len(content) <= bytes_max and max(width, height) <= PIXELS_MAX:
                 image.load()
-                return content, media_type
+                if image.getexif().get(_ORIENTATION, 1) == 1:
+                    return content, _SENT[image.format or ""]
             image.draft("RGB", (PIXELS_MAX, PIXELS_MAX))
             picture = image.convert("RGBA" if "A" in image.getbands() or "transparency" in image.info else "RGB")
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+            picture = ImageOps.exif_transpose(picture)
+    except UnidentifiedImageError as error:
+        raise InvalidInput(_why_not(content)) from error
+    except (
+        OSError,
+        ValueError,
+        SyntaxError,
+        EOFError,
+        ZeroDivisionError,
+        struct.error,
+        Image.DecompressionBombError,
+    ) as error:
         raise InvalidInput("it is damaged") from error
     side = min(PIXELS_MAX, max(picture.size))
     for _ in range(HALVINGS_MAX):
@@ -89,6 +142,35 @@ def fit_image(content: bytes, media_type: str, bytes_max: int) -> tuple[bytes, s
             return target.getvalue(), "image/png" if picture.mode == "RGBA" else "image/jpeg"
         side = max(1, side // 2)  # a tiny picture may carry a long colour profile
     raise InvalidInput(f"an image may have {bytes_max:,} bytes")
+
+
+def _by_head(content: bytes, head: ImageHead | None, bytes_max: int) -> tuple[bytes, str]:
+    if head is None:
+        raise InvalidInput(_why_not(content))
+    if not head.is_whole:
+        raise InvalidInput("it is damaged")
+    if len(content) > bytes_max:
+        raise InvalidInput(
+            f"an image may have {bytes_max:,} bytes; the extra `images` lets larger ones be made smaller"
+        )
+    if max(head.width, head.height) > SIDE_MAX:
+        raise InvalidInput(
+            f"it has {head.width} × {head.height} pixels; the extra `images` lets larger ones be made smaller"
+        )
+    return content, head.media_type
+
+
+SIDE_MAX = 2000
+"""Longest side that is sent as it is where nothing can make it smaller."""
+
+
+def _why_not(content: bytes) -> str:
+    kind = media_type_of(content)
+    if kind in _SENT.values() or kind in ("image/gif", "image/webp"):
+        return "it is damaged"
+    if is_image(kind):
+        return f"models do not take {kind}; convert it to PNG or JPEG"
+    return "it is no image"
 
 
 FOLDER = "kept"

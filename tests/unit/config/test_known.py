@@ -12,7 +12,7 @@ SETTINGS = {
         "mine": {
             "kind": "openai",
             "api_key": "canary-written",
-            "headers": {"X-Team": "canary-header"},
+            "headers": {"X-Team": "canary-plain", "X-Key": "canary-header"},
         },
         "other": {"kind": "openai", "api_key": {"command": COMMAND}},
         "unset": {"kind": "openai", "api_key": {"env": "NOT_SET_ANYWHERE"}},

@@ -1,14 +1,19 @@
 """Secrets do not pass, other text does."""
 
 import base64
+import json
 import logging
+from collections.abc import Callable
+from random import Random
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.config.secrets import learned_from
 from shoal.domain.records import AuditEntry
+from shoal.domain.secret import Secret
 from shoal.permissions.redact import KNOWN_MAX, Redactor, guard_logging, print_crash
 
 LETTERS = "Abcd1234Efgh5678Ijkl9012Mnop3456Qrst7890"
@@ -98,8 +103,8 @@ def test_known_values_are_taken_out_in_their_usual_spellings(spelling: str) -> N
 
 
 def test_short_values_are_left_alone_and_longer_ones_go_first() -> None:
-    redactor = Redactor(["abc", "secret-1", "secret-1-longer"])
-    assert redactor.redact("abc secret-1-longer secret-1") == "abc [redacted:secret] [redacted:secret]"
+    redactor = Redactor(["abc", "canary-1", "canary-1-longer"])
+    assert redactor.redact("abc canary-1-longer canary-1") == "abc [redacted:secret] [redacted:secret]"
 
 
 def test_learning_adds_and_is_bounded() -> None:
@@ -108,6 +113,123 @@ def test_learning_adds_and_is_bounded() -> None:
     assert redactor.redact("first secret, second secret") == "[redacted:secret], [redacted:secret]"
     redactor.learn(*(f"generated-{n:06}" for n in range(KNOWN_MAX)))
     assert len(redactor._known) == KNOWN_MAX
+
+
+ORDINARY = """
+production development true false 8080 1.2.3 v2.10.3-beta github.com api.openai.com:443 localhost:8080 127.0.0.1:80 ::1
+/usr/bin/python ~/notes ./a/b src/main.py owner/repo C:\\Users\\me https://api.github.com/v3 application/json */*
+text/event-stream application/vnd.github.v3+json text/html;charset=utf-8 application/json,text/plain;q=0.9 Asia/Shanghai
+ollama none dummy not-needed EMPTY lm-studio changeme sk-xxxxxxxxxxxxxxxx xxxxxxxxxxxx your-api-key-here <token>
+${TOKEN} sk-no-key-required sk-1234 test123 password ******** X-Api-Key applicationJson ada@example.org 2026-01-31
+""".split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("value", ORDINARY)
+def test_an_ordinary_value_is_never_taken_out_even_where_a_setting_calls_it_a_secret(value: str) -> None:
+    text = f"env: {value}, https://host/{value}/x?y={value} and basic {value} bearer {value}"
+    assert Redactor([value]).redact(text) == text
+
+
+def _letters(rand: Random, count: int) -> str:
+    return "".join(rand.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", k=count))
+
+
+KEYS: dict[str, Callable[[Random], str]] = {
+    "OpenAI": lambda rand: f"sk-proj-{_letters(rand, 48)}",
+    "Anthropic": lambda rand: f"sk-ant-api03-{_letters(rand, 90)}",
+    "GitHub": lambda rand: f"ghp_{_letters(rand, 36)}",
+    "GitHub, fine-grained": lambda rand: f"github_pat_{_letters(rand, 22)}_{_letters(rand, 59)}",
+    "GitLab": lambda rand: f"glpat-{_letters(rand, 20)}",
+    "Slack": lambda rand: f"xoxb-123456789012-1234567890123-{_letters(rand, 24)}",
+    "AWS id": lambda rand: "AKIA" + "".join(rand.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", k=16)),
+    "AWS secret": lambda rand: base64.b64encode(rand.randbytes(30)).decode(),
+    "Google": lambda rand: f"AIza{_letters(rand, 35)}",
+    "Mistral": lambda rand: _letters(rand, 32),
+    "hexadecimal": lambda rand: rand.randbytes(16).hex(),
+    "URL-safe": lambda rand: base64.urlsafe_b64encode(rand.randbytes(32)).decode().rstrip("="),
+    "Hugging Face": lambda rand: f"hf_{_letters(rand, 34)}",
+    "Groq": lambda rand: f"gsk_{_letters(rand, 52)}",
+    "xAI": lambda rand: f"xai-{_letters(rand, 80)}",
+    "Telegram": lambda rand: f"123456789:AA{_letters(rand, 33)}",
+    "SendGrid": lambda rand: f"SG.{_letters(rand, 22)}.{_letters(rand, 43)}",
+    "Stripe": lambda rand: f"sk_live_{_letters(rand, 24)}",
+    "Perplexity": lambda rand: f"pplx-{_letters(rand, 48)}",
+    "Tavily": lambda rand: f"tvly-dev-{_letters(rand, 32)}",
+    "NVIDIA": lambda rand: f"nvapi-{_letters(rand, 64)}",
+    "npm": lambda rand: f"npm_{_letters(rand, 36)}",
+    "DigitalOcean": lambda rand: f"dop_v1_{rand.randbytes(32).hex()}",
+    "Notion": lambda rand: f"ntn_{_letters(rand, 46)}",
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@given(seed=st.integers(0, 1_000_000))
+@settings(max_examples=10)
+def test_a_key_of_any_service_is_taken_out_under_any_name(kind: str, seed: int) -> None:
+    key, told = KEYS[kind](Random(seed)), list[str]()
+    learned_from("SOME_API_KEY", Secret("value", key), told.append)(key)
+    learned_from("OTHER", Secret("env", "OTHER"), told.append)(key)
+    assert told == [key, key]
+    assert key not in Redactor(told).redact(f"it is {key}")
+    shown = json.dumps({"a": base64.b64encode(b"xy" + key.encode() + b"z").decode()})
+    assert key[3:-3] not in Redactor(told).redact(shown)
+    assert "[redacted:" in Redactor(told).redact(shown)
+
+
+WORDS = st.sampled_from(
+    [*ORDINARY, "the", "Basic", "basic", "Bearer", "authentication", "token=", "key:", "https://", "{}", "\n"]
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["NODE_ENV", "GITHUB_HOST", "Content-Type", "api_key"]), st.sampled_from(ORDINARY))
+)
+def test_ordinary_settings_alter_no_text(chosen: dict[str, str]) -> None:
+    redactor = Redactor()
+    for name, value in chosen.items():
+        for source in (Secret("value", value), Secret("env", name)):
+            learned_from(name, source, redactor.learn)(value)
+    text = " ".join(ORDINARY)
+    assert redactor.redact(text) is text
+
+
+@given(st.lists(WORDS, max_size=12))
+def test_prose_is_the_same_object(words: list[str]) -> None:
+    text = " ".join(words)
+    assert Redactor(ORDINARY).redact(text) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_learned"),
+    [
+        ("NODE_ENV", "staging-2", False),
+        ("Accept", "application/json", False),
+        ("TENANT", "8b1e9a5c-1f2d-4c3b-9a7e-0d1c2b3a4f5e", False),
+        ("REGION", "eu-central-1", False),
+        ("AUTHOR", "Ada Lovelace", False),
+        ("KEYBOARD", "dvorak-programmer", False),
+        ("DATABASE", "postgres://app:tr0ub4dor&3@db/x", True),
+        ("githubToken", "hunter22", True),
+        ("X-Auth", "correct-horse-battery", True),
+        ("PLAIN", "c2VjcmV0LXZhbHVlLTQ3MTEx9Qz0", True),
+    ],
+)
+def test_a_written_value_is_a_secret_by_its_name_or_its_form(name: str, value: str, is_learned: bool) -> None:
+    redactor = Redactor()
+    learned_from(name, Secret("value", value), redactor.learn)(value)
+    assert (redactor.redact(f"<{value}>") != f"<{value}>") is is_learned
+
+
+def test_keys_in_headers_cookies_addresses_and_files_of_several_lines_are_taken_out_alone_too() -> None:
+    key = "Zx81Kq92Lm03Np14"
+    for value in (
+        f"Bearer {key}",
+        f"session={key}; theme=dark",
+        f"https://hooks.example.org/{key}/in",
+        f"https://h.example.org/?k={key}",
+        f'{{\n "kind": "account",\n "id": "{key}"\n}}',
+    ):
+        assert Redactor([value]).redact(f"    12\t{key}!") == "    12\t[redacted:secret]!"
 
 
 @given(st.text(), st.text())

@@ -188,6 +188,23 @@ async def test_an_edit_of_binary_content_is_refused(context: ToolContext, locks:
         await run(edit_tool(locks), context, path="f", old_string="one", new_string="1")
 
 
+async def test_what_stands_for_a_secret_is_never_written_over_it(context: ToolContext, locks: PathLocks) -> None:
+    path = context.mounts[0].host / ".env"
+    path.write_text("KEY=canary-4711\nMODE=dev\n")
+    shown = "KEY=[redacted:secret]\nMODE=prod\n"
+    with pytest.raises(ToolError, match="stands for a secret"):
+        await run(write_tool(locks), context, path=".env", content=shown)
+    edit = edit_tool(locks)
+    with pytest.raises(ToolError, match="Edit the other lines"):
+        await run(edit, context, path=".env", old_string=shown.replace("prod", "dev"), new_string=shown)
+    assert path.read_text() == "KEY=canary-4711\nMODE=dev\n"
+    await run(edit, context, path=".env", old_string="dev", new_string="prod")
+    notes = context.mounts[0].host / "notes.md"
+    notes.write_text("It says [redacted:secret] there.")
+    await run(write_tool(locks), context, path="notes.md", content="It said [redacted:secret] there.")
+    assert path.read_text() == "KEY=canary-4711\nMODE=prod\n"
+
+
 async def test_many_threads_that_edit_the_same_files_lose_no_edit(context: ToolContext, locks: PathLocks) -> None:
     marks = [f"mark {thread}" for thread in range(THREADS)]
     apart = "\n".join(f"{mark}\n{'.' * 5}\n\n\n\n\n\n" for mark in marks)

@@ -354,6 +354,10 @@ async def _mcp(context: CommandContext, config: Config) -> AsyncGenerator[Doctor
             f"pinned since {when(known.since)}" if known is not None else "not pinned: its first start allows them all"
         )
         yield ok(check, f"{counted(len(state.tools), 'tool')} ({since}): {', '.join(state.tools)}.")
+        if state.left_out:
+            yield warn(
+                check, f"left out: {'; '.join(state.left_out)}.", "Its maker can correct these; the others work."
+            )
         if known is not None and known.waiting:
             names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)
             yield warn(check, f"waits for you: {names}.", "`shoal mcp show NAME` shows what changed.")

@@ -20,9 +20,9 @@ from shoal.domain.files import in_thread
 from shoal.domain.markup import counted
 from shoal.domain.messages import Image
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+from shoal.domain.secret_forms import PLACEHOLDER
 from shoal.domain.text_encodings import TextEncoding, find_encoding, plain_text, readable
-from shoal.domain.transcript import SHOWN_IMAGES
-from shoal.tools.attachments import fit_image, keep_copy, media_type_of
+from shoal.tools.attachments import fit_image, is_image, keep_copy, media_type_of
 from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.jail import jail_of, require_room
 from shoal.tools.locks import PathLocks
@@ -219,8 +219,6 @@ LINE_CHARS_MAX = 2000
 """A longer line is cut when shown."""
 TEXT_BYTES_MAX = 10_485_760
 """Longest text file that is read or edited."""
-IMAGE_BYTES_MAX = 5_242_880
-"""Longest image that is handed to a model."""
 
 PathArgument = Annotated[str, "Path of the file: relative to the workspace, or absolute, such as /scratch/notes.txt."]
 
@@ -236,15 +234,15 @@ def read_tool(name: str = "read") -> FunctionTool[Invocation]:
         limit: Annotated[int, Meta(ge=1, le=100_000, description="How many lines to show.")] = LINES_DEFAULT,
     ) -> Invocation:
         """Read a file. Text comes with line numbers, which are not part of the file; long files in parts, by offset and
-        limit. PNG, JPEG, GIF and WebP images are shown to you."""
+        limit. Images are shown to you."""
         jail = jail_of(context)
         place = jail.resolve(path)
 
         def read() -> ToolOutput:
             content = jail.read(place, TEXT_BYTES_MAX)
-            if (media_type := media_type_of(content)) in SHOWN_IMAGES:
+            if is_image(media_type := media_type_of(content)):
                 try:
-                    image, image_type = fit_image(content, media_type, IMAGE_BYTES_MAX)
+                    image, image_type = fit_image(content)
                 except InvalidInput as problem:
                     raise ToolError(f"{place.shown} cannot be shown: {problem}.") from problem
                 kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image)
@@ -286,6 +284,9 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
         async def work() -> ToolOutput:
             await require_room(context)
             async with locks.hold(place.host, place.shown):
+                if PLACEHOLDER.search(content) is not None:
+                    before = b"" if old_size is None else await in_thread(lambda: jail.read(place, TEXT_BYTES_MAX))
+                    refuse_placeholders(content, before.decode("utf-8", errors="replace"), place.shown)
                 await in_thread(lambda: jail.write(place, data))
             lines = content.count("\n") + (not content.endswith("\n"))
             told = f"Wrote {place.shown}: {counted(len(data), 'byte')}, {counted(lines, 'line')}."
@@ -356,6 +357,16 @@ def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
     return str_replace
 
 
+def refuse_placeholders(written: str, before: str, shown: str) -> None:
+    """Keep what is shown in the place of a secret out of a file that does not have it. Raises ToolError."""
+    for found in PLACEHOLDER.finditer(written):
+        if found[0] not in before:
+            raise ToolError(
+                f"{found[0]} stands for a secret that you are not shown, so writing it would destroy the secret. "
+                f"Nothing was changed. Edit the other lines of {shown}, or copy the file with a command."
+            )
+
+
 def _planned_edit(
     name: str, context: ToolContext, locks: PathLocks, path: str, old: str, new: str, *, replace_all: bool
 ) -> Invocation:
@@ -376,6 +387,7 @@ def _planned_edit(
                 f"{place.shown} is not clean {encoding.label}, so an edit would change more than you ask. "
                 "Convert it to UTF-8 first, with a command such as iconv."
             )
+        refuse_placeholders(f"{old}\n{new}", text, place.shown)
         changed = replace_text(text, old, new, replace_all=replace_all, shown=place.shown)
         try:
             data = encoding.encode(changed.content)

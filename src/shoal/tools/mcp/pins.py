@@ -17,7 +17,7 @@ is a digest of it, so that a server that changes it again while the owner looks 
 name and by its command or address; another one under the same name is seen first. All processes share the pins.
 
 All of a definition comes from outside. Names are made unique, texts lose control and invisible characters, and schemas
-keep only what describes arguments, to a depth and a size; the server checks what it is sent by its own schema anyway.
+are rewritten (schemas.py); the server checks what it is sent by its own schema anyway.
 """
 
 import difflib
@@ -27,7 +27,6 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Literal, TypeAlias, cast
 
 import msgspec
@@ -45,27 +44,7 @@ from shoal.tools.output import visible
 
 NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1024
-WORD_CHARS_MAX = 300
-"""Longest description or title within a schema, in characters."""
-SCHEMA_BYTES_MAX = 16_384
-SCHEMA_DEPTH_MAX = 12
-ENTRIES_MAX = 100
-"""Most properties of one object, or choices of one list, that are described."""
-
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-
-_WORDS = frozenset({"description", "title"})
-_SCHEMAS = frozenset(
-    {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems"}
-)
-_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_TABLES = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
-_PLAIN = frozenset(
-    """
-    type enum const default required format pattern minimum maximum exclusiveMinimum exclusiveMaximum multipleOf
-    minLength maxLength minItems maxItems uniqueItems minProperties maxProperties
-    """.split()  # noqa: SIM905
-)
 
 
 def tool_name(server: str, tool: str) -> str:
@@ -90,69 +69,6 @@ def described(server: str, description: str) -> str:
     return f"[Tool of the MCP server {server}, described by it] {words}".strip()
 
 
-def fitted_schema(schema: Mapping[str, object]) -> str:
-    """A JSON Schema of an object as compact JSON text, within the bounds: first texts go, then all but the names."""
-    full = _object(_cleaned(cast("Json", dict(schema)), 0, keep_words=True))
-    properties = list(cast("dict[str, Json]", full["properties"]))[:ENTRIES_MAX]
-    names: dict[str, Json] = {name[:WORD_CHARS_MAX]: {} for name in properties}
-    candidates = full, _object(_cleaned(full, 0, keep_words=False)), {"type": "object", "properties": names}
-    texts = (json.dumps(one, ensure_ascii=False, separators=(",", ":"), allow_nan=False) for one in candidates)
-    return next((text for text in texts if len(text.encode()) <= SCHEMA_BYTES_MAX), '{"type":"object","properties":{}}')
-
-
-def _object(schema: Json) -> dict[str, Json]:
-    """A schema whose root is an object with properties, as providers want it."""
-    found = schema if isinstance(schema, dict) else {}
-    properties = found.get("properties")
-    required = found.get("required")
-    names: dict[str, Json] = properties if isinstance(properties, dict) else {}
-    kept: list[Json] = [name for name in required if name in names] if isinstance(required, list) else []
-    rest: dict[str, Json] = {key: value for key, value in found.items() if key != "required"}
-    return {**rest, "type": "object", "properties": names, **({"required": kept} if kept else {})}
-
-
-def _cleaned(schema: Json, depth: int, *, keep_words: bool) -> Json:
-    """A schema with only the keywords that are known, no deeper than SCHEMA_DEPTH_MAX; below that anything goes."""
-    if isinstance(schema, bool):
-        return schema
-    if not isinstance(schema, dict) or depth >= SCHEMA_DEPTH_MAX:
-        return {}
-    below = partial(_cleaned, depth=depth + 1, keep_words=keep_words)
-    kept: dict[str, Json] = {}
-    for key, value in schema.items():
-        match value:
-            case str() if key in _WORDS and keep_words:
-                kept[key] = visible(value)[:WORD_CHARS_MAX]
-            case str() if key == "$ref" and re.fullmatch(r"#/(\$defs|definitions)/[^/]{1,200}", value):
-                kept[key] = value
-            case dict() if key in _TABLES:
-                kept[key] = {visible(name): below(one) for name, one in list(value.items())[:ENTRIES_MAX]}
-            case list() if key in _LISTS:
-                kept[key] = [below(one) for one in value[:ENTRIES_MAX]]
-            case dict() | bool() if key in _SCHEMAS:
-                kept[key] = below(value)
-            case _ if key in _PLAIN and (plain := _plain(value)) is not None:
-                kept[key] = plain
-            case _:
-                pass
-    return kept
-
-
-def _plain(value: Json) -> Json:
-    """A value without structure of its own, or a list of such; None for what is not."""
-    match value:
-        case str():
-            return visible(value)[:WORD_CHARS_MAX]
-        case list():
-            return [_plain(one) for one in value[:ENTRIES_MAX] if not isinstance(one, dict | list)]
-        case dict():
-            return None
-        case float() if value != value or value in (float("inf"), float("-inf")):
-            return None
-        case _:
-            return value
-
-
 log = logging.getLogger(__name__)
 
 SCOPE = "mcp"
@@ -172,12 +88,14 @@ State: TypeAlias = Literal["allowed", "changed", "new", "denied"]
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A tool as its server defines it: `text` for people, `description` and `parameters` for models."""
+    """A tool as its server defines it: `text` for people, `description` and `parameters` for models; `names` has the
+    server's own names of properties that are called otherwise there."""
 
     digest: str
     text: str
     description: str
     parameters: str
+    names: dict[str, str] = {}
 
 
 class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -269,7 +187,7 @@ def compared(known: ServerPins, offered: Mapping[str, tuple[str, Definition]]) -
     for own, (name, definition) in offered.items():
         pin = tools.get(own, Pin(name))
         if pin.allowed is not None and pin.allowed.digest == definition.digest:
-            tools[own] = replace(pin, offered=None, is_told=False)
+            tools[own] = replace(pin, allowed=definition, offered=None, is_told=False)
         elif pin.offered is None or pin.offered.digest != definition.digest:
             tools[own] = replace(pin, offered=definition, is_told=False)
     listed = {own: pin for own, pin in tools.items() if own in offered or pin.allowed is not None}

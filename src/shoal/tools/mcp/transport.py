@@ -9,8 +9,9 @@ import os
 import shlex
 import shutil
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -47,16 +48,42 @@ class WatchedStream(ObjectReceiveStream["SessionMessage | Exception"]):
     def __init__(self, stream: "ReadStream[SessionMessage | Exception]", on_end: Callable[[], None]) -> None:
         self._stream = stream
         self._on_end = on_end
+        self._more: deque[SessionMessage | Exception] = deque()
 
     async def receive(self) -> "SessionMessage | Exception":
-        try:
-            return await self._stream.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            self._on_end()
-            raise
+        """The next message. One that the package could not read comes as an exception that has it, and is mended."""
+        while not self._more:
+            try:
+                item = await self._stream.receive()
+            except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                self._on_end()
+                raise
+            self._more += _mended(item)
+        return self._more.popleft()
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+def _mended(item: "SessionMessage | Exception") -> "list[SessionMessage | Exception]":
+    from mcp import types
+    from mcp.shared.message import SessionMessage
+    from pydantic import ValidationError
+
+    if not isinstance(item, ValidationError):
+        return [item]
+    from shoal.tools.mcp.wire import mended
+
+    errors = item.errors(include_url=False)
+    of_whole = [
+        one for one in errors if one["type"] in ("json_invalid", "missing", "model_type") and len(one["loc"]) < 3
+    ]
+    sent: object = of_whole[0]["input"] if of_whole else None
+    found: list[SessionMessage | Exception] = []
+    for message in mended(sent):
+        with suppress(ValidationError):
+            found.append(SessionMessage(types.jsonrpc_message_adapter.validate_python(message, by_name=False)))
+    return found or [item]
 
 
 class LastWords:
@@ -98,33 +125,44 @@ async def _over_http(server: McpServerSettings) -> "AsyncGenerator[TransportStre
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    class Bounded(httpx2.AsyncByteStream):
-        """A body of which no more is read than one message may have, and none where it is to be unpacked."""
+    from shoal.tools.mcp.wire import mended_event, mended_json
 
-        def __init__(self, response: httpx2.Response) -> None:
+    class Mended(httpx2.AsyncByteStream):
+        """A body as the package takes it: none that is to be unpacked, a document no longer than a message may be, and
+        each message in it mended."""
+
+        def __init__(self, response: httpx2.Response, is_events: bool) -> None:
             self._stream = cast("httpx2.AsyncByteStream", response.stream)
             self._is_packed = "content-encoding" in response.headers
+            self._is_events = is_events
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = 0
+            held = bytearray()
             async for piece in self._stream:
-                size += len(piece)
-                if self._is_packed or size > MESSAGE_BYTES_MAX:
+                held += piece
+                if self._is_packed or len(held) > MESSAGE_BYTES_MAX:
                     why = "is compressed, unasked" if self._is_packed else f"has over {MESSAGE_BYTES_MAX >> 20} MiB"
                     raise httpx2.StreamError(f"The answer {why}.")
-                yield piece
+                if self._is_events and (end := piece.rfind(b"\n") + 1):
+                    end += len(held) - len(piece)
+                    for line in bytes(held[:end]).splitlines(keepends=True):
+                        yield mended_event(line)
+                    del held[:end]
+            if held:
+                yield bytes(held) if self._is_events else mended_json(bytes(held))
 
         async def aclose(self) -> None:
             await self._stream.aclose()
 
-    async def bound(response: httpx2.Response) -> None:
+    async def mend(response: httpx2.Response) -> None:
         kind = response.headers.get("content-type", "").lower()
-        if "content-encoding" in response.headers or not kind.startswith("text/event-stream"):
-            response.stream = Bounded(response)  # of a stream of events each is bounded by itself
+        if kind.partition(";")[0].strip() in ("", "text/plain", "text/json", "application/octet-stream"):
+            response.headers["content-type"] = "application/json"
+        response.stream = Mended(response, kind.startswith("text/event-stream"))
 
     headers = {**await _revealed(server.headers), "Accept-Encoding": "identity"}
     timeout = httpx2.Timeout(server.timeout_seconds, connect=HTTP_CONNECT_SECONDS)
-    hooks = {"response": [bound]}
+    hooks = {"response": [mend]}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False, event_hooks=hooks) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX) as streams,

@@ -192,12 +192,12 @@ async def test_noise_between_the_messages_is_survived(tmp_path: Path) -> None:
         assert "still here" in (await stand.call("mcp_odd_noise")).text
 
 
-async def test_of_an_answer_that_cannot_be_read_the_outcome_is_unknown(tmp_path: Path) -> None:
+async def test_a_block_of_an_unknown_kind_is_shown_as_it_is(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path)) as stand:
         await stand.becomes("up")
-        with pytest.raises(ToolError, match="outcome is unknown") as caught:
-            await stand.call("mcp_odd_picture", '{"text": "film"}')
-        assert caught.value.tainted_by == "mcp:odd"
+        output = await stand.call("mcp_odd_picture", '{"text": "film"}')
+        assert '"type": "film"' in output.text
+        assert output.tainted_by == "mcp:odd"
         assert "hi" in (await stand.call("mcp_odd_echo", '{"text": "hi"}')).text
 
 

@@ -39,6 +39,7 @@ function Configured({ server, reload }) {
       <p><code class="breakable">${visible([server.where, ...server.args].join(server.where.includes("://") ? "" : " "))}</code></p>
       ${server.secrets.length > 0 && html`<p class="faint breakable">With ${server.secrets.map((name) => `${visible(name)}=•••`).join(", ")}</p>`}
       ${server.why && html`<p class="problem breakable">${visible(server.why)}</p>`}
+      ${server.left_out.map((one) => html`<p class="problem breakable">Left out: ${visible(one)}</p>`)}
       ${server.tools.length > 0 && html`<details><summary>${server.tools.length === 1 ? "One tool" : `${server.tools.length} tools`}</summary><p class="faint breakable">${server.tools.map(visible).join(", ")}</p></details>`}
       ${isOwner() && html`<p class="card-foot">
         <button type="button" class="plain" onClick=${() => attempt(() => api.switchMcpServer(server.name, !server.enabled))}>${server.enabled ? "Switch off" : "Switch on"}<span class="offscreen"> ${server.name}</span></button>

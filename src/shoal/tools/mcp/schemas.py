@@ -1,0 +1,485 @@
+"""Rewrites a tool's JSON Schema, as any server writes one, so that every provider takes it, and maps arguments back.
+
+what servers write                                      what comes out
+-----------------------------------------------------   ----------------------------------------------------------
+`$ref`, `$defs`, recursive ones too                     the schema in its place, to a depth
+`allOf`, `oneOf`, one-armed `anyOf`, `const`            merged; `anyOf`; merged; `enum`
+`anyOf` beside properties, or at the top                the properties of all arms, and a sentence on which go together
+`type` lists, `nullable`                                `anyOf` with one type each
+tuples, arrays without `items`                          `items`
+`$filter`, `filter[id]`, names that are too long        a name of letters, digits, `_` and `-`, see `own_names`
+drafts 3 and 4, OpenAPI's, unknown types, wrong forms   the draft 2020-12 form, or nothing
+`if`, `not`, `patternProperties`, remote references     nothing: the server checks its arguments itself
+
+What comes out uses KEYWORDS alone, has one `type` or an `anyOf` wherever a type is known, and is bounded in nodes,
+depth and bytes. Anthropic validates against draft 2020-12 and wants property names of `[A-Za-z0-9_.-]{1,64}`; it and
+OpenAI refuse `anyOf`, `oneOf` and `allOf` at the top, OpenAI also arrays without `items` and objects without
+`properties`. What further services refuse is the concern of `providers/schema_dialects.py`.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, cast
+
+from shoal.domain.errors import InvalidInput
+from shoal.tools.output import visible
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+Schema: TypeAlias = "dict[str, Json]"
+
+WORD_CHARS_MAX = 300
+"""Longest description within a schema, in characters."""
+SCHEMA_BYTES_MAX = 16_384
+SCHEMA_DEPTH_MAX = 12
+NODES_MAX = 2_000
+"""Most schemas in one schema, those that references bring included."""
+ENTRIES_MAX = 100
+"""Most properties of one object, or choices of one list, that are described."""
+REFERENCES_MAX = 20
+REPEATS_MAX = 2
+"""How often a schema that contains itself is written out in itself."""
+_INTEGER_MAX = 2**53
+
+KEYWORDS = frozenset(
+    """
+    type description properties required additionalProperties items anyOf enum default format pattern minimum maximum
+    exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength minItems maxItems uniqueItems
+    """.split()  # noqa: SIM905
+)
+_TYPES = {
+    "string": "string", "str": "string", "text": "string", "char": "string", "date": "string", "datetime": "string",
+    "date-time": "string", "file": "string", "binary": "string", "uuid": "string", "email": "string", "uri": "string",
+    "url": "string", "bytes": "string", "enum": "string", "password": "string",
+    "number": "number", "float": "number", "double": "number", "decimal": "number", "numeric": "number",
+    "integer": "integer", "int": "integer", "int32": "integer", "int64": "integer", "long": "integer",
+    "boolean": "boolean", "bool": "boolean",
+    "array": "array", "list": "array", "tuple": "array", "set": "array",
+    "object": "object", "dict": "object", "map": "object", "record": "object", "struct": "object", "hash": "object",
+    "null": "null", "none": "null", "nil": "null", "undefined": "null",
+}  # fmt: skip
+_HINTS = (
+    ("object", ("properties", "additionalProperties", "patternProperties", "required", "propertyNames")),
+    ("array", ("items", "prefixItems", "minItems", "maxItems", "uniqueItems")),
+    ("string", ("pattern", "minLength", "maxLength", "format")),
+    ("number", ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")),
+)
+_SIZES = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_FORMAT = re.compile(r"[a-z][a-z0-9-]{1,30}")
+
+
+class Portable(NamedTuple):
+    """A schema that every provider takes as compact JSON text, and the server's own names of properties that were
+    renamed in it, by their new ones."""
+
+    text: str
+    names: dict[str, str]
+
+
+def portable(schema: object) -> Portable:
+    """The schema of a tool's arguments for models, within the bounds: first texts go, then all but the names.
+
+    Raises InvalidInput with the reason where the arguments are no object.
+    """
+    root = cast("Schema", schema) if isinstance(schema, dict) else {}
+    reader = _Reader(root)
+    whole = reader.read_root()
+    bare = _without_words(whole)
+    properties = cast("Schema", whole["properties"])
+    names: Schema = {"type": "object", "properties": {name: {} for name in properties}}
+    nothing: Schema = {"type": "object", "properties": {}}
+    for one in (whole, bare, names, nothing):
+        text = json.dumps(one, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        if len(text.encode()) <= SCHEMA_BYTES_MAX:
+            break
+    return Portable(text, {new: own for own, new in reader.names.items() if new != own})
+
+
+def own_names(value: Json, names: Mapping[str, str]) -> Json:
+    """Arguments with the server's own names of properties."""
+    match value:
+        case dict():
+            return {names.get(name, name): own_names(one, names) for name, one in value.items()}
+        case list():
+            return [own_names(one, names) for one in value]
+        case _:
+            return value
+
+
+class _Reader:
+    """Reads one schema. `names` has the new name of each property that was met, by its own."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._nodes = 0
+        self.names: dict[str, str] = {}
+
+    def read_root(self) -> Schema:
+        """The root: an object with properties. Raises InvalidInput."""
+        flat, followed = self._flat(self._root, ())
+        types = _types_of(flat)
+        if types and "object" not in types:
+            raise InvalidInput(f"its arguments are described as {' or '.join(types)}, and not as an object")
+        read = self._object(flat, followed, 0)
+        if words := _description(flat):
+            read["description"] = words
+        read.setdefault("properties", {})
+        return read
+
+    def read(self, schema: Json, followed: tuple[str, ...], depth: int) -> Schema:
+        """Any schema; empty where it says nothing that can be understood."""
+        self._nodes += 1
+        if isinstance(schema, str) and schema.lower() in _TYPES:
+            schema = {"type": schema}
+        if not isinstance(schema, dict) or depth >= SCHEMA_DEPTH_MAX or self._nodes > NODES_MAX:
+            return {}
+        flat, followed = self._flat(schema, followed)
+        types = _types_of(flat)
+        arms = _arms_of(flat)
+        read: Schema
+        if arms and not (types == ["object"] and _properties(flat)):
+            read = self._any_of(flat, arms, types, followed, depth)
+        elif len(types) > 1:
+            shared = {
+                key: value for key, value in flat.items() if key not in ("type", "nullable", "description", "title")
+            }
+            read = _any([self.read({**shared, "type": one}, followed, depth + 1) for one in types])
+        else:
+            read = self._typed(flat, types[0] if types else "", followed, depth)
+        if words := _description(flat):
+            read["description"] = words
+        if "default" in flat and _is_small(flat["default"]):
+            read["default"] = flat["default"]
+        return read
+
+    def _typed(self, flat: Schema, kind: str, followed: tuple[str, ...], depth: int) -> Schema:
+        read: Schema = {"type": kind} if kind else {}
+        match kind:
+            case "object":
+                read = self._object(flat, followed, depth)
+            case "array":
+                read["items"] = self._items(flat, followed, depth)
+                if flat.get("uniqueItems") is True:
+                    read["uniqueItems"] = True
+            case "string":
+                read |= _text_rules(flat)
+            case "number" | "integer":
+                read |= _number_rules(flat)
+            case _:
+                pass
+        if kind in _SIZES:
+            least, most = (_size(flat.get(key)) for key in _SIZES[kind])
+            if least is not None and (most is None or least <= most):
+                read[_SIZES[kind][0]] = least
+            if most is not None and (least is None or least <= most):
+                read[_SIZES[kind][1]] = most
+        if kind not in ("object", "array", "null") and (choices := _choices(flat, kind)):
+            read["enum"] = choices
+        return read
+
+    def _object(self, flat: Schema, followed: tuple[str, ...], depth: int) -> Schema:
+        """An object; the properties of its arms become its own, since no provider takes them apart at the top."""
+        arms = [self._flat(arm, followed) for arm in _arms_of(flat) if isinstance(arm, dict)]
+        properties = dict(_properties(flat))
+        for arm, _ in arms:
+            for name, one in _properties(arm).items():
+                before = properties.get(name)
+                properties[name] = one if before is None or before == one else {"anyOf": [before, one]}
+        within = followed if not arms else tuple(dict.fromkeys((*followed, *(ref for _, refs in arms for ref in refs))))
+        required = _required(flat, properties)
+        sets = [_required(arm, properties) for arm, _ in arms]
+        required += [name for name in (sets[0] if sets else []) if all(name in one for one in sets)]
+        required = [name for name in dict.fromkeys(required) if name in properties and properties[name] is not False]
+        first = [*required, *(name for name in properties if name not in required)][:ENTRIES_MAX]
+        kept = [name for name in properties if name in first and properties[name] is not False]
+        described: Schema = {}
+        for name in kept:
+            new = self._name(name)
+            described[new] = self.read(properties[name], within, depth + 1)
+            if new != name:
+                told = f"Sent as {json.dumps(visible(name)[:100], ensure_ascii=False)}."
+                words = cast("dict[str, str]", described[new]).get("description", "")
+                cast("Schema", described[new])["description"] = f"{words} {told}".strip()
+        read: Schema = {"type": "object", "properties": described}
+        if required:
+            read["required"] = [self._name(name) for name in required if name in kept]
+        more = flat.get("additionalProperties")
+        if more is False and not arms:
+            read["additionalProperties"] = False
+        elif isinstance(more, dict) and (shape := self.read(more, followed, depth + 1)):
+            read["additionalProperties"] = shape
+        choices = [", ".join(self._name(name) for name in one if name in kept) for one in sets]
+        if len(set(choices)) > 1 and all(choices):
+            flat["description"] = f"{_description(flat)} Give one of these: {' | '.join(choices)}.".strip()
+        return read
+
+    def _items(self, flat: Schema, followed: tuple[str, ...], depth: int) -> Schema:
+        items, places = flat.get("items"), flat.get("prefixItems")
+        if isinstance(items, list):
+            places, items = items, None
+        read = [self.read(one, followed, depth + 1) for one in _list(places)[:ENTRIES_MAX]]
+        if isinstance(items, dict):
+            read.append(self.read(items, followed, depth + 1))
+        return _any(read) if read and all(read) else {}
+
+    def _any_of(
+        self, flat: Schema, arms: list[Json], types: list[str], followed: tuple[str, ...], depth: int
+    ) -> Schema:
+        """A choice. What stands beside the arms holds for each."""
+        beside = {
+            key: value
+            for key, value in flat.items()
+            if key not in ("anyOf", "oneOf", "description", "title", "default", "nullable", "examples")
+        }
+        read: list[Schema] = []
+        for arm in arms[:ENTRIES_MAX]:
+            if arm is True or arm == {}:
+                return self._typed(beside, types[0] if len(types) == 1 else "", followed, depth)
+            whole = {**beside, **arm} if isinstance(arm, dict) else arm
+            one = self.read(whole, followed, depth + 1)
+            read += cast("list[Schema]", one["anyOf"]) if set(one) == {"anyOf"} else [one] if one else []
+        if flat.get("nullable") is True:
+            read.append({"type": "null"})
+        return _any(read)
+
+    def _name(self, own: str) -> str:
+        """The name of a property for models: the same wherever it occurs in the schema, and no other's."""
+        if own not in self.names:
+            new = own
+            if not _NAME.fullmatch(own):
+                digest = hashlib.sha256(own.encode("utf-8", errors="replace")).hexdigest()
+                clean = re.sub(r"[^A-Za-z0-9_-]+", "_", own).strip("_-")[:48]
+                stem = clean if clean[:1].isalpha() else f"p_{clean}".rstrip("_")
+                taken = {*self.names, *self.names.values()}
+                lengths = (length for length in range(4, 13) if f"{stem}_{digest[:length]}" not in taken)
+                new = f"{stem}_{digest[: next(lengths, 13)]}"
+            self.names[own] = new
+        return self.names[own]
+
+    def _flat(self, schema: Schema, followed: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
+        """The schema with its references followed and its `allOf` merged; what it says itself comes first."""
+        flat = dict(schema)
+        for _ in range(REFERENCES_MAX):
+            reference = next((flat.pop(key) for key in ("$ref", "$dynamicRef", "$recursiveRef") if key in flat), None)
+            parts = flat.pop("allOf", None)
+            found: list[Json] = list(parts[:ENTRIES_MAX]) if isinstance(parts, list) else []
+            if isinstance(reference, str) and followed.count(reference) < REPEATS_MAX:
+                followed = (*followed, reference)
+                found.append(self._target(reference))
+            if not found:
+                break
+            for part in found:
+                if isinstance(part, dict):
+                    flat = _merged(flat, part)
+        for key in ("$ref", "$dynamicRef", "$recursiveRef", "allOf"):
+            flat.pop(key, None)
+        return flat, followed
+
+    def _target(self, reference: str) -> Json:
+        """What a reference within the schema leads to; nothing for any other."""
+        target: Json = self._root
+        if not reference.startswith("#"):
+            return None
+        for step in reference[1:].split("/")[1:30]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(target, dict):
+                target = target.get(key)
+            elif isinstance(target, list) and key.isdecimal() and len(key) < 6 and int(key) < len(target):
+                target = target[int(key)]
+            else:
+                return None
+        return target
+
+
+def _merged(one: Schema, two: Schema) -> Schema:
+    """What holds where both schemas hold; where that cannot be said in one, the first."""
+    merged = {**two, **one}
+    properties = {**_properties(two)}
+    for name, value in _properties(one).items():
+        before = properties.get(name)
+        properties[name] = value
+        if isinstance(before, dict) and isinstance(value, dict) and before != value and "allOf" not in value:
+            properties[name] = {**value, "allOf": [before]}
+    if properties:
+        merged["properties"] = properties
+    required = [*_listed(one.get("required")), *_listed(two.get("required"))]
+    if required:
+        merged["required"] = list(dict.fromkeys(required))
+    is_closed = one.get("additionalProperties") is False or two.get("additionalProperties") is False
+    if is_closed and _properties(one) and _properties(two):
+        merged.pop("additionalProperties", None)  # of one part alone it would shut out the other's
+    parts = [part for each in (one, two) for part in _list(each.get("allOf"))]
+    if parts:
+        merged["allOf"] = parts
+    if "$ref" in two and "$ref" not in one:
+        merged["$ref"] = two["$ref"]
+    return merged
+
+
+def _list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def _listed(value: Json) -> list[Json]:
+    return [name for name in _list(value) if isinstance(name, str)]
+
+
+def _properties(schema: Schema) -> Schema:
+    found = schema.get("properties")
+    if isinstance(found, dict):
+        return found
+    named = [one for one in _list(found) if isinstance(one, dict) and isinstance(one.get("name"), str)]
+    return {str(one["name"]): {key: value for key, value in one.items() if key != "name"} for one in named}
+
+
+def _required(schema: Schema, properties: Schema) -> list[str]:
+    """Names of what must be given, also where draft 3 says so of the property itself."""
+    names = [str(name) for name in _listed(schema.get("required"))]
+    own = [name for name, one in properties.items() if isinstance(one, dict) and one.get("required") is True]
+    return [name for name in (*names, *own) if name in properties]
+
+
+def _arms_of(schema: Schema) -> list[Json]:
+    return _list(schema.get("anyOf")) or _list(schema.get("oneOf"))
+
+
+def _types_of(schema: Schema) -> list[str]:
+    """The types a schema allows, in its order; where it names none, what its keywords are for; empty for any."""
+    named = schema.get("type")
+    given = named if isinstance(named, list) else [named]
+    types = [_TYPES[one.lower()] for one in given if isinstance(one, str) and one.lower() in _TYPES]
+    if "number" in types and "integer" in types:
+        types.remove("integer")
+    if not types and "properties" not in schema and ("enum" in schema or "const" in schema):
+        types = [
+            _type_of(one) for one in (*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else []))
+        ]
+        types = [one for one in types if one]
+    if not types and not _arms_of(schema):
+        types = [kind for kind, keys in _HINTS if any(key in schema for key in keys)][:1]
+    if types and schema.get("nullable") is True:
+        types.append("null")
+    return list(dict.fromkeys(types))
+
+
+def _type_of(value: Json) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case None:
+            return "null"
+        case _:
+            return ""
+
+
+def _choices(flat: Schema, kind: str) -> list[Json]:
+    """The values that are allowed, as far as they are of the type."""
+    given = [flat["const"]] if "const" in flat else _list(flat.get("enum"))
+    fits = {"": ("string", "integer", "number", "boolean"), "number": ("integer", "number")}.get(kind, (kind,))
+    found = [one for one in given if _type_of(one) in fits and _is_small(one)]
+    kept: list[Json] = []
+    for one in found:
+        if not any(one == other and type(one) is type(other) for other in kept):
+            kept.append(one)
+    return kept[:ENTRIES_MAX]
+
+
+def _text_rules(flat: Schema) -> Schema:
+    rules: Schema = {}
+    pattern, shape = flat.get("pattern"), flat.get("format")
+    if isinstance(pattern, str) and 0 < len(pattern) <= WORD_CHARS_MAX and visible(pattern) == pattern:
+        try:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError):
+            pass
+        else:
+            rules["pattern"] = pattern
+    if isinstance(shape, str) and _FORMAT.fullmatch(shape):
+        rules["format"] = shape
+    return rules
+
+
+def _number_rules(flat: Schema) -> Schema:
+    rules = {key: value for key in _BOUNDS if _is_number(value := flat.get(key))}
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if flat.get(exclusive) is True and bound in rules:  # as draft 4 has it
+            rules[exclusive] = rules.pop(bound)
+    low, high = rules.get("minimum"), rules.get("maximum")
+    if low is not None and high is not None and cast("float", low) > cast("float", high):
+        return {}
+    step = flat.get("multipleOf")
+    if _is_number(step) and cast("float", step) > 0:
+        rules["multipleOf"] = step
+    return rules
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _INTEGER_MAX
+
+
+def _size(value: Json) -> int | None:
+    if isinstance(value, float) and value.is_integer() and abs(value) < _INTEGER_MAX:
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
+
+
+def _is_small(value: Json) -> bool:
+    """Whether a value can be written into a schema as it is."""
+    if isinstance(value, dict | list):
+        return value in ({}, [])
+    if isinstance(value, str):
+        return len(value) <= WORD_CHARS_MAX and visible(value) == value
+    return value is None or isinstance(value, bool) or _is_number(value)
+
+
+def _description(flat: Schema) -> str:
+    for key in ("description", "title"):
+        words = flat.get(key)
+        if isinstance(words, str) and words.strip():
+            return visible(words.strip())[:WORD_CHARS_MAX]
+    return ""
+
+
+def _any(choices: Sequence[Schema]) -> Schema:
+    """Any of these; where one of them allows everything, everything."""
+    arms: list[Schema] = []
+    for one in choices:
+        if one not in arms:
+            arms.append(one)
+    if not arms or not all(arms):
+        return {}
+    if len(arms) == 1:
+        return dict(arms[0])
+    if (
+        all({*arm} - {"description"} == {"type", "enum"} for arm in arms)
+        and len({str(arm["type"]) for arm in arms}) == 1
+    ):
+        values: Iterable[Json] = (one for arm in arms for one in _list(arm["enum"]))
+        told = [f"{_list(arm['enum'])[0]}: {arm['description']}" for arm in arms if "description" in arm]
+        read: Schema = {"type": arms[0]["type"], "enum": list(dict.fromkeys(cast("Iterable[str]", values)))}
+        return {**read, "description": "; ".join(told)[:WORD_CHARS_MAX]} if told else read
+    return {"anyOf": list(arms)}
+
+
+def _without_words(schema: Schema) -> Schema:
+    """The same without descriptions and defaults."""
+    bare: Schema = {}
+    for key, value in schema.items():
+        if key == "properties":
+            bare[key] = {name: _without_words(cast("Schema", one)) for name, one in cast("Schema", value).items()}
+        elif key in ("items", "additionalProperties") and isinstance(value, dict):
+            bare[key] = _without_words(value)
+        elif key == "anyOf":
+            bare[key] = [_without_words(cast("Schema", one)) for one in _list(value)]
+        elif key not in ("description", "default"):
+            bare[key] = value
+    return bare

@@ -1,0 +1,173 @@
+"""Reads what MCP servers send though it is not quite the protocol, below the package `mcp`, whose models are strict.
+
+Two places, so that the package never meets what it refuses:
+
+- `mended` takes a message that is no JSON-RPC to the letter, as it came, and makes it one: a byte order mark, a batch,
+  a text as an error's code, `result: null`, half a surrogate pair.
+- `TolerantDispatcher` hands answers on in a form that the package always takes, and keeps the server's own words of a
+  listing or a result below RAW of `_meta`, to be read field by field.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TypeAlias, cast
+
+from mcp import types
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.transport_context import TransportContext
+from mcp_types import methods
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
+from pydantic import ValidationError
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+Message: TypeAlias = "dict[str, Json]"
+
+RAW = "shoal/raw"
+"""Where in `_meta` an answer stands as its server sent it."""
+INTERNAL_ERROR = -32603
+BATCH_MAX = 100
+WORDS_CHARS_MAX = 2_000
+
+
+def mended(sent: object) -> list[Message]:
+    """The JSON-RPC messages in what a server sent, as text or parsed; none in a line of a log."""
+    if isinstance(sent, bytes):
+        sent = sent.decode("utf-8", errors="replace")
+    if isinstance(sent, str):
+        text = sent.lstrip("\ufeff \t\r\n\0")
+        begin = 0 if text[:1] in ("{", "[") else text.find('{"jsonrpc"')
+        if begin < 0:
+            return []
+        try:
+            sent = json.loads(text[begin:], strict=False)
+        except (ValueError, RecursionError):
+            return []
+    messages = cast("list[object]", sent)[:BATCH_MAX] if isinstance(sent, list) else [sent]
+    found = [_mended(cast("Message", one)) for one in messages if isinstance(one, dict)]
+    return [one for one in found if one]
+
+
+def _mended(message: Message) -> Message:
+    made: Message = {"jsonrpc": "2.0"}
+    number = message.get("id")
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if isinstance(number, int | str) and not isinstance(number, bool):
+        made["id"] = number
+    if isinstance(message.get("method"), str):
+        params = message.get("params")
+        made["method"] = message["method"]
+        return cast("Message", _readable({**made, "params": params} if isinstance(params, dict) else made))
+    if (error := message.get("error")) is not None and not (error is False or (error == {} and "result" in message)):
+        return cast("Message", _readable({"id": None, **made, "error": _error(error)}))
+    if "result" in message and "id" in made:
+        result = message["result"]
+        made["result"] = result if isinstance(result, dict) else {} if result is None else {"content": result}
+        return cast("Message", _readable(made))
+    return {}
+
+
+def _error(error: Json) -> Message:
+    """An error with a number as its code and words: those of the server, its own code among them."""
+    given = error if isinstance(error, dict) else {"message": error}
+    code, words = given.get("code"), given.get("message")
+    told = words if isinstance(words, str) else "" if words is None else json.dumps(words)[:WORDS_CHARS_MAX]
+    if isinstance(code, str) and code.strip().lstrip("-").isdecimal() and len(code) < 12:
+        code = int(code)
+    if not isinstance(code, int) or isinstance(code, bool):
+        named = code if isinstance(code, str) else ""
+        told, code = ": ".join(part for part in (named, told) if part), INTERNAL_ERROR
+    if not told:
+        told = json.dumps(given.get("data", given), default=str)[:WORDS_CHARS_MAX]
+    made: Message = {"code": code, "message": told}
+    return {**made, "data": given["data"]} if "data" in given else made
+
+
+def _readable(value: Json) -> Json:
+    """The same without halves of surrogate pairs, which no text can hold."""
+    match value:
+        case str():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return value
+        case list():
+            return [_readable(one) for one in value]
+        case dict():
+            return {cast("str", _readable(key)): _readable(one) for key, one in value.items()}
+        case _:
+            return value
+
+
+def mended_json(body: bytes) -> bytes:
+    """The body of an HTTP answer as one JSON-RPC message; as it is where it has none."""
+    try:
+        types.jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValidationError:
+        found = mended(body)
+        answers = [one for one in found if "method" not in one] or found
+        return json.dumps(answers[0]).encode() if answers else body
+    return body
+
+
+def mended_event(line: bytes) -> bytes:
+    """A line of an event stream, whose data is one JSON-RPC message; as it is where it has none."""
+    if not line.startswith(b"data:") or not line[5:].strip():
+        return line
+    ending = line[len(line.rstrip(b"\r\n")) :]
+    body = line[5:].strip()
+    return b"data: " + mended_json(body) + ending if body[:1] in (b"{", b"[", b"\xef") else line
+
+
+class TolerantDispatcher(JSONRPCDispatcher[TransportContext]):
+    """Sends requests, and hands their answers on as the package's models have them."""
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, object] | None, opts: CallOptions | None = None, **more: object
+    ) -> dict[str, object]:
+        """The answer to a request, accepted. Raises what the package raises."""
+        answer = await super().send_raw_request(method, params, opts, **more)  # pyright: ignore[reportArgumentType]
+        return accepted(method, answer)
+
+
+def accepted(method: str, answer: dict[str, object]) -> dict[str, object]:
+    """An answer in a form that the package takes; of others than these methods as it is."""
+    if method == "initialize":
+        version, said = answer.get("protocolVersion"), answer.get("instructions")
+        known = version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
+        server = {"name": "", "version": ""}
+        about = {"instructions": said} if isinstance(said, str) else {}
+        return {"protocolVersion": known, "capabilities": {"tools": {}}, "serverInfo": server, **about}
+    complete: dict[str, object] = {"resultType": "complete", "_meta": {RAW: answer}}
+    if method == "tools/list":
+        tools = [tool for tool in listed(answer) if _is_taken(tool)]
+        cursor = answer.get("nextCursor")
+        page = {"nextCursor": cursor} if isinstance(cursor, str) and cursor else {}
+        return {**complete, "ttlMs": 0, "cacheScope": "private", "tools": tools, **page}
+    return {**complete, "content": []} if method == "tools/call" else answer
+
+
+def listed(answer: Mapping[str, object]) -> list[object]:
+    """The definitions of tools in an answer to `tools/list`, of whatever form each has."""
+    tools = answer.get("tools")
+    if tools is None and isinstance(answer.get("content"), list):
+        tools = answer["content"]  # a bare list
+    if isinstance(tools, dict):
+        by_name = cast("dict[str, object]", tools)
+        return [
+            {"name": name, **cast("dict[str, object]", one)} for name, one in by_name.items() if isinstance(one, dict)
+        ]
+    return cast("list[object]", tools) if isinstance(tools, list) else []
+
+
+def _is_taken(tool: object) -> bool:
+    for version in (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION):
+        page = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": [tool]}
+        try:
+            methods.validate_server_result("tools/list", version, page)
+            types.Tool.model_validate(tool)
+        except ValidationError:
+            return False
+    return True
