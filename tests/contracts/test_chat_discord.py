@@ -21,7 +21,7 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Route, Shown, Who, serving
 from shoal.testing.platforms.discord import TOKEN, FakeDiscord
-from shoal.testing.platforms.discord_world import ADA, BOT, OTHER_ROLE
+from shoal.testing.platforms.discord_world import ADA, BOT, OTHER_ROLE, OWN_ROLE
 from shoal.testing.platforms.wire import Given, Json
 
 STRANGER = "700000000000000009"
@@ -503,3 +503,15 @@ async def test_files_alone_stand_before_a_mention_too(peer: Discord) -> None:
         await peer.in_channel("what is it?", named=True)
         (prompt,) = await inbox.prompts(1)
     assert [(one.kind, one.text) for one in prompt.refers_to] == [("before", "[file pier.png]")]
+
+
+@pytest.mark.parametrize("text", ["<@&{role}> is it?", "is it, <@&{role}>?", "<@&{role}><@&{other}> is it?"])
+async def test_the_bots_own_role_names_it(peer: Discord, text: str) -> None:
+    """Discord makes one for each bot, and people pick it by mistake; other roles name others."""
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(peer.harbour, f"<@&{OTHER_ROLE}> is it?")
+        await peer.server.says(peer.harbour, text.format(role=OWN_ROLE, other=OTHER_ROLE))
+        (prompt,) = await inbox.prompts(1)
+    assert "is it" in prompt.text
+    assert OWN_ROLE not in prompt.text

@@ -227,3 +227,31 @@ def test_thread_ids_lead_back_to_the_conversation(channel: str, root: str) -> No
     activity = TeamsActivity(conversation=TeamsConversation(f"{channel};messageid={root}"))
     address = thread_address(thread_of("teams", activity))
     assert conversation_of(address.channel, address.thread) == activity.conversation.id or root == "0"
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+async def test_the_card_that_offers_a_file_goes_away_after_use(peer: Teams, tmp_path: Path, accepted: bool) -> None:
+    file = tmp_path / "tide.bin"
+    file.write_bytes(b"high")
+    async with serving(peer.adapter, Inbox()):
+        await peer.says("hello")
+        offered = await peer.adapter.post(OutboundPost(peer.thread, "k", "", kind="file", file=file))
+        await peer.server.accepts(offered, accepted=accepted)
+    assert offered not in [one.id for one in peer.server.messages]
+    assert [one.file for one in peer.server.said(DIRECT) if one.file] == ([("tide.bin", b"high")] if accepted else [])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_file_in_a_channel_is_named_though_teams_hands_out_none(peer: Teams, count: int) -> None:
+    """Of it the bot is told a place in the message's HTML alone."""
+    inbox = Inbox()
+    places = "".join(f'<attachment id="00-{number}"></attachment>' for number in range(count))
+    page: Json = {"contentType": "text/html", "content": f"<div><at>Shoal</at> see{places}</div>"}
+    async with serving(peer.adapter, inbox):
+        await peer.ready()
+        await peer.server.says(CHANNEL, "see", named=True, attachments=[page])
+        (prompt,) = await inbox.prompts(1)
+    assert prompt.text == "see"
+    assert [(file.name, "Teams hands bots no files" in file.error) for file in prompt.attachments] == [
+        ("a file", True)
+    ] * count

@@ -6,6 +6,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any  # noqa: TID251 (matrix-nio's contents have no types)
 
+import httpx2
 from nio import (
     AsyncClient,
     AsyncClientConfig,
@@ -19,6 +20,8 @@ from nio import (
 )
 from nio.crypto import decrypt_attachment
 from tests.synapse import PASSWORD
+
+from shoal.domain.network import default_tls
 
 SECONDS_MAX = 60.0
 
@@ -86,6 +89,34 @@ class Somebody:
         sent = await self.client.room_send(room, kind, content, ignore_unverified_devices=True)
         assert isinstance(sent, RoomSendResponse), sent
         return sent.event_id
+
+    async def calls(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Call the homeserver by hand, for what the client does by itself or not at all."""
+        headers = {"authorization": f"Bearer {self.client.access_token}"}
+        url = f"{self.client.homeserver}/_matrix/client/v3/{path}"
+        async with httpx2.AsyncClient(verify=default_tls(), trust_env=False) as http:
+            answer = await http.request(method, url, json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def seals(self, room: str, text: str, *people: str) -> list[dict[str, Any]]:
+        """Write encrypted, and keep the keys of it back; returns what brings them to people's devices."""
+        olm = self.client.olm
+        assert olm is not None
+        missing = self.client.get_missing_sessions(room)
+        if missing:
+            await self.client.keys_claim(missing)
+        shared = olm.share_group_session_parallel(room, list(people), ignore_unverified_devices=True)
+        kept = [messages for _, messages in shared]
+        olm.outbound_group_sessions[room].shared = True
+        await self.says(room, text)
+        return kept
+
+    async def brings(self, keys: list[dict[str, Any]]) -> None:
+        """Send the keys that were kept back."""
+        for number, messages in enumerate(keys):
+            await self.calls("PUT", f"sendToDevice/m.room.encrypted/late{number}", messages)
 
     async def reacts(self, room: str, event_id: str, emoji: str) -> None:
         """Put an emoji to a message."""

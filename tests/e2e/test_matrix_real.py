@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from tests.e2e.matrix_person import Somebody
@@ -235,6 +236,42 @@ async def test_an_encrypted_room_is_read_and_written_also_after_a_restart(stand:
         assert (await stand.prompts(3))[2].text == "still there?"
         await stand.adapter.post(OutboundPost(thread, "k4", "still here"))
         await stand.ada.sees(stand.bot, "still here")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_message_whose_key_comes_late_is_read(stand: Stand, restarts: bool) -> None:
+    async with stand.meeting(encrypted=True) as room:
+        keys = await stand.ada.seals(room, "is the tide high?", stand.bot)
+        plain = await stand.ada.makes_room(stand.bot)
+        await stand.ada.joined(plain, stand.bot)
+        await stand.ada.says(plain, "in the clear")
+        await stand.prompts(1)
+        assert any(scope == "undecrypted:matrix" for scope, _ in stand.kept.values)
+        if not restarts:
+            await stand.ada.brings(keys)
+            await stand.prompts(2)
+    if restarts:
+        await stand.ada.brings(keys)
+        stand.adapter = stand.make()
+        async with serving(stand.adapter, stand.inbox):
+            await stand.prompts(2)
+    assert [prompt.text for prompt in stand.inbox.said()] == ["in the clear", "is the tide high?"]
+
+
+async def test_an_upgraded_room_goes_on_in_the_new_one(stand: Stand) -> None:
+    async with stand.meeting() as room:
+        await stand.ada.says(room, "before")
+        (before,) = await stand.prompts(1)
+        answer = await stand.ada.calls("POST", f"rooms/{quote(room)}/upgrade", {"new_version": "11"})
+        new = str(answer["replacement_room"])
+        await stand.ada.client.room_invite(new, stand.bot)
+        await stand.ada.joined(new, stand.bot)
+        await stand.ada.says(new, "after")
+        after = (await stand.prompts(2))[1]
+        assert after.thread == before.thread
+        await stand.adapter.post(OutboundPost(after.thread, "k1", "here I am"))
+        said = await stand.ada.sees(stand.bot, "here I am")
+        assert (await stand.ada.calls("GET", f"rooms/{quote(new)}/event/{said.event_id}", {}))["sender"] == stand.bot
 
 
 async def test_without_encryption_an_encrypted_room_is_refused_once(stand: Stand) -> None:

@@ -102,7 +102,7 @@ class ChatAccount(Generic[S]):
         self._tasks: anyio.abc.TaskGroup | None = None
         self._intake = Intake(platform, store, clock, home.root / "begun" / f"{encode_part(platform)}.json")
         self._pending = PendingEdits()
-        self._moved = MovedChats(platform, store)
+        self._moves = MovedChats(platform, store)
         self.tell_owner: Callable[[str], Awaitable[None]] = _tell_nobody
         """Tells the owner something in private; set by the app."""
         self._overheard: Recent[deque[tuple[Prompt, tuple[IncomingFile, ...]]]] = Recent(OVERHEARD_MAX)
@@ -137,7 +137,7 @@ class ChatAccount(Generic[S]):
         while True:
             try:
                 if self._tasks is not None and not is_open:
-                    await self._moved.load()
+                    await self._moves.load()
                     await self._intake.open(self._tasks, lambda event: self._take_kept(event, inbox))
                     is_open = True
                 await self._connect(inbox)
@@ -231,13 +231,13 @@ class ChatAccount(Generic[S]):
 
     def _prefix(self, channel: str) -> str:
         """What the ids of a channel's threads begin with. Raises InvalidId."""
-        return channel_of(make_thread_id(self.platform, self._moved.first_id(channel), "0"))
+        return channel_of(make_thread_id(self.platform, self._moves.first_id(channel), "0"))
 
     async def _chat_moved(self, old: str, new: str) -> None:
         """Go on with a chat under its new id, and say so once, there and to the owner. Raises StoreError."""
-        if not await self._moved.note(old, new):
+        if not await self._moves.note(old, new):
             return
-        first = self._moved.first_id(old)
+        first = self._moves.first_id(old)
         log.warning("a chat moved", extra={"platform": self.platform, "channel": old, "to": new})
         thread = make_thread_id(self.platform, first, WHOLE_CHANNEL)
         await self._say(thread, f"moved:{first}:{new}", MOVED)

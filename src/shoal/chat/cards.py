@@ -83,7 +83,7 @@ class _Reading:
             told = self._form.leaf(part)
             if told is not None:
                 yield told
-            elif part.get("type") in self._form.inline:
+            elif str(part.get("type")) in self._form.inline:
                 yield "".join(self._inside(part, depth))
             else:
                 yield from self._inside(part, depth)

@@ -234,3 +234,50 @@ def test_html_that_would_be_too_long_is_left_out() -> None:
 @given(st.text(max_size=20_000))
 def test_cut_loses_nothing(text: str) -> None:
     assert "".join(cut(text, LIMITS)) == text
+
+
+PILL = '<a href="https://matrix.to/#/{id}">Shoal</a>'
+ME = MatrixBot("@shoal:harbour.example", "Shoal")
+
+
+@pytest.mark.parametrize(
+    ("body", "markup", "named"),
+    [
+        ("Shoal what now?", PILL.format(id="@shoal:harbour.example"), True),
+        ("Shoal what now?", PILL.format(id="%40shoal%3Aharbour.example"), True),
+        ("Shoal what now?", PILL.format(id="%40shoal:harbour.example?via=harbour.example"), True),
+        ("Shoal what now?", PILL.format(id="&#64;shoal:harbour.example"), True),
+        ("Shoal what now?", '<a href="matrix:u/shoal:harbour.example">Shoal</a>', True),
+        ("so what now?", PILL.format(id="@shoal:harbour.example.evil"), False),
+        ("so what now?", PILL.format(id="%40shoal%3Aharbour.example%3A8448"), False),
+        ("so what now?", PILL.format(id="@shoal-two:harbour.example"), False),
+        ("so what now?", PILL.format(id="@xshoal:harbour.example"), False),
+        ("tell @shoal:harbour.example.", "", True),
+        ("tell @shoal:harbour.example, please", "", True),
+        ("(@shoal:harbour.example)", "", True),
+        ("@shoal:harbour.example: hi", "", True),
+        ("tell @shoal:harbour.example.evil", "", False),
+        ("tell @shoal:harbour.example-two.org", "", False),
+        ("tell @shoal:harbour.examples", "", False),
+        ("mail me@shoal:harbour.example", "", False),
+        ("@shoal:harbour.example:8448 hi", "", False),
+        ("the shoal, it swims", "", False),
+    ],
+)
+def test_the_bot_is_named_by_its_whole_id(body: str, markup: str, named: bool) -> None:
+    assert is_addressed(EventContent("m.text", body, markup), ME) == named
+
+
+@pytest.mark.parametrize(
+    ("body", "heard"),
+    [
+        ("@shoal:harbour.example: hi", "hi"),
+        ("@shoal:harbour.example.evil: hi", "@shoal:harbour.example.evil: hi"),
+        ("@shoal:harbour.example-two: hi", "@shoal:harbour.example-two: hi"),
+        ("@shoal-two: hi", "@shoal-two: hi"),
+        ("I saw a shoal, it was big", "I saw a shoal, it was big"),
+        ("Shoal: hi", "hi"),
+    ],
+)
+def test_only_the_bots_own_name_in_front_is_cut(body: str, heard: str) -> None:
+    assert text_of(body, ME, answers=False) == heard

@@ -175,7 +175,8 @@ def cards_of(message: SnapshotContent) -> str:
 
 def _of_control(part: Part) -> str | None:
     """Of what people press or choose from, the address it opens, and nothing else; None for other parts."""
-    if part.get("type") not in _CONTROLS:
+    kind = part.get("type")
+    if not isinstance(kind, int) or kind not in _CONTROLS:
         return None
     return f"{part.get('label', '')} ({part['url']})" if part.get("url") else ""
 

@@ -305,16 +305,16 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
 
     async def _place(self, room: str) -> MatrixPlace:
         """The room, and whether one person is alone in it with the bot. Raises PlatformError."""
-        return MatrixPlace(room, len(await self._members_of(room)) == DIRECT_MEMBERS, self._moved.first_id(room))
+        return MatrixPlace(room, len(await self._members_of(room)) == DIRECT_MEMBERS, self._moves.first_id(room))
 
     def _thread_in(self, room: str, root: str = WHOLE) -> ThreadId:
         """A thread of a room, by the room's first id."""
-        return make_thread_id(self.platform, self._moved.first_id(room), root)
+        return make_thread_id(self.platform, self._moves.first_id(room), root)
 
     def _target(self, thread: ThreadId) -> MatrixTarget:
         """Where a thread's posts go now. Raises PlatformError for an id that is not of Matrix' form."""
         target = target_of(thread)
-        return msgspec.structs.replace(target, room=self._moved.newest_id(target.room))
+        return msgspec.structs.replace(target, room=self._moves.newest_id(target.room))
 
     async def _follow(self, room: str, event: MatrixEvent) -> bool:
         """Go on in the room that replaces this one; it is joined here, or when the bot is invited to it. Source:
@@ -597,7 +597,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         if channel.startswith("@"):
             place = MatrixPlace(await self._direct_room(channel), direct=True)  # also before they have joined
         else:
-            place = await self._place(self._moved.newest_id(channel))
+            place = await self._place(self._moves.newest_id(channel))
         first, *rest = cut(text, LIMITS)
         here, key = place.thread(self.platform), key or f"open:{self._clock.new_id()}"
         post = OutboundPost(here, key, first, maybe_posted=maybe_posted)
@@ -671,7 +671,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     async def has_channel(self, channel: str) -> bool:
         """Whether the bot is in the room. Raises PlatformError when that is not known."""
         try:
-            return bool(await self._members_of(self._moved.newest_id(channel)))
+            return bool(await self._members_of(self._moves.newest_id(channel)))
         except PlatformRefusal:
             return False
 

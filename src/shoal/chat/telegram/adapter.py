@@ -175,7 +175,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             log.info("an update of an unknown form", extra={"platform": self.platform, "why": str(error)})
             return False
         for chat in update.chats():
-            chat.known_as = self._moved.first_id(str(chat.id))
+            chat.known_as = self._moves.first_id(str(chat.id))
         message = update.message or update.channel_post
         if message is not None and (message.migrate_to_chat_id or message.migrate_from_chat_id):
             here = message.chat.id
@@ -280,7 +280,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         try:
             return await self._post(post)
         except ChatMigrated as migrated:
-            channel = self._moved.newest_id(thread_address(post.thread).channel)
+            channel = self._moves.newest_id(thread_address(post.thread).channel)
             if channel == str(migrated.chat):  # it moves in a circle, which Telegram does not do
                 raise
             await self._chat_moved(channel, str(migrated.chat))
@@ -359,14 +359,14 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a chat; in Telegram that is the chat's own thread. Raises PlatformError."""
-        thread = make_thread_id(self.platform, self._moved.first_id(channel), NO_TOPIC)
+        thread = make_thread_id(self.platform, self._moves.first_id(channel), NO_TOPIC)
         await self.post(OutboundPost(thread, key or f"open:{self._clock.new_id()}", text, maybe_posted=maybe_posted))
         return thread
 
     def _place(self, thread: ThreadId) -> dict[str, Json]:
         """The chat and topic of a thread as they are now. Raises PlatformError for an id not of Telegram's form."""
         address = thread_address(thread)
-        channel = self._moved.newest_id(address.channel)
+        channel = self._moves.newest_id(address.channel)
         chat: Json = int(channel) if channel.lstrip("-").isdecimal() else channel
         topic = address.thread
         if not topic.isdecimal():
