@@ -318,7 +318,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatWeather):
     @pytest.mark.parametrize(
         "text",
         [
-            "See https://docs.example/pkg/__init__.py and https://wiki.example/Kelp_forest_(x), or src/pkg/__init__.py.",
+            "See https://docs.example/pkg/__init__.py and https://wiki.example/Kelp_(x)_y, or src/pkg/__init__.py.",
             "请看 https://docs.example/a_b_c。然后问 keeper_of_tides@pier.example 或 @tide_keeper_two",
             "tide_table_2 in ~/my_dir/__x__ (https://docs.example/~ada/*/q?a_b=c_d&e=f)",
         ],
