@@ -65,7 +65,8 @@ _NATIVE = (
     r"|id:[a-z]{1,20}|![a-z]{1,20}(?:\^[^<>\n]{1,300})?(?:\|[^<>\n]{1,200})?|users/[^<>\s]{1,100})>"
 )
 _URL = (
-    r"(?:https?://|(?<![A-Za-z0-9])(?:[A-Za-z][A-Za-z0-9+.\-]{1,31}://|(?:mailto|matrix|magnet|tel|xmpp|sip):(?=[A-Za-z0-9+?@])))"
+    r"(?:https?://|(?<![A-Za-z0-9])"
+    r"(?:[A-Za-z][A-Za-z0-9+.\-]{1,31}://|(?:mailto|matrix|magnet|tel|xmpp|sip):(?=[A-Za-z0-9+?@])))"
     r"""(?:\\[!-/:-@\[-`{-~]|[^\s<>"`\\\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65])"""
     rf"{{1,{URL_CHARS_MAX}}}"
 )
@@ -125,7 +126,7 @@ def tokens_in(text: str) -> Iterator[Span]:
 
 
 def _next_word(text: str, start: int, end: int) -> int:
-    """Where to look on after a word that is no path: a URL or an e-mail address may begin within it."""
+    """Where to look on after a word that is no path: another token may begin within it, or behind its marks."""
     for sign, others in (("://", "+.-"), ("@", "+.-_%")):
         at = text.find(sign, start, end + len(sign))
         if at > start:
@@ -136,7 +137,8 @@ def _next_word(text: str, start: int, end: int) -> int:
                 head -= 1
             if start < head < at:
                 return head
-    return end
+    marks = end - start - len(text[start:end].lstrip("*~_"))
+    return start + marks if 0 < marks < end - start else end
 
 
 def _url_end(text: str, start: int, end: int, marks_seen: str) -> int:
@@ -169,7 +171,7 @@ def _url_end(text: str, start: int, end: int, marks_seen: str) -> int:
 def _inner(text: str, start: int, end: int) -> tuple[int, int] | None:
     """The path in a word, without marks around it; None where the word is no path or has no marks."""
     word = text[start:end]
-    if not any(mark in word for mark in "*_~\\"):
+    if "://" in text[start : end + 3] or not any(mark in word for mark in "*_~\\"):
         return None
     stripped = word.strip("*~")
     start += len(word) - len(word.lstrip("*~"))

@@ -129,7 +129,7 @@ def test_a_cut_fence_is_opened_again_with_its_language() -> None:
 
 @pytest.mark.parametrize(
     ("text", "first"),
-    [("a" * 40 + "\n\n" + "b" * 40, "a" * 40), ("word " * 20, "word " * 12), ("x" * 100, "x" * 64)],
+    [("a" * 40 + "\n\n" + "b" * 40, "a" * 40), ("word " * 20, "word " * 13), ("x" * 100, "x" * 64)],
 )
 def test_the_cut_is_at_the_best_boundary(text: str, first: str) -> None:
     assert split(text, 64)[0].strip() == first.strip()

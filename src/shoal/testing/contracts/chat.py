@@ -9,6 +9,7 @@ nature its counterpart says in `lacks`, and those tests are skipped.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -21,6 +22,7 @@ from shoal.domain.agents import LISTENS, Listen
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import parse_thread_id, thread_address
 from shoal.domain.messages import STOP_SIGNS, Deletion, Edit, Reaction, verdict_of
+from shoal.domain.pieces import pieces_of
 from shoal.domain.posts import Button, OutboundPost
 from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.clock import in_time
@@ -48,6 +50,21 @@ CHANGED_HEADERS: tuple[Mapping[str, str], ...] = (
     {"content-encoding": "identity", "x-forwarded-for": "192.0.2.1"},
 )
 """What whoever has seen a call can change of it, since nothing that is signed covers it."""
+
+
+def words(text: str) -> list[str]:
+    """A text as people read it, however its lines are cut: without invisible characters."""
+    return text.replace("\u200b", "").split()
+
+
+def shown_words(peer: Peer) -> list[str]:
+    text = peer.shown()[-1].text
+    return words(text) if peer.adapter.limits.markup is not None else read(text)
+
+
+def read(markdown: str) -> list[str]:
+    """The words of a text that is rendered where it is read."""
+    return words(markdown.replace("*", "").replace("~~", ""))
 
 
 class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
@@ -298,6 +315,62 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
     @pytest.mark.parametrize("text", ["**open", "`", "[a](b", "_*~[]()#+-=|{}.!\\", "漢字 🦈 <b>&", "# T\n- [x] a | b"])
     async def test_broken_markup_is_posted_all_the_same(self, peer: Peer, text: str) -> None:
         assert await peer.adapter.post(post(peer, text))
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "See https://docs.example/pkg/__init__.py and https://wiki.example/Kelp_(x)_y, or src/pkg/__init__.py.",
+            "请看 https://docs.example/a_b_c。然后问 keeper_of_tides@pier.example 或 @tide_keeper_two",
+            "tide_table_2 in ~/my_dir/__x__ (https://docs.example/~ada/*/q?a_b=c_d&e=f)",
+        ],
+    )
+    async def test_addresses_and_paths_stay_whole(self, peer: Peer, text: str) -> None:
+        needs(peer, "view")
+        await peer.adapter.post(post(peer, text))
+        assert shown_words(peer) == (words(text) if peer.adapter.limits.markup is not None else read(text))
+
+    @pytest.mark.parametrize(
+        ("text", "seen"),
+        [
+            ("**标题：**正文", "标题：正文"),
+            ("这是*重点*内容，~~旧（x）~~新", "这是重点内容，旧（x）新"),
+            ("un*believ*able and **“so”**한국어", "unbelievable and “so”한국어"),
+        ],
+    )
+    async def test_emphasis_shows_no_marks_within_words(self, peer: Peer, text: str, seen: str) -> None:
+        needs(peer, "view")
+        await peer.adapter.post(post(peer, text))
+        assert shown_words(peer) == (words(seen) if peer.adapter.limits.markup is not None else read(text))
+
+    async def test_a_cut_table_repeats_its_header_and_a_cut_list_its_numbers(self, peer: Peer) -> None:
+        needs(peer, "view")
+        limits = msgspec.structs.replace(peer.adapter.limits, text_chars_max=400)
+        rows = "\n".join(f"| tide{number} | 潮 {number} |" for number in range(12))
+        items = "\n".join(
+            f"{number}. **low ebb{number}** at [pier](https://docs.example/{number})" for number in range(12)
+        )
+        pieces = pieces_of(f"| tide | at |\n|---|---|\n{rows}\n\n{items}", limits)
+        assert all(limits.rendered_length(piece) <= 400 for piece in pieces)
+        for number, piece in enumerate(pieces):
+            await peer.adapter.post(post(peer, piece, f"piece{number}"))
+        texts = [shown.text for shown in peer.shown()]
+        assert all("at" in text for text in texts if "潮" in text)
+        numbers = [int(found) for text in texts for found in re.findall(r"\bebb(\d+)", text)]
+        assert numbers == list(range(12))
+        assert limits.markup is None or "**" not in "".join(texts)
+
+    async def test_code_in_quotes_and_lists_is_shown_as_it_is(self, peer: Peer) -> None:
+        needs(peer, "view")
+        if peer.adapter.limits.markup is None:
+            pytest.skip("markdown is shown as it is there")
+        await peer.adapter.post(
+            post(peer, "> ```py\n> if tide:\n>   go()\n> ```\n\n1. so:\n   ```\n   a\n     b\n   ```")
+        )
+        lines = peer.shown()[-1].text.splitlines()
+        for code in (["if tide:", "  go()"], ["a", "  b"]):
+            at = next(number for number, line in enumerate(lines) if line.endswith(code[0]))
+            indent = lines[at].removesuffix(code[0])
+            assert lines[at + 1] == indent + code[1]
 
     async def test_a_reply_names_what_it_answers(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "view", "replies")

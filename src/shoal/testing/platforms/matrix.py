@@ -222,7 +222,7 @@ class FakeMatrix(FakePlatform):
             raise Refusal("M_UNKNOWN_TOKEN", "Invalid access token passed.")
         keys: Given = {"signed_curve25519": 50}
         news = self.world.news(since, self.timeline_max) or {}
-        sent: list[Given] = [event for position, event in self.world.to_device if position > since]
+        sent: list[Json] = [event for position, event in self.world.to_device if position > since]
         told: Given = {
             "next_batch": f"s{self.world.position}", "rooms": news, "device_one_time_keys_count": keys,
             "to_device": {"events": sent},

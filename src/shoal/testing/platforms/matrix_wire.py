@@ -87,7 +87,7 @@ class _Text(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in TAGS:
             self.unknown.add(tag)
-        if tag in ("br", "hr"):
+        if tag in ("br", "hr", "pre"):
             self.parts.append("\n")
 
     def handle_endtag(self, tag: str) -> None:

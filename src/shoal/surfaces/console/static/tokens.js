@@ -53,7 +53,7 @@ export function tokensIn(text) {
 
 const unescaped = (url) => url.replace(/\\([!-/:-@[-`{-~])/g, "$1").replaceAll("&amp;", "&");
 
-/** Where to look on after a word that is no path: a URL or an e-mail address may begin within it. */
+/** Where to look on after a word that is no path: another token may begin within it, or behind its marks. */
 function nextWord(text, start, end) {
   for (const [sign, others] of [["://", "+.-"], ["@", "+.-_%"]]) {
     const at = text.indexOf(sign, start);
@@ -66,7 +66,8 @@ function nextWord(text, start, end) {
     while (head > start && (/[A-Za-z0-9]/.test(text[head - 1]) || others.includes(text[head - 1]))) head -= 1;
     if (start < head && head < at) return head;
   }
-  return end;
+  const marks = /^[*~_]*/.exec(text.slice(start, end))[0].length;
+  return marks && start + marks < end ? start + marks : end;
 }
 
 /** The end of a URL without punctuation that belongs to the sentence, and without marks that close emphasis. */
@@ -93,7 +94,7 @@ function urlEnd(text, start, end, marksSeen) {
 /** The path in a word, without marks around it; null where the word is no path or has no marks. */
 function pathIn(text, start, end) {
   let word = text.slice(start, end);
-  if (!/[*_~\\]/.test(word)) return null;
+  if (text.slice(start, end + 3).includes("://") || !/[*_~\\]/.test(word)) return null;
   let stripped = word.replace(/^[*~]+|[*~]+$/g, "");
   start += word.length - word.replace(/^[*~]+/, "").length;
   const isCalled = text[end] === "(";
