@@ -29,6 +29,7 @@ from shoal.providers.quirks import Learned, QuirkMemory, read_learned, write_lea
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import answer
 from shoal.testing.model import FakeModel, Refusal, Reply, Seen
+from shoal.testing.model.script import Script
 from shoal.testing.model.services import SERVICES, Strict
 
 TOOLS = (ToolSpec("bash", "Run it.", '{"type":"object","properties":{}}'),)
@@ -45,7 +46,7 @@ def picture(tmp_path: Path) -> Image:
 
 @asynccontextmanager
 async def asking(
-    script: Callable[[Seen], Refusal | Reply | str], memory: QuirkMemory | None = None, kind: str = "openai"
+    script: Script, memory: QuirkMemory | None = None, kind: str = "openai"
 ) -> AsyncGenerator[tuple[Provider, FakeModel]]:
     fake = FakeModel(script=script)
     async with fake.serve() as url:

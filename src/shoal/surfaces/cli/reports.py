@@ -188,8 +188,8 @@ def quirks(context: CommandContext, as_json: bool) -> None:
 
 def _listed(changes: Mapping[str, Change]) -> str:
     """`images=none tools=no`."""
-    said = {True: "yes", False: "no"}
-    return " ".join(f"{name}={said.get(value, value) or 'none'}" for name, value in sorted(changes.items()))
+    said = {name: ("yes" if value else "no") if isinstance(value, bool) else value for name, value in changes.items()}
+    return " ".join(f"{name}={value or 'none'}" for name, value in sorted(said.items()))
 
 
 @command(models, "forget")
