@@ -64,6 +64,8 @@ class IrcAdapter(ChatAccount[IrcSettings]):
         person = line.tags.get("account") or said.mask
         author = Author(person, said.nick, roles, is_bot="bot" in line.tags, trusted=False)
         key = line.tags.get("msgid") or self._clock.new_id()
+        if author.is_bot:
+            self._left_out("message of a bot")
         async with self._in_order:
             try:
                 thread = make_thread_id(self.platform, person if said.direct else said.target.lower(), WHOLE)

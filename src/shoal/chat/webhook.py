@@ -270,6 +270,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
     async def _take(self, call: Call, inbox: InboxPort) -> str:
         """Take a call in; returns what to tell the person. Raises StoreError."""
         if call.author.is_bot:
+            self._left_out("message of a bot")
             return ""
         if isinstance(call, ClickCall):
             return await press(call.value, place_of(self.platform, call), author_of(call.author), inbox)
