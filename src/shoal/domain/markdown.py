@@ -74,7 +74,7 @@ _EMAIL = r"(?<![\w.+\-])[A-Za-z0-9][A-Za-z0-9._%+\-]{0,63}@[A-Za-z0-9\-]{1,63}(?
 _MENTION = r"(?<![\w/])[@!#][A-Za-z0-9_.=\-]{1,64}:[A-Za-z0-9.\-]{1,120}(?!\w)|(?<!\w)@[A-Za-z0-9_]{1,64}"
 _SHORTCODE = r"(?<![\w:]):[a-z0-9_+\-]{2,64}:(?![\w:])"
 _WORD = (
-    r"""[^\s<>"'`|()\[\]{},;!?\u2018-\u201f\u2e80-\uffff]"""
+    r"""[^\s<>"'`|()\[\]{},;!?\u200b\u2018-\u201f\u2060\u2e80-\uffff]"""
     rf"{{2,{WORD_CHARS_MAX}}}"
 )
 TOKENS = re.compile(f"({_NATIVE})|({_URL})|({_EMAIL})|({_MENTION})|({_SHORTCODE})|({_WORD})")

@@ -14,7 +14,7 @@ const EMAIL =
 const MENTION =
   "(?<![\\p{L}\\p{N}_/])[@!#][A-Za-z0-9_.=\\-]{1,64}:[A-Za-z0-9.\\-]{1,120}(?![\\p{L}\\p{N}_])|(?<![\\p{L}\\p{N}_])@[A-Za-z0-9_]{1,64}";
 const SHORTCODE = "(?<![\\p{L}\\p{N}_:]):[a-z0-9_+\\-]{2,64}:(?![\\p{L}\\p{N}_:])";
-const WORD = "[^\\s<>\"'`|()\\[\\]{},;!?\\u2018-\\u201f\\u2e80-\\uffff]{2,512}";
+const WORD = "[^\\s<>\"'`|()\\[\\]{},;!?\\u200b\\u2018-\\u201f\\u2060\\u2e80-\\uffff]{2,512}";
 const TOKENS = new RegExp(`(${NATIVE})|(${URL_})|(${EMAIL})|(${MENTION})|(${SHORTCODE})|(${WORD})`, "gu");
 const OPENING = { ")": "(", "]": "[", "}": "{" };
 
