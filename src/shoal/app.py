@@ -49,6 +49,7 @@ from shoal.maintenance import (
     note_settings,
     tell_completions,
     watch_approvals,
+    watch_clock,
     watch_files,
     watch_health,
     watch_set_aside,
@@ -565,6 +566,7 @@ def _add_services(app: App) -> None:
         backend.on_due(app.due)
         backend.add_service(upkeep("triggers", app.triggers.run))
         backend.add_service(upkeep("audit anchors", partial(anchor_audit, store.audit, clock)))
+        backend.add_service(partial(watch_clock, clock, app.due_triggers.set))
         told = partial(watch_set_aside, store.settings, clock, app.notices.tell_owner)
         backend.add_single("messages set aside", upkeep("messages set aside", told))
         heard = app.orchestrator, clock, app.due_triggers.set, app.prompt_files.source_of

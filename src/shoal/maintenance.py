@@ -16,7 +16,7 @@ from shoal.agents.folder import read_agent, read_shared
 from shoal.chat.begun import SET_ASIDE, SetAside
 from shoal.config import Config
 from shoal.delivery.hub import Hub
-from shoal.domain.clock import Clock
+from shoal.domain.clock import Clock, wall_ahead
 from shoal.domain.errors import InvalidInput, StoreCorrupt, StoreReadOnly, StoreUnavailable
 from shoal.domain.events import Event, TurnFinished
 from shoal.domain.home import Home
@@ -30,12 +30,13 @@ from shoal.store.audit import AuditLog, anchor_line
 from shoal.store.health import BACKGROUND_CHECK_SECONDS, STORING_FAILED, Health
 from shoal.store.store import Store
 from shoal.triggers.files import EventFiles, Heartbeat
-from shoal.triggers.service import SourceOf, TriggerTarget
+from shoal.triggers.service import SET_BACK_SECONDS, SourceOf, TriggerTarget
 
 log = logging.getLogger(__name__)
 
 EXPIRY_CHECK_SECONDS = 30.0
 HEALTH_CHECK_SECONDS = 5.0
+CLOCK_LOOK_SECONDS = 5.0
 TROUBLE_SECONDS = 3600.0
 LOOK_THROUGH_AFTER_SECONDS = 900.0
 """The first look through the whole database comes when the work that waited for a start is done."""
@@ -200,6 +201,17 @@ async def watch_health(health: Health, clock: Clock, tell: Callable[[str], Await
     failed = health.damage.startswith(STORING_FAILED)
     what = "" if failed else "my database is damaged. "
     await tell(f"I take no messages any more, and nothing runs: {what}{health.damage}")
+
+
+async def watch_clock(clock: Clock, changed: Callable[[], None]) -> None:
+    """Call `changed` within CLOCK_LOOK_SECONDS after the clock was set: what is due then comes at once."""
+    before = wall_ahead(clock)
+    while True:
+        await clock.sleep(CLOCK_LOOK_SECONDS)
+        ahead = wall_ahead(clock)
+        if abs(ahead - before) > SET_BACK_SECONDS:
+            changed()
+        before = ahead
 
 
 async def look_through_daily(health: Health, clock: Clock) -> None:

@@ -1,7 +1,9 @@
 """Faults around a process: events that end it, deep folders, files that change, services that fail."""
 
 import asyncio
+import contextlib
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +14,18 @@ import pytest
 from shoal.backups import write_archive
 from shoal.chat.begun import SET_ASIDE, SetAside
 from shoal.chat.inbox import Intake
-from shoal.domain.errors import StoreUnavailable
+from shoal.domain.errors import ASKED_SECONDS_MAX, PlatformError, StoreUnavailable
 from shoal.domain.home import Home
-from shoal.maintenance import SERVICE_PROBLEMS, UPKEEP_SECONDS_MIN, Upkeep, service_problem, watch_set_aside
+from shoal.maintenance import (
+    CLOCK_LOOK_SECONDS,
+    SERVICE_PROBLEMS,
+    UPKEEP_SECONDS_MIN,
+    Upkeep,
+    service_problem,
+    watch_clock,
+    watch_set_aside,
+)
+from shoal.surfaces.cli.main import run
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import MemorySettings
 
@@ -23,6 +34,7 @@ import asyncio, os, sys
 from pathlib import Path
 import anyio
 from shoal.chat.inbox import Intake
+from shoal.surfaces.cli.main import run
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import MemorySettings
 
@@ -170,3 +182,38 @@ def test_a_large_file_that_shrinks_does_not_end_the_backup(tmp_path: Path, monke
     target = Shrinking()
     write_archive(home, target, [], with_secrets=False)  # pyright: ignore[reportArgumentType]
     assert target.size > 0
+
+
+@pytest.mark.parametrize("seconds", [-3600.0, -2.0, 2.0, 86_400.0 * 400])
+async def test_a_clock_that_is_set_is_noticed_within_seconds(seconds: float) -> None:
+    clock, changes = ManualClock(), list[float]()
+    watching = asyncio.create_task(watch_clock(clock, lambda: changes.append(clock.monotonic())))
+    for _ in range(3):
+        await clock.sleepers(1)
+        await clock.advance(CLOCK_LOOK_SECONDS)
+    assert not changes
+    began = clock.monotonic()
+    clock.jump(seconds)
+    await clock.sleepers(1)
+    await clock.advance(CLOCK_LOOK_SECONDS)
+    watching.cancel()
+    assert [at - began for at in changes] == [CLOCK_LOOK_SECONDS]
+
+
+@pytest.mark.parametrize("asked", [86_400.0, 1e9, 8_000 * 365 * 86_400.0, float("inf")])
+def test_a_platform_that_asks_for_an_absurd_wait_is_tried_within_the_hour(asked: float) -> None:
+    assert PlatformError("Later.", retry_after_seconds=asked).retry_after_seconds == ASKED_SECONDS_MAX
+    assert PlatformError("Later.", retry_after_seconds=7).retry_after_seconds == 7
+
+
+@pytest.mark.parametrize(("version", "is_told"), [(9_999, True), (1, False)])
+def test_settings_of_a_newer_version_are_told_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: int, *, is_told: bool
+) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as database:
+        database.execute(f"pragma user_version = {version}")
+    (tmp_path / "shoal.toml").write_text("[telepathy]\nreaches = 'far'\n")
+    assert run(["--home", str(tmp_path), "threads", "list"]) != 0
+    said = capsys.readouterr().err
+    assert "telepathy" in said
+    assert ("was written by a newer Shoal" in said) is is_told

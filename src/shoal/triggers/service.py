@@ -56,8 +56,6 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 60.0
 """Longest sleep: how late a trigger that another process added, or one after the machine was suspended, may come."""
-CLOCK_LOOK_SECONDS = 5.0
-"""How soon it is noticed that the clock was set."""
 SET_BACK_SECONDS = 1.0
 """Less is a clock that is kept right."""
 LATE_SECONDS_MIN = 120.0
@@ -138,17 +136,8 @@ class TriggerService:
             due_at = await self.triggers.next_due_at()
             if due_at is not None:
                 seconds.append((due_at - self.clock.now()).total_seconds())
-            await self._wait(max(0.0, min(seconds)))
+            await self.clock.wait(self.added, max(0.0, min(seconds)))
             self.added.clear()
-
-    async def _wait(self, seconds: float) -> None:
-        """Until something was added, the time is over, or the clock was set."""
-        until, ahead = self.clock.monotonic() + seconds, wall_ahead(self.clock)
-        while not self.added.is_set() and abs(wall_ahead(self.clock) - ahead) <= SET_BACK_SECONDS:
-            left = until - self.clock.monotonic()
-            await self.clock.wait(self.added, max(0.0, min(left, CLOCK_LOOK_SECONDS)))
-            if left <= CLOCK_LOOK_SECONDS:
-                return
 
     async def recover(self) -> None:
         """Send again what was claimed shortly before the process ended; what had been sent is a duplicate and drops."""

@@ -16,7 +16,15 @@ from shoal.domain.events import AssistantSaid, Cleared, Event, LiveEvent, Status
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import ThreadInfo
 from shoal.surfaces.http.server import WebOptions
-from shoal.surfaces.http.streams import HEARTBEAT, EventStream, LiveStreams, all_frames, thread_frames, thread_items
+from shoal.surfaces.http.streams import (
+    FRAMES_BYTES_MAX,
+    HEARTBEAT,
+    EventStream,
+    LiveStreams,
+    all_frames,
+    thread_frames,
+    thread_items,
+)
 from shoal.testing import ManualClock
 
 THREAD = ThreadId("web:lobby:one")
@@ -256,3 +264,34 @@ async def test_the_stream_of_all_threads_has_no_text_and_tells_of_gaps() -> None
         (after,) = await reading
     assert first.startswith(b'data: {"seq":1,')
     assert after.startswith(b'data: {"seq":%d,' % (BACKLOG_MAX + 3))
+
+
+def test_an_event_is_made_once_for_all_who_read_it_and_little_is_kept() -> None:
+    streams = Stand().streams
+    events = [Event(number, THREAD, TURN, AT, AssistantSaid("word " * 20_000)) for number in range(1, 200)]
+    first = streams.frame_of(events[0])
+    assert streams.frame_of(Event(1, THREAD, TURN, AT, AssistantSaid("another"))) is first
+    kept = [frame for event in events if streams.frame_of(event) is (frame := streams.frame_of(event))]
+    assert sum(map(len, kept)) > FRAMES_BYTES_MAX
+    assert streams.frame_of(events[0]) is not first
+
+
+async def test_a_reader_whose_buffers_take_everything_keeps_nobody_waiting() -> None:
+    stand = Stand()
+    stand.journal.grow(400)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def send(_: object) -> None: ...
+
+    counting = asyncio.create_task(count())
+    async with aclosing(thread_frames(stand.app, stand.streams, THREAD, 0)) as frames:
+        for _ in range(400):
+            await stand.streams.send(send, await anext(frames))
+    counting.cancel()
+    assert turns >= 400
