@@ -4,19 +4,28 @@ and a model that answers whole, with vectors or speech.
 
 import asyncio
 import contextlib
-import logging
 import math
+import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from typing import Literal
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
-from shoal.domain.messages import RETRYABLE, ModelEvent, ModelFailed, ModelInfo, ModelRequest
+from shoal.domain.messages import (
+    RETRYABLE,
+    ModelEvent,
+    ModelFailed,
+    ModelInfo,
+    ModelRequest,
+    TextDelta,
+    ThinkingDelta,
+)
 from shoal.domain.secret import Secret
 from shoal.domain.untrusted import UNREADABLE
-from shoal.providers.api_protocol import AnswerContext, AnswerReader, ApiProtocol, Images, Quirks, learn, load_images
-from shoal.providers.http import HttpClient, HttpFailed, HttpResponse, compressed, read_whole
-
-_log = logging.getLogger(__name__)
+from shoal.providers.answers import AnswerContext, AnswerReader
+from shoal.providers.api_protocol import ApiProtocol, Images, Quirks, learn, load_images
+from shoal.providers.http import HttpClient, HttpFailed, HttpResponse, decoded, read_whole, readable
+from shoal.providers.odd_json import JsonScan
 
 COMMAND_CACHE_SECONDS = 300.0
 """How long the output of a key command is used before it is run again; a 401 runs it again at once."""
@@ -37,6 +46,9 @@ DRAIN_SECONDS = 0.5
 ATTEMPTS_MAX = 4
 """Requests for one call while a refusal teaches something: a fresh key once, then one quirk a request."""
 NO_IMAGES: Images = {}
+STRAY_BYTES_MAX = 1_000
+_FIELD = re.compile(rb"(?::|event|data|id|retry)")
+"""How a line of an event stream begins."""
 
 
 class ApiKey:
@@ -109,20 +121,34 @@ class EventTooLarge(Exception):
 
 
 class EventParser:
-    """Server-sent events from bytes as they arrive: cut anywhere, any line ending, comments, data in several lines.
+    """The events of an answer from bytes as they arrive, whatever the content type says: server-sent events, cut
+    anywhere, with any line ending, comments, data in several lines; or JSON objects, one or many, in lines or a list.
 
-    Only `data` is kept: every provider repeats the event's name inside it. Source: the HTML standard's event stream
-    format.
+    Of server-sent events only `data` is kept: every provider repeats the event's name inside it. Source: the HTML
+    standard's event stream format. Beside it, lines of JSON without `data:` and events without an empty line between
+    them are taken, as some proxies send them.
     """
 
-    __slots__ = ("_data", "_rest")
+    __slots__ = ("_data", "_form", "_object_from", "_rest", "_scan", "stray")
 
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
+        self._form: Literal["", "events", "json"] = ""
+        self._scan = JsonScan()
+        self._object_from = -1
+        self.stray = b""
+        """The first bytes of what is neither."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events completed by this chunk, oldest first. Raises EventTooLarge."""
+        if self._form != "events":
+            chunk, self._rest = self._rest + chunk if self._form == "" else chunk, self._rest if self._form else b""
+            if self._form == "" and not self._begin(chunk):
+                self._rest = chunk
+                return []
+            if self._form == "json":
+                return self._feed_json(chunk)
         buffer = self._rest + chunk if self._rest else chunk
         held = b""
         if b"\r" in buffer:
@@ -130,20 +156,80 @@ class EventParser:
                 buffer, held = buffer[:-1], b"\r"  # its newline may follow
             buffer = buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = buffer.split(b"\n")
-        self._rest = lines.pop() + held
+        self._rest = lines.pop() + held if held else lines.pop()
         if len(self._rest) > EVENT_BYTES_MAX:
             raise EventTooLarge
         events: list[bytes] = []
         data = self._data
         for line in lines:
-            if line.startswith(b"data:"):
-                data.append(line[6:] if line[5:6] == b" " else line[5:])
-            elif not line and data:
-                events.append(data[0] if len(data) == 1 else b"\n".join(data))
-                data.clear()
+            if not line:
+                if len(data) == 1:
+                    events.append(data.pop())
+                elif data:
+                    self._end_event(events)
+            elif line.startswith(b"data:"):
+                content = line[6:] if line[5:6] == b" " else line[5:]
+                if data and content[:1] == b"{" and data[-1].rstrip()[-1:] == b"}":
+                    self._end_event(events)
+                data.append(content)
+            elif line[:1] in b'{}[]" \t' or _FIELD.match(line) is None:
+                self._feed_odd(line, events)
         if len(data) > 1 and sum(map(len, data)) > EVENT_BYTES_MAX:
             raise EventTooLarge
         return events
+
+    def _begin(self, chunk: bytes) -> bool:
+        """Find out the form by the first byte that says it."""
+        begun = chunk.lstrip(b"\xef\xbb\xbf \t\r\n")
+        if begun:
+            self._form = "json" if begun[:1] in b"{[" else "events"
+        return bool(begun)
+
+    def _end_event(self, events: list[bytes]) -> None:
+        events.append(b"\n".join(self._data))
+        self._data.clear()
+
+    def _feed_odd(self, line: bytes, events: list[bytes]) -> None:
+        """A line that no event stream has: an indented field, an object, or the rest of one in several lines."""
+        bare = line.strip(b"\xef\xbb\xbf \t")
+        if bare.startswith(b"data:"):
+            self._data.append(bare[5:].lstrip())
+            if bare[5:].strip()[:1] == b"{" and bare.endswith(b"}"):
+                self._end_event(events)
+        elif bare[:1] == b"{" and (not self._data or self._data[-1].rstrip()[-1:] == b"}"):
+            if self._data:
+                self._end_event(events)
+            self._data.append(bare)
+        elif self._data:
+            self._data.append(line)
+        elif len(self.stray) < STRAY_BYTES_MAX:
+            self.stray += bare[:STRAY_BYTES_MAX] + b" "
+
+    def _feed_json(self, chunk: bytes) -> list[bytes]:
+        """The objects that are complete."""
+        events: list[bytes] = []
+        buffer, at = self._rest + chunk, len(self._rest)
+        while True:
+            if self._object_from < 0:
+                start = buffer.find(b"{", at)
+                if start < 0:
+                    self._rest = b""
+                    return events
+                self._object_from, at, self._scan = start, start, JsonScan()
+            end = self._scan.feed(buffer, at)
+            if end < 0:
+                self._rest = buffer[self._object_from :]
+                self._object_from = 0
+                if len(self._rest) > EVENT_BYTES_MAX:
+                    raise EventTooLarge
+                return events
+            events.append(buffer[self._object_from : end])
+            self._object_from, at = -1, end
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the answer is JSON, and no event stream."""
+        return self._form == "json"
 
     @property
     def partial_bytes(self) -> int:
@@ -151,7 +237,13 @@ class EventParser:
         return len(self._rest) + sum(map(len, self._data))
 
     def finish(self) -> list[bytes]:
-        """The last event, if the server left out the empty line that ends it."""
+        """The last event, if the server left out the empty line that ends it, or its end is missing."""
+        if self._form == "json":
+            rest, self._rest = self._rest, b""
+            return [rest] if rest else []
+        if self._form == "":
+            rest, self._rest, self._form = self._rest, b"", "events"
+            return []
         return self.feed(b"\n\n") if self._rest or self._data else []
 
 
@@ -181,22 +273,39 @@ class HttpProvider:
         self._quirks_of = quirks_of
         self._learned: dict[str, Quirks] = {}
         self._opaque_kind = f"{protocol.kind}:{name}"
+        self._odd: set[str] = set()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        try:
-            response, call_ids = await self._send(request, asyncio.get_running_loop().time())
-        except HttpFailed as error:
-            yield ModelFailed(error.kind, str(error), error.retry_after_seconds)
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                response, context = await self._send(request, asyncio.get_running_loop().time())
+            except HttpFailed as error:
+                yield ModelFailed(error.kind, str(error), error.retry_after_seconds)
+                return
+            except ProviderRefused as error:
+                yield ModelFailed("auth", str(error))
+                return
+            if isinstance(response, ModelFailed):
+                yield response
+                return
+            reader = self._protocol.reader(context)
+            async for delta in self._read(response, reader, request):
+                yield delta
+            result = reader.result()
+            is_refused = isinstance(result, ModelFailed) and result.kind == "invalid_request" and not reader.pieces
+            if is_refused and attempt + 1 < ATTEMPTS_MAX and self._learns(request.model, result):
+                continue  # some services refuse under a 200
+            for delta in reader.deltas():
+                yield delta
+            yield result
             return
-        except ProviderRefused as error:
-            yield ModelFailed("auth", str(error))
-            return
-        if isinstance(response, ModelFailed):
-            yield response
-            return
-        reader = self._protocol.reader(AnswerContext(self.name, self._opaque_kind, call_ids, self._clock.new_id))
+
+    async def _read(
+        self, response: HttpResponse, reader: AnswerReader, request: ModelRequest
+    ) -> AsyncGenerator[TextDelta | ThinkingDelta]:
+        """Read the answer, giving what it says as it comes."""
         parser = EventParser()
-        chunks = response.chunks()
+        chunks = decoded(response)
         left = EVENT_BYTES_MAX + ANSWER_BYTES_PER_TOKEN * request.max_output_tokens
         pace = _Pace(self.name, self._silence_seconds * SILENCES_MAX)
         try:
@@ -205,6 +314,8 @@ class HttpProvider:
                 if left < 0:
                     raise EventTooLarge
                 self._feed(reader, events := parser.feed(chunk))
+                if parser.is_json and not reader.pieces and events and events[-1] != b"{}":
+                    reader.unknown = events[-1]
                 reader.failure = reader.failure or pace.failure(parser, reader, bool(events))
                 for delta in reader.deltas():
                     yield delta
@@ -214,17 +325,18 @@ class HttpProvider:
                 async with asyncio.timeout(DRAIN_SECONDS):
                     async for _ in chunks:
                         pass
+            is_whole = parser.is_json and not parser.partial_bytes
             self._feed(reader, parser.finish())
+            reader.complete = reader.complete or is_whole
         except HttpFailed as error:
+            self._feed(reader, parser.finish())
             reader.failure = reader.failure or ModelFailed(error.kind, str(error))
         except EventTooLarge:
             reader.failure = ModelFailed("invalid_request", f"{self.name} sent more than an answer can be.")
         finally:
             await chunks.aclose()
             await response.close()
-        for delta in reader.deltas():
-            yield delta
-        yield reader.result()
+        reader.unknown = reader.unknown or parser.stray
 
     async def models(self) -> list[ModelInfo]:
         try:
@@ -246,8 +358,10 @@ class HttpProvider:
     async def close(self) -> None:
         await self._http.close()
 
-    async def _send(self, request: ModelRequest, asked_at: float) -> tuple[HttpResponse | ModelFailed, set[str]]:
-        """Send the request until it is accepted or refused for good; returns also the call ids already in use."""
+    async def _send(
+        self, request: ModelRequest, asked_at: float
+    ) -> tuple[HttpResponse, AnswerContext] | tuple[ModelFailed, None]:
+        """Send the request until it is accepted or refused for good; returns also what a reader has to know."""
         images = NO_IMAGES
         model = request.model
         path = self._protocol.path(model)
@@ -261,32 +375,39 @@ class HttpProvider:
             body = self._protocol.encode(request, quirks, images)
             key, headers = await self._headers()
             response = await self._http.request("POST", path, headers, body.content, asked_at)
-            media_type = response.headers.get("content-type", "")
-            is_packed = compressed(response)
-            if response.status == 200 and not is_packed and "json" not in media_type and "html" not in media_type:
-                return response, body.call_ids
-            from shoal.providers.failures import failure_in_document, failure_of
+            is_page = "html" in response.headers.get("content-type", "")
+            if response.status == 200 and readable(response) and not is_page:
+                offers_tools = bool(request.tools) and request.tool_choice == "auto"
+                return response, AnswerContext(
+                    self.name, self._opaque_kind, body.call_ids, self._clock.new_id, self._odd, (key,), offers_tools
+                )
+            from shoal.providers.failures import failure_of
 
             content = await read_whole(response)
             if response.status != 200:
                 secrets = (key,)
                 failed = failure_of(response.status, content, response.headers, self.name, secrets, self._clock)
-            elif is_packed:
-                told = f"{self.name} sent its answer compressed, which it was not asked for. Check base_url."
-                failed = ModelFailed("dropped", told)
-            elif "html" in media_type:
+            elif is_page:
                 failed = ModelFailed("dropped", f"{self.name} sent a web page, not an answer. Check base_url.")
             else:
-                failed = failure_in_document(content, self.name, (key,))
-            learned = learn(quirks, failed.message) if failed.kind == "invalid_request" else None
-            if learned is not None:
-                self._learned[model] = learned
-            elif response.status == 401 and self._key.refreshable and not fresh_key:
+                told = f"{self.name} sent its answer compressed in a way that it was not asked for. Check base_url."
+                failed = ModelFailed("invalid_request", told)
+            if self._learns(model, failed):
+                continue
+            if response.status == 401 and self._key.refreshable and not fresh_key:
                 self._key.forget()
                 fresh_key = True
             else:
-                return failed, set()
-        return failed, set()
+                return failed, None
+        return failed, None
+
+    def _learns(self, model: str, failed: ModelFailed) -> bool:
+        """Whether the refusal teaches how to ask this model."""
+        quirks = self._learned.get(model) or self._quirks_of(model)
+        learned = learn(quirks, failed.message) if failed.kind == "invalid_request" else None
+        if learned is not None:
+            self._learned[model] = learned
+        return learned is not None
 
     async def _headers(self) -> tuple[str, list[tuple[bytes, bytes]]]:
         key = await self._key.get()
@@ -297,17 +418,7 @@ class HttpProvider:
         for data in events:
             if reader.failure is not None or reader.complete:
                 return
-            try:
-                reader.feed(data)
-            except UNREADABLE as error:
-                if data.strip() == b"[DONE]":  # some servers end the stream of any protocol with it
-                    continue
-                _log.warning("provider sent an unreadable event", extra={"provider": self.name, "error": str(error)})
-                from shoal.providers.failures import redact
-
-                words = redact(data.decode("utf-8", "replace"))
-                told = f"{self.name} sent something that is not an answer: {words}"
-                reader.failure = reader.complaint_in(data) or ModelFailed("dropped", told)
+            reader.feed(data)
 
 
 class _Pace:
