@@ -164,9 +164,9 @@ def _read(value: Any, hint: Any, odd: list[str], path: str) -> Any:
         return _read_choice(value, get_args(hint), odd, path)
     if origin is list:
         (item,) = get_args(hint)
-        if isinstance(value, dict) and isinstance(item, type) and issubclass(item, msgspec.Struct):
-            if value and not any(encoded in value for _, encoded, _ in _fields_of(item)):
-                return _ODD
+        is_record = isinstance(item, type) and issubclass(item, msgspec.Struct)
+        if is_record and isinstance(value, dict) and not any(name in value for _, name, _ in _fields_of(item)):
+            return _ODD
         many = cast("list[object]", value) if isinstance(value, list) else [value]
         read = (_field(one, item, odd, path) for one in many)
         return [one for one in read if one is not _ODD]
