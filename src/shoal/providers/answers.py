@@ -96,12 +96,11 @@ class CallParts(msgspec.Struct, eq=False):
         if len(pieces) == 1 or is_json(text):
             return text
         last = whole_text(pieces[-1])
-        grows = all(later.startswith(earlier) for earlier, later in pairwise(pieces))
-        if is_json(last) and (grows or pieces[0].strip() == "{}" or "".join(pieces[:-1]).strip() == last.strip()):
+        is_repeated = "".join(pieces[:-1]).strip() == last.strip()
+        if (is_repeated or all(later.startswith(earlier) for earlier, later in pairwise(pieces))) and is_json(last):
             return last
-        if pieces[0].strip() == "{}" and is_json(rest := whole_text("".join(pieces[1:]))):
-            return rest
-        return text
+        rest = text.lstrip().removeprefix("{}")
+        return rest if is_json(rest) else text
 
 
 def is_json(text: str | bytes) -> bool:

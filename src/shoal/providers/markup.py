@@ -306,11 +306,12 @@ _PYTHON_END = re.compile(r"<\||</|\Z")
 _NAME_IN_JSON = re.compile(r"\"(?:tool_)?name\"\s*:\s*\"([^\"\\]{1,100})\"")
 _CLOSING_TOKEN = re.compile(
     r"<\|[^|<>\n]{1,40}\|>|<｜[^｜<>\n]{1,40}｜>"
-    r"|</(?:tool_calls?|function_calls?|minimax:tool_call|seed:tool_call|function)>"
+    r"|</(?:tool_calls?|function_calls?|minimax:tool_call|seed:tool_call|function|｜DSML｜\w{1,40})>|<tool_call\|>"
 )
 _RESPONSE = re.compile(r"<tool_response>(?:(?!</tool_response>).)*+(?:</tool_response>)?", re.DOTALL)
 _CHANNEL = re.compile(r"<\|(start|end|return|call|channel|message|constrain)\|>")
 _RECIPIENT = re.compile(r"\bto=([\w.-]{1,100})")
+_FENCE_END = re.compile(r"\s*```")
 _GEMMA_QUOTE = '<|"|>'
 
 
@@ -476,7 +477,8 @@ def _read_named(text: str, at: int) -> _Read:
             (call,), end = _read_object(quoted, at, name)
             rest = len(quoted) - end
             return [call], len(text) - rest
-        return _read_object(text, at, name)
+        is_fenced = between is not None and "```" in between[0]
+        return _read_object(text, at, name, _FENCE_END if is_fenced else None)
     if text.startswith("</tool_call>", at):
         return [MarkedCall(name, "{}")], at
     return None
