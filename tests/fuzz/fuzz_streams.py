@@ -9,8 +9,8 @@ import msgspec
 
 from shoal.domain.messages import ModelDone, ModelFailed, ModelRequest, ToolMessage, UserMessage
 from shoal.domain.untrusted import UNREADABLE
-from shoal.providers.anthropic import AnthropicMessages
 from shoal.providers.answers import AnswerContext
+from shoal.providers.anthropic import AnthropicMessages
 from shoal.providers.api_protocol import ApiProtocol, Quirks
 from shoal.providers.gemini import GeminiContents
 from shoal.providers.http_provider import EventParser

@@ -188,7 +188,7 @@ class AnswerReader:
     def __init__(self, context: AnswerContext) -> None:
         self.context = context
         self._decode = self.decoder.decode
-        self.complete = False
+        self.complete: bool = False
         self.ended = False
         """Whether `[DONE]` has come, which some servers of any protocol send."""
         self.failure: ModelFailed | None = None
@@ -196,7 +196,7 @@ class AnswerReader:
         self.thoughts: list[str] = []
         self.calls: list[CallParts] = []
         self.stop: Finish = ""
-        self.usage = Usage()
+        self.usage: Usage = Usage()
         self.model = ""
         self.unknown = b""
         """The first event that said nothing here."""
@@ -355,7 +355,7 @@ class AnswerReader:
             stop = "end"
         kept = self.opaque()
         message = AssistantMessage(text, tuple(calls), Opaque(self.context.opaque_kind, kept) if kept else None)
-        return ModelDone(message, stop, self.usage, "".join(self.thoughts), self.model)
+        return ModelDone(message, stop, self.usage, "".join(self.thoughts), whole_text(self.model))
 
     def _unknown_answer(self) -> ModelFailed:
         """The failure where all that came is in a form that is not known here: asking again would bring the same."""

@@ -35,6 +35,7 @@ from shoal.providers.api_protocol import (
     encode,
     encode_call,
 )
+from shoal.providers.odd_json import raw_json
 
 VERSION = b"2026-10-21"
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
@@ -329,7 +330,7 @@ class AnthropicReader(AnswerReader):
     def opaque(self) -> str:
         """The thinking, and where it stood between text and calls."""
         thinks = any(kept.type in ("thinking", "redacted_thinking") for kept in self._kept)
-        return encode(self._kept).decode() if thinks else ""
+        return raw_json(msgspec.to_builtins(self._kept)).decode() if thinks else ""
 
     def result(self) -> ModelDone | ModelFailed:
         """The answer; one that never began since the conversation fills the window is an overflow."""

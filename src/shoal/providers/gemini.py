@@ -26,6 +26,7 @@ from shoal.providers.api_protocol import (
     encode_call,
     portable_call_name,
 )
+from shoal.providers.odd_json import raw_json
 
 _NO_CALLS = b',"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}'
 NO_SIGNATURE = b'"skip_thought_signature_validator"'
@@ -231,7 +232,8 @@ class GeminiReader(AnswerReader):
 
     def opaque(self) -> str:
         signed = self._text_signature or any(self._call_signatures)
-        return encode(_KeptSignatures(self._text_signature, self._call_signatures)).decode() if signed else ""
+        kept = _KeptSignatures(self._text_signature, self._call_signatures)
+        return raw_json(msgspec.to_builtins(kept)).decode() if signed else ""
 
     def result(self) -> ModelDone | ModelFailed:
         """The answer; one that is nothing but a broken call is a failure that may pass."""

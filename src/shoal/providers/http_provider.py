@@ -278,22 +278,23 @@ class HttpProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         for attempt in range(ATTEMPTS_MAX):
             try:
-                response, context = await self._send(request, asyncio.get_running_loop().time())
+                sent = await self._send(request, asyncio.get_running_loop().time())
             except HttpFailed as error:
                 yield ModelFailed(error.kind, str(error), error.retry_after_seconds)
                 return
             except ProviderRefused as error:
                 yield ModelFailed("auth", str(error))
                 return
-            if isinstance(response, ModelFailed):
-                yield response
+            if isinstance(sent, ModelFailed):
+                yield sent
                 return
+            response, context = sent
             reader = self._protocol.reader(context)
             async for delta in self._read(response, reader, request):
                 yield delta
             result = reader.result()
-            is_refused = isinstance(result, ModelFailed) and result.kind == "invalid_request" and not reader.pieces
-            if is_refused and attempt + 1 < ATTEMPTS_MAX and self._learns(request.model, result):
+            is_last = attempt + 1 == ATTEMPTS_MAX or reader.pieces > 0
+            if isinstance(result, ModelFailed) and not is_last and self._learns(request.model, result):
                 continue  # some services refuse under a 200
             for delta in reader.deltas():
                 yield delta
@@ -358,10 +359,8 @@ class HttpProvider:
     async def close(self) -> None:
         await self._http.close()
 
-    async def _send(
-        self, request: ModelRequest, asked_at: float
-    ) -> tuple[HttpResponse, AnswerContext] | tuple[ModelFailed, None]:
-        """Send the request until it is accepted or refused for good; returns also what a reader has to know."""
+    async def _send(self, request: ModelRequest, asked_at: float) -> tuple[HttpResponse, AnswerContext] | ModelFailed:
+        """Send the request until it is accepted, which gives also what a reader has to know, or refused for good."""
         images = NO_IMAGES
         model = request.model
         path = self._protocol.path(model)
@@ -398,8 +397,8 @@ class HttpProvider:
                 self._key.forget()
                 fresh_key = True
             else:
-                return failed, None
-        return failed, None
+                return failed
+        return failed
 
     def _learns(self, model: str, failed: ModelFailed) -> bool:
         """Whether the refusal teaches how to ask this model."""

@@ -429,7 +429,7 @@ def _calls_in(value: object) -> Iterator[MarkedCall]:
     call = cast("dict[str, object]", value)
     inner = call.get("function")
     if isinstance(inner, dict):
-        yield from _calls_in(inner)
+        yield from _calls_in(cast("object", inner))
         return
     name = next(
         (call[key] for key in ("name", "tool_name", "tool", "function") if isinstance(call.get(key), str)), None
@@ -437,7 +437,7 @@ def _calls_in(value: object) -> Iterator[MarkedCall]:
     if not isinstance(name, str):
         return
     keys = ("arguments", "parameters", "args", "input", "tool_input")
-    given = next((call[key] for key in keys if key in call), {})
+    given = next((call[key] for key in keys if key in call), dict[str, object]())
     yield MarkedCall(name, given if isinstance(given, str) else json.dumps(given, ensure_ascii=False))
 
 

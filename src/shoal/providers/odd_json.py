@@ -156,6 +156,12 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
     return tuple((field.name, field.encode_name, hints[field.name]) for field in msgspec.structs.fields(kind))
 
 
+def _names_of(kind: Any) -> frozenset[str]:
+    """The names of a record's fields; none of anything else."""
+    is_record = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    return frozenset(name for _, name, _ in _fields_of(kind)) if is_record else frozenset()
+
+
 def _read(value: Any, hint: Any, odd: list[str], path: str) -> Any:
     origin = get_origin(hint)
     if hint is msgspec.Raw:
@@ -164,10 +170,10 @@ def _read(value: Any, hint: Any, odd: list[str], path: str) -> Any:
         return _read_choice(value, get_args(hint), odd, path)
     if origin is list:
         (item,) = get_args(hint)
-        is_record = isinstance(item, type) and issubclass(item, msgspec.Struct)
-        if is_record and isinstance(value, dict) and not any(name in value for _, name, _ in _fields_of(item)):
+        names = _names_of(item)
+        if names and isinstance(value, dict) and names.isdisjoint(cast("dict[str, object]", value)):
             return _ODD
-        many = cast("list[object]", value) if isinstance(value, list) else [value]
+        many = cast("list[object]", value if isinstance(value, list) else [value])
         read = (_field(one, item, odd, path) for one in many)
         return [one for one in read if one is not _ODD]
     if origin is dict:

@@ -154,7 +154,7 @@ def _read(text: str) -> object:
             except (ValueError, TypeError):
                 return None
         value = strict
-    return value
+    return cast("object", value)
 
 
 @lru_cache(SCHEMAS_MAX)
@@ -255,8 +255,8 @@ def _value(value: object, schema: Schema, root: Schema, depth: int, *, reads: bo
         near = [one for one in allowed if isinstance(one, str) and one.lower() == value.strip().lower()]
         return near[0] if value not in allowed and len(near) == 1 else value
     match kind.get("type"):
-        case "integer" | "number" | "boolean" | "string" as name:
-            return _scalar(value, name)
+        case "integer" | "number" | "boolean" | "string":
+            return _scalar(value, str(kind["type"]))
         case "array":
             item = _resolve(kind.get("items"), root)
             many = _many(value, item, root)

@@ -27,8 +27,8 @@ from shoal.domain.messages import Author, Usage
 from shoal.domain.settings import TurnsSettings
 from shoal.domain.turnstate import (
     CUT_SHORT,
-    ONLY_THOUGHT,
     FALLBACK,
+    ONLY_THOUGHT,
     CallModel,
     Finish,
     Move,
