@@ -102,7 +102,8 @@ class TurnState(msgspec.Struct):
     `outages` counts how often that was.
     `instead` tells that a fallback model has answered, and why.
     `cut_off_in_a_row`: messages cut off by max_tokens that brought nothing, neither text nor a whole call. `continued`
-    counts the answers that went on with one that was cut off; `only_thought`: the answer is nothing but thinking.
+    counts the answers that went on with one that was cut off, `repeats`: the last of them said nothing new.
+    `only_thought`: the answer is nothing but thinking.
     """
 
     turn: TurnId
@@ -121,6 +122,7 @@ class TurnState(msgspec.Struct):
     errors_in_a_row: int = 0
     cut_off_in_a_row: int = 0
     continued: int = 0
+    repeats: bool = False
     only_thought: bool = False
     usage: Usage = Usage()
     calls: tuple[ToolCall, ...] = ()
@@ -164,7 +166,7 @@ class TurnState(msgspec.Struct):
                 self.answered = not said.tool_calls
                 reply = joined_reply(self.reply, said.text) if continues else said.text
                 repeats = continues and bool(said.text.strip()) and reply == self.reply
-                self.continued = CONTINUATIONS_MAX if repeats else self.continued + 1 if continues else 0
+                self.continued, self.repeats = self.continued + 1 if continues else 0, repeats
                 self.only_thought = self.answered and not reply.strip() and bool(said.thinking.strip())
                 self.reply = reply
             case Steered():
@@ -228,7 +230,7 @@ def next_move(state: TurnState, limits: TurnsSettings) -> Move | None:
         return Finish("failed", state.error.message)
     cut_off_max = CUT_OFF_MAX if state.answered else limits.tool_errors_in_a_row_max
     is_cut_off = state.answered and state.stop == "max_tokens"
-    goes_on_too_long = is_cut_off and state.continued >= CONTINUATIONS_MAX
+    goes_on_too_long = is_cut_off and (state.repeats or state.continued >= CONTINUATIONS_MAX)
     if (state.cut_off_in_a_row >= cut_off_max or goes_on_too_long) and not state.limit:
         return NoteLimit("output_tokens")
     goes_on = state.stop == "max_tokens" and state.steps < limits.steps_max and not state.limit

@@ -252,7 +252,8 @@ class AnswerReader:
             return msgspec.json.decode(data, type=kind)
         except UNREADABLE:
             odd: list[str] = []
-            part = read_fields(next(iter(documents(bytes(data))[0]), {}), kind, odd)
+            found, _ = documents(bytes(data))
+            part = read_fields(found[0] if found else {}, kind, odd)
             for name in odd:
                 self.note(name)
             return part

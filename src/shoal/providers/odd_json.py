@@ -158,8 +158,9 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
 
 def _names_of(kind: Any) -> frozenset[str]:
     """The names of a record's fields; none of anything else."""
-    is_record = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-    return frozenset(name for _, name, _ in _fields_of(kind)) if is_record else frozenset()
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return frozenset()
+    return frozenset(name for _, name, _ in _fields_of(kind))
 
 
 def _read(value: Any, hint: Any, odd: list[str], path: str) -> Any:
