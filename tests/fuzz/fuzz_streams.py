@@ -9,9 +9,9 @@ import msgspec
 
 from shoal.domain.messages import ModelDone, ModelFailed, ModelRequest, ToolMessage, UserMessage
 from shoal.domain.untrusted import UNREADABLE
+from shoal.providers.answers import AnswerContext
 from shoal.providers.anthropic import AnthropicMessages
-from shoal.providers.api_protocol import AnswerContext, ApiProtocol, Quirks
-from shoal.providers.failures import failure_in_stream
+from shoal.providers.api_protocol import ApiProtocol, Quirks
 from shoal.providers.gemini import GeminiContents
 from shoal.providers.http_provider import EventParser
 from shoal.providers.openai import OpenAiChat, OpenAiResponses
@@ -74,10 +74,7 @@ def _answer(protocol: ApiProtocol, events: list[bytes]) -> None:
     reader = protocol.reader(AnswerContext("p", f"{protocol.kind}:p", frozenset(), lambda: f"new{next(count)}"))
     for event in events:
         if reader.failure is None:
-            try:
-                reader.feed(event)
-            except UNREADABLE:
-                reader.failure = failure_in_stream(event, "p")
+            reader.feed(event)
         reader.deltas()
     result = reader.result()
     if isinstance(result, ModelFailed):

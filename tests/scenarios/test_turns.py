@@ -21,7 +21,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import ToolMessage, UserMessage
-from shoal.domain.turnstate import CUT_SHORT
+from shoal.domain.turnstate import BROKE_OFF, CUT_SHORT
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import World, scenario
@@ -164,6 +164,31 @@ async def test_an_answer_cut_off_at_the_token_limit_goes_on(tmp_path: Path) -> N
         asked = model.requests[-1].messages[-1]
         assert isinstance(asked, UserMessage)
         assert "cut off" in asked.text
+
+
+async def test_an_answer_that_is_cut_off_without_end_is_said_once(tmp_path: Path) -> None:
+    model = FakeModel(script=lambda seen: Reply("The tide comes in twice a day, and", stop="max_tokens"))
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("tell")
+        await world.ada.sees(f"The tide comes in twice a day, and\n\n{CUT_SHORT}")
+        assert len(model.requests) == 2
+
+
+async def test_what_arrived_before_every_attempt_broke_is_said_with_a_sentence(tmp_path: Path) -> None:
+    model = FakeModel(script=lambda seen: Reply("one two three", drop_after=2))
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("tell")
+        await world.ada.sees(f"one two\n\n{BROKE_OFF}")
+
+
+async def test_a_call_with_one_reading_runs_as_it_is_meant(tmp_path: Path) -> None:
+    call = Call("functions.Echo", "{'text': 'hello',}")
+    model = FakeModel(Reply(calls=(call,)), "done")
+    async with scenario(tmp_path, model, tools=[echo]) as world:
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        (result,) = await data_of(world, ToolFinished)
+        assert (result.name, result.is_error) == ("echo", False)
 
 
 async def test_calls_of_a_cut_off_message_fail_with_the_reason(tmp_path: Path) -> None:

@@ -500,13 +500,15 @@ class ModelDone(msgspec.Struct, frozen=True):
 class ModelFailed(msgspec.Struct, frozen=True):
     """The call failed; always the last event of a stream that did. `message` is for a person, without secrets.
 
-    `window_tokens`: of a conversation too long, the model's window, where the provider says it.
+    `window_tokens`: of a conversation too long, the model's window, where the provider says it. `partial` is the text
+    that had arrived before.
     """
 
     kind: FailureKind
     message: str
     retry_after_seconds: float | None = None
     window_tokens: int = 0
+    partial: str = ""
 
 
 ModelEvent: TypeAlias = TextDelta | ThinkingDelta | ModelDone | ModelFailed

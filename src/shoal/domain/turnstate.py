@@ -8,6 +8,8 @@ turn opened, steered, or a step's calls all done   call the model (without tools
 an assistant message with calls lacking a result   run those calls, in order
 an answer cut off by max_tokens                    call the model again
 ... for the second time without a word             note the limit, then finish and say so
+... that repeats itself, or for the fourth time    the same
+an answer that is nothing but thinking             finish and say so
 an answer                                          finish (done, or limit after a limit)
 an error                                           finish (failed)
 a retry was scheduled                              call the model, which waits until then
@@ -50,7 +52,24 @@ LEFT_OUT = "left_out"
 """The kind of the note that another model than the first has answered."""
 CUT_OFF_MAX = 2
 """Answers in a row that are cut off without a word, all thinking say, until the model is no longer asked to go on."""
+CONTINUATIONS_MAX = 3
+"""How many times in a row a model may go on with an answer that was cut off."""
 CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at once, or raise model.max_output_tokens."
+
+ONLY_THOUGHT = "The model only thought and gave no answer. Please ask again."
+BROKE_OFF = "The model's answer broke off here. Please ask again."
+REPEATED_CHARS_MIN = 20
+"""Shortest text that counts as repeated where it is only a part of what was said."""
+
+
+def joined_reply(reply: str, text: str) -> str:
+    """An answer and what goes on with it, each text once: a model may begin anew, or say the same again."""
+    said, more = reply.strip(), text.strip()
+    if len(said) >= REPEATED_CHARS_MIN and more.startswith(said):
+        return text
+    if said and (more == said or (len(more) >= REPEATED_CHARS_MIN and more in said)):
+        return reply
+    return reply + text
 
 
 class CallModel(msgspec.Struct, frozen=True):
@@ -84,7 +103,9 @@ class TurnState(msgspec.Struct):
     turn's call began this one. `retry` is what the turn waits for while no model answers, scheduled at `retry_set_at`;
     `outages` counts how often that was.
     `instead` tells that a fallback model has answered, and why; `left_out` what the model did not get.
-    `cut_off_in_a_row`: messages cut off by max_tokens that brought nothing, neither text nor a whole call.
+    `cut_off_in_a_row`: messages cut off by max_tokens that brought nothing, neither text nor a whole call. `continued`
+    counts the answers that went on with one that was cut off, `repeats`: the last of them said nothing new.
+    `only_thought`: the answer is nothing but thinking.
     """
 
     turn: TurnId
@@ -102,6 +123,9 @@ class TurnState(msgspec.Struct):
     steps: int = 0
     errors_in_a_row: int = 0
     cut_off_in_a_row: int = 0
+    continued: int = 0
+    repeats: bool = False
+    only_thought: bool = False
     usage: Usage = Usage()
     calls: tuple[ToolCall, ...] = ()
     call_ids: set[CallId] = set()
@@ -143,10 +167,14 @@ class TurnState(msgspec.Struct):
                 self.calls, self.stop = said.tool_calls, said.stop
                 self.call_ids.update(call.id for call in said.tool_calls)
                 self.answered = not said.tool_calls
-                self.reply = self.reply + said.text if continues else said.text
+                reply = joined_reply(self.reply, said.text) if continues else said.text
+                repeats = continues and bool(said.text.strip()) and reply == self.reply
+                self.continued, self.repeats = self.continued + 1 if continues else 0, repeats
+                self.only_thought = self.answered and not reply.strip() and bool(said.thinking.strip())
+                self.reply = reply
             case Steered():
                 self.answered = self.told = False
-                self.errors_in_a_row = self.cut_off_in_a_row = 0
+                self.errors_in_a_row = self.cut_off_in_a_row = self.continued = 0
             case LimitReached(limit=limit):
                 self.limit = limit
             case Failed(fatal=True) as failed:
@@ -206,12 +234,16 @@ def next_move(state: TurnState, limits: TurnsSettings) -> Move | None:
     if state.error is not None:
         return Finish("failed", state.error.message)
     cut_off_max = CUT_OFF_MAX if state.answered else limits.tool_errors_in_a_row_max
-    if state.cut_off_in_a_row >= cut_off_max and not state.limit:
+    is_cut_off = state.answered and state.stop == "max_tokens"
+    goes_on_too_long = is_cut_off and (state.repeats or state.continued >= CONTINUATIONS_MAX)
+    if (state.cut_off_in_a_row >= cut_off_max or goes_on_too_long) and not state.limit:
         return NoteLimit("output_tokens")
-    cut_off = state.stop == "max_tokens" and state.steps < limits.steps_max and not state.limit
-    if state.answered and not cut_off:
-        reply = f"{state.reply.strip()}\n\n{CUT_SHORT}".strip() if state.cut_off_in_a_row else state.reply
-        return Finish("limit" if state.limit else "done", reply)
+    goes_on = state.stop == "max_tokens" and state.steps < limits.steps_max and not state.limit
+    if state.answered and not goes_on:
+        reply = f"{state.reply.strip()}\n\n{CUT_SHORT}".strip() if is_cut_off else state.reply
+        return Finish(
+            "limit" if state.limit else "done", reply if not state.only_thought or is_cut_off else ONLY_THOUGHT
+        )
     if state.limit:
         return CallModel(tools=False)
     if state.steps >= limits.steps_max:

@@ -24,22 +24,18 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
+from shoal.providers.answers import AnswerContext, AnswerReader, CallParts, Finish, portable_call_id
 from shoal.providers.api_protocol import (
-    AnswerContext,
-    AnswerReader,
     ApiProtocol,
-    CallParts,
     EncodedMessage,
     EncodedRequest,
-    Finish,
     Images,
     JoinedMessages,
     encode,
     encode_call,
-    portable_call_id,
-    read_event,
 )
 from shoal.providers.arrange import MessageForm
+from shoal.providers.odd_json import raw_json
 from shoal.providers.quirks import Quirks
 
 VERSION = b"2026-10-21"
@@ -47,6 +43,7 @@ _MARK = b',"cache_control":{"type":"ephemeral"}}'
 _STOPS: dict[str, Finish] = {
     "end_turn": "end", "stop_sequence": "end", "pause_turn": "end", "max_tokens": "max_tokens",
     "tool_use": "tool_calls", "refusal": "refusal", "model_context_window_exceeded": "max_tokens",
+    "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "refusal",
 }  # fmt: skip
 
 
@@ -60,7 +57,7 @@ class _BlockDelta(msgspec.Struct):
 
 
 class _Block(msgspec.Struct):
-    type: str
+    type: str = ""
     text: str = ""
     thinking: str | None = ""
     signature: str | None = ""
@@ -82,17 +79,19 @@ class _AnthropicUsage(msgspec.Struct):
     output_tokens_details: _OutputDetails | None = None
 
 
-class _MessageStart(msgspec.Struct):
+class _Message(msgspec.Struct):
     model: str = ""
     usage: _AnthropicUsage | None = None
+    content: list[_Block] = []
+    stop_reason: str | None = None
 
 
 class _AnthropicEvent(msgspec.Struct):
-    type: str
-    index: int = 0
+    type: str = ""
+    index: int | None = None
     delta: _BlockDelta | None = None
     content_block: _Block | None = None
-    message: _MessageStart | None = None
+    message: _Message | None = None
     usage: _AnthropicUsage | None = None
 
 
@@ -116,7 +115,6 @@ class _AnthropicModels(msgspec.Struct):
     data: list[_AnthropicModel]
 
 
-_event_decoder = msgspec.json.Decoder(_AnthropicEvent)
 _blocks_decoder = msgspec.json.Decoder(list[_KeptBlock])
 _models_decoder = msgspec.json.Decoder(_AnthropicModels)
 
@@ -213,72 +211,99 @@ def _with_cache_marks(joined: JoinedMessages) -> list[bytes | bytearray]:
 class AnthropicReader(AnswerReader):
     """One answer's events."""
 
+    record = _AnthropicEvent
+    decoder = msgspec.json.Decoder(_AnthropicEvent)
+
     def __init__(self, context: AnswerContext) -> None:
         super().__init__(context)
         self._open: dict[int, CallParts] = {}
         self._kept: list[_KeptBlock] = []
         self._kept_at: dict[int, _KeptBlock] = {}
+        self._last = 0
         self._overflowed = False
 
-    def feed(self, data: bytes) -> None:
-        """Take in an event; a kind that is not known here says nothing."""
-        event = read_event(_event_decoder, data, ("usage", "message.usage"))
-        index = event.index
-        match event.type:
-            case "content_block_delta" if (delta := event.delta) is not None:
-                kept = self._kept_at.get(index)
-                if delta.text:
-                    self._say(index, delta.text)
-                elif delta.partial_json:
-                    if index in self._open:
-                        self._open[index].arguments.append(delta.partial_json)
-                elif delta.thinking:
-                    self.thoughts.append(delta.thinking)
-                    if kept is not None:
-                        kept.thinking = (kept.thinking or "") + delta.thinking
-                elif delta.signature and kept is not None:
-                    kept.signature = (kept.signature or "") + delta.signature
-            case "content_block_start" if (block := event.content_block) is not None:
-                match block.type:
-                    case "text":
-                        self._keep(index, _KeptBlock("text"))
-                        self._say(index, block.text)
-                    case "thinking":
-                        kept = _KeptBlock("thinking", thinking=block.thinking or "", signature=block.signature or "")
-                        self._keep(index, kept)
-                        if block.thinking:
-                            self.thoughts.append(block.thinking)
-                    case "redacted_thinking":
-                        self._keep(index, _KeptBlock("redacted_thinking", data=block.data))
-                    case "tool_use":
-                        self._keep(index, _KeptBlock("tool_use"))
-                        call = self._open[index] = CallParts(block.id, block.name)
-                        self.calls.append(call)
-                        whole = bytes(block.input).decode()
-                        if whole not in ("{}", "null", ""):
-                            call.arguments.append(whole)
-                    case _:
-                        pass
-            case "message_start":
-                if event.message is not None:
-                    self.model = event.message.model
-                    self._count(event.message.usage)
+    def take(self, event: _AnthropicEvent, data: bytes) -> None:
+        """A kind that is not known here says nothing."""
+        if not event.type and (failure := self.complaint_in(data)) is not None:
+            self.failure = failure
+            return
+        match event.type or _kind_of(event):
+            case "content_block_delta" if event.delta is not None:
+                self._add(self._last if event.index is None else event.index, event.delta)
+            case "content_block_start" if event.content_block is not None:
+                self._begin(self._last + 1 if event.index is None else event.index, event.content_block)
+            case "message_start" if event.message is not None:
+                self._take_message(event.message)
             case "message_delta":
-                if event.delta is not None and event.delta.stop_reason:
-                    self.stop = _STOPS.get(event.delta.stop_reason, "end")
-                    self._overflowed = event.delta.stop_reason == "model_context_window_exceeded"
+                if event.delta is not None:
+                    self._stop(event.delta.stop_reason)
                 self._count(event.usage)
             case "message_stop":
                 self.complete = True
+            case "message":  # the whole answer, in place of a stream
+                self._take_message(self.part(data, _Message))
+                self.complete = True
             case "error":
                 self.failure = self.failure_in(data)
-            case _:
+            case "ping":
                 pass
+            case _:
+                self.failure = self.complaint_in(data)
+
+    def _take_message(self, message: _Message) -> None:
+        self.model = message.model
+        self._count(message.usage)
+        for index, block in enumerate(message.content):
+            self._begin(index, block)
+        self._stop(message.stop_reason)
+
+    def _begin(self, index: int, block: _Block) -> None:
+        self._last = index
+        match block.type:
+            case "thinking":
+                kept = _KeptBlock("thinking", thinking=block.thinking or "", signature=block.signature or "")
+                self._keep(index, kept)
+                if block.thinking:
+                    self.think(block.thinking)
+            case "redacted_thinking":
+                self._keep(index, _KeptBlock("redacted_thinking", data=block.data))
+            case "tool_use":
+                self._keep(index, _KeptBlock("tool_use"))
+                before = self._open.get(index)
+                early = before.arguments if before is not None and not before.name else []
+                call = self._open[index] = CallParts(block.id, block.name, list(early))
+                self.calls.append(call)
+                whole = bytes(block.input).decode("utf-8", "replace")
+                if whole not in ("{}", "null", "", '""'):
+                    call.arguments.append(whole)
+            case "text":
+                self._keep(index, _KeptBlock("text"))
+                self._say(index, block.text)
+            case _:
+                self._say(index, block.text)
+
+    def _add(self, index: int, delta: _BlockDelta) -> None:
+        kept = self._kept_at.get(index)
+        if delta.text:
+            self._say(index, delta.text)
+        elif delta.partial_json:
+            self._open.setdefault(index, CallParts()).arguments.append(delta.partial_json)
+        elif delta.thinking:
+            self.think(delta.thinking)
+            if kept is not None:
+                kept.thinking = (kept.thinking or "") + delta.thinking
+        elif delta.signature and kept is not None:
+            kept.signature = (kept.signature or "") + delta.signature
+
+    def _stop(self, reason: str | None) -> None:
+        if reason:
+            self.stop = _STOPS.get(reason.lower(), "end")
+            self._overflowed = reason == "model_context_window_exceeded"
 
     def _say(self, index: int, text: str) -> None:
         if not text:
             return
-        self.texts.append(text)
+        self.say(text)
         kept = self._kept_at.get(index)
         if kept is not None:
             kept.chars += len(text)
@@ -307,7 +332,7 @@ class AnthropicReader(AnswerReader):
     def opaque(self) -> str:
         """The thinking, and where it stood between text and calls."""
         thinks = any(kept.type in ("thinking", "redacted_thinking") for kept in self._kept)
-        return encode(self._kept).decode() if thinks else ""
+        return raw_json(msgspec.to_builtins(self._kept)).decode() if thinks else ""
 
     def result(self) -> ModelDone | ModelFailed:
         """The answer; one that never began since the conversation fills the window is an overflow."""
@@ -316,3 +341,14 @@ class AnthropicReader(AnswerReader):
                 "context_overflow", f"The conversation fills {self.context.provider}'s whole context window."
             )
         return super().result()
+
+
+def _kind_of(event: _AnthropicEvent) -> str:
+    """The kind of an event that does not say it."""
+    if event.content_block is not None:
+        return "content_block_start"
+    if event.message is not None:
+        return "message_start"
+    if event.delta is None:
+        return ""
+    return "message_delta" if event.delta.stop_reason else "content_block_delta"

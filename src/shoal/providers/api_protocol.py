@@ -1,4 +1,4 @@
-"""What the API protocols share: requests as JSON bytes, grown at the end, and answers collected from streamed events.
+"""What the API protocols share: requests as JSON bytes, grown at the end; answers.py has the way back.
 
 Each thread's encoded messages are kept, so that a request of a long conversation costs a comparison of tuples, one
 copy, and its new messages. The messages of a dropped conversation are not kept alive by that. A conversation that
@@ -9,37 +9,30 @@ each message would take as much memory again.
 import base64
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 from weakref import ReferenceType, WeakSet, ref
 
 import msgspec
 
-from shoal.domain.ids import CallId
 from shoal.domain.images import image_head
 from shoal.domain.messages import (
     AssistantMessage,
     Image,
-    ModelDone,
-    ModelFailed,
     ModelInfo,
     ModelMessage,
     ModelRequest,
-    Opaque,
-    StopReason,
-    TextDelta,
-    ThinkingDelta,
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Usage,
     UserMessage,
 )
 from shoal.domain.regular_files import read_regular
-from shoal.domain.untrusted import UNREADABLE, decode_known
-from shoal.providers.arrange import MessageForm, arranged, nine_chars
+from shoal.domain.untrusted import UNREADABLE
+from shoal.providers.answers import AnswerContext, AnswerReader, portable_call_id
+from shoal.providers.arrange import MessageForm, arranged
 from shoal.providers.quirks import Quirks
 from shoal.providers.schema_dialects import SchemaDialect, narrowed
 
@@ -58,17 +51,11 @@ IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4
 Images are made to fit when they come (`tools/attachments.py`); this is for what conversations had before."""
 IMAGE_SIDE_MAX = 8000
 
-T = TypeVar("T")
-Finish: TypeAlias = StopReason | Literal[""]
 Images: TypeAlias = Mapping[str, bytes]
 """Images of new messages by path, base64; a path that is missing here could not be read."""
 
 _UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
-_CALL_ID_CHARS_MAX = 40
-"""OpenAI's Chat Completions take no longer one."""
 _CALL_NAME_CHARS_MAX = 64
-_NO_NUMBERS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|-?\b(?:NaN|Infinity)\b', re.DOTALL)
-"""Strings of a JSON document, and what some servers write in it that is no JSON."""
 
 encode = msgspec.json.Encoder().encode
 _arguments_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -167,7 +154,7 @@ class ApiProtocol:
         """The request's body around its messages."""
         raise NotImplementedError
 
-    def reader(self, context: "AnswerContext") -> "AnswerReader":
+    def reader(self, context: AnswerContext) -> AnswerReader:
         raise NotImplementedError
 
     def models(self, body: bytes) -> list[ModelInfo]:
@@ -348,15 +335,6 @@ def load_images(images: Iterable[Image]) -> dict[str, bytes]:
     return loaded
 
 
-def portable_call_id(call_id: str) -> str:
-    """A call id in the alphabet and length that most providers take, for calls that another provider named. A long one
-    ends in its digest, as ids often differ at their end alone."""
-    portable = _UNSAFE_ID.sub("_", call_id)
-    if len(portable) <= _CALL_ID_CHARS_MAX:
-        return portable
-    return f"{portable[: _CALL_ID_CHARS_MAX - 10]}_{nine_chars(call_id)}"
-
-
 def portable_call_name(name: str) -> str:
     """The name of a call in the same alphabet: what a model called may be no name of a tool, or none at all."""
     return _UNSAFE_ID.sub("_", name)[:_CALL_NAME_CHARS_MAX] or "_"
@@ -375,121 +353,3 @@ def arguments_object(arguments: str) -> bytes:
     except UNREADABLE:
         return b'{"malformed":' + encode(arguments) + b"}"
     return arguments.encode()
-
-
-# ---- answers ----
-
-
-def read_event(decoder: msgspec.json.Decoder[T], data: bytes, usage: str | tuple[str, ...]) -> T:
-    """One event of a stream. What stands below `usage` may have any form, and NaN is null: neither costs an answer, of
-    which nothing else may be missing. Raises UNREADABLE."""
-    try:
-        return decoder.decode(data)
-    except msgspec.ValidationError:
-        pass
-    except msgspec.DecodeError:
-        data = _NO_NUMBERS.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", data)
-    event, odd = decode_known(data, decoder.type)
-    if any(not name.startswith(usage) for name in odd):
-        raise msgspec.ValidationError(f"of another form: {', '.join(odd)}")
-    return event
-
-
-class AnswerContext(msgspec.Struct, frozen=True):
-    """What a reader needs to know of the request; `call_ids` are taken already, `new_id` gives others. With
-    `reasoning_back`, the text of the reasoning is sent back as well."""
-
-    provider: str
-    opaque_kind: str
-    call_ids: Set[str]
-    new_id: Callable[[], str]
-    reasoning_back: bool = False
-
-
-class CallParts(msgspec.Struct, eq=False):
-    """A tool call while its pieces arrive."""
-
-    id: str = ""
-    name: str = ""
-    arguments: list[str] = []
-
-
-class AnswerReader:
-    """Collects one answer from a stream's events. `complete` turns true with the protocol's own last event."""
-
-    def __init__(self, context: AnswerContext) -> None:
-        self.context = context
-        self.complete = False
-        self.failure: ModelFailed | None = None
-        self.texts: list[str] = []
-        self.thoughts: list[str] = []
-        self.calls: list[CallParts] = []
-        self.stop: Finish = ""
-        self.usage = Usage()
-        self.model = ""
-        self._texts_shown = 0
-        self._thoughts_shown = 0
-
-    def feed(self, data: bytes) -> None:
-        """Take in the data of one event. Raises msgspec.DecodeError for anything but the protocol's JSON."""
-        raise NotImplementedError
-
-    def opaque(self) -> str:
-        """JSON that the provider wants back with this message; empty for none."""
-        return ""
-
-    def failure_in(self, data: bytes) -> ModelFailed:
-        """The failure that an error object in the stream means."""
-        from shoal.providers.failures import failure_in_stream
-
-        return failure_in_stream(data, self.context.provider)
-
-    def complaint_in(self, data: bytes) -> ModelFailed | None:
-        """The failure, where an event without a part of an answer tells of an error in another form."""
-        from shoal.providers.failures import is_complaint
-
-        return self.failure_in(data) if is_complaint(data) else None
-
-    @property
-    def pieces(self) -> int:
-        """How many pieces of an answer have come, so that it can be told from a connection that is only kept open."""
-        return len(self.texts) + len(self.thoughts) + sum(1 + len(call.arguments) for call in self.calls)
-
-    def deltas(self) -> Sequence[TextDelta | ThinkingDelta]:
-        """What came since the last time, joined."""
-        out: list[TextDelta | ThinkingDelta] = []
-        if len(self.thoughts) > self._thoughts_shown:
-            out.append(ThinkingDelta("".join(self.thoughts[self._thoughts_shown :])))
-            self._thoughts_shown = len(self.thoughts)
-        if len(self.texts) > self._texts_shown:
-            out.append(TextDelta("".join(self.texts[self._texts_shown :])))
-            self._texts_shown = len(self.texts)
-        return out
-
-    def result(self) -> ModelDone | ModelFailed:
-        """The answer, once the stream has ended. A call gets a new id where it has none, or one that is taken in the
-        form in which it is sent back; arguments that never came are an empty object."""
-        if self.failure is not None:
-            return self.failure
-        provider = self.context.provider
-        text = "".join(self.texts)
-        calls: list[ToolCall] = []
-        seen: set[str] = set()
-        for call in self.calls:
-            sent = portable_call_id(call.id)
-            if not sent or sent in seen or sent in self.context.call_ids:
-                call.id = sent = f"call_{self.context.new_id()}"
-            seen.add(sent)
-            calls.append(ToolCall(CallId(call.id), call.name, "".join(call.arguments) or "{}"))
-        if not self.stop and not (self.complete and (text or calls or self.thoughts)):
-            return ModelFailed("dropped", f"The connection to {provider} ended before the answer was complete.")
-        if self.stop == "refusal" and not text and not calls:
-            return ModelFailed("content_filter", f"{provider} declined to answer under its content policy.")
-        stop: StopReason = self.stop or "end"
-        if calls and stop == "end":
-            stop = "tool_calls"
-        elif stop == "tool_calls" and not calls:
-            stop = "end"
-        kept = self.opaque()
-        message = AssistantMessage(text, tuple(calls), Opaque(self.context.opaque_kind, kept) if kept else None)
-        return ModelDone(message, stop, self.usage, "".join(self.thoughts), self.model)

@@ -15,23 +15,19 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
+from shoal.providers.answers import AnswerContext, AnswerReader, CallParts, Finish, portable_call_id
 from shoal.providers.api_protocol import (
-    AnswerContext,
-    AnswerReader,
     ApiProtocol,
-    CallParts,
     EncodedMessage,
     EncodedRequest,
-    Finish,
     Images,
     JoinedMessages,
     encode,
     encode_call,
-    portable_call_id,
     portable_call_name,
-    read_event,
 )
 from shoal.providers.arrange import MessageForm
+from shoal.providers.odd_json import raw_json
 
 _NO_CALLS = b',"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}'
 NO_SIGNATURE = b'"skip_thought_signature_validator"'
@@ -40,13 +36,15 @@ _FINISH: dict[str, Finish] = {
     "STOP": "end", "MAX_TOKENS": "max_tokens", "CONTINUATION": "max_tokens", "SAFETY": "refusal",
     "RECITATION": "refusal", "BLOCKLIST": "refusal", "PROHIBITED_CONTENT": "refusal", "SPII": "refusal",
     "IMAGE_SAFETY": "refusal", "LANGUAGE": "refusal", "MODEL_ARMOR": "refusal", "ESCALATION": "refusal",
+    "LENGTH": "max_tokens",
 }  # fmt: skip
+_UNSPECIFIED = "FINISH_REASON_UNSPECIFIED"
 _BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE", "OTHER"})
 """Ends for which trying again may help."""
 
 
 class _FunctionCall(msgspec.Struct):
-    name: str
+    name: str = ""
     args: msgspec.Raw = msgspec.Raw(b"{}")
     id: str | None = None
 
@@ -82,6 +80,7 @@ class _PromptFeedback(msgspec.Struct, rename="camel"):
 
 
 _NOTHING = msgspec.Raw(b"")
+_NO_ERRORS = frozenset({b"", b"null", b"false", b"0", b'""', b"{}", b"[]"})
 
 
 class _GeminiChunk(msgspec.Struct, rename="camel"):
@@ -110,7 +109,6 @@ class _GeminiModels(msgspec.Struct):
     models: list[_GeminiModel] = []
 
 
-_chunk_decoder = msgspec.json.Decoder(_GeminiChunk)
 _signatures_decoder = msgspec.json.Decoder(_KeptSignatures)
 _models_decoder = msgspec.json.Decoder(_GeminiModels)
 
@@ -187,7 +185,10 @@ def _signature(signature: str) -> bytes:
 
 
 class GeminiReader(AnswerReader):
-    """One answer's chunks."""
+    """One answer's chunks. No event ends a stream here; the connection's end does."""
+
+    record = _GeminiChunk
+    decoder = msgspec.json.Decoder(_GeminiChunk)
 
     def __init__(self, context: AnswerContext) -> None:
         super().__init__(context)
@@ -195,45 +196,45 @@ class GeminiReader(AnswerReader):
         self._call_signatures: list[str] = []
         self._broken = ""
 
-    def feed(self, data: bytes) -> None:
-        """Take in a chunk. There is no event that ends a stream here; the connection's end does."""
-        chunk = read_event(_chunk_decoder, data, "usageMetadata")
-        if chunk.error is not _NOTHING and bytes(chunk.error) != b"null":
-            self.failure = self.failure_in(data)
-            return
-        if chunk.candidates is None and chunk.usage_metadata is None:
+    def take(self, event: _GeminiChunk, data: bytes) -> None:
+        if event.candidates is None and event.usage_metadata is None:
             self.failure = self.complaint_in(data)
-        if chunk.candidates:
-            candidate = chunk.candidates[0]
+        if event.candidates:
+            candidate = event.candidates[0]
             for part in (candidate.content.parts if candidate.content is not None else None) or ():
                 if (call := part.function_call) is not None:
-                    arguments = bytes(call.args).decode()
+                    arguments = bytes(call.args).decode("utf-8", "replace")
                     self.calls.append(CallParts(call.id or "", call.name, ["{}" if arguments == "null" else arguments]))
                     self._call_signatures.append(part.thought_signature or "")
                     continue
-                if part.text:
-                    (self.thoughts if part.thought else self.texts).append(part.text)
+                if part.text and part.thought:
+                    self.think(part.text)
+                elif part.text:
+                    self.say(part.text)
                 if part.thought_signature and not part.thought:
                     self._text_signature = part.thought_signature
-            if reason := candidate.finish_reason:
+            if candidate.finish_reason and (reason := candidate.finish_reason.upper()) != _UNSPECIFIED:
                 if reason in _BROKEN:
                     self._broken = f"{reason} {candidate.finish_message or ''}".strip()
                 self.stop = _FINISH.get(reason, "end")
-        if (usage := chunk.usage_metadata) is not None:
+        if (usage := event.usage_metadata) is not None:
             thoughts = usage.thoughts_token_count or 0  # counted beside the answer, and output all the same
             asked = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
             said = (usage.candidates_token_count or 0) + thoughts
             self.usage = Usage(asked, said, usage.cached_content_token_count or 0, 0, thoughts)
-        if (feedback := chunk.prompt_feedback) is not None and feedback.block_reason:
+        if (feedback := event.prompt_feedback) is not None and feedback.block_reason:
             reason = feedback.block_reason_message or feedback.block_reason
             words = f"{self.context.provider} blocked the prompt under its policy: {reason}."
             self.failure = ModelFailed("content_filter", words)
-        if not self.model and chunk.model_version:
-            self.model = chunk.model_version
+        if event.error is not _NOTHING and bytes(event.error) not in _NO_ERRORS:
+            self.failure = self.failure_in(data)
+        if not self.model and event.model_version:
+            self.model = event.model_version
 
     def opaque(self) -> str:
         signed = self._text_signature or any(self._call_signatures)
-        return encode(_KeptSignatures(self._text_signature, self._call_signatures)).decode() if signed else ""
+        kept = _KeptSignatures(self._text_signature, self._call_signatures)
+        return raw_json(msgspec.to_builtins(kept)).decode() if signed else ""
 
     def result(self) -> ModelDone | ModelFailed:
         """The answer; one that is nothing but a broken call is a failure that may pass."""

@@ -28,6 +28,8 @@ BODY_BYTES_MAX = 32 * 1024 * 1024
 """Longest whole (not streamed) response that is read; the rest is dropped."""
 CONNECTIONS_MAX = 1000
 """Calls at once to one provider; more wait for a connection."""
+UNPACKED_BYTES_MAX = 65_536
+"""Longest piece that comes of unpacking at once."""
 BODY_SECONDS_MAX = 60.0
 """Longest time to read a whole response; what has not arrived by then is left out."""
 CONNECT_SECONDS = 10.0
@@ -88,20 +90,49 @@ class HttpClient(Protocol):
         ...
 
 
-def compressed(response: HttpResponse) -> bool:
-    """Whether the body is compressed, though no request allows it."""
-    return response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
+_PLAIN = ("", "identity")
+_PACKED = ("gzip", "x-gzip", "deflate")
+
+
+def _encoding(response: HttpResponse) -> str:
+    return response.headers.get("content-encoding", "").strip().lower()
+
+
+def readable(response: HttpResponse) -> bool:
+    """Whether the body is plain, or compressed in a way that can be undone; no request allows any."""
+    return _encoding(response) in (*_PLAIN, *_PACKED)
+
+
+async def decoded(response: HttpResponse) -> AsyncGenerator[bytes]:
+    """The body's bytes as they arrive, plain. Raises HttpFailed."""
+    async with contextlib.aclosing(response.chunks()) as chunks:
+        if _encoding(response) in _PLAIN:
+            async for chunk in chunks:
+                yield chunk
+            return
+        import zlib  # seldom needed
+
+        unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        try:
+            async for chunk in chunks:
+                data = unpack.decompress(chunk, UNPACKED_BYTES_MAX)
+                yield data
+                while unpack.unconsumed_tail:
+                    yield unpack.decompress(unpack.unconsumed_tail, UNPACKED_BYTES_MAX)
+            yield unpack.flush()
+        except zlib.error as error:
+            raise HttpFailed("dropped", "The answer is compressed, and broken.") from error
 
 
 async def read_whole(response: HttpResponse) -> bytes:
-    """The whole body, at most BODY_BYTES_MAX and what comes in BODY_SECONDS_MAX; of a compressed one nothing. Raises
-    HttpFailed. Closes the response."""
+    """The whole body, at most BODY_BYTES_MAX and what comes in BODY_SECONDS_MAX; of one that cannot be unpacked
+    nothing. Raises HttpFailed. Closes the response."""
     body = bytearray()
     try:
-        if compressed(response):
+        if not readable(response):
             return b""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(BODY_SECONDS_MAX), contextlib.aclosing(response.chunks()) as chunks:
+            async with asyncio.timeout(BODY_SECONDS_MAX), contextlib.aclosing(decoded(response)) as chunks:
                 async for chunk in chunks:
                     body += chunk
                     if len(body) > BODY_BYTES_MAX:

@@ -4,9 +4,10 @@ and a model that answers whole, with vectors or speech.
 
 import asyncio
 import contextlib
-import logging
 import math
+import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -20,13 +21,17 @@ from shoal.domain.messages import (
     ModelInfo,
     ModelMessage,
     ModelRequest,
+    TextDelta,
+    ThinkingDelta,
     ToolMessage,
 )
 from shoal.domain.secret import Secret
 from shoal.domain.untrusted import UNREADABLE
-from shoal.providers.api_protocol import AnswerContext, AnswerReader, ApiProtocol, Images, load_images
+from shoal.providers.answers import AnswerContext, AnswerReader
+from shoal.providers.api_protocol import ApiProtocol, Images, load_images
 from shoal.providers.arrange import images_of, reasoned
-from shoal.providers.http import HttpClient, HttpFailed, HttpResponse, compressed, read_whole
+from shoal.providers.http import HttpClient, HttpFailed, HttpResponse, decoded, read_whole, readable
+from shoal.providers.odd_json import JsonScan
 from shoal.providers.quirks import (
     Change,
     Changes,
@@ -37,8 +42,6 @@ from shoal.providers.quirks import (
     lesson,
     words_of,
 )
-
-_log = logging.getLogger(__name__)
 
 COMMAND_CACHE_SECONDS = 300.0
 """How long the output of a key command is used before it is run again; a 401 runs it again at once."""
@@ -68,6 +71,9 @@ HISTORY_REFUSED = (
     "{provider} refused this conversation as it was, so {model} now gets it without images and earlier reasoning."
 )
 """What is said in the chat, once, of what a model did not get."""
+STRAY_BYTES_MAX = 1_000
+_FIELD = re.compile(rb"(?::|event|data|id|retry)")
+"""How a line of an event stream begins."""
 
 
 class ApiKey:
@@ -140,20 +146,34 @@ class EventTooLarge(Exception):
 
 
 class EventParser:
-    """Server-sent events from bytes as they arrive: cut anywhere, any line ending, comments, data in several lines.
+    """The events of an answer from bytes as they arrive, whatever the content type says: server-sent events, cut
+    anywhere, with any line ending, comments, data in several lines; or JSON objects, one or many, in lines or a list.
 
-    Only `data` is kept: every provider repeats the event's name inside it. Source: the HTML standard's event stream
-    format.
+    Of server-sent events only `data` is kept: every provider repeats the event's name inside it. Source: the HTML
+    standard's event stream format. Beside it, lines of JSON without `data:` and events without an empty line between
+    them are taken, as some proxies send them.
     """
 
-    __slots__ = ("_data", "_rest")
+    __slots__ = ("_data", "_form", "_object_from", "_rest", "_scan", "stray")
 
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
+        self._form: Literal["", "events", "json"] = ""
+        self._scan = JsonScan()
+        self._object_from = -1
+        self.stray = b""
+        """The first bytes of what is neither."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events completed by this chunk, oldest first. Raises EventTooLarge."""
+        if self._form != "events":
+            chunk, self._rest = self._rest + chunk if self._form == "" else chunk, self._rest if self._form else b""
+            if self._form == "" and not self._begin(chunk):
+                self._rest = chunk
+                return []
+            if self._form == "json":
+                return self._feed_json(chunk)
         buffer = self._rest + chunk if self._rest else chunk
         held = b""
         if b"\r" in buffer:
@@ -161,20 +181,80 @@ class EventParser:
                 buffer, held = buffer[:-1], b"\r"  # its newline may follow
             buffer = buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = buffer.split(b"\n")
-        self._rest = lines.pop() + held
+        self._rest = lines.pop() + held if held else lines.pop()
         if len(self._rest) > EVENT_BYTES_MAX:
             raise EventTooLarge
         events: list[bytes] = []
         data = self._data
         for line in lines:
-            if line.startswith(b"data:"):
-                data.append(line[6:] if line[5:6] == b" " else line[5:])
-            elif not line and data:
-                events.append(data[0] if len(data) == 1 else b"\n".join(data))
-                data.clear()
+            if not line:
+                if len(data) == 1:
+                    events.append(data.pop())
+                elif data:
+                    self._end_event(events)
+            elif line.startswith(b"data:"):
+                content = line[6:] if line[5:6] == b" " else line[5:]
+                if data and content[:1] == b"{" and data[-1].rstrip()[-1:] == b"}":
+                    self._end_event(events)
+                data.append(content)
+            elif line[:1] in b'{}[]" \t' or _FIELD.match(line) is None:
+                self._feed_odd(line, events)
         if len(data) > 1 and sum(map(len, data)) > EVENT_BYTES_MAX:
             raise EventTooLarge
         return events
+
+    def _begin(self, chunk: bytes) -> bool:
+        """Find out the form by the first byte that says it."""
+        begun = chunk.lstrip(b"\xef\xbb\xbf \t\r\n")
+        if begun:
+            self._form = "json" if begun[:1] in b"{[" else "events"
+        return bool(begun)
+
+    def _end_event(self, events: list[bytes]) -> None:
+        events.append(b"\n".join(self._data))
+        self._data.clear()
+
+    def _feed_odd(self, line: bytes, events: list[bytes]) -> None:
+        """A line that no event stream has: an indented field, an object, or the rest of one in several lines."""
+        bare = line.strip(b"\xef\xbb\xbf \t")
+        if bare.startswith(b"data:"):
+            self._data.append(bare[5:].lstrip())
+            if bare[5:].strip()[:1] == b"{" and bare.endswith(b"}"):
+                self._end_event(events)
+        elif bare[:1] == b"{" and (not self._data or self._data[-1].rstrip()[-1:] == b"}"):
+            if self._data:
+                self._end_event(events)
+            self._data.append(bare)
+        elif self._data:
+            self._data.append(line)
+        elif len(self.stray) < STRAY_BYTES_MAX:
+            self.stray += bare[:STRAY_BYTES_MAX] + b" "
+
+    def _feed_json(self, chunk: bytes) -> list[bytes]:
+        """The objects that are complete."""
+        events: list[bytes] = []
+        buffer, at = self._rest + chunk, len(self._rest)
+        while True:
+            if self._object_from < 0:
+                start = buffer.find(b"{", at)
+                if start < 0:
+                    self._rest = b""
+                    return events
+                self._object_from, at, self._scan = start, start, JsonScan()
+            end = self._scan.feed(buffer, at)
+            if end < 0:
+                self._rest = buffer[self._object_from :]
+                self._object_from = 0
+                if len(self._rest) > EVENT_BYTES_MAX:
+                    raise EventTooLarge
+                return events
+            events.append(buffer[self._object_from : end])
+            self._object_from, at = -1, end
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the answer is JSON, and no event stream."""
+        return self._form == "json"
 
     @property
     def partial_bytes(self) -> int:
@@ -182,7 +262,13 @@ class EventParser:
         return len(self._rest) + sum(map(len, self._data))
 
     def finish(self) -> list[bytes]:
-        """The last event, if the server left out the empty line that ends it."""
+        """The last event, if the server left out the empty line that ends it, or its end is missing."""
+        if self._form == "json":
+            rest, self._rest = self._rest, b""
+            return [rest] if rest else []
+        if self._form == "":
+            rest, self._rest, self._form = self._rest, b"", "events"
+            return []
         return self.feed(b"\n\n") if self._rest or self._data else []
 
 
@@ -216,6 +302,7 @@ class HttpProvider:
         self._origin = f"{protocol.kind}:{name}:{address.partition('://')[2]}"
         self._seen_images: set[str] = set()
         self._toolless: dict[tuple[str, int], None] = {}
+        self._odd: set[str] = set()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Ask, and ask again where a refusal teaches how to; see quirks.py."""
@@ -314,28 +401,33 @@ class HttpProvider:
 
     async def _attempt(self, healing: "_Healing", asked_at: float) -> AsyncGenerator[ModelEvent]:
         """One request, and its answer as it comes."""
-        request = healing.request
         try:
-            response, call_ids = await self._send(healing, asked_at)
+            sent = await self._send(healing, asked_at)
         except HttpFailed as error:
             yield ModelFailed(error.kind, str(error), error.retry_after_seconds)
             return
         except ProviderRefused as error:
             yield ModelFailed("auth", str(error))
             return
-        if isinstance(response, ModelFailed):
-            yield response
+        if isinstance(sent, ModelFailed):
+            yield sent
             return
-        context = AnswerContext(
-            self.name,
-            healing.origin,
-            call_ids,
-            self._clock.new_id,
-            reasoning_back=bool(healing.quirks.reasoning_field),
-        )
+        response, context = sent
         reader = self._protocol.reader(context)
+        async for delta in self._read(response, reader, healing.request):
+            yield delta
+        result = reader.result()
+        healing.status = REFUSED_IN_STREAM if reader.failure is not None else response.status
+        for delta in reader.deltas():
+            yield delta
+        yield result
+
+    async def _read(
+        self, response: HttpResponse, reader: AnswerReader, request: ModelRequest
+    ) -> AsyncGenerator[TextDelta | ThinkingDelta]:
+        """Read the answer, giving what it says as it comes."""
         parser = EventParser()
-        chunks = response.chunks()
+        chunks = decoded(response)
         left = EVENT_BYTES_MAX + ANSWER_BYTES_PER_TOKEN * request.max_output_tokens
         pace = _Pace(self.name, self._silence_seconds * SILENCES_MAX)
         try:
@@ -344,6 +436,8 @@ class HttpProvider:
                 if left < 0:
                     raise EventTooLarge
                 self._feed(reader, events := parser.feed(chunk))
+                if parser.is_json and not reader.pieces and events and events[-1] != b"{}":
+                    reader.unknown = events[-1]
                 reader.failure = reader.failure or pace.failure(parser, reader, bool(events))
                 for delta in reader.deltas():
                     yield delta
@@ -353,17 +447,18 @@ class HttpProvider:
                 async with asyncio.timeout(DRAIN_SECONDS):
                     async for _ in chunks:
                         pass
+            is_whole = parser.is_json and not parser.partial_bytes
             self._feed(reader, parser.finish())
+            reader.complete = reader.complete or is_whole
         except HttpFailed as error:
+            self._feed(reader, parser.finish())
             reader.failure = reader.failure or ModelFailed(error.kind, str(error))
         except EventTooLarge:
             reader.failure = ModelFailed("too_large", f"{self.name} sent more than an answer can be.")
         finally:
             await chunks.aclose()
             await response.close()
-        for delta in reader.deltas():
-            yield delta
-        yield reader.result()
+        reader.unknown = reader.unknown or parser.stray
 
     async def models(self) -> list[ModelInfo]:
         try:
@@ -385,23 +480,30 @@ class HttpProvider:
     async def close(self) -> None:
         await self._http.close()
 
-    async def _send(self, healing: "_Healing", asked_at: float) -> tuple[HttpResponse | ModelFailed, set[str]]:
-        """Send the request, once more with a fresh key where that helps; returns also the call ids already in use."""
+    async def _send(self, healing: "_Healing", asked_at: float) -> tuple[HttpResponse, AnswerContext] | ModelFailed:
+        """Send the request, once more with a fresh key where that helps. Return also what a reader needs to know."""
         request, quirks, images = healing.request, healing.quirks, NO_IMAGES
         form = self._protocol.form(request, quirks, healing.origin)
         if new := self._protocol.conversations.new_images(request, form):
             images = await asyncio.to_thread(load_images, new)
         body = self._protocol.encode(request, quirks, images, healing.origin)
+        path = self._protocol.path(request.model)
         while True:
             key, headers = await self._headers()
-            response = await self._http.request(
-                "POST", self._protocol.path(request.model), headers, body.content, asked_at
-            )
-            media_type = response.headers.get("content-type", "")
-            is_packed = compressed(response)
-            if response.status == 200 and not is_packed and "json" not in media_type and "html" not in media_type:
-                return response, body.call_ids
-            from shoal.providers.failures import failure_in_document, failure_of
+            response = await self._http.request("POST", path, headers, body.content, asked_at)
+            is_page = "html" in response.headers.get("content-type", "")
+            if response.status == 200 and readable(response) and not is_page:
+                return response, AnswerContext(
+                    self.name,
+                    healing.origin,
+                    body.call_ids,
+                    self._clock.new_id,
+                    odd=self._odd,
+                    secrets=(key,),
+                    offers_tools=bool(request.tools) and quirks.tools and request.tool_choice == "auto",
+                    reasoning_back=bool(quirks.reasoning_field),
+                )
+            from shoal.providers.failures import failure_of
 
             content = await read_whole(response)
             if response.status == 401 and self._key.refreshable and not healing.fresh_key:
@@ -410,16 +512,11 @@ class HttpProvider:
                 continue
             healing.status, healing.words = response.status, words_of(content)
             if response.status != 200:
-                secrets = (key,)
-                failed = failure_of(response.status, content, response.headers, self.name, secrets, self._clock)
-            elif is_packed:
-                told = f"{self.name} sent its answer compressed, which it was not asked for. Check base_url."
-                failed = ModelFailed("dropped", told)
-            elif "html" in media_type:
-                failed = ModelFailed("dropped", f"{self.name} sent a web page, not an answer. Check base_url.")
-            else:
-                failed = failure_in_document(content, self.name, (key,))
-            return failed, set()
+                return failure_of(response.status, content, response.headers, self.name, (key,), self._clock)
+            if is_page:
+                return ModelFailed("dropped", f"{self.name} sent a web page, not an answer. Check base_url.")
+            message = f"{self.name} sent its answer compressed in a way that it was not asked for. Check base_url."
+            return ModelFailed("invalid_request", message)
 
     async def _headers(self) -> tuple[str, list[tuple[bytes, bytes]]]:
         key = await self._key.get()
@@ -430,21 +527,13 @@ class HttpProvider:
         for data in events:
             if reader.failure is not None or reader.complete:
                 return
-            try:
-                reader.feed(data)
-            except UNREADABLE as error:
-                if data.strip() == b"[DONE]":  # some servers end the stream of any protocol with it
-                    continue
-                _log.warning("provider sent an unreadable event", extra={"provider": self.name, "error": str(error)})
-                from shoal.providers.failures import redact
-
-                words = redact(data.decode("utf-8", "replace"))
-                told = f"{self.name} sent something that is not an answer: {words}"
-                reader.failure = reader.complaint_in(data) or ModelFailed("dropped", told)
+            reader.feed(data)
 
 
-REFUSES = frozenset({0, 200, 400, 422, 500})
-"""Statuses of a refusal that may be about the conversation, 0 for one inside a stream. A 404 is about the model."""
+REFUSED_IN_STREAM = 0
+REFUSES = frozenset({REFUSED_IN_STREAM, 400, 422, 500})
+"""Statuses of a refusal that may be about the conversation. A 404 is about the model; an answer in an unknown form
+under a 200 would come again in that form."""
 
 
 class _Healing:

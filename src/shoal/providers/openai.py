@@ -19,21 +19,22 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
-from shoal.domain.untrusted import decode_known
-from shoal.providers.api_protocol import (
+from shoal.providers.answers import (
     AnswerContext,
     AnswerReader,
-    ApiProtocol,
+    CallCollector,
     CallParts,
+    Finish,
+    portable_call_id,
+)
+from shoal.providers.api_protocol import (
+    ApiProtocol,
     EncodedMessage,
     EncodedRequest,
-    Finish,
     Images,
     JoinedMessages,
     encode,
     encode_call,
-    portable_call_id,
-    read_event,
 )
 from shoal.providers.arrange import MessageForm
 from shoal.providers.quirks import Quirks
@@ -42,10 +43,12 @@ from shoal.providers.quirks import Quirks
 
 _FINISH: dict[str, Finish] = {
     "stop": "end", "end_turn": "end", "eos": "end", "eos_token": "end", "stop_sequence": "end", "complete": "end",
-    "length": "max_tokens", "max_tokens": "max_tokens", "model_length": "max_tokens",
-    "tool_calls": "tool_calls", "function_call": "tool_calls", "tool_use": "tool_calls",
-    "content_filter": "refusal", "refusal": "refusal",
+    "length": "max_tokens", "max_tokens": "max_tokens", "model_length": "max_tokens", "max_output_tokens": "max_tokens",
+    "max_length": "max_tokens",
+    "tool_calls": "tool_calls", "function_call": "tool_calls", "tool_use": "tool_calls", "tool_call": "tool_calls",
+    "content_filter": "refusal", "refusal": "refusal", "safety": "refusal", "sensitive": "refusal",
 }  # fmt: skip
+"""Reasons to stop in small letters; an unknown one is an end."""
 _BROKEN = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource"})
 """Ends that the model did not choose; trying again may help."""
 
@@ -66,22 +69,33 @@ class _ChatFunction(msgspec.Struct):
 
 
 class _CallPiece(msgspec.Struct):
+    """A piece of a call; some servers leave `function` out and have its fields here."""
+
     index: int | None = None
     id: str | None = None
     function: _ChatFunction | None = None
+    name: str | None = None
+    arguments: str | dict[str, msgspec.Raw] | None = None
 
 
 class _ChatDelta(msgspec.Struct):
     content: str | list[_ChatContent] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_text: str | None = None
+    thinking: str | None = None
     reasoning_details: list[msgspec.Raw] | None = None
     refusal: str | None = None
     tool_calls: list[_CallPiece] | None = None
+    function_call: _ChatFunction | None = None
 
 
 class _ChatChoice(msgspec.Struct):
+    """`message` stands in place of `delta` in whole answers, `text` in the older completions."""
+
     delta: _ChatDelta | None = None
+    message: _ChatDelta | None = None
+    text: str | None = None
     finish_reason: str | None = None
 
 
@@ -103,6 +117,8 @@ class _ChatUsage(msgspec.Struct):
 
 
 _NOTHING = msgspec.Raw(b"")
+_NO_ERRORS = frozenset({b"", b"null", b"false", b"0", b'""', b"{}", b"[]"})
+"""An error field that tells of none."""
 
 
 class _ChatChunk(msgspec.Struct):
@@ -110,6 +126,7 @@ class _ChatChunk(msgspec.Struct):
     usage: _ChatUsage | None = None
     error: msgspec.Raw = _NOTHING
     model: str | None = None
+    object: str | None = None
 
 
 class _KeptReasoning(msgspec.Struct, omit_defaults=True):
@@ -145,7 +162,6 @@ class _OpenAiModels(msgspec.Struct):
 NO_WORDS = "(no words)"
 SIGNATURE = b',"extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}}'
 """What Gemini's servers take in the place of a call's signature, behind this API."""
-_chunk_decoder = msgspec.json.Decoder(_ChatChunk)
 _reasoning_decoder = msgspec.json.Decoder(_KeptReasoning)
 _models_decoder = msgspec.json.Decoder(_OpenAiModels)
 
@@ -239,76 +255,90 @@ class OpenAiChat(_OpenAi):
 class OpenAiReader(AnswerReader):
     """One answer's chunks."""
 
+    record = _ChatChunk
+    decoder = msgspec.json.Decoder(_ChatChunk)
+
     def __init__(self, context: AnswerContext) -> None:
         super().__init__(context)
-        self._open: dict[int, CallParts] = {}
+        self._pieces = CallCollector(self.calls)
         self._details: list[msgspec.Raw] = []
+        self._streams = False
 
-    def feed(self, data: bytes) -> None:
-        """Take in a chunk: text, thoughts, pieces of calls, the reason of the end, and the usage in whichever comes."""
-        if data.strip() == b"[DONE]":
-            self.complete = True
-            return
-        chunk = read_event(_chunk_decoder, data, "usage")
-        if chunk.choices:
-            choice = chunk.choices[0]
+    def take(self, event: _ChatChunk, data: bytes) -> None:
+        """Text, thoughts, pieces of calls, the reason of the end, and the usage in whichever chunk it comes."""
+        if event.choices:
+            choice = event.choices[0]
             if choice.delta is not None:
                 self._add(choice.delta)
-            reason = choice.finish_reason
-            if reason and self.stop != "refusal":
+            if choice.message is not None:
+                self._add_message(choice.message)
+                self.complete = self.complete or event.object == "chat.completion"
+            if choice.text:
+                self.say(choice.text)
+            if choice.finish_reason and self.stop != "refusal":
+                reason = choice.finish_reason.lower()
                 if reason in _BROKEN:
                     self.failure = self.failure_in(b'{"error":{"code":503}}')
                 else:
                     self.stop = _FINISH.get(reason, "end")
-        if (usage := chunk.usage) is not None:
+        if (usage := event.usage) is not None:
             inputs = usage.prompt_tokens_details or _InputTokens()
             outputs = usage.completion_tokens_details or _OutputTokens()
             asked, said = usage.prompt_tokens or 0, usage.completion_tokens or 0
             cached = inputs.cached_tokens or usage.prompt_cache_hit_tokens or 0
             self.usage = Usage(asked, said, cached, inputs.cache_write_tokens or 0, outputs.reasoning_tokens or 0)
-        if chunk.error is not _NOTHING and bytes(chunk.error) != b"null":
+        if event.error is not _NOTHING and bytes(event.error) not in _NO_ERRORS:
             self.failure = self.failure_in(data)
-        elif chunk.choices is None and chunk.usage is None:
+        elif event.choices is None and event.usage is None:
             self.failure = self.complaint_in(data)
-        if not self.model and chunk.model:
-            self.model = chunk.model
+        if not self.model and event.model:
+            self.model = event.model
 
     def _add(self, delta: _ChatDelta) -> None:
-        if delta.content:
-            if isinstance(delta.content, str):
-                self.texts.append(delta.content)
+        if content := delta.content:
+            self._streams = True
+            if isinstance(content, str):
+                self.say(content)
             else:
-                for part in delta.content:
+                for part in content:
                     if part.text:
-                        self.texts.append(part.text)
-                    self.thoughts.extend(thought.text for thought in part.thinking)
-        thought = delta.reasoning_content or delta.reasoning
+                        self.say(part.text)
+                    for thought in part.thinking:
+                        self.think(thought.text)
+        thought = delta.reasoning_content or delta.reasoning or delta.reasoning_text or delta.thinking
         if thought:
-            self.thoughts.append(thought)
+            self.think(thought)
         if delta.reasoning_details:
             self._details.extend(detail.copy() for detail in delta.reasoning_details)
         if delta.refusal:
-            self.texts.append(delta.refusal)
+            self.say(delta.refusal)
             self.stop = "refusal"
         for piece in delta.tool_calls or ():
-            function = piece.function or _ChatFunction()
-            # By index, but a new name under another id opens a new call all the same.
-            name = function.name or ""
-            if piece.index is None:
-                last = self.calls[-1] if self.calls else None
-                index = len(self.calls) - 1 if last is not None and not name else len(self.calls)
-            else:
-                index = piece.index
-            call = self._open.get(index)
-            is_other = call is not None and bool(name and piece.id and call.id and piece.id != call.id)
-            if call is None or is_other:
-                call = self._open[index] = CallParts(piece.id or "", name)
-                self.calls.append(call)
-            else:
-                call.id = call.id or piece.id or ""
-                call.name = call.name or name
-            if given := function.arguments:
-                call.arguments.append(given if isinstance(given, str) else encode(given).decode())
+            function = piece.function or _ChatFunction(piece.name, piece.arguments)
+            self._pieces.add(piece.index, piece.id or "", function.name or "", _whole(function.arguments))
+        if (function := delta.function_call) is not None:
+            self._pieces.add(None, "", function.name or "", _whole(function.arguments))
+
+    def _add_message(self, message: _ChatDelta) -> None:
+        """A whole message, or one of a server that sends its pieces as messages; of one that repeats what came
+        already, the rest."""
+        whole = message.content
+        if isinstance(whole, str) and whole:
+            said = "".join(self.texts)
+            if self._streams or (said and whole.startswith(said)):
+                whole = whole[len(said) :] if whole.startswith(said) else ""
+            message.content = whole
+        if self._streams:
+            message.tool_calls = message.tool_calls if not self.calls else None
+            message.refusal = None
+        if self.thoughts:
+            thoughts = "".join(self.thoughts)
+            for name in ("reasoning_content", "reasoning", "reasoning_text", "thinking"):
+                if (getattr(message, name) or "").startswith(thoughts):
+                    setattr(message, name, None)
+        streams = self._streams
+        self._add(message)
+        self._streams = streams
 
     def opaque(self) -> str:
         """Reasoning that some servers want back with the message it led to."""
@@ -326,7 +356,7 @@ class _ItemContent(msgspec.Struct):
 
 
 class _OutputItem(msgspec.Struct):
-    type: str
+    type: str = ""
     id: str | None = None
     call_id: str = ""
     name: str = ""
@@ -356,31 +386,26 @@ class _Response(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw(b"null")
     incomplete_details: _Incomplete | None = None
     usage: _ResponsesUsage | None = None
+    output: list[msgspec.Raw] | None = None
 
 
 class _ResponsesEvent(msgspec.Struct):
-    type: str
+    type: str = ""
     delta: str = ""
+    text: str = ""
+    refusal: str = ""
+    arguments: str | dict[str, msgspec.Raw] | None = None
+    part: _ItemContent | None = None
     output_index: int = 0
+    content_index: int = 0
+    item_id: str = ""
     item: msgspec.Raw = msgspec.Raw(b"null")
     response: _Response | None = None
-
-
-class _OtherEvent(msgspec.Struct):
-    type: str
-    output_index: int = 0
+    output: msgspec.Raw = _NOTHING
 
 
 _INCOMPLETE: dict[str | None, Finish] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
-_FAILED = frozenset({"response.failed", "error"})
-_SAYS = frozenset(
-    {
-        "response.output_text.delta", "response.refusal.delta", "response.function_call_arguments.delta",
-        "response.output_item.added", "response.output_item.done", "response.completed", "response.incomplete",
-        "response.done",
-    }
-)  # fmt: skip
-"""Events without which an answer would not be whole."""
+_FAILED = frozenset({"response.failed", "response.error", "error"})
 _CALL = b'{"type":"function_call","call_id":%b,"name":%b,"arguments":%b}'
 _SEARCH = b'{"type":"tool_search_call","execution":"client","call_id":%b,"status":"completed","arguments":%b}'
 _SEARCHED = b'{"type":"tool_search_output","execution":"client","call_id":%b,"status":"completed","tools":[%b]}'
@@ -390,8 +415,6 @@ _SEARCH_TOOL = (
     b'{"type":"string","description":"A tool\'s name, or words for what you want to do."}},"required":["find"],'
     b'"additionalProperties":false}}'
 )
-_event_decoder = msgspec.json.Decoder(_ResponsesEvent)
-_other_decoder = msgspec.json.Decoder(_OtherEvent)
 _encrypted_decoder = msgspec.json.Decoder(_KeptItem)
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -467,94 +490,140 @@ class OpenAiResponses(_OpenAi):
         return ResponsesReader(context)
 
 
-def _read_item(data: msgspec.Raw) -> _OutputItem:
-    """An item. Of kinds that say nothing here, other fields may have any form. Raises UNREADABLE."""
-    item, odd = decode_known(data, _OutputItem)
-    if odd and item.type in ("function_call", "message"):
-        raise msgspec.ValidationError(f"an item of another form: {', '.join(odd)}")
-    return item
-
-
 class ResponsesReader(AnswerReader):
-    """One answer's events."""
+    """One answer's events. What an event tells whole (`….done`, `response.completed`) counts where its pieces did not
+    come."""
+
+    record = _ResponsesEvent
+    decoder = msgspec.json.Decoder(_ResponsesEvent)
 
     def __init__(self, context: AnswerContext) -> None:
         super().__init__(context)
         self._reasoning: list[str] = []
-        self._open: dict[int, CallParts] = {}
-        self._spoken: set[int] = set()
+        self._open: dict[int | str, CallParts] = {}
+        self._said: dict[tuple[int, int], list[str]] = {}
 
-    def feed(self, data: bytes) -> None:
-        """Take in an event. A kind that is not known here, of whatever shape, says nothing."""
-        try:
-            event = read_event(_event_decoder, data, "response.usage")
-        except msgspec.ValidationError:
-            kind = _other_decoder.decode(data).type
-            if kind in _FAILED:
-                self.failure = self.failure_in(data)
-            elif kind in _SAYS:  # of an answer nothing may be missing
-                raise
-            return
+    def take(self, event: _ResponsesEvent, data: bytes) -> None:
+        """A kind that is not known here, of whatever shape, says nothing."""
         index = event.output_index
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
-                self._spoken.add(index)
-                self.texts.append(event.delta)
+                self._said.setdefault((index, event.content_index), []).append(event.delta)
+                self.say(event.delta)
                 self.stop = "refusal" if event.type == "response.refusal.delta" else self.stop
+            case "response.output_text.done" | "response.refusal.done":
+                self._say_rest(index, event.content_index, event.text or event.refusal)
+                self.stop = "refusal" if event.refusal else self.stop
+            case "response.content_part.done" if event.part is not None and event.part.type != "reasoning_text":
+                self._say_rest(index, event.content_index, event.part.text or event.part.refusal)
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self.thoughts.append(event.delta)
+                self.think(event.delta)
             case "response.reasoning_summary_part.added" if self.thoughts:
                 self.thoughts.append("\n\n")
             case "response.function_call_arguments.delta":
-                self._open.setdefault(index, CallParts()).arguments.append(event.delta)
+                self._call(event.item_id, index).arguments.append(event.delta)
+            case "response.function_call_arguments.done" if whole := _whole(event.arguments):
+                self._call(event.item_id, index).arguments = [whole]
             case "response.output_item.added":
-                item = _read_item(event.item)
+                item = self.part(event.item, _OutputItem)
                 if item.type == "function_call":
-                    call = self._open[index] = CallParts(item.call_id, item.name)
-                    self.calls.append(call)
+                    self._name(item, index, is_new=True)
             case "response.output_item.done":
-                item = _read_item(event.item)
-                match item.type:
-                    case "reasoning":
-                        self._reasoning.append(bytes(event.item).decode())
-                    case "function_call":
-                        call = self._open.get(index)
-                        if call is None:
-                            call = CallParts(item.call_id, item.name)
-                            self.calls.append(call)
-                        call.arguments = (
-                            [item.arguments] if isinstance(item.arguments, str) and item.arguments else call.arguments
-                        )
-                    case "tool_search_call" if item.call_id:
-                        asked = item.arguments if isinstance(item.arguments, str) else encode(item.arguments).decode()
-                        self.calls.append(CallParts(item.call_id, MORE_TOOLS, [asked]))
-                    case "message" if index not in self._spoken:
-                        self.texts.extend(part.text or part.refusal for part in item.content or ())
-                    case _:
-                        pass
-            case "response.completed" | "response.incomplete" | "response.done":
-                response = event.response or _Response()
-                self.complete = True
-                self.model = response.model or ""
-                if (usage := response.usage) is not None:
-                    inputs = usage.input_tokens_details or _InputTokens()
-                    outputs = usage.output_tokens_details or _OutputTokens()
-                    cached, written = inputs.cached_tokens or 0, inputs.cache_write_tokens or 0
-                    thought = outputs.reasoning_tokens or 0
-                    self.usage = Usage(usage.input_tokens, usage.output_tokens, cached, written, thought)
-                reason = response.incomplete_details.reason if response.incomplete_details is not None else None
-                if reason in _INCOMPLETE:
-                    self.stop = _INCOMPLETE[reason]
-                elif not self.stop:
-                    self.stop = "end"
+                self._take_item(event.item, index)
+            case "response.completed" | "response.incomplete" | "response.done" | "response.cancelled":
+                self._finish(event.response or _Response())
             case kind if kind in _FAILED:
                 error = bytes(event.response.error) if event.response is not None else b"null"
-                self.failure = self.failure_in(data if error == b"null" else b'{"error":' + error + b"}")
+                self.failure = self.failure_in(data if error in _NO_ERRORS else b'{"error":' + error + b"}")
+            case "" if bytes(event.output)[:1] == b"[":  # the whole response, in place of a stream
+                self._finish(self.part(data, _Response))
             case kind if not kind.startswith("response."):
                 self.failure = self.complaint_in(data)
             case _:
                 pass
 
+    def _take_item(self, raw: msgspec.Raw, index: int) -> None:
+        item = self.part(raw, _OutputItem)
+        match item.type:
+            case "reasoning" if (kept := bytes(raw).decode("utf-8", "replace")) not in self._reasoning:
+                if self.complete and self._reasoning:
+                    return
+                self._reasoning.append(kept)
+                if not self.thoughts:
+                    for part in (*(item.summary or ()), *(item.content or ())):
+                        self.think(part.text)
+            case "function_call":
+                call = self._name(item, index)
+                if whole := _whole(item.arguments):
+                    call.arguments = [whole]
+            case "tool_search_call" if item.call_id and all(call.id != item.call_id for call in self.calls):
+                self.calls.append(CallParts(item.call_id, MORE_TOOLS, [_whole(item.arguments) or "{}"]))
+            case "message":
+                for place, part in enumerate(item.content or ()):
+                    self._say_rest(index, place, part.text or part.refusal)
+            case _:
+                pass
+
+    def _finish(self, response: _Response) -> None:
+        self.complete = True
+        for index, item in enumerate(response.output or ()):
+            self._take_item(item, index)
+        if bytes(response.error) not in _NO_ERRORS:
+            self.failure = self.failure_in(b'{"error":' + bytes(response.error) + b"}")
+        self.model = response.model or ""
+        if (usage := response.usage) is not None:
+            inputs = usage.input_tokens_details or _InputTokens()
+            outputs = usage.output_tokens_details or _OutputTokens()
+            cached, written = inputs.cached_tokens or 0, inputs.cache_write_tokens or 0
+            thought = outputs.reasoning_tokens or 0
+            self.usage = Usage(usage.input_tokens, usage.output_tokens, cached, written, thought)
+        reason = response.incomplete_details.reason if response.incomplete_details is not None else None
+        if reason in _INCOMPLETE:
+            self.stop = _INCOMPLETE[reason]
+        elif not self.stop:
+            self.stop = "end"
+
+    def _say_rest(self, index: int, place: int, whole: str) -> None:
+        """What of a whole text has not come in pieces, wherever these were said to belong."""
+        said = self._said.setdefault((index, place), [])
+        before = "".join(said)
+        if not before and any("".join(other) == whole for other in self._said.values()):
+            return
+        if whole.startswith(before) and (rest := whole[len(before) :]):
+            said.append(rest)
+            self.say(rest)
+
+    def _call(self, item_id: str, index: int) -> CallParts:
+        """The call that a piece is of; its name may come later."""
+        call = self._open.get(item_id) if item_id else None
+        if call is None and (call := self._open.get(index)) is None:
+            call = CallParts()
+            self.calls.append(call)
+        self._open[index] = self._open[item_id or index] = call
+        return call
+
+    def _name(self, item: _OutputItem, index: int, *, is_new: bool = False) -> CallParts:
+        """The call of an item."""
+        call = self._open.get(index)
+        if call is None or (call.id and item.call_id and call.id != item.call_id):
+            call = self._open.get(item.id or index)
+            if call is not None and call.id and item.call_id and call.id != item.call_id:
+                call = None
+        if call is not None and is_new and call.name:
+            call = None
+        if call is None and self.complete and item.call_id:
+            call = next((one for one in self.calls if one.id == item.call_id), None)
+        if call is None:
+            call = CallParts()
+            self.calls.append(call)
+        call.id, call.name = call.id or item.call_id, call.name or item.name
+        self._open[index] = self._open[item.id or index] = call
+        return call
+
     def opaque(self) -> str:
         """The reasoning items as they came."""
         return "[" + ",".join(self._reasoning) + "]" if self._reasoning else ""
+
+
+def _whole(arguments: str | dict[str, msgspec.Raw] | None) -> str:
+    return arguments if isinstance(arguments, str) else encode(arguments).decode() if arguments is not None else ""

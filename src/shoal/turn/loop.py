@@ -59,10 +59,22 @@ from shoal.domain.messages import RETRYABLE, SILENT, FailureKind, ModelDone, Mod
 from shoal.domain.ports import Models, Route
 from shoal.domain.records import AdmittedCalls, AuditEntry, Commit, NewPost, Spend, Step
 from shoal.domain.settings import TurnsSettings
-from shoal.domain.turnstate import FALLBACK, LEFT_OUT, CallModel, Finish, NoteLimit, RunCalls, TurnState, next_move
+from shoal.domain.turnstate import (
+    BROKE_OFF,
+    FALLBACK,
+    LEFT_OUT,
+    ONLY_THOUGHT,
+    CallModel,
+    Finish,
+    NoteLimit,
+    RunCalls,
+    TurnState,
+    joined_reply,
+    next_move,
+)
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, MustAsk, Refused
-from shoal.tools.offer import unwrapped
+from shoal.tools.mending import mended
 from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
 from shoal.turn.spending import Charge, Spending, charge_of
@@ -130,13 +142,14 @@ TurnOutcome = Literal["finished", "parked"]
 
 class ModelStep(msgspec.Struct, frozen=True):
     """What came of asking the models. `instead` says, where another model than the first answered, why; `notes` what
-    that one did not get."""
+    that one did not get; `broke_off` what to add for a person to an answer that was never completed."""
 
     outcome: AssistantSaid | Failed | LimitReached | RetryScheduled
     timing: Step
     spend: Spend | None = None
     instead: str = ""
     notes: tuple[str, ...] = ()
+    broke_off: str = ""
 
 
 class TurnLoop(msgspec.Struct, frozen=True, eq=False):
@@ -190,7 +203,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     details = {
                         "steps": "1 step" if limits.steps_max == 1 else f"{limits.steps_max} steps",
                         "tool_errors": f"{limits.tool_errors_in_a_row_max} tool errors in a row",
-                        "output_tokens": f"{view.open.cut_off_in_a_row} answers in a row cut off at max_output_tokens",
+                        "output_tokens": f"{max(view.open.cut_off_in_a_row, view.open.continued + 1)} answers in a row"
+                        " cut off at max_output_tokens",
                     }
                     await view.commit(LimitReached(limit, details[limit]))
                 case Finish():
@@ -244,7 +258,11 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         elif outcome.tool_calls:
             await self._begin_calls(run, outcome, step.spend, steps)
         else:
-            text = state.reply + outcome.text if state.answered and state.stop == "max_tokens" else outcome.text
+            continues = state.answered and state.stop == "max_tokens"
+            text = joined_reply(state.reply, outcome.text) if continues else outcome.text
+            if not text.strip() and outcome.thinking.strip():
+                text = ONLY_THOUGHT
+            text = f"{text.rstrip()}\n\n{step.broke_off}" if step.broke_off else text
             answer = Finish("limit" if state.limit else "done", text)
             await self._finish(run, answer, outcome, spend=step.spend, steps=steps)
 
@@ -284,7 +302,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 for call in outcome.message.tool_calls if tools else ():  # each id is unique in the turn
                     call_id = call.id if call.id and call.id not in known else CallId(f"call_{self.clock.new_id()}")
                     known.add(call_id)
-                    calls.append(unwrapped(ToolCall(call_id, call.name, call.arguments)))
+                    written = ToolCall(call_id, call.name, call.arguments)
+                    is_whole = outcome.stop != "max_tokens"  # one that was cut off is refused as it stands
+                    calls.append(mended(written, self.executor.registry, agent.tools) if is_whole else written)
                 said = AssistantSaid(
                     text=outcome.message.text,
                     tool_calls=tuple(calls),
@@ -305,6 +325,11 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             if outcome.kind not in HELPED_BY_ANOTHER_MODEL:
                 break
         await self.spending.release(charge_of(run, agent.model))
+        partial = max(failures, key=lambda failure: len(failure.partial.strip()))
+        if partial.partial.strip():  # what has arrived and been paid for is not lost
+            said = AssistantSaid(partial.partial, tainted_by=run.view.tainted_by, asked=run.asked, model=agent.model)
+            log.warning("answer broke off", extra={"kind": partial.kind, "why": self.context.clean(partial.message)})
+            return ModelStep(said, step("model broke off"), broke_off=BROKE_OFF)
         last = failures[-1]
         failed = Failed(last.kind, apology, self.context.clean(last.message))
         return ModelStep(self._schedule_retry(run, failures) or failed, step("model failed"))

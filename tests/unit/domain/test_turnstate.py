@@ -28,6 +28,7 @@ from shoal.domain.settings import TurnsSettings
 from shoal.domain.turnstate import (
     CUT_SHORT,
     FALLBACK,
+    ONLY_THOUGHT,
     CallModel,
     Finish,
     Move,
@@ -43,9 +44,14 @@ OPEN = (TurnStarted("main", "demo"), UserSaid("hi", PERSON))
 ASKED = AssistantSaid("let me see", calls("a", "b"), "tool_calls")
 BLANK = AssistantSaid(" \n", stop="max_tokens", thinking="hm")
 HALF = AssistantSaid("half", stop="max_tokens")
+LONG = "The tide comes in twice a day"
 CUT_CALL = AssistantSaid("so", calls("a"), "max_tokens")
 NEXT = AssistantSaid("", calls("c"), "tool_calls")
 STEERED = Steered("try this", PERSON)
+
+
+def cut(text: str) -> AssistantSaid:
+    return AssistantSaid(text, stop="max_tokens")
 
 
 def after(*data: EventData) -> Move | None:
@@ -93,7 +99,12 @@ def not_run(call: str) -> EventData:
         ((BLANK, HALF), CallModel(tools=True)),
         ((BLANK, BLANK, STEERED), CallModel(tools=True)),
         ((BLANK, STEERED, BLANK), CallModel(tools=True)),
-        ((HALF, HALF, BLANK), Finish("done", f"halfhalf\n\n{CUT_SHORT}")),
+        ((HALF, cut("way"), BLANK), Finish("done", f"halfway\n\n{CUT_SHORT}")),
+        ((HALF, HALF), NoteLimit("output_tokens")),
+        ((HALF, HALF, LimitReached("output_tokens")), Finish("limit", f"half\n\n{CUT_SHORT}")),
+        ((cut(LONG), cut(f"{LONG} and more")), CallModel(tools=True)),
+        ((cut(LONG), AssistantSaid(f"{LONG} and more")), Finish("done", f"{LONG} and more")),
+        ((AssistantSaid("", thinking="hm"),), Finish("done", ONLY_THOUGHT)),
         ((CUT_CALL, not_run("a")), CallModel(tools=True)),
         ((CUT_CALL, not_run("a"), AssistantSaid("whole")), Finish("done", "whole")),
         ((CUT_CALL, not_run("a"), CUT_CALL), NoteLimit("output_tokens")),
@@ -171,8 +182,17 @@ def test_the_step_limit_is_met_after_as_many_steps() -> None:
 
 
 def test_a_cut_off_answer_at_the_step_limit_is_taken_as_it_is() -> None:
-    cut = AssistantSaid("x", stop="max_tokens")
-    assert after(cut, cut, cut) == Finish("done", "xxx")
+    assert after(cut("x"), cut("y"), cut("z")) == Finish("done", f"xyz\n\n{CUT_SHORT}")
+
+
+def test_an_answer_may_be_continued_three_times() -> None:
+    limits = TurnsSettings(steps_max=50)
+    said: list[EventData] = [cut(f"part {number}, ") for number in range(4)]
+    states = [state_after(TurnId("t1"), number(*OPEN, *said[:count])) for count in range(1, 5)]
+    moves = [next_move(state, limits) for state in states]
+    assert moves == [CallModel(tools=True)] * 3 + [NoteLimit("output_tokens")]
+    over = state_after(TurnId("t1"), number(*OPEN, *said, LimitReached("output_tokens")))
+    assert next_move(over, limits) == Finish("limit", f"part 0, part 1, part 2, part 3,\n\n{CUT_SHORT}")
 
 
 @given(journals())

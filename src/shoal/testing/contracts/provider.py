@@ -423,12 +423,12 @@ class HttpProviderContract(ProviderContract):
         failed = await failure(stage.provider, request(UserMessage("hi")))
         assert failed.kind == "dropped"
 
-    async def test_half_a_character_is_no_answer(self, stage: Stage) -> None:
-        """A lone surrogate can be written nowhere: not stored, not shown, not sent back."""
+    async def test_half_a_character_costs_no_answer(self, stage: Stage) -> None:
+        """A lone surrogate can be written nowhere: a replacement character stands for it."""
         whole = b"".join(frames_of(self.kind, Reply("one two")))
         stage.fake.add(Recorded((whole.replace(b"one", b"\\ud83d"),)))
-        failed = await failure(stage.provider, request(UserMessage("hi")))
-        assert failed.kind == "dropped"
+        done = await answer(stage.provider, request(UserMessage("hi")))
+        assert done.message.text.startswith("\ufffd")
 
     async def test_half_a_body_is_told_from_one_that_is_no_stream(self, stage: Stage) -> None:
         """The first may pass, the second is a wrong address."""

@@ -1,0 +1,313 @@
+"""Calls as models write them: names and arguments put right where only one reading makes sense.
+
+Done once, as an answer comes in, so that journal, rules, approvals and the tool itself see the same call. What stays
+ambiguous (two near names, wrong types, a key that may change what is meant) and what is cut off goes on as it was
+written, and is refused with words that help the model.
+
+    name         `functions.bash`, `Bash`, `bash<|channel|>commentary`, `mcp__x__y`; the one tool that is meant
+    text         see domain/loose_json.py; an object in a text, or wrapped in `{"arguments": …}`
+    null         for an argument that may be left out: left out
+    wrong type   "5" for a number, "true", one value for a list, JSON in a text for an object or a list
+    extra key    the same name written another way is renamed; a remark (`explanation`, `reason`) or an empty value is
+                 left out, any for a tool that only reads
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Protocol, cast
+
+import msgspec
+
+from shoal.domain.loose_json import loose_value
+from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
+from shoal.domain.ports import Tool
+from shoal.domain.untrusted import UNREADABLE
+from shoal.tools.offer import unwrapped
+
+CHARS_MAX = 1_000_000
+"""Longest arguments that are put right."""
+NAME_CHARS_MAX = 200
+TEXTS_MAX = 3
+"""How often an object may have been made a text."""
+DEPTH_MAX = 8
+SCHEMAS_MAX = 512
+_PREFIX = re.compile(
+    r"(?:functions?|tools?|default_api|namespace|multi_tool_use|assistant|builtin)[.:/]", re.IGNORECASE
+)
+_SUFFIX = re.compile(r"(?::\d{1,4}|\(\s*\))\Z")
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?")
+_REMARKS = frozenset(
+    {
+        "callid", "comment", "comments", "description", "dummy", "explain", "explanation", "extra", "foo", "goal",
+        "intent", "justification", "note", "notes", "objective", "placeholder", "purpose", "randomstring", "rationale",
+        "reason", "reasoning", "remark", "summary", "thinking", "thought", "thoughts", "title", "toolname", "tooluseid",
+        "unused", "why",
+    }
+)  # fmt: skip
+"""Keys, without separators, under which models say why they call; none changes what a call does."""
+_WRAPPERS = frozenset({"arguments", "parameters", "args", "input", "params", "tool_input", "kwargs", "properties"})
+_ABOUT = frozenset({"name", "tool", "tool_name", "function", "type", "id", "recipient_name"})
+
+Schema = Mapping[str, object]
+
+
+class Tools(Protocol):
+    """The tools by name."""
+
+    def get(self, name: str) -> Tool | None: ...
+
+    def names(self) -> Sequence[str]: ...
+
+
+def mended(call: ToolCall, tools: Tools, wanted: Sequence[str]) -> ToolCall:
+    """The call that is meant, by the names of these tools, or of those `wanted` among them."""
+    name = call.name
+    if (tool := tools.get(name)) is None:
+        names = tools.names()
+        name = meant_name(name, [one for one in names if not wanted or one in wanted or one == MORE_TOOLS])
+        if (tool := tools.get(name)) is None:
+            return call
+    meant = ToolCall(call.id, name, mended_arguments(call.arguments, tool.spec))
+    if name != MORE_TOOLS:
+        return meant
+    inner = unwrapped(meant)
+    if inner.name == MORE_TOOLS:
+        return inner
+    found = mended(ToolCall(inner.id, inner.name, inner.arguments), tools, wanted)
+    return inner if found.name == MORE_TOOLS else ToolCall(inner.id, found.name, found.arguments, wrapped=True)
+
+
+def meant_name(name: str, names: Sequence[str]) -> str:
+    """The one of the names that this one stands for; itself where it is none, or more than one."""
+    if name in names or len(name) > NAME_CHARS_MAX:
+        return name
+    bare = name.partition("<|")[0].partition("<｜")[0].strip().strip("\"'`")
+    bare = _SUFFIX.sub("", bare)
+    while (prefix := _PREFIX.match(bare)) is not None:
+        bare = bare[prefix.end() :]
+    if bare in names:
+        return bare
+    key = _key(bare)
+    if not key:
+        return name
+    for keys in ({key}, {f"mcp{key}"}):
+        near = [one for one in names if _key(one) in keys]
+        if near:
+            return near[0] if len(near) == 1 else name
+    parts = _SEPARATORS.split(bare.lower())
+    ends = [one for one in names if one.startswith("mcp_") and _SEPARATORS.split(one.lower())[-len(parts) :] == parts]
+    return ends[0] if len(ends) == 1 else name
+
+
+def _key(name: str) -> str:
+    return _SEPARATORS.sub("", name.lower())
+
+
+def mended_arguments(written: str, spec: ToolSpec) -> str:
+    """The arguments as JSON for the tool, or as they were written where that is not clear."""
+    if len(written) > CHARS_MAX:
+        return written
+    schema = _schema_of(spec.parameters)
+    value = _read(written)
+    if not isinstance(value, dict):
+        return written
+    given = cast("dict[str, object]", value)
+    properties = _properties(schema)
+    if len(wrapped := [key for key in given if key in _WRAPPERS and key not in properties]) == 1 and all(
+        key == wrapped[0] or (key in _ABOUT and key not in properties) for key in given
+    ):
+        inner = given[wrapped[0]]
+        inner = _read(inner) if isinstance(inner, str) else inner
+        given = cast("dict[str, object]", inner) if isinstance(inner, dict) else given
+    fixed = _object(given, schema, schema, 0, reads=spec.read_only)
+    if fixed is given and written.lstrip()[:1] == "{" and _strict(written) == fixed:
+        return written
+    return msgspec.json.encode(fixed).decode()
+
+
+def _strict(text: str) -> object:
+    try:
+        return cast("object", msgspec.json.decode(text))
+    except UNREADABLE:
+        return None
+
+
+def _read(text: str) -> object:
+    """What the text means, also where it is an object in a text, or in a list of its own; None for nothing clear."""
+    value: object = text
+    for _ in range(TEXTS_MAX):
+        if isinstance(value, list) and len(cast("list[object]", value)) == 1:
+            (value,) = cast("list[object]", value)
+        if not isinstance(value, str):
+            break
+        bare = value.strip()
+        if bare in ("", "null", "None", "undefined"):
+            return {}
+        strict = _strict(bare)
+        if strict is None:
+            try:
+                strict = loose_value(bare)
+                msgspec.json.encode(strict)
+            except (ValueError, TypeError):
+                return None
+        value = strict
+    return cast("object", value)
+
+
+@lru_cache(SCHEMAS_MAX)
+def _schema_of(parameters: str) -> Schema:
+    schema = _strict(parameters)
+    return cast("Schema", schema) if isinstance(schema, dict) else {}
+
+
+def _properties(schema: Schema) -> Schema:
+    properties = schema.get("properties")
+    return cast("Schema", properties) if isinstance(properties, dict) else {}
+
+
+def _resolve(schema: object, root: Schema) -> Schema:
+    """A schema, with a reference into its own document followed."""
+    for _ in range(DEPTH_MAX):
+        if not isinstance(schema, dict):
+            return {}
+        found = cast("Schema", schema)
+        reference = found.get("$ref")
+        if not isinstance(reference, str):
+            return found
+        schema = root
+        for step in reference.removeprefix("#").strip("/").split("/"):
+            schema = cast("Schema", schema).get(step) if isinstance(schema, dict) else None
+    return {}
+
+
+def _object(given: dict[str, object], schema: Schema, root: Schema, depth: int, *, reads: bool) -> dict[str, object]:
+    properties = _properties(schema)
+    if depth > DEPTH_MAX or not (properties or schema.get("additionalProperties") is False):
+        return given
+    required = schema.get("required")
+    needed = set(cast("list[object]", required)) if isinstance(required, list) else set[object]()
+    is_closed = schema.get("additionalProperties") is False
+    fixed: dict[str, object] = {}
+    for key, value in given.items():
+        name = key
+        if key not in properties:
+            near = [one for one in properties if _key(one) == _key(key) and one not in given]
+            others = [one for one in given if one != key and one not in properties and _key(one) == _key(key)]
+            if len(near) == 1 and not others:
+                name = near[0]
+            elif is_closed and _is_left_out(key, value, properties, reads=reads):
+                continue
+        part = _resolve(properties.get(name), root)
+        if value is None and name in properties and name not in needed and not _takes(None, part, root):
+            continue
+        fixed[name] = _value(value, part, root, depth + 1, reads=reads) if part else value
+    same = fixed.keys() == given.keys() and all(fixed[key] is given[key] for key in given)
+    return given if same else fixed
+
+
+def _is_left_out(key: str, value: object, properties: Schema, *, reads: bool) -> bool:
+    """Whether the call does the same without a key that the tool does not know."""
+    return reads or not properties or value in (None, "", [], {}) or _key(key) in _REMARKS
+
+
+def _kinds(schema: Schema, root: Schema) -> list[Schema]:
+    """The forms that a schema lets a value have, each with one type."""
+    options = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(options, list):
+        return [kind for one in cast("list[object]", options) for kind in _kinds(_resolve(one, root), root)]
+    types = schema.get("type")
+    if isinstance(types, list):
+        return [{**schema, "type": one} for one in cast("list[object]", types)]
+    return [schema]
+
+
+_CLASSES: dict[str, tuple[type, ...]] = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "array": (list,),
+    "object": (dict,), "null": (type(None),),
+}  # fmt: skip
+
+
+def _takes(value: object, schema: Schema, root: Schema) -> bool:
+    """Whether the value has a type that the schema names."""
+    for kind in _kinds(schema, root):
+        name = kind.get("type")
+        if "const" in kind and kind["const"] == value:
+            return True
+        classes = _CLASSES.get(name, ()) if isinstance(name, str) else ()
+        if not classes and "enum" not in kind and "const" not in kind:
+            return True
+        if isinstance(value, classes) and (isinstance(value, bool) == (name == "boolean")):
+            return True
+    return False
+
+
+def _value(value: object, schema: Schema, root: Schema, depth: int, *, reads: bool) -> object:
+    kinds = [kind for kind in _kinds(schema, root) if kind.get("type") != "null"]
+    if len(kinds) != 1 or depth > DEPTH_MAX:
+        return value
+    kind = kinds[0]
+    choices = kind.get("enum")
+    if isinstance(choices, list) and isinstance(value, str):
+        allowed = cast("list[object]", choices)
+        near = [one for one in allowed if isinstance(one, str) and one.lower() == value.strip().lower()]
+        return near[0] if value not in allowed and len(near) == 1 else value
+    match kind.get("type"):
+        case "integer" | "number" | "boolean" | "string":
+            return _scalar(value, str(kind["type"]))
+        case "array":
+            item = _resolve(kind.get("items"), root)
+            many = _many(value, item, root)
+            if many is None:
+                return value
+            fixed = [_value(one, item, root, depth + 1, reads=reads) if item else one for one in many]
+            same = many is value and all(one is other for one, other in zip(fixed, many, strict=True))
+            return value if same else fixed
+        case "object":
+            read = _read(value) if isinstance(value, str) and value.strip()[:1] in ("{", '"') else value
+            if not isinstance(read, dict):
+                return value
+            return _object(cast("dict[str, object]", read), kind, root, depth + 1, reads=reads)
+        case _:
+            return value
+
+
+def _many(value: object, item: Schema, root: Schema) -> Sequence[object] | None:
+    """The value as a list; None where that is not clear."""
+    if isinstance(value, list):
+        return cast("list[object]", value)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        bare = value.strip()
+        if bare.startswith("["):
+            strict = _strict(bare)
+            try:
+                read = strict if strict is not None else loose_value(bare)
+            except ValueError:
+                return None
+            return cast("list[object]", read) if isinstance(read, list) else None
+        if not bare or "," in bare or "\n" in bare:
+            return None
+    return [value] if item and _takes(value, item, root) else None
+
+
+def _scalar(value: object, name: str) -> object:
+    if name == "string":
+        if isinstance(value, bool):
+            return str(value).lower()
+        return str(value) if isinstance(value, int | float) else value
+    if isinstance(value, float) and name == "integer" and value.is_integer() and abs(value) < 1e15:
+        return int(value)
+    if not isinstance(value, str):
+        return value
+    bare = value.strip()
+    if name == "boolean":
+        return {"true": True, "false": False}.get(bare.lower(), value)
+    if name == "integer":
+        return int(bare) if _WHOLE.fullmatch(bare) is not None else value
+    if _DECIMAL.fullmatch(bare) is None:
+        return value
+    return int(bare) if _WHOLE.fullmatch(bare) is not None else float(bare)

@@ -1,0 +1,159 @@
+"""Calls as models write them: what has one reading is read so, what has two is refused."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Meta
+
+from shoal.domain.errors import ToolError
+from shoal.domain.ids import CallId
+from shoal.domain.loose_json import loose_value
+from shoal.domain.messages import ToolCall
+from shoal.testing.contracts.tool import tool_context
+from shoal.tools.functions import tool
+from shoal.tools.mending import meant_name, mended, mended_arguments
+from shoal.tools.registry import Registry
+
+
+@tool
+def run(
+    command: str,
+    count: int = 1,
+    ratio: float = 0.5,
+    wait: bool = False,
+    paths: Annotated[list[str], Meta(description="Files.")] = [],  # noqa: B006
+    size: Literal["small", "large"] = "small",
+    env: dict[str, str] = {},  # noqa: B006
+) -> str:
+    """Run something."""
+    return command
+
+
+@tool(read_only=True)
+def look(file_path: str) -> str:
+    """Look at a file."""
+    return file_path
+
+
+@tool
+def clock() -> str:
+    """Tell the time."""
+    return ""
+
+
+def arguments(written: str) -> object:
+    return json.loads(mended_arguments(written, run.spec))
+
+
+MENDED: dict[str, dict[str, object]] = {
+    '{"command":"ls","count":null}': {"command": "ls"},
+    '{"command":"ls","count":"5","wait":"true","ratio":"0.25"}': {
+        "command": "ls", "count": 5, "wait": True, "ratio": 0.25
+    },
+    '{"command":"ls","count":5.0,"wait":"False"}': {"command": "ls", "count": 5, "wait": False},
+    '"{\\"command\\":\\"ls\\"}"': {"command": "ls"},
+    json.dumps(json.dumps(json.dumps({"command": "ls"}))): {"command": "ls"},
+    '[{"command":"ls"}]': {"command": "ls"},
+    '{"command":"ls",}': {"command": "ls"},
+    '{"command":"a\nb"}': {"command": "a\nb"},
+    "{'command': 'ls', 'wait': True, 'count': None}": {"command": "ls", "wait": True},
+    '```json\n{"command":"ls"}\n```': {"command": "ls"},
+    '{"command":"ls"}<|call|>': {"command": "ls"},
+    '{"command":"ls"}}': {"command": "ls"},
+    '{"command":"ls"}{"command":"ls"}': {"command": "ls"},
+    '{"command":"grep \\d"}': {"command": "grep \\d"},
+    '{"command":"ls","explanation":"to see"}': {"command": "ls"},
+    '{"command":"ls","cwd":null,"timeout":""}': {"command": "ls"},
+    '{"Command":"ls"}': {"command": "ls"},
+    '{"arguments":{"command":"ls"}}': {"command": "ls"},
+    '{"name":"run","arguments":"{\\"command\\":\\"ls\\"}"}': {"command": "ls"},
+    '{"command":"ls","paths":"a.txt"}': {"command": "ls", "paths": ["a.txt"]},
+    '{"command":"ls","paths":"[\\"a\\",\\"b\\"]"}': {"command": "ls", "paths": ["a", "b"]},
+    '{"command":"ls","size":"Large"}': {"command": "ls", "size": "large"},
+    '{"command":"ls","env":"{\\"A\\":\\"b\\"}"}': {"command": "ls", "env": {"A": "b"}},
+    '{"command":7}': {"command": "7"},
+    "{command: \"ls\"}": {"command": "ls"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("written", MENDED)
+def test_what_has_one_reading_is_read_so(written: str, tmp_path: Path) -> None:
+    assert arguments(written) == MENDED[written]
+    assert run.prepare(mended_arguments(written, run.spec), tool_context(tmp_path)).actions
+
+
+REFUSED = (
+    '{"command":"rm -rf /tmp/x', '{"command":"rm -rf /tmp/x"', '{"command":"rm -rf /', "{'command': 'rm -rf /tmp",
+    '"{\\"command\\":\\"rm -rf /tmp/x', '"{\\"command\\":\\"rm -rf /tmp"', '```json\n{"command":"rm"}',
+    '{"command":"rm"}{"command":"ls"}', '{"command":"echo "hi""}', '{"command":"rm","dry_run":true}',
+    '{"command":"rm -rf *","cwd":"/tmp/x"}', '{"command":["rm","-rf"]}', '{"command":"ls","count":"five"}',
+    '{"command":"ls","count":1.5}', '{"command":"ls","wait":"yes"}', '{"command":"ls","paths":"a,b"}',
+    '{"command":"ls","paths":{"a":1}}', "ls -la", "5", "[]", '[{"command":"a"},{"command":"b"}]', '{"count":1}',
+    '{"command":null}', '{"command":"a","command":"b",}', '{"Command":"a","COMMAND":"b"}', '{"command":{"a":1}}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("written", REFUSED)
+def test_what_has_two_readings_or_is_cut_off_is_refused(written: str, tmp_path: Path) -> None:
+    with pytest.raises(ToolError):
+        run.prepare(mended_arguments(written, run.spec), tool_context(tmp_path))
+
+
+@pytest.mark.parametrize("written", ["", "null", "{}", '""', "None", '{"random_string":"x"}', '{"dummy":""}', " \n"])
+def test_a_tool_without_arguments_takes_any_nothing(written: str) -> None:
+    assert json.loads(mended_arguments(written, clock.spec) or "{}") == {}
+
+
+def test_a_tool_that_only_reads_takes_keys_that_it_does_not_know() -> None:
+    assert json.loads(mended_arguments('{"filePath":"a","limit":5}', look.spec)) == {"file_path": "a"}
+
+
+def test_arguments_that_are_right_stay_as_they_were_written() -> None:
+    for written in ('{"command": "ls",  "count": 2}', '{ "command":"ls" }'):
+        assert mended_arguments(written, run.spec) is written
+
+
+@given(st.dictionaries(st.sampled_from(["command", "count", "env"]), st.text(max_size=20), min_size=1), st.data())
+def test_no_beginning_of_arguments_is_read_as_less(values: dict[str, str], data: st.DataObject) -> None:
+    written = data.draw(st.sampled_from([json.dumps(values), repr(values), json.dumps(json.dumps(values))]))
+    end = data.draw(st.integers(1, len(written) - 1))
+    cut = written[:end]
+    try:
+        value = loose_value(cut)
+    except ValueError:
+        return
+    assert isinstance(value, str), (cut, value)  # a text alone is no call
+
+
+NAMES = ("bash", "read_url", "web_search", "mcp_files_read_file", "mcp_git_status", "mcp_svn_status", "a_b", "ab")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("bash", "bash"), ("Bash", "bash"), ("BASH", "bash"), ("functions.bash", "bash"), ("default_api.bash", "bash"),
+        ("bash<|channel|>commentary", "bash"), ("functions.bash:0", "bash"), ("bash()", "bash"), (" bash ", "bash"),
+        ("tool.bash", "bash"), ("default_api:bash", "bash"), ('"bash"', "bash"), ("webSearch", "web_search"),
+        ("web-search", "web_search"), ("WebSearch", "web_search"), ("mcp__files__read_file", "mcp_files_read_file"),
+        ("files_read_file", "mcp_files_read_file"), ("files.read-file", "mcp_files_read_file"),
+        ("read_file", "mcp_files_read_file"), ("git__status", "mcp_git_status"),
+        ("status", "status"), ("A-B", "A-B"), ("rm", "rm"), ("bash2", "bash2"), ("", ""), ("x" * 300, "x" * 300),
+        ("basher", "basher"), ("<|channel|>", "<|channel|>"),
+    ],
+)  # fmt: skip
+def test_a_name_means_the_one_tool_that_it_can_mean(written: str, meant: str) -> None:
+    assert meant_name(written, NAMES) == meant
+
+
+def test_a_call_is_mended_with_its_name() -> None:
+    registry = Registry()
+    for one in (run, look, clock):
+        registry.add(one)
+    call = mended(ToolCall(CallId("c"), "functions.Run", '{"command":"ls","count":"2"}'), registry, ())
+    assert (call.name, json.loads(call.arguments)) == ("run", {"command": "ls", "count": 2})
+    other = ToolCall(CallId("c"), "Run", "{}")
+    assert mended(other, registry, ("look",)) == other
