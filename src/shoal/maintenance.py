@@ -126,8 +126,7 @@ class Upkeep:
             (failure,) = await asyncio.gather(serve(), return_exceptions=True)  # as a value: it may be of any kind
             if failure is None:
                 return
-            group = failure if isinstance(failure, BaseExceptionGroup) else BaseExceptionGroup("", [failure])
-            if group.subgroup((StoreUnavailable, StoreReadOnly, StoreCorrupt)) is not None:
+            if BaseExceptionGroup("", [failure]).subgroup((StoreUnavailable, StoreReadOnly, StoreCorrupt)) is not None:
                 raise failure
             failures = failures + 1 if self._clock.monotonic() - began < UPKEEP_CALM_SECONDS else 1
             await self._report(name, failure)

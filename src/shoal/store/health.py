@@ -514,7 +514,7 @@ def copy_connection(reading: sqlite3.Connection, target: Path) -> None:
         writing.close()
 
 
-def disk_failed(error: BaseException) -> bool:
+def disk_failed(error: BaseException | None) -> bool:
     """Whether this error of SQLite means that the disk failed, after which only a new process knows what is stored."""
     return getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
 

@@ -412,8 +412,8 @@ async def _services(context: CommandContext, _config: Config) -> AsyncGenerator[
             todo = "It runs again by itself. The log has the details."
             yield warn("services", f"“{name}” failed on {when(problem.at)}: {problem.why}", todo)
     if aside:
-        what = counted(len(aside), "message was", "messages were")
-        yield warn("messages", f"{what} set aside: Shoal ended twice while reading them.", "Report this as a bug.")
+        what = f"{counted(len(aside), 'message')} set aside, because Shoal ended twice while reading."
+        yield warn("messages", what, "Report this as a bug.")
 
 
 CHECKS = (_database, _services, _backups, _providers, _agents, _sandbox, _platforms, _mcp, _skills)
