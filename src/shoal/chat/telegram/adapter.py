@@ -1,4 +1,4 @@
-"""The Telegram adapter: receives by long polling or webhook, posts and edits in MarkdownV2."""
+"""The Telegram adapter: receives by long polling or webhook, posts and edits as text with entities."""
 
 import asyncio
 import hmac
