@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from shoal.chat.account import NOTHING_ASKED
+from shoal.chat.account import MOVED, NOTHING_ASKED
 from shoal.chat.telegram.adapter import UPDATE_SECONDS_MAX, TelegramAdapter
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import turns_of
@@ -346,8 +346,8 @@ async def test_a_group_that_moved_is_followed(peer: Telegram) -> None:
     old = make_thread_id("telegram", "-5", "0")
     for number in range(2):
         await peer.adapter.post(OutboundPost(old, f"k{number}", f"still here {number}"))
-    assert [message.text for message in peer.server.said(-100)] == ["still here 0", "still here 1"]
-    assert len([method for method, _ in peer.server.calls if method == "sendMessage"]) == 3
+    assert [message.text for message in peer.server.said(-100)] == [MOVED, "still here 0", "still here 1"]
+    assert len([method for method, _ in peer.server.calls if method == "sendMessage"]) == 4
 
 
 async def test_an_offset_survives_a_restart(peer: Telegram) -> None:
