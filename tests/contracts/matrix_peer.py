@@ -12,7 +12,7 @@ from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import MatrixSettings
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
+from shoal.testing.contracts.chat_peer import THREADS_ARE_OPEN, Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.matrix import TOKEN, FakeMatrix
 from shoal.testing.platforms.matrix_world import ADA, BOT
 from shoal.testing.platforms.wire import Given
@@ -152,7 +152,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
 
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
         if place == "thread":
-            pytest.skip("a thread there takes posts as long as its room does")
+            pytest.skip(THREADS_ARE_OPEN)
         room = self.server.add_room(ADA, BEN)
         self.server.barred[room] = "You don't have permission to post that to the room."
         return make_thread_id("matrix", room, "0")

@@ -39,7 +39,7 @@ def words_of(card: msgspec.Raw | Json, form: CardForm) -> str:
     """The words of a card, a line for each text; empty for one that cannot be read."""
     if isinstance(card, msgspec.Raw):
         card = json_in(card)
-    reading = _Reading(form)
+    reading = _CardReading(form)
     lines = list[str]()
     chars = 0
     for line in reading.lines(card, 0):
@@ -63,7 +63,7 @@ def json_in(encoded: msgspec.Raw) -> Json:
     return decoded
 
 
-class _Reading:
+class _CardReading:
     """One card as it is read; `left` is how many parts may still be looked at."""
 
     def __init__(self, form: CardForm) -> None:

@@ -14,7 +14,7 @@ from shoal.delivery.previews import Previews
 from shoal.delivery.sender import KEEP_SECONDS, LATE_SECONDS, MOVED_HERE, Sender
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, TurnId, channel_of, make_thread_id
-from shoal.domain.posts import WRITING, OutboundPost, preview_key, reply_key
+from shoal.domain.posts import WRITING, Button, OutboundPost, preview_key, reply_key
 from shoal.domain.records import NewPost, OutboxRow
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
@@ -157,7 +157,9 @@ async def test_a_post_to_a_chat_that_is_gone_is_given_up_at_once(stand: Stand) -
 
 async def test_a_change_of_a_barred_message_is_not_kept(stand: Stand) -> None:
     class Shut(FakeChat):
-        async def edit(self, *args: object) -> None:
+        async def edit(
+            self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()
+        ) -> None:
             raise CLOSED
 
     stand.chat = Shut(clock=stand.clock)

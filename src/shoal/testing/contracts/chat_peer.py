@@ -51,6 +51,7 @@ LACKS: Mapping[Lack, str] = {
     "downloads": "files come with their messages",
 }
 """What a platform may lack by its nature, as the reason why a case is left out there."""
+THREADS_ARE_OPEN = "a thread there takes posts as long as its room does"
 
 Refers: TypeAlias = Literal["reply", "quote", "forward", "own"]
 """How a message can refer to another one; `own`: it answers or quotes one of the bot's."""
