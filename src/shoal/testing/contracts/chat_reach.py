@@ -4,10 +4,11 @@ import logging
 
 import pytest
 
-from shoal.chat.account import MOVED, ChatAccount
+from shoal.chat.account import MOVED
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import channel_of
 from shoal.domain.messages import Edit
+from shoal.domain.ports import TellsOwner
 from shoal.domain.posts import HasAround, OutboundPost
 from shoal.testing.contracts.chat_peer import Inbox, Peer, needs, serving
 
@@ -95,7 +96,7 @@ class ChatReach:
         async def tell(text: str) -> None:
             told.append(text)
 
-        assert isinstance(peer.adapter, ChatAccount)
+        assert isinstance(peer.adapter, TellsOwner)
         peer.adapter.tell_owner = tell
         async with serving(peer.adapter, inbox):
             await peer.in_channel("is the tide high?", named=True)
