@@ -6,7 +6,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+from io import BufferedIOBase
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -180,7 +182,7 @@ def test_a_large_file_that_shrinks_does_not_end_the_backup(tmp_path: Path, monke
 
     monkeypatch.setattr("shoal.backups.READ_WHOLE_BYTES_MAX", 1_000_000)
     target = Shrinking()
-    write_archive(home, target, [], with_secrets=False)  # pyright: ignore[reportArgumentType]
+    write_archive(home, cast("BufferedIOBase", target), [], with_secrets=False)
     assert target.size > 0
 
 

@@ -18,8 +18,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from re import _constants as codes  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
-from re import _parser as parser  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
+from re import _constants as codes  # pyrefly: ignore[missing-module-attribute]
+from re import _parser as parser  # pyrefly: ignore[missing-module-attribute]
 from types import FrameType
 from typing import Any  # noqa: TID251 (what the parser of expressions gives has no types)
 
@@ -112,10 +112,10 @@ def expressions() -> tuple[list[Expression], list[str], list[str]]:
         module = tree(path)
         owners = {id(node.value): node.targets[0] for node in nodes(module) if isinstance(node, ast.Assign)}
         for node in nodes(module):
-            if (source := _expression_of(node)) is None:
+            if not isinstance(node, ast.Call) or (source := _expression_of(node)) is None:
                 continue
             call, pattern, flags = source
-            place = f"{name}:{node.lineno}"  # pyright: ignore[reportAttributeAccessIssue]
+            place = f"{name}:{node.lineno}"
             try:
                 value = _value(pattern, name)
                 flag = int(_value(flags, name)) if flags is not None else 0
@@ -141,10 +141,8 @@ def expressions() -> tuple[list[Expression], list[str], list[str]]:
     return found, unknown, list(unused)
 
 
-def _expression_of(node: ast.AST) -> tuple[str, ast.expr, ast.expr | None] | None:
+def _expression_of(node: ast.Call) -> tuple[str, ast.expr, ast.expr | None] | None:
     """The function, the pattern and the flags of a call that takes an expression."""
-    if not isinstance(node, ast.Call):
-        return None
     named = {word.arg: word.value for word in node.keywords}
     match node.func:
         case ast.Attribute(value=ast.Name(id="re"), attr=call) if call in CALLS and node.args:
@@ -203,7 +201,7 @@ _BY_CATEGORY = {
     codes.CATEGORY_WORD: "a0_",
     codes.CATEGORY_NOT_WORD: " .<",
 }
-_USUAL = "a0 \n<>\"'\\`/.-_"
+_USUAL: str = "a0 \n<>\"'\\`/.-_"
 _FAILS = ("", "\n\0")
 
 
@@ -240,12 +238,13 @@ def _letters(parsed: Any) -> list[str]:
 def _members(op: Any, argument: Any) -> list[str]:
     """A few characters that a class matches."""
     if op is codes.ANY:
-        return list("a <")
+        return ["a", " ", "<"]
     if op is codes.NOT_LITERAL:
         return [letter for letter in _USUAL if letter != chr(argument)][:4]
     if op is codes.LITERAL:
         return [chr(argument)]
-    ranges, letters = [], []
+    ranges: list[tuple[int, int]] = []
+    letters: list[str] = []
     negated = argument and argument[0][0] is codes.NEGATE
     for kind, value in argument:
         if kind is codes.LITERAL:

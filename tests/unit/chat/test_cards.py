@@ -1,6 +1,7 @@
 """What cards of other apps say, on each platform: every text that people see there, and nothing twice."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -17,6 +18,8 @@ from shoal.chat.slack import wire as slack
 from shoal.chat.slack.wire import SlackBot, SlackMessage
 from shoal.chat.teams import wire as teams
 from shoal.chat.teams.wire import TeamsActivity
+
+T = TypeVar("T")
 
 
 def of_slack(message: Json) -> str:
@@ -40,7 +43,7 @@ def of_discord(message: Json) -> str:
     return discord.cards_of(_raw(message, SnapshotContent))
 
 
-def _raw(content: Json, kind: type) -> object:
+def _raw(content: Json, kind: type[T]) -> T:
     return msgspec.json.decode(msgspec.json.encode(content), type=kind)
 
 

@@ -16,10 +16,10 @@ from shoal.delivery.previews import STOPPED, WRITING, Previews, shown_of
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import Event, EventData, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
 from shoal.domain.ids import CallId, ThreadId, TurnId, make_thread_id
-from shoal.domain.markup import marked
 from shoal.domain.messages import Author
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.domain.records import NewPost, OutboxRow
+from shoal.domain.unfinished import marked
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.chat import FakeChat

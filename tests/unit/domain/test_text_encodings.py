@@ -48,7 +48,7 @@ def test_utf_8_is_what_it_is(text: str) -> None:
 def test_what_is_binary_stays_binary() -> None:
     noise = random.Random(7)
     blobs = [noise.randbytes(size) for size in (64, 300, 5000) for _ in range(100)]
-    blobs += [zlib.compress(bytes(blob)) for blob in blobs[:50]] + [
+    blobs += [zlib.compress(blob) for blob in blobs[:50]] + [
         gzip.compress(b"text" * 99),
         b"\x7fELF\0\0",
         b"a\0b",

@@ -228,7 +228,7 @@ def test_images_of_results_follow_the_last_result_of_their_step() -> None:
     ]
 
 
-OWN = {
+OWN: dict[type[ApiProtocol], tuple[str, str]] = {
     OpenAiChat: ("openai", '{"reasoning_content":"secret"}'),
     OpenAiResponses: ("openai-responses", '[{"type":"reasoning","id":"rs_1","encrypted_content":"secret"}]'),
     AnthropicMessages: ("anthropic", '[{"type":"thinking","thinking":"hm","signature":"secret"}]'),

@@ -125,8 +125,8 @@ class MegolmEncryption(Encryption):
             content: JsonObject = asked.content  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             body: JsonObject = {"messages": {user: {device: content}}}
             await self._api.call("PUT", path_of("sendToDevice", asked.type, uuid4().hex), msgspec.Raw, body)
-        noted = RoomKeyRequestResponse(found.session_id, found.session_id, room, found.algorithm)
-        client.receive_response(noted)
+        session = found.session_id or ""
+        client.receive_response(RoomKeyRequestResponse(session, session, room, found.algorithm))
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
         """The content of an encrypted event, whose key every device in the room gets. Raises PlatformError."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.domain.errors import InvalidInput
 from shoal.providers.schema_dialects import narrowed
-from shoal.tools.mcp.schemas import KEYWORDS, NODES_MAX, SCHEMA_BYTES_MAX, own_names, portable
+from shoal.tools.mcp.schemas import KEYWORDS, NODES_MAX, SCHEMA_BYTES_MAX, Json, own_names, portable
 
 Node = dict[str, Any]
 COMMON = KEYWORDS - frozenset(
@@ -195,7 +195,7 @@ def test_odd_names_are_sent_back_as_the_server_has_them() -> None:
     assert full["required"] == [told["$filter"]]
     assert full["properties"][told["$filter"]]["description"] == 'OData. Sent as "$filter".'
     assert {"filter", "where"} <= full["properties"].keys()
-    sent = {
+    sent: dict[str, Json] = {
         told["$filter"]: "a", "filter": "b", told["filter[id]"]: [{told["foo.bar"]: 1}], told[long]: "c",
         "where": {"filter": "d"}, "$orderby": "e",
     }  # fmt: skip
@@ -323,7 +323,7 @@ def test_huge_and_deep_ones_are_bounded() -> None:
     huge = {f"field{number}": {"enum": [f"{one}{'y' * 290}" for one in range(90)]} for number in range(90)}
     full, _, _ = read({"type": "object", "properties": huge})
     assert full["properties"]["field0"] == {}
-    deep: object = {"type": "string"}
+    deep: Node = {"type": "string"}
     for _ in range(200):
         deep = {"type": "object", "properties": {"a": deep}}
     read(deep)
