@@ -65,7 +65,7 @@ BUILT: dict[str, tuple[str, str]] = {
     ),
     "shoal.permissions.redact: shape.pattern": ("[shape.pattern for shape in _SHAPES]", "sub"),
     "shoal.permissions.redact: shape.glimpse": ("[shape.glimpse for shape in _SHAPES if shape.glimpse]", "search"),
-    "shoal.providers.api_protocol: words": ("[words for words, _ in _LESSONS]", "search"),
+    "shoal.providers.quirks: words": ("[expression.pattern for expression, _ in _LESSONS]", "search"),
     "shoal.providers.demo: pattern": ("[pattern for _, pattern in _PATTERNS]", "search"),
     "shoal.setup.choices: shape": ("[shape for _, shape in SHAPES]", "match"),
     "shoal.domain.triggers: pattern": ("[pattern for pattern, _ in _PLAINER]", "sub"),
@@ -73,8 +73,9 @@ BUILT: dict[str, tuple[str, str]] = {
 """Expressions that a function builds or takes from a table: how to make samples in their module, and what runs them."""
 PLAIN = (
     "re.escape",  # nothing but a name of the home's own files, or a text as it is
+    "shoal.tools.mcp.schemas: pattern",  # only parsed
     "shoal.permissions.patterns: ",  # one character is matched, or the pattern is only parsed
-    "shoal.domain.markup: f'(?<!`)`{{{run}}}(?!`)'",
+    "shoal.domain.unfinished: f'(?<!`)`{{{run}}}(?!`)'",
 )
 """Expressions built at run time that need no sample."""
 

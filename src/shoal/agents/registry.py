@@ -150,6 +150,7 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: Config, model: str) -> Self:
+        """The defaults that a configuration gives."""
         return cls(
             agent=config.agents.default_agent,
             model=model,

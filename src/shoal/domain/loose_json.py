@@ -30,7 +30,7 @@ def loose_value(text: str) -> object:
         if fenced is None:
             raise ValueError("a fence that is not closed")
         text = fenced[1]
-    reader = _Reader(text)
+    reader = _LooseReader(text)
     value = reader.value(0)
     if _AFTER.fullmatch(text, reader.at) is not None:
         return value
@@ -39,7 +39,7 @@ def loose_value(text: str) -> object:
     return value
 
 
-class _Reader:
+class _LooseReader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0

@@ -88,7 +88,7 @@ _GLOB = re.compile(r"\*+")
 _DOTTED = re.compile(r"\w\.\w")
 
 
-class Span(NamedTuple):
+class TokenSpan(NamedTuple):
     """Where a token stands in a paragraph, and what it says."""
 
     start: int
@@ -96,7 +96,7 @@ class Span(NamedTuple):
     text: str
 
 
-def tokens_in(text: str) -> Iterator[Span]:
+def tokens_in(text: str) -> Iterator[TokenSpan]:
     """The addresses, paths and platform tokens of a paragraph, in order."""
     at = 0
     marks_seen = ""
@@ -113,16 +113,16 @@ def tokens_in(text: str) -> Iterator[Span]:
                 end = _url_end(text, start, end, marks_seen)
                 at = end
                 if not text[start:end].endswith(("://", ":")):
-                    yield Span(start, end, _unescaped(text[start:end]))
+                    yield TokenSpan(start, end, _unescaped(text[start:end]))
             case 6:
                 inner = _inner(text, start, end)
                 if inner is None:
                     at = _next_word(text, start, end)
                 else:
                     at = inner[1]
-                    yield Span(*inner, text[inner[0] : inner[1]])
+                    yield TokenSpan(*inner, text[inner[0] : inner[1]])
             case _:
-                yield Span(start, end, found[0])
+                yield TokenSpan(start, end, found[0])
 
 
 def _next_word(text: str, start: int, end: int) -> int:
@@ -263,7 +263,7 @@ class _Link(NamedTuple):
 class _Scan(NamedTuple):
     """What one paragraph holds: its tokens by where they start, and its links by their opening bracket."""
 
-    tokens: dict[int, Span]
+    tokens: dict[int, TokenSpan]
     starts: list[int]
     links: dict[int, _Link]
 
@@ -296,7 +296,7 @@ def _scan_of(state: "StateInline") -> _Scan:
     return scan
 
 
-def _links(state: "StateInline", tokens: dict[int, Span]) -> dict[int, _Link]:
+def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Link]:
     """The links and images of a paragraph. A link holds no other link, as CommonMark has it: the inner one counts."""
     src = state.src
     if "](" not in src:

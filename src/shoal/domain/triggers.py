@@ -210,6 +210,7 @@ def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterato
 
 
 def simulation_of(line: str, start: datetime) -> "CronSim":
+    """The times of a cron line or macro after `start`. Raises InvalidInput."""
     from cronsim import CronSim, CronSimError
 
     expression = MACROS.get(line.strip().lower(), line)

@@ -115,7 +115,7 @@ def parse_when(text: str, timezone: str, now: datetime) -> When:
     words = text.split(None, WORDS_MAX)
     found = None
     if len(text) <= SCHEDULE_CHARS_MAX and len(words) <= WORDS_MAX:
-        found = _Reader(words, timezone, now).read()
+        found = _PhraseReader(words, timezone, now).read()
     if found is None or found[1] < len(words):
         if words and "*" in text and all(set(word.lower()) <= _CRON_CHARS for word in words):
             raise InvalidInput(f"The cron line {text[:80]!r} needs five fields: minute hour day month weekday.")
@@ -152,7 +152,7 @@ def parse_reminder(argument: str, timezone: str, now: datetime) -> Reminder:
         words.append(word)
         at += len(word)
     skipped = 1 if words[:1] and words[0].lower() == "me" else 0
-    found = _Reader(words[skipped:], timezone, now).read()
+    found = _PhraseReader(words[skipped:], timezone, now).read()
     if found is None:
         raise InvalidInput(f"{_not_understood(' '.join(words))} Write when, and then what.")
     end = found[1] + skipped
@@ -189,7 +189,7 @@ class _Dates:
     part: Part = ""
 
 
-class _Reader:
+class _PhraseReader:
     """Reads one phrase. Methods return None, and consume nothing, where the words say something else."""
 
     def __init__(self, words: Sequence[str], timezone: str, now: datetime) -> None:

@@ -142,6 +142,7 @@ class CallCollector:
         self._by_id: dict[str, CallParts] = {}
 
     def add(self, index: int | None, call_id: str, name: str, arguments: str) -> None:
+        """Take in a piece of a call; parts that the server left out are empty."""
         call = self._of_piece(index, call_id, name, arguments)
         if call is None:
             if not (name or call_id or arguments):

@@ -197,6 +197,7 @@ class GeminiReader(AnswerReader):
         self._broken = ""
 
     def take(self, event: _GeminiChunk, data: bytes) -> None:
+        """Text, thoughts, calls with their signatures, the reason of the end, and the usage."""
         if event.candidates is None and event.usage_metadata is None:
             self.failure = self.complaint_in(data)
         if event.candidates:

@@ -98,6 +98,7 @@ class MarkupFilter:
         return len(self._rest)
 
     def feed(self, text: str) -> None:
+        """Take in a piece of the content, cut anywhere."""
         text, self._held = self._held + text, ""
         while text:
             match self._state:
@@ -248,6 +249,7 @@ class _CodeScan:
         self._line = ""
 
     def feed(self, text: str) -> None:
+        """Take in a piece of the content, cut anywhere."""
         *lines, self._line = (self._line + text).split("\n")
         self._line = self._line[-_LINE_CHARS_MAX:]
         for line in lines:

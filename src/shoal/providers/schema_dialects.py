@@ -53,24 +53,24 @@ def narrowed(parameters: str, dialect: SchemaDialect) -> str:
         return parameters
     try:
         schema = cast("dict[str, Json]", msgspec.json.decode(parameters, type=dict[str, object]))
-        found = _common(schema, 0)
+        found = _narrow(schema, 0)
     except UNREADABLE:
         return parameters
     found.setdefault("properties", {})
     return json.dumps({**found, "type": "object"}, ensure_ascii=False, separators=(",", ":"))
 
 
-def _common(schema: "Json", depth: int) -> "dict[str, Json]":
+def _narrow(schema: "Json", depth: int) -> "dict[str, Json]":
     if not isinstance(schema, dict) or depth > DEPTH_MAX:
         return {"anyOf": _ANYTHING}
     words = [schema["description"]] if isinstance(schema.get("description"), str) else []
     kind, arms = schema.get("type"), schema.get("anyOf")
     found: dict[str, Json] = {}
     if isinstance(arms, list) and arms:
-        found["anyOf"] = [_common(arm, depth + 1) for arm in arms]
+        found["anyOf"] = [_narrow(arm, depth + 1) for arm in arms]
     elif isinstance(kind, list):
         rest = {key: value for key, value in schema.items() if key not in ("type", "description", "default")}
-        found["anyOf"] = [_common({**rest, "type": one}, depth + 1) for one in kind]
+        found["anyOf"] = [_narrow({**rest, "type": one}, depth + 1) for one in kind]
     elif isinstance(kind, str):
         found = {"type": kind, **_rules(schema, kind, depth)}
     elif depth:
@@ -85,12 +85,12 @@ def _rules(schema: "Mapping[str, Json]", kind: str, depth: int) -> "dict[str, Js
     found: dict[str, Json] = {}
     properties, required, choices = schema.get("properties"), schema.get("required"), schema.get("enum")
     if kind == "object" and isinstance(properties, dict) and properties:
-        found["properties"] = {name: _common(one, depth + 1) for name, one in properties.items()}
+        found["properties"] = {name: _narrow(one, depth + 1) for name, one in properties.items()}
         names: list[Json] = [one for one in required if one in properties] if isinstance(required, list) else []
         if names:
             found["required"] = names
     elif kind == "array":
-        found["items"] = _common(schema.get("items"), depth + 1)
+        found["items"] = _narrow(schema.get("items"), depth + 1)
         for key in ("minItems", "maxItems"):
             if isinstance(size := schema.get(key), int) and size <= REPEATS_MAX:
                 found[key] = size

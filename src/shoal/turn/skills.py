@@ -32,7 +32,7 @@ SKILLS_MAX = 100
 """Most skills of one scope; more are a problem."""
 
 _NOT_IN_NAME = re.compile(r"[\W_]+")
-_TOOL = re.compile(r"[^\s,(]+(?:\([^)]*\))?")
+_TOOL = re.compile(r"[^\s,(]++(?:\([^()]*+\))?")
 _NO_PARAGRAPH = ("#", "<", "```", "~~~", "![", "---", "***", "|", "{%")
 
 

@@ -1,3 +1,5 @@
+"""Folders of any depth are walked and removed without recursion."""
+
 import os
 import socket
 from pathlib import Path

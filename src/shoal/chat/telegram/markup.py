@@ -21,7 +21,7 @@ OPEN, SEPARATOR, BEGIN, CLOSE = "\x0e", "\x0f", "\x10", "\x11"
 URL_CHARS_MAX = 2000
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
-_MARK = re.compile(rf"{OPEN}([a-z_]+){SEPARATOR}([^{BEGIN}]*){BEGIN}|{CLOSE}")
+_MARK = re.compile(rf"{OPEN}([a-z_]+){SEPARATOR}([^{OPEN}{BEGIN}]*+){BEGIN}|{CLOSE}")
 _CODE = frozenset({"code", "pre"})
 _DETAILS = {"pre": "language", "text_link": "url"}
 

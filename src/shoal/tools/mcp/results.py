@@ -60,7 +60,7 @@ def marked(server: str, text: str, images: tuple[Image, ...] = (), *, is_error: 
 
 def output_of(server: str, result: Mapping[str, object], keep: Keep) -> ToolOutput:
     """The result as output. Blocks; raises OSError when an image cannot be stored."""
-    reading = _Reading(keep)
+    reading = _ResultReading(keep)
     if result.get("resultType") == "input_required":
         return marked(server, "The server asks for more input, which Shoal cannot give.", is_error=True)
     content = cast("Json", result.get("content", result.get("contents")))
@@ -81,7 +81,7 @@ def output_of(server: str, result: Mapping[str, object], keep: Keep) -> ToolOutp
     return marked(server, text or "[no content]", tuple(reading.images), is_error=is_error)
 
 
-class _Reading:
+class _ResultReading:
     """The lines and images of the blocks that were taken so far."""
 
     def __init__(self, keep: Keep) -> None:

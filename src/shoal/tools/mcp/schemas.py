@@ -85,7 +85,7 @@ def portable(schema: object) -> Portable:
     Raises InvalidInput with the reason where the arguments are no object.
     """
     root = cast("Schema", schema) if isinstance(schema, dict) else {}
-    reader = _Reader(root)
+    reader = _SchemaRewriter(root)
     whole = reader.read_root()
     bare = _without_words(whole)
     properties = cast("Schema", whole["properties"])
@@ -109,7 +109,7 @@ def own_names(value: Json, names: Mapping[str, str]) -> Json:
             return value
 
 
-class _Reader:
+class _SchemaRewriter:
     """Reads one schema. `names` has the new name of each property that was met, by its own."""
 
     def __init__(self, root: Schema) -> None:

@@ -45,7 +45,7 @@ def check_full(schema: Node) -> None:
         assert "items" in node or node.get("type") != "array"
 
 
-def check_common(schema: Node) -> None:
+def check_narrow(schema: Node) -> None:
     """What Gemini's Schema has no field for, or a grammar of llama.cpp or Fireworks does not take, is refused."""
     check_full(schema)
     for number, node in enumerate(nodes(schema)):
@@ -66,7 +66,7 @@ def read(schema: object) -> tuple[Node, Node, dict[str, str]]:
     text, names = portable(schema)
     full, common = json.loads(narrowed(text, "full")), json.loads(narrowed(text, "common"))
     check_full(full)
-    check_common(common)
+    check_narrow(common)
     assert len(text.encode()) <= SCHEMA_BYTES_MAX
     return full, common, names
 
