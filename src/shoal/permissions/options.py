@@ -246,9 +246,9 @@ def table_effect(program: Program, words: Sequence[Word], variables: Variables) 
     if reading.offending is not None:
         return opaque(words, reading.offending + 1, runs=scripts_of(reading))
     reading.options[:0] = above
-    if program.kind == "code" and words[start - 1].value not in PACKAGE_VERBS:
-        if (place := _named_program(words, reading)) is not None:
-            return opaque(words, place + 1)
+    named = _named_program(words, reading) if program.kind == "code" else None
+    if named is not None and words[start - 1].value not in PACKAGE_VERBS:
+        return opaque(words, named + 1)
     by_role = _by_role(program, words, reading)
     if by_role is None or (reading.unsure and by_role.keys() & {"w", "m", "c", "d"}):
         return opaque(words)
@@ -274,15 +274,16 @@ def table_effect(program: Program, words: Sequence[Word], variables: Variables) 
 
 OTHER_PROGRAMS = frozenset(
     """
-    git gh glab hub jj hg svn npm npx pnpm pnpx yarn bun bunx deno cargo gem poetry uv uvx flit hatch pdm pixi pip pip3 pipx
-    twine helm kubectl oc docker docker-compose podman buildah nerdctl skopeo crane oras terraform tofu pulumi ansible
-    ansible-playbook aws gcloud az gsutil s3cmd rclone doctl hcloud linode-cli heroku flyctl vercel netlify wrangler
-    firebase ssh scp sftp rsync mosh telnet ftp lftp nc ncat netcat socat rsh rcp curl wget xh httpie mailx mutt sendmail
-    msmtp swaks sudo su doas pkexec runuser systemctl mount umount sh bash dash zsh ksh fish busybox eval exec env xargs
-    nohup setsid timeout python python3 node ruby perl php lua tox nox osascript powershell pwsh crontab
+    git gh glab hub jj hg svn npm npx pnpm pnpx yarn bun bunx deno cargo gem poetry uv uvx flit hatch pdm pixi pip
+    pip3 pipx twine helm kubectl oc docker docker-compose podman buildah nerdctl skopeo crane oras terraform tofu
+    pulumi ansible ansible-playbook aws gcloud az gsutil s3cmd rclone doctl hcloud linode-cli heroku flyctl vercel
+    netlify wrangler firebase ssh scp sftp rsync mosh telnet ftp lftp nc ncat netcat socat rsh rcp curl wget xh
+    httpie mailx mutt sendmail msmtp swaks sudo su doas pkexec runuser systemctl mount umount sh bash dash zsh ksh
+    fish busybox eval exec env xargs nohup setsid timeout python python3 node ruby perl php lua tox nox osascript
+    powershell pwsh crontab
     """.split()  # noqa: SIM905
 )
-"""Programs that run others, or reach what is outside the workspace, and whose names are rarely used for anything else."""
+"""Programs that run others or reach beyond the workspace, and whose names rarely mean anything else."""
 PACKAGE_VERBS = frozenset(
     """
     add install i ci require download wheel get remove rm un uninstall update up upgrade show list ls info view why
