@@ -145,7 +145,7 @@ _GUARDED = ProfileSettings(
         rf"{_AT}(mount|umount|mkfs\S*)( .*)?",
         _SELF_EDIT,
     ),
-    # A message here has its thread's name too, so a deny rule for messages elsewhere would match it: they match no rule.
+    # A message here has its thread's name too, which a deny rule for messages elsewhere would match: these match none.
     allow=("(?s:tool:(?!(i2c|spi|mcp)_|message).*)", "tool:message:here"),
     ask=(f"(?s:tool:{COMMANDS}:.*)", "(?s:tool:mcp_.*)"),
 )

@@ -10,7 +10,6 @@ Sinks are listed the safe way round: a call is harmless only if it is known to b
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import PurePosixPath
 
 import msgspec
 
@@ -29,12 +28,15 @@ from shoal.domain.events import (
 from shoal.domain.messages import Caller
 from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS, FILE_WRITERS, Action, Decision
 from shoal.domain.untrusted import short_source
+from shoal.permissions.code_files import is_executed
 from shoal.permissions.profiles import Profile
+from shoal.permissions.secret_files import is_secret_file
 
 SOURCES_MAX = 16
 _BRACKETS = str.maketrans("()", "[]")
 
 _PATH_TOOLS = frozenset((*FILE_READERS, "upload"))
+FILE_TOOLS = frozenset((*_PATH_TOOLS, *FILE_WRITERS))
 _HARMLESS_TOOLS = frozenset(
     """
     time more_tools my_settings overview read_artifact recall search_history search_channel process_list
@@ -51,21 +53,6 @@ _SECRET = re.compile(
     r"|credential|secret|passw(?:or)?d|api[_-]?key|token",
     re.IGNORECASE,
 )
-
-
-_SECRET_FILE = re.compile(
-    r"\.env(?:\..+)?|\.netrc|\.npmrc|\.pypirc|\.pgpass|\.git-credentials|shadow|id_(?:rsa|dsa|ecdsa|ed25519)"
-    r"|.+\.(?:pem|p12|pfx|key|kdbx)"
-    r"|.*(?:credential|secret|passw(?:or)?d|api[_-]?key|token)[^.]*(?:\.(?:txt|json|ya?ml|toml|ini|cfg|conf|csv|env))?",
-    re.IGNORECASE,
-)
-_SECRET_FOLDERS = frozenset({".ssh", ".gnupg", ".aws", ".kube"})
-
-
-def is_secret_file(path: PurePosixPath) -> bool:
-    """Whether a file below a folder that is read looks like one that holds a secret; code named for it does not."""
-    return _SECRET_FILE.fullmatch(path.name) is not None or not _SECRET_FOLDERS.isdisjoint(path.parts)
-
 
 _FETCHERS = frozenset(
     """
@@ -156,12 +143,15 @@ def source_of(event: Event) -> str:
 def sink_of(action: Action) -> str:
     """What harm an action could do with untrusted content in mind, as the end of "it would …"; empty when none."""
     tool, _, detail = action.text.removeprefix("tool:").partition(":")
-    if _SECRET.search(detail) and tool not in _LASTING_TOOLS:
+    is_secret = tool not in _LASTING_TOOLS and _SECRET.search(detail) is not None
+    if is_secret or (tool in FILE_TOOLS and is_secret_file(detail)):
         return "touch something that looks like a secret"
     if tool in _HARMLESS_TOOLS or tool in _PATH_TOOLS or action.text == "tool:schedule:list":
         return ""
     if tool in FILE_WRITERS:
-        return "" if _INSIDE.fullmatch(detail) and not _GIT.fullmatch(detail) else "write outside the workspace"
+        if not _INSIDE.fullmatch(detail) or _GIT.fullmatch(detail):
+            return "write outside the workspace"
+        return "write a file that other programs execute or take orders from" if is_executed(detail) else ""
     if tool in _LASTING_TOOLS:
         return "leave something behind that later conversations read"
     if tool == "bash":
@@ -187,7 +177,7 @@ def _command_sink(action: Action, detail: str) -> str:
         return "run a program, or use one in a way, that is not known to be harmless"
     if known.reads is None:
         return "read files that cannot be told before it runs"
-    if any(_SECRET.search(name) for name in known.reads):
+    if any(_SECRET.search(name) or is_secret_file(name) for name in known.reads):
         return "touch something that looks like a secret"
     return ""
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from functools import reduce
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +31,6 @@ from shoal.permissions.taint import (
     TaintState,
     fetched_by,
     gate,
-    is_secret_file,
     sink_of,
 )
 
@@ -333,25 +332,6 @@ def test_a_summary_tells_what_taints_it_where_nothing_else_is_left() -> None:
     assert window(PAGE, FILE).summarised(1) == "a summary of the web page example.org"
     assert window(FILE).summarised(1) == ""
     assert window(FILE, PAGE).summarised(1) == "a summary of untrusted content"
-
-
-@pytest.mark.parametrize(
-    ("path", "secret"),
-    [
-        (".env", True),
-        ("deploy/.env.local", True),
-        ("keys/id_ed25519", True),
-        ("certificate.pem", True),
-        ("my-token.txt", True),
-        (".ssh/known_hosts", True),
-        ("home/.aws/config", True),
-        ("tokens.py", False),
-        ("notes.md", False),
-        ("ssh/config", False),
-    ],
-)
-def test_files_below_a_folder_that_hold_secrets_are_known_by_their_place(path: str, secret: bool) -> None:
-    assert is_secret_file(PurePosixPath(path)) is secret
 
 
 def test_a_command_that_writes_where_nothing_is_executed_leaves_nothing_outside() -> None:
