@@ -99,7 +99,7 @@ async def test_every_way_of_reading_it_taints(tmp_path: Path, read: Reply) -> No
         assert "'notes.md'" in (await taints(world))[-1]
 
 
-@tool
+@tool(origin="own")
 def count_words(of: dict[str, str] | str, kind: str = "") -> str:
     """Count the words of a file."""
     return f"three, {of}{kind}"

@@ -6,6 +6,7 @@ only its own channel.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import reduce
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -16,9 +17,12 @@ from shoal.domain.events import Event, Outcome, Steered, TurnFinished, TurnStart
 from shoal.domain.ids import ThreadId, TurnId, is_child
 from shoal.domain.messages import SILENT
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.domain.triggers import BRIEF
+from shoal.domain.records import Approval
+from shoal.domain.triggers import BRIEF, source_of
 from shoal.domain.untrusted import untrusted_block
 from shoal.domain.zones import zone_named
+from shoal.permissions.taint import TaintState
+from shoal.permissions.taint import source_of as taint_source
 from shoal.store.store import Store
 from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 
@@ -33,6 +37,8 @@ TURNS_MAX = 200
 TOLD_TURNS_MAX, LINES_MAX = 40, 20
 """Of all turns, and of the lines of each list, so many are told by the tool."""
 TEXT_CHARS_MAX = 240
+READ_MAX = 10_000
+"""Events of a conversation that are read to learn what led to a question."""
 AHEAD = timedelta(days=1)
 NOTHING = "Nothing was asked or done, nothing waits, and nothing is scheduled for the next day."
 NOBODY = TurnId("")
@@ -55,7 +61,8 @@ class DoneTurn(msgspec.Struct, frozen=True):
 
 
 class OpenQuestion(msgspec.Struct, frozen=True):
-    """A question to a person; `asked_in` is where it was put, `shown` what would run as people are shown it."""
+    """A question to a person; `asked_in` is where it was put, `shown` what would run as people are shown it, and
+    `tainted_by` what untrusted content may have led to it."""
 
     id: str
     thread: ThreadId
@@ -64,17 +71,19 @@ class OpenQuestion(msgspec.Struct, frozen=True):
     action: str
     shown: str
     expires_at: datetime
+    tainted_by: str
 
 
 class Coming(msgspec.Struct, frozen=True):
     """What a schedule starts within a day; of one that fails, `error` says why, and `at` is null where it comes no
-    more."""
+    more. `tainted_by` is the untrusted content behind its words."""
 
     id: str
     text: str
     where: str
     at: datetime | None
     error: str
+    tainted_by: str
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -100,7 +109,12 @@ async def look(store: Store, now: datetime, hours: float, within: str = "", pres
     days = await store.ledger.usage(max(1, round(hours / 24)))
     priced = [row.usd for row in days if row.usd is not None]
     triggers = [
-        (one, Coming(one.id, short(one.spec.name or one.spec.text), where, one.next_at, short(one.error)))
+        (
+            one,
+            Coming(
+                one.id, short(one.spec.name or one.spec.text), where, one.next_at, short(one.error), source_of(one.spec)
+            ),
+        )
         for one in await store.triggers.all()
         if (where := one.spec.thread or f"{one.spec.platform}:{one.spec.channel}:").startswith(within)
     ]
@@ -112,17 +126,20 @@ async def look(store: Store, now: datetime, hours: float, within: str = "", pres
         calls=sum(row.calls for row in days),
         usd=sum(priced) if priced else None,
         waiting=tuple(
-            OpenQuestion(
-                one.id,
-                one.thread,
-                one.asked_in,
-                one.tool,
-                short("; ".join(one.actions)),
-                short(one.shown),
-                one.expires_at,
-            )
-            for one in await store.approvals.search()
-            if one.asked_in.startswith(within)
+            [
+                OpenQuestion(
+                    one.id,
+                    one.thread,
+                    one.asked_in,
+                    one.tool,
+                    short("; ".join(one.actions)),
+                    short(one.shown),
+                    one.expires_at,
+                    await _led_to(store, one),
+                )
+                for one in await store.approvals.search()
+                if one.asked_in.startswith(within)
+            ]
         ),
         coming=tuple(
             shown
@@ -134,6 +151,18 @@ async def look(store: Store, now: datetime, hours: float, within: str = "", pres
             shown for one, shown in triggers if one.state in ("failed", "missed") or (one.error and one.failures)
         ),
     )
+
+
+async def _led_to(store: Store, approval: Approval) -> str:
+    """Return what untrusted content was in the conversation whose call waits; empty when none was.
+
+    What cannot be known, in a conversation with more than READ_MAX events, counts as untrusted.
+    """
+    events = await store.journal.events(approval.thread, limit=READ_MAX)
+    state = reduce(TaintState.after, events, TaintState())
+    if len(events) == READ_MAX:
+        return state.shown
+    return state.shown if state.active or state.sources or approval.needs_trust else ""
 
 
 async def _done(store: Store, since: datetime, within: str, present: TurnId) -> tuple[tuple[DoneTurn, ...], int]:
@@ -174,12 +203,8 @@ def _told(turn: Sequence[Event]) -> tuple[str, str, str] | None:
     is_brief = not by_people and any(BRIEF in one.text for one in said)
     if is_brief or (not by_people and not reply and ended.outcome == "done"):
         return None
-    tainted = (
-        (one.tainted_by if isinstance(one, UserSaid) else "") or ("" if one.author.trusted else one.author.id)
-        for one in said
-    )
-    answers = (str(getattr(event.data, "tainted_by", "")) for event in turn)
-    return short(said[0].text) if said else "", short(reply), next((one for one in (*tainted, *answers) if one), "")
+    tainted = (taint_source(event) or str(getattr(event.data, "tainted_by", "")) for event in turn)
+    return short(said[0].text) if said else "", short(reply), next((one for one in tainted if one), "")
 
 
 def short(text: str) -> str:
@@ -190,7 +215,7 @@ def short(text: str) -> str:
 def overview_tool(store: Store) -> FunctionTool[Invocation]:
     """`overview` over what is stored."""
 
-    @tool(read_only=True, idempotent=True)
+    @tool(read_only=True, idempotent=True, origin="mixed")
     def overview(
         context: ToolContext,
         hours: Annotated[float, Meta(description="How far back to look.", ge=1, le=168)] = 24,
@@ -229,7 +254,8 @@ def overview_tool(store: Store) -> FunctionTool[Invocation]:
             for title, lines in zip(titles, (done, failing, spent, waiting, coming), strict=True):
                 more = [f"- and {len(lines) - LINES_MAX} more"] if len(lines) > LINES_MAX else []
                 parts += [f"{title}:", *lines[:LINES_MAX], *more] if lines else []
-            text, source = "\n".join(parts), next((one.tainted_by for one in turns if one.tainted_by), "")
+            rows = (*turns, *found.waiting, *found.failing, *found.coming)
+            text, source = "\n".join(parts), next((one.tainted_by for one in rows if one.tainted_by), "")
             return ToolOutput(untrusted_block(source, text) if source else text, tainted_by=source)
 
         return planned("overview", f"{hours:g} {timezone}", work, hours=hours, timezone=timezone, within=within)
