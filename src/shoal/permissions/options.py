@@ -246,7 +246,7 @@ def table_effect(program: Program, words: Sequence[Word], variables: Variables) 
     if reading.offending is not None:
         return opaque(words, reading.offending + 1, runs=scripts_of(reading))
     reading.options[:0] = above
-    named = _named_program(words, reading) if program.kind == "code" else None
+    named = _named_program(words, reading) if program.kind == "code" and not program.rest else None
     if named is not None and words[start - 1].value not in PACKAGE_VERBS:
         return opaque(words, named + 1)
     by_role = _by_role(program, words, reading)

@@ -10,27 +10,29 @@ from shoal.permissions.secret_files import CONTENT_BYTES_MAX, holds_secret, is_s
 from shoal.permissions.taint import sink_of
 
 SECRETS = """
-    keys.txt deploy_rsa kubeconfig terraform.tfstate .docker/config.json cookies.sqlite .envrc prod.env .env deploy/.env.local
-    keys/id_ed25519 certificate.pem server.key my-token.txt .ssh/known_hosts home/.aws/config passwords.csv creds.json
-    service-account.json .netrc .npmrc .pypirc .pgpass .git-credentials wallet.dat .vault_pass master.key wp-config.php .htpasswd
-    shadow my.cnf rclone.conf .s3cfg .boto .config/gh/hosts.yml .dockercfg admin.kubeconfig secrets.yaml api_key.txt apikeys.txt
-    accessKeys.csv key4.db logins.json .bash_history prod.tfvars state.tfstate.backup client.ovpn wg0.conf store.jks cert.p12
-    AuthKey_ABC.p8 app-firebase-adminsdk.json .gnupg/secring.gpg id_rsa.bak .env~ keys.txt.old .env.production.bak prod.env.1
-    mnemonic.txt recovery-codes.txt backup_codes.txt .azure/accessTokens.json .dev.vars local.settings.json deploy-key
-    .config/sops/age/keys.txt .erlang.cookie .vnc/passwd .terraformrc sftp-config.json my_private_key.txt aws-keys.csv
-    .codex/auth.json Cookies KEYS.TXT copy/prod.env.old.bak
+    keys.txt deploy_rsa kubeconfig terraform.tfstate .docker/config.json cookies.sqlite .envrc prod.env .env
+    deploy/.env.local keys/id_ed25519 certificate.pem server.key my-token.txt .ssh/known_hosts home/.aws/config
+    passwords.csv creds.json service-account.json .netrc .npmrc .pypirc .pgpass .git-credentials wallet.dat
+    .vault_pass master.key wp-config.php .htpasswd shadow my.cnf rclone.conf .s3cfg .boto .config/gh/hosts.yml
+    .dockercfg admin.kubeconfig secrets.yaml api_key.txt apikeys.txt accessKeys.csv key4.db logins.json
+    .bash_history prod.tfvars state.tfstate.backup client.ovpn wg0.conf store.jks cert.p12 AuthKey_ABC.p8
+    app-firebase-adminsdk.json .gnupg/secring.gpg id_rsa.bak .env~ keys.txt.old .env.production.bak prod.env.1
+    mnemonic.txt recovery-codes.txt backup_codes.txt .azure/accessTokens.json .dev.vars local.settings.json
+    deploy-key .config/sops/age/keys.txt .erlang.cookie .vnc/passwd .terraformrc sftp-config.json
+    my_private_key.txt aws-keys.csv .codex/auth.json Cookies KEYS.TXT copy/prod.env.old.bak
 """.split()  # noqa: SIM905
 OTHERS = """
-    notes.md README.md main.py package.json tokens.py src/auth.py keyboard.md monkey.txt src/keys.go index.html data.csv
-    report.pdf Makefile key-findings.md authors.txt tokenizer.py secretary.py Dockerfile config.toml settings.json history.md
-    todo.txt server.crt envoy.yaml sessions.py image.png ssh/config
+    notes.md README.md main.py package.json tokens.py src/auth.py keyboard.md monkey.txt src/keys.go index.html
+    data.csv report.pdf Makefile key-findings.md authors.txt tokenizer.py secretary.py Dockerfile config.toml
+    settings.json history.md todo.txt server.crt envoy.yaml sessions.py image.png ssh/config
 """.split()  # noqa: SIM905
 EXECUTED = """
-    .bashrc .vscode/tasks.json .github/workflows/x.yml AGENTS.md CLAUDE.md docs/CLAUDE.md .mcp.json Makefile conftest.py
-    package.json pyproject.toml .pre-commit-config.yaml .husky/pre-commit .envrc Dockerfile Dockerfile.dev setup.py
-    sitecustomize.py x.pth .gitattributes .npmrc justfile docker-compose.prod.yml Jenkinsfile tox.ini flake.nix main.tf
-    vite.config.ts requirements-dev.txt Cargo.toml build.rs go.mod hooks/post-commit node_modules/x/index.js .cursor/rules/a.mdc
-    GEMINI.md SKILL.md crontab my.service app.desktop agents.md Taskfile.yml .idea/workspace.xml project.code-workspace
+    .bashrc .vscode/tasks.json .github/workflows/x.yml AGENTS.md CLAUDE.md docs/CLAUDE.md .mcp.json Makefile
+    conftest.py package.json pyproject.toml .pre-commit-config.yaml .husky/pre-commit .envrc Dockerfile
+    Dockerfile.dev setup.py sitecustomize.py x.pth .gitattributes .npmrc justfile docker-compose.prod.yml
+    Jenkinsfile tox.ini flake.nix main.tf vite.config.ts requirements-dev.txt Cargo.toml build.rs go.mod
+    hooks/post-commit node_modules/x/index.js .cursor/rules/a.mdc GEMINI.md SKILL.md crontab my.service
+    app.desktop agents.md Taskfile.yml .idea/workspace.xml project.code-workspace
 """.split()  # noqa: SIM905
 
 
