@@ -24,6 +24,7 @@ MIXED = {
     "bash": "what it fetched, and marked files that it may have read",
     "read": "the mark of the file", "view": "the mark of the file", "list": "the marks below the folder",
     "read_url": "the page", "web_search": "the results", "brave_search": "the results",
+    "search_history": "who wrote and what tainted each line",
     "recall": "who wrote and what tainted each line", "search_channel": "who wrote each message",
     "read_artifact": "what tainted the result that was stored",
     "overview": "who asked for each turn, call and schedule, and what tainted it",
