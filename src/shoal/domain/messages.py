@@ -78,9 +78,10 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     def sent_by(self, author: Author, *, mine: bool) -> "Attachment":
         """The attachment with an origin: "own" for what its trusted sender claims as `mine`, and for what they say in a
         recording; else "foreign", since a person passes on mails, pages and documents that others wrote."""
-        if self.origin == "own" or self.author is not None or not author.trusted:
+        whose = self.author or author
+        if self.origin == "own" or not whose.trusted:
             return self
-        is_own = mine or self.media_type.startswith("audio/")
+        is_own = (mine and whose.id == author.id) or self.media_type.startswith("audio/")
         return msgspec.structs.replace(self, origin="own" if is_own else "foreign")
 
 

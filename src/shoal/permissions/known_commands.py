@@ -24,6 +24,7 @@ from shoal.permissions.options import (
     Reading,
     check,
     literal,
+    named_program,
     opaque,
     read_options,
     scripts_of,
@@ -430,6 +431,8 @@ def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
         return opaque(words, reading.places[0] + 1 if reading.places else 1)
     if len(reading.operands) > 1 and reading.operands[1].value in _SHELLS_OF_SCRIPTS:
         return opaque(words, reading.places[1] + 1)
+    if (named := named_program(words, reading)) is not None:
+        return opaque(words, named + 1)
     return Effect(runs=(reading.operands[0], *scripts_of(reading)), runs_more=True)
 
 

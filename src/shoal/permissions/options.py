@@ -246,7 +246,7 @@ def table_effect(program: Program, words: Sequence[Word], variables: Variables) 
     if reading.offending is not None:
         return opaque(words, reading.offending + 1, runs=scripts_of(reading))
     reading.options[:0] = above
-    named = _named_program(words, reading) if program.kind == "code" and not program.rest else None
+    named = named_program(words, reading) if program.kind == "code" and not program.rest else None
     if named is not None and words[start - 1].value not in PACKAGE_VERBS:
         return opaque(words, named + 1)
     by_role = _by_role(program, words, reading)
@@ -294,7 +294,7 @@ PACKAGE_VERBS = frozenset(
 _WORD_IN_TEXT = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-def _named_program(words: Sequence[Word], reading: Reading) -> int | None:
+def named_program(words: Sequence[Word], reading: Reading) -> int | None:
     """Return the place of the first operand that may be a command for the program to run, as in `tox exec -- git push`.
 
     A task runner decides by its own rules, or by a file of the workspace, whether operands are names, arguments or a
