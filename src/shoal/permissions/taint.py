@@ -10,6 +10,7 @@ Sinks are listed the safe way round: a call is harmless only if it is known to b
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import reduce
 
 import msgspec
 
@@ -57,17 +58,17 @@ _SECRET = re.compile(
 _FETCHERS = frozenset(
     """
     curl wget wget2 http https httpie xh lynx w3m links elinks aria2c axel yt-dlp youtube-dl ssh sshpass scp sftp
-    rsync ftp lftp ncftp telnet nc ncat netcat socat whois dig host nslookup gh glab hub rclone s3cmd fetchmail getmail
-    svn hg bzr fossil cvs darcs gdown kaggle huggingface-cli hf dvc aws gsutil gcloud az azcopy s5cmd b2 ipfs croc wormhole
-    smbclient sshfs mosh newsboat npx pnpx bunx uvx gallery-dl monolith httrack
+    rsync ftp lftp ncftp telnet nc ncat netcat socat whois dig host nslookup gh glab hub rclone s3cmd fetchmail
+    getmail svn hg bzr fossil cvs darcs gdown kaggle huggingface-cli hf dvc aws gsutil gcloud az azcopy s5cmd b2
+    ipfs croc wormhole smbclient sshfs mosh newsboat npx pnpx bunx uvx gallery-dl monolith httrack
     """.split()  # noqa: SIM905
 )
 _INSTALLERS = frozenset(
     """
-    pip pip3 pipx uv poetry pdm pixi hatch rye conda mamba micromamba npm pnpm yarn bun deno cargo gem bundle composer go
-    mvn gradle sbt dotnet nuget mix cabal stack opam luarocks cpan cpanm brew apt apt-get dnf yum pacman apk zypper port
-    nix nix-env guix flatpak snap docker podman nerdctl helm ollama vcpkg conan pod carthage swift dart flutter pub
-    terraform tofu ansible-galaxy mise asdf git-lfs jj
+    pip pip3 pipx uv poetry pdm pixi hatch rye conda mamba micromamba npm pnpm yarn bun deno cargo gem bundle
+    composer go mvn gradle sbt dotnet nuget mix cabal stack opam luarocks cpan cpanm brew apt apt-get dnf yum pacman
+    apk zypper port nix nix-env guix flatpak snap docker podman nerdctl helm ollama vcpkg conan pod carthage swift
+    dart flutter pub terraform tofu ansible-galaxy mise asdf git-lfs jj
     """.split()  # noqa: SIM905
 )
 _INSTALLS = frozenset(
@@ -154,6 +155,12 @@ def source_of(event: Event) -> str:
             return next((one.tainted_by for one in (*references, *files) if one.tainted_by), "")
         case _:
             return ""
+
+
+def taint_of(events: Iterable[Event]) -> str:
+    """What untrusted content is in a conversation, or a part of one, with these events; empty when none is."""
+    state = reduce(TaintState.after, events, TaintState())
+    return state.shown if state.active or state.sources else ""
 
 
 def sink_of(action: Action) -> str:

@@ -4,10 +4,9 @@ The tool `overview` tells of it what the turn's audience may see: where the owne
 only its own channel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from functools import reduce
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -21,8 +20,6 @@ from shoal.domain.records import Approval
 from shoal.domain.triggers import BRIEF, source_of
 from shoal.domain.untrusted import untrusted_block
 from shoal.domain.zones import zone_named
-from shoal.permissions.taint import TaintState
-from shoal.permissions.taint import source_of as taint_source
 from shoal.store.store import Store
 from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 
@@ -42,6 +39,8 @@ READ_MAX = 10_000
 AHEAD = timedelta(days=1)
 NOTHING = "Nothing was asked or done, nothing waits, and nothing is scheduled for the next day."
 NOBODY = TurnId("")
+TaintOf: TypeAlias = Callable[[Sequence[Event]], str]
+"""Names the untrusted content in a conversation with these events; empty when there is none."""
 
 
 class DoneTurn(msgspec.Struct, frozen=True):
@@ -101,11 +100,13 @@ class Overview(msgspec.Struct, frozen=True):
     failing: tuple[Coming, ...]
 
 
-async def look(store: Store, now: datetime, hours: float, within: str = "", present: TurnId = NOBODY) -> Overview:
+async def look(
+    store: Store, taint_of: TaintOf, now: datetime, hours: float, within: str = "", present: TurnId = NOBODY
+) -> Overview:
     """Look up the last hours and the next day, of the threads whose ids begin with `within`; the turn `present`, which
     asks, is left out. Only reads."""
     since = now - timedelta(hours=hours)
-    turns, tokens = await _done(store, since, within, present)
+    turns, tokens = await _done(store, taint_of, since, within, present)
     days = await store.ledger.usage(max(1, round(hours / 24)))
     priced = [row.usd for row in days if row.usd is not None]
     triggers = [
@@ -135,7 +136,7 @@ async def look(store: Store, now: datetime, hours: float, within: str = "", pres
                     short("; ".join(one.actions)),
                     short(one.shown),
                     one.expires_at,
-                    await _led_to(store, one),
+                    await _led_to(store, taint_of, one),
                 )
                 for one in await store.approvals.search()
                 if one.asked_in.startswith(within)
@@ -153,19 +154,19 @@ async def look(store: Store, now: datetime, hours: float, within: str = "", pres
     )
 
 
-async def _led_to(store: Store, approval: Approval) -> str:
+async def _led_to(store: Store, taint_of: TaintOf, approval: Approval) -> str:
     """Return what untrusted content was in the conversation whose call waits; empty when none was.
 
     What cannot be known, in a conversation with more than READ_MAX events, counts as untrusted.
     """
     events = await store.journal.events(approval.thread, limit=READ_MAX)
-    state = reduce(TaintState.after, events, TaintState())
-    if len(events) == READ_MAX:
-        return state.shown
-    return state.shown if state.active or state.sources or approval.needs_trust else ""
+    is_known = len(events) < READ_MAX and not approval.needs_trust
+    return taint_of(events) or ("" if is_known else "untrusted content read earlier")
 
 
-async def _done(store: Store, since: datetime, within: str, present: TurnId) -> tuple[tuple[DoneTurn, ...], int]:
+async def _done(
+    store: Store, taint_of: TaintOf, since: datetime, within: str, present: TurnId
+) -> tuple[tuple[DoneTurn, ...], int]:
     """The turns that ended since then, the newest first, and the tokens of all of them."""
     found: list[DoneTurn] = []
     tokens = 0
@@ -185,7 +186,7 @@ async def _done(store: Store, since: datetime, within: str, present: TurnId) -> 
                 continue
             used = ended.data.usage.input_tokens + ended.data.usage.output_tokens
             tokens += used
-            if told := _told(turn):
+            if told := _told(turn, taint_of):
                 agent = next((event.data.agent for event in turn if isinstance(event.data, TurnStarted)), info.agent)
                 seconds, outcome = (ended.at - turn[0].at).total_seconds(), ended.data.outcome
                 shown = info.thread, info.title, agent, ended.seq, ended.at, seconds, outcome
@@ -194,7 +195,7 @@ async def _done(store: Store, since: datetime, within: str, present: TurnId) -> 
     return tuple(found[:TURNS_MAX]), tokens
 
 
-def _told(turn: Sequence[Event]) -> tuple[str, str, str] | None:
+def _told(turn: Sequence[Event], taint_of: TaintOf) -> tuple[str, str, str] | None:
     """What was asked and answered, and what of it is untrusted; None for a turn nobody asked that told nobody."""
     ended = next(event.data for event in turn if isinstance(event.data, TurnFinished))
     said = [event.data for event in turn if isinstance(event.data, UserSaid | Steered)]
@@ -203,8 +204,9 @@ def _told(turn: Sequence[Event]) -> tuple[str, str, str] | None:
     is_brief = not by_people and any(BRIEF in one.text for one in said)
     if is_brief or (not by_people and not reply and ended.outcome == "done"):
         return None
-    tainted = (taint_source(event) or str(getattr(event.data, "tainted_by", "")) for event in turn)
-    return short(said[0].text) if said else "", short(reply), next((one for one in tainted if one), "")
+    answers = (str(getattr(event.data, "tainted_by", "")) for event in turn)
+    tainted_by = taint_of(turn) or next((one for one in answers if one), "")
+    return short(said[0].text) if said else "", short(reply), tainted_by
 
 
 def short(text: str) -> str:
@@ -212,7 +214,7 @@ def short(text: str) -> str:
     return words if len(words) <= TEXT_CHARS_MAX else f"{words[: TEXT_CHARS_MAX - 1]}…"
 
 
-def overview_tool(store: Store) -> FunctionTool[Invocation]:
+def overview_tool(store: Store, taint_of: TaintOf) -> FunctionTool[Invocation]:
     """`overview` over what is stored."""
 
     @tool(read_only=True, idempotent=True, origin="mixed")
@@ -231,7 +233,7 @@ def overview_tool(store: Store) -> FunctionTool[Invocation]:
         within = context.within
 
         async def work() -> ToolOutput:
-            found = await look(store, context.clock.now(), hours, within, context.turn)
+            found = await look(store, taint_of, context.clock.now(), hours, within, context.turn)
             turns = found.turns[:TOLD_TURNS_MAX]
             done = [
                 f"- {_at(one.at, zone)} {one.thread}: {one.asked or '(no message)'} → {one.reply or '(no answer)'}"
